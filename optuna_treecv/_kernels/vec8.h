@@ -1,0 +1,59 @@
+/* Vectors of a multiple of 8 numbers, and the one order in which their products are summed:
+ * product j adds to partial sum j mod 8, and the eight partial sums meet pairwise,
+ *     ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)).
+ * GCC's and Clang's vector types keep the eight sums in registers of whatever width the machine has; elsewhere an
+ * array says the same. */
+#ifndef OPTUNA_TREECV_VEC8_H
+#define OPTUNA_TREECV_VEC8_H
+
+#include <stddef.h>
+#include "dispatch.h"
+
+#if defined(__GNUC__)
+
+typedef double vec8_double __attribute__((vector_size(64), aligned(8), may_alias));
+typedef float vec8_float __attribute__((vector_size(32), aligned(4), may_alias));
+
+#define DEFINE_VEC8(T)                                                                                                 \
+    static INLINED T sum8_##T(vec8_##T s)                                                                              \
+    {                                                                                                                  \
+        s += __builtin_shufflevector(s, s, 4, 5, 6, 7, 0, 1, 2, 3);                                                    \
+        s += __builtin_shufflevector(s, s, 2, 3, 0, 1, 6, 7, 4, 5);                                                    \
+        return s[0] + s[1];                                                                                            \
+    }                                                                                                                  \
+    static INLINED T dot8_##T(const T *a, const T *b, ptrdiff_t width)                                                 \
+    {                                                                                                                  \
+        vec8_##T s = {0};                                                                                              \
+        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
+            s += *(const vec8_##T *)(a + j) * *(const vec8_##T *)(b + j);                                              \
+        return sum8_##T(s);                                                                                            \
+    }                                                                                                                  \
+    static INLINED void axpy8_##T(T c, const T *x, T *y, ptrdiff_t width)                                              \
+    {                                                                                                                  \
+        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
+            *(vec8_##T *)(y + j) += c * *(const vec8_##T *)(x + j);                                                    \
+    }
+
+#else
+
+#define DEFINE_VEC8(T)                                                                                                 \
+    static INLINED T dot8_##T(const T *a, const T *b, ptrdiff_t width)                                                 \
+    {                                                                                                                  \
+        T s[8] = {0};                                                                                                  \
+        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
+            for (int l = 0; l < 8; l++)                                                                                \
+                s[l] += a[j + l] * b[j + l];                                                                           \
+        return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));                                      \
+    }                                                                                                                  \
+    static INLINED void axpy8_##T(T c, const T *x, T *y, ptrdiff_t width)                                              \
+    {                                                                                                                  \
+        for (ptrdiff_t j = 0; j < width; j++)                                                                          \
+            y[j] += c * x[j];                                                                                          \
+    }
+
+#endif
+
+DEFINE_VEC8(double)
+DEFINE_VEC8(float)
+
+#endif

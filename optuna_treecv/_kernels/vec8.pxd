@@ -1,0 +1,39 @@
+"""The door to ``vec8.h`` and ``dispatch.h``: what every kernel is made of."""
+
+from cython cimport floating
+
+
+cdef extern from "dispatch.h":
+    ctypedef void dispatched "DISPATCHED void"
+    ctypedef void inlined "INLINED void"
+    void prefetch "PREFETCH"(const void *address) noexcept nogil
+
+cdef extern from "vec8.h":
+    double dot8_double(const double *a, const double *b, Py_ssize_t width) noexcept nogil
+    float dot8_float(const float *a, const float *b, Py_ssize_t width) noexcept nogil
+    void axpy8_double(double c, const double *x, double *y, Py_ssize_t width) noexcept nogil
+    void axpy8_float(float c, const float *x, float *y, Py_ssize_t width) noexcept nogil
+
+
+cdef inline floating dot(const floating *a, const floating *b, Py_ssize_t width) noexcept nogil:
+    """a . b in the one summation order; ``width`` is a multiple of 8."""
+    if floating is double:
+        return dot8_double(a, b, width)
+    else:
+        return dot8_float(a, b, width)
+
+
+cdef inline void axpy(floating c, const floating *x, floating *y, Py_ssize_t width) noexcept nogil:
+    """y += c x."""
+    if floating is double:
+        axpy8_double(c, x, y, width)
+    else:
+        axpy8_float(c, x, y, width)
+
+
+cdef inline void prefetch_row(const floating *x, Py_ssize_t n_numbers) noexcept nogil:
+    """Ask memory for a row that is needed soon, line by line."""
+    cdef Py_ssize_t line = 64 // <Py_ssize_t> sizeof(floating)
+    cdef Py_ssize_t j
+    for j in range((n_numbers + line - 1) // line):
+        prefetch(x + j * line)
