@@ -1,0 +1,201 @@
+"""Rows made ready once: in the order in which the tree reads them, in memory that the kernels
+read forwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils import assert_all_finite
+from sklearn.utils import check_array
+from sklearn.utils import check_consistent_length
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _num_samples
+
+from optuna_treecv._kernels.prepare import gather_rows
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """How a learner wants its rows.
+
+    Attributes
+    ----------
+    padded : bool
+        One block of memory, float64 or float32, rows padded with zeros to a multiple of 8 columns.
+        Otherwise the rows stay what they are: an array, a sparse matrix, a data frame.
+    intercept : bool
+        With ``padded``: a column of ones behind the features.
+    encode : bool
+        Compare predictions with class codes 0, 1, ... (int32), and with ``padded`` train on them
+        too. Otherwise y holds numbers, with ``padded`` of the type of X.
+    """
+
+    padded: bool = False
+    intercept: bool = False
+    encode: bool = False
+
+
+@dataclass(frozen=True)
+class PreparedRows:
+    """Rows in the order of the tree.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n_rows, width), or whatever was given, permuted
+    y : ndarray of shape (n_rows,) or None
+        What the learner trains on: class codes or targets when padded, else as given.
+    targets : ndarray of shape (n_rows,) or None
+        What predictions are compared with: class codes (int32) or numbers.
+    order : ndarray of shape (n_rows,), uint32
+        Prepared row i is row ``order[i]`` of the data as given.
+    n_features : int
+    classes : ndarray of shape (n_classes,) or None
+        Sorted labels; code c stands for ``classes[c]``.
+    feature_names : ndarray of str or None
+    """
+
+    X: Any
+    y: np.ndarray | None
+    targets: np.ndarray | None
+    order: np.ndarray
+    n_features: int
+    classes: np.ndarray | None
+    feature_names: np.ndarray | None
+
+
+def take_rows(X: Any, rows: slice | np.ndarray) -> Any:
+    """Rows of an array, a sparse matrix or a data frame; of a slice of an array no copy is
+    made."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+def padded_width(n_columns: int) -> int:
+    """The next multiple of 8."""
+    return -(-n_columns // 8) * 8
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
+    """``np.empty`` that begins on a cache line of 64 bytes."""
+    n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.empty(n_bytes + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    return memory[begin : begin + n_bytes].view(dtype).reshape(shape)
+
+
+def pad_rows(
+    X: np.ndarray, order: np.ndarray, intercept: bool, input_name: str = "X"
+) -> np.ndarray:
+    """Copy ``X[order]``, padded with an intercept column of ones (or zeros) and zeros.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, n_features), float64 or float32
+    order : ndarray of shape (n_rows,), uint32
+    intercept : bool
+    input_name : str
+        How error messages call X.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, multiple of 8), of the type of X, aligned
+
+    Raises
+    ------
+    ValueError
+        If a number is not finite.
+    """
+    rows = aligned_empty((len(order), padded_width(X.shape[1] + intercept)), X.dtype)
+    if not gather_rows(X, order, float(intercept), rows):
+        assert_all_finite(X, input_name=input_name)  # says what was found
+    return rows
+
+
+class Data:
+    """X and y as given, checked for what holds for every learner; ``prepare`` makes rows of them.
+
+    Parameters
+    ----------
+    X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
+    y : array-like of shape (n_rows,) or None
+    """
+
+    def __init__(self, X: Any, y: Any = None) -> None:
+        if not hasattr(X, "shape"):
+            X = check_array(X, ensure_all_finite=False, dtype=None)
+        if len(X.shape) != 2:
+            raise ValueError(
+                f"X must have 2 dimensions, rows and features, got shape {tuple(X.shape)}."
+            )
+        if y is not None:
+            check_consistent_length(X, y)
+            y = column_or_1d(y, warn=True)
+            if y.dtype.kind == "f":
+                assert_all_finite(y, input_name="y")
+        self.n_rows = _num_samples(X)
+        if self.n_rows < 2:
+            raise ValueError(
+                f"X must have at least 2 rows to be cross-validated, got {self.n_rows}."
+            )
+        if self.n_rows >= 2**32:
+            raise ValueError(f"X must have fewer than 2**32 rows, got {self.n_rows}.")
+        self.X = X
+        self.y = y
+        self._encoded: tuple[np.ndarray, np.ndarray] | None = None
+
+    def prepare(self, layout: RowLayout, order: np.ndarray) -> PreparedRows:
+        """The rows in ``order``, laid out as a learner wants them."""
+        classes, targets = self.encoded() if layout.encode else (None, self.y)
+        if layout.padded:
+            if targets is None:
+                raise ValueError("y must be given for a supervised estimator, got None.")
+            X = check_array(
+                self.X, dtype=[np.float64, np.float32], ensure_all_finite=False, input_name="X"
+            )
+            y = targets = (targets if layout.encode else as_numbers(targets, X.dtype))[order]
+            X = pad_rows(X, order, layout.intercept)
+        else:
+            X = take_rows(self.X, order)
+            y = None if self.y is None else self.y[order]
+            targets = None if targets is None else targets[order]
+        return PreparedRows(X, y, targets, order, self.X.shape[1], classes, self.feature_names())
+
+    def feature_names(self) -> np.ndarray | None:
+        """The names of a data frame's columns if all are strings, as scikit-learn keeps them."""
+        names = getattr(self.X, "columns", None)
+        if names is None or not all(isinstance(name, str) for name in names):
+            return None
+        return np.asarray(names, dtype=object)
+
+    def encoded(self) -> tuple[np.ndarray, np.ndarray]:
+        """The sorted classes and each row's class code (int32)."""
+        if self.y is None:
+            raise ValueError("y must be given for a classifier, got None.")
+        if self._encoded is None:
+            self._encoded = encode(self.y)
+        return self._encoded
+
+
+def encode(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted classes and int32 codes of the labels ``y``.
+
+    Raises
+    ------
+    ValueError
+        If y is continuous or holds one class only.
+    """
+    check_classification_targets(y)
+    classes = np.unique(y)
+    if len(classes) < 2:
+        raise ValueError(f"y must hold at least 2 classes, got one class: {classes[0]!r}.")
+    return classes, np.searchsorted(classes, y).astype(np.int32)
+
+
+def as_numbers(y: np.ndarray, dtype: Any) -> np.ndarray:
+    """Targets of a regressor."""
+    try:
+        return y.astype(dtype)
+    except ValueError as error:
+        raise ValueError(f"y must hold numbers for a regressor: {error}.") from error
