@@ -1,0 +1,331 @@
+"""A trial -> an estimator -> a value: what ``study.optimize`` calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from typing import TypeAlias
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.distributions import CategoricalDistribution
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+from sklearn.base import clone
+
+from optuna_treecv.crossval import check_estimator_type
+from optuna_treecv.crossval import CVResult
+from optuna_treecv.crossval import Evaluation
+from optuna_treecv.crossval import MAX_BLOCKS
+from optuna_treecv.crossval import Run
+
+#: Optuna's Trial, FixedTrial and FrozenTrial share no base that can be named in public.
+AnyTrial: TypeAlias = Any
+
+
+class TreeCVObjective:
+    """The objective that ``treecv_objective`` makes.
+
+    Attributes
+    ----------
+    direction : {"minimize", "maximize"}
+        What a study must do with its values.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_distributions: Mapping[str, BaseDistribution] | None,
+        evaluation: Evaluation,
+        report: str | None,
+    ) -> None:
+        self.direction: str = (
+            "minimize" if evaluation.scoring is None else evaluation.scoring.direction
+        )
+        self._estimator = estimator
+        self._param_distributions = param_distributions
+        self._evaluation = evaluation
+        self._report = report
+
+    def __call__(self, trial: AnyTrial) -> float:
+        """Evaluate a trial.
+
+        Parameters
+        ----------
+        trial : optuna.trial.Trial, FixedTrial or FrozenTrial
+            Asked for parameters, told of the results.
+
+        Returns
+        -------
+        float
+            The mean of the fold scores; infinite if a fold diverged, never NaN.
+
+        Raises
+        ------
+        optuna.TrialPruned
+            If ``report`` is set and the study's pruner says so.
+        ValueError
+            If the study's direction contradicts the scoring, or an argument turns out to be wrong.
+        """
+        self._check_direction(trial)
+        try:
+            run = self._evaluation.run(self._suggest(trial))
+            if self._report is None:
+                run.finish()
+            else:
+                self._run_reporting(trial, run)
+        except optuna.TrialPruned:
+            raise
+        except Exception as error:
+            error.add_note(
+                f"This happened in trial {trial.number} with parameters {trial.params}."
+            )
+            raise
+        return self._record(trial, run).mean
+
+    def evaluate(self, params: Mapping[str, Any]) -> CVResult:
+        """Cross-validate at given parameters, without a study.
+
+        Parameters
+        ----------
+        params : dict
+            A value for each name that a trial would be asked for.
+
+        Returns
+        -------
+        CVResult
+            The same numbers as a trial with these parameters.
+        """
+        return self._evaluation.run(self._suggest(optuna.trial.FixedTrial(dict(params)))).finish()
+
+    def best_estimator(self, study: optuna.Study) -> Any:
+        """The estimator of a study's best trial, fitted on all rows in prepared order.
+
+        Parameters
+        ----------
+        study : optuna.Study
+            With at least one completed trial of this objective.
+
+        Returns
+        -------
+        estimator
+            Fitted.
+        """
+        return self._evaluation.fit(self._suggest(optuna.trial.FixedTrial(study.best_params)))
+
+    def _suggest(self, trial: AnyTrial) -> Any:
+        """The trial's estimator."""
+        if self._param_distributions is None:
+            estimator = self._estimator(trial)
+            check_estimator_type(estimator)
+            return estimator
+        distributions = self._param_distributions.items()
+        values = {
+            name: _suggest(trial, name, distribution) for name, distribution in distributions
+        }
+        return clone(self._estimator).set_params(**values)
+
+    def _check_direction(self, trial: AnyTrial) -> None:
+        study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
+        if study is None:
+            return
+        wanted = self.direction
+        given = [direction.name.lower() for direction in study.directions]
+        if given != [wanted]:
+            raise ValueError(
+                f"the study's direction must be {wanted!r}, since scoring is to be {wanted}d, "
+                f"got {', '.join(given)}: "
+                "optuna.create_study(direction=objective.direction)."
+            )
+
+    def _run_reporting(self, trial: AnyTrial, run: Run) -> None:
+        """Walk, report after each part, and stop if the pruner says so."""
+        n_before = 0
+        for part in run:
+            scores = run.test_score[(n_before if self._report == "folds" else 0) : run.n_scored]
+            n_before = run.n_scored
+            value = float(np.mean(scores))
+            if not np.isfinite(run.result().mean):
+                continue
+            trial.report(value, part)
+            if run.n_scored < len(run.test_score) and trial.should_prune():
+                self._record(trial, run)
+                raise optuna.TrialPruned(
+                    f"pruned after {run.n_scored} of {len(run.test_score)} folds"
+                )
+
+    def _record(self, trial: AnyTrial, run: Run) -> CVResult:
+        """Plain numbers for the dashboard."""
+        result = run.result()
+        trial.set_user_attr("mean_test_score", result.mean)
+        if result.std is not None:
+            trial.set_user_attr("std_test_score", result.std)
+        trial.set_user_attr("folds_scored", run.n_scored)
+        trial.set_user_attr("n_updates", result.n_updates)
+        trial.set_user_attr("n_updates_standard", result.n_updates_standard)
+        trial.set_user_attr("seconds", round(result.seconds, 6))
+        if result.diverged_folds:
+            trial.set_user_attr("diverged_folds", result.diverged_folds)
+        return result
+
+
+def treecv_objective(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    param_distributions: Mapping[str, BaseDistribution] | None = None,
+    cv: Any = 10,
+    groups: Any = None,
+    shuffle: bool = True,
+    order: str = "fixed",
+    method: str = "treecv",
+    n_repeats: int = 1,
+    scoring: Any = None,
+    random_state: Any = 0,
+    n_jobs: int | None = 1,
+    report: str | None = None,
+) -> TreeCVObjective:
+    """An objective for ``study.optimize``: each trial is a cross-validation by TreeCV.
+
+    All trials see the same folds and orders, so their values are paired. The objective can be
+    pickled, shared by threads (``study.optimize(n_jobs=2)``) and called with ``study.best_trial``
+    or an ``optuna.trial.FixedTrial``.
+
+    Parameters
+    ----------
+    estimator : estimator with ``partial_fit``, or callable
+        An estimator whose parameters are searched; or ``trial -> estimator``, which suggests for
+        itself.
+    X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
+        Must not be changed while the objective is in use.
+    y : array-like of shape (n_rows,), default=None
+        Labels or targets; None for unsupervised estimators.
+    param_distributions : dict of str to optuna distribution, default=None
+        What to search, by parameter name; needed with an estimator, refused with a callable.
+    cv, groups, shuffle, order, method, n_repeats, scoring, random_state, n_jobs
+        As in ``tree_cross_validate``.
+    report : {None, "folds", "mean"}, default=None
+        What goes to ``trial.report``, for pruning: at most 32 numbers a trial, one for each part
+        of the tree. "folds": the mean score of the part's folds at the part's number, which
+        ``WilcoxonPruner`` pairs with the best trial's. "mean": the mean of all folds so far, which
+        ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner`` expect.
+
+    Returns
+    -------
+    TreeCVObjective
+        Callable with a trial. ``.direction`` is what the study must do with it,
+        ``.evaluate(params)`` gives a ``CVResult`` without a study, ``.best_estimator(study)`` the
+        best estimator fitted on all rows.
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong.
+
+    See Also
+    --------
+    tree_cross_validate : One evaluation without Optuna.
+
+    Notes
+    -----
+    Each trial gets these attributes: ``mean_test_score``, ``std_test_score``, ``folds_scored``,
+    ``n_updates`` (rows trained on), ``n_updates_standard`` (what k trainings would have taken),
+    ``seconds`` and, if there are any, ``diverged_folds``.
+
+    A tree's first fold is ready after about one reading of the data, 1 / log2(2k) of the whole:
+    pruning saves what follows.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from optuna.distributions import FloatDistribution
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from optuna_treecv import PegasosClassifier, treecv_objective
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> objective = treecv_objective(
+    ...     PegasosClassifier(),
+    ...     scale(X),
+    ...     y,
+    ...     param_distributions={"alpha": FloatDistribution(1e-5, 1e2, log=True)},
+    ...     cv="loo",
+    ... )
+    >>> study = optuna.create_study(direction=objective.direction)
+    >>> study.optimize(objective, n_trials=20)
+    >>> study.best_value < 0.05
+    True
+    """
+    if report not in (None, "folds", "mean"):
+        raise ValueError(f"report must be None, 'folds' or 'mean', got {report!r}.")
+    is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
+    if is_estimator:
+        _check_distributions(estimator, param_distributions)
+    elif not callable(estimator) or isinstance(estimator, type):
+        raise ValueError(
+            "estimator must be an estimator instance or a callable trial -> estimator, got "
+            f"{estimator!r}."
+        )
+    elif param_distributions is not None:
+        raise ValueError(
+            "param_distributions must be None when estimator is a callable, which suggests for "
+            "itself."
+        )
+    evaluation = Evaluation(
+        X,
+        y,
+        cv=cv,
+        groups=groups,
+        shuffle=shuffle,
+        order=order,
+        method=method,
+        n_repeats=n_repeats,
+        scoring=scoring,
+        random_state=random_state,
+        n_jobs=n_jobs,
+    )
+    if report is not None and evaluation.n_repeats > MAX_BLOCKS:
+        raise ValueError(
+            f"report={report!r} needs n_repeats of at most {MAX_BLOCKS}, got {n_repeats}."
+        )
+    if is_estimator:
+        evaluation.rows(estimator)  # so that wrong data is found here and not in the first trial
+        evaluation.run(estimator)
+    return TreeCVObjective(estimator, param_distributions, evaluation, report)
+
+
+def _check_distributions(
+    estimator: Any, param_distributions: Mapping[str, BaseDistribution] | None
+) -> None:
+    if not param_distributions:
+        raise ValueError(
+            "param_distributions must name at least one parameter to search, such as "
+            "{'alpha': ...}."
+        )
+    known = estimator.get_params(deep=True)
+    for name, distribution in param_distributions.items():
+        if name not in known:
+            raise ValueError(
+                f"param_distributions: {type(estimator).__name__} has no parameter {name!r}; it "
+                f"has {', '.join(known)}."
+            )
+        if not isinstance(
+            distribution, FloatDistribution | IntDistribution | CategoricalDistribution
+        ):
+            raise ValueError(
+                f"param_distributions: {name!r} must have a FloatDistribution, IntDistribution or "
+                f"CategoricalDistribution of optuna.distributions, got {distribution!r}."
+            )
+
+
+def _suggest(trial: AnyTrial, name: str, distribution: BaseDistribution) -> Any:
+    """What OptunaSearchCV does by a private method, in public ones."""
+    if isinstance(distribution, FloatDistribution):
+        low, high = distribution.low, distribution.high
+        return trial.suggest_float(name, low, high, step=distribution.step, log=distribution.log)
+    if isinstance(distribution, IntDistribution):
+        low, high = distribution.low, distribution.high
+        return trial.suggest_int(name, low, high, step=distribution.step, log=distribution.log)
+    assert isinstance(distribution, CategoricalDistribution)
+    return trial.suggest_categorical(name, distribution.choices)

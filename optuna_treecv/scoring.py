@@ -1,0 +1,221 @@
+"""Fold scores: losses of out-of-fold responses, which a study minimises, and scikit-learn's
+scorers, which it maximises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.base import is_regressor
+from sklearn.metrics import get_scorer
+from sklearn.metrics import get_scorer_names
+
+from optuna_treecv.learners.base import Learner
+from optuna_treecv.plan import Node
+from optuna_treecv.plan import Plan
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss of single rows; a fold's score is its mean.
+
+    Attributes
+    ----------
+    name : str
+    response_method : str
+        What models are asked for.
+    of_rows : callable
+        (response, targets) -> ndarray of shape (rows,), float64.
+    if_diverged : float
+        The score of a fold whose model is not finite.
+    """
+
+    name: str
+    response_method: str
+    of_rows: Callable[[np.ndarray, Any], np.ndarray]
+    if_diverged: float = np.inf
+    direction = "minimize"
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A scikit-learn scorer, asked at each leaf with a fitted estimator."""
+
+    name: str
+    score: Callable[[Any, Any, Any], float]
+    response_method = "predict"
+    if_diverged = -np.inf
+    direction = "maximize"
+
+
+# One line of mathematics each. Targets of classifiers are class codes.
+
+
+def _error(predicted: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    return (predicted != codes).astype(np.float64)
+
+
+def _hinge(decision: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """max(0, 1 - margin); of several classes Crammer & Singer's margin, as
+    sklearn.metrics.hinge_loss."""
+    decision = decision.astype(np.float64)
+    if decision.ndim == 1:
+        return np.maximum(0, 1 - np.where(codes == 1, decision, -decision))
+    own = decision[np.arange(len(codes)), codes]
+    others = decision.copy()
+    others[np.arange(len(codes)), codes] = -np.inf
+    return np.maximum(0, 1 - (own - others.max(axis=1)))
+
+
+def _log_loss(probabilities: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """-log p of the true class, p clipped to float64's epsilon as in sklearn.metrics.log_loss."""
+    p = probabilities[np.arange(len(codes)), codes]
+    return -np.log(np.clip(p, np.finfo(np.float64).eps, 1 - np.finfo(np.float64).eps))
+
+
+def _squared_error(predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.square(predicted.astype(np.float64) - y)
+
+
+def _absolute_error(predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.abs(predicted.astype(np.float64) - y)
+
+
+def _squared_distance(distance: np.ndarray, _: Any) -> np.ndarray:
+    return np.square(distance.astype(np.float64))
+
+
+_FOR_CLASSIFIERS = [
+    Loss("error", "predict", _error, if_diverged=1.0),
+    Loss("hinge", "decision_function", _hinge),
+    Loss("log_loss", "predict_proba", _log_loss),
+]
+_FOR_REGRESSORS = [
+    Loss("squared_error", "predict", _squared_error),
+    Loss("absolute_error", "predict", _absolute_error),
+]
+_FOR_CLUSTERERS = [Loss("squared_distance", "distance", _squared_distance)]
+
+LOSSES = {loss.name: loss for loss in _FOR_CLASSIFIERS + _FOR_REGRESSORS + _FOR_CLUSTERERS}
+
+
+def make_scoring(scoring: Any) -> Loss | Scorer | None:
+    """``scoring`` as given -> what computes it; None is left to ``default_loss``."""
+    if scoring is None:
+        return None
+    if isinstance(scoring, str):
+        if scoring in LOSSES:
+            return LOSSES[scoring]
+        if scoring in get_scorer_names():
+            return Scorer(scoring, get_scorer(scoring))
+        raise ValueError(
+            f"scoring must be a loss ({', '.join(LOSSES)}) or the name of a scikit-learn scorer, "
+            f"got {scoring!r}."
+        )
+    if callable(scoring):
+        return Scorer(getattr(scoring, "__name__", "scorer"), scoring)
+    raise ValueError(
+        "scoring must be None, a loss name, a scorer name or a scorer(estimator, X, y), got "
+        f"{scoring!r}."
+    )
+
+
+def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
+    """The scoring for an estimator: the one asked for if it fits, or the loss of the TreeCV
+    paper's Table 1."""
+    kinds = [
+        (is_classifier, "classifier", _FOR_CLASSIFIERS),
+        (is_regressor, "regressor", _FOR_REGRESSORS),
+    ]
+    losses = _FOR_CLUSTERERS
+    kind = "estimator that is neither classifier nor regressor"
+    for test, name, own in kinds:
+        if test(estimator):
+            kind, losses = name, own
+    if scoring is None:
+        if losses is _FOR_CLUSTERERS and not hasattr(estimator, "transform"):
+            raise ValueError(
+                f"scoring must be given for {type(estimator).__name__}, which is neither "
+                "classifier, regressor nor "
+                "clusterer: a scorer(estimator, X, y), say."
+            )
+        return losses[0]
+    if isinstance(scoring, Loss) and scoring not in losses:
+        names = ", ".join(loss.name for loss in losses)
+        raise ValueError(
+            f"scoring={scoring.name!r} is not for a {kind} such as {type(estimator).__name__}; "
+            f"take {names}."
+        )
+    return scoring
+
+
+class OutputsAtLeaves:
+    """Keeps what each fold's model says of the fold's rows, and scores it by a loss.
+
+    Attributes
+    ----------
+    out : ndarray of shape (n_rows, n_outputs)
+        Outputs of prepared rows.
+    """
+
+    def __init__(self, plan: Plan, learner: Learner, loss: Loss | None = None) -> None:
+        self.out = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
+        self._plan = plan
+        self._learner = learner
+        self._loss = loss
+
+    def test_leaf(self, fold: Node, state: Any) -> None:
+        self._learner.outputs(state, *self._plan.rows(fold), self.out)
+
+    def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
+        """The scores of a block's folds, and which of them have diverged."""
+        assert self._loss is not None
+        start, stop = self._plan.rows(block)
+        outputs = self.out[start:stop]
+        targets = self._learner.rows.targets
+        begins = self._plan.begins(block) - start
+        sizes = np.diff(begins, append=stop - start)
+        with np.errstate(all="ignore"):
+            response = self._learner.respond(outputs, self._loss.response_method)
+            losses = self._loss.of_rows(response, None if targets is None else targets[start:stop])
+            bad = ~(np.isfinite(outputs).all(axis=1) & np.isfinite(losses))
+            scores = (
+                losses if len(begins) == len(losses) else np.add.reduceat(losses, begins) / sizes
+            )
+            diverged = np.logical_or.reduceat(bad, begins) | ~np.isfinite(scores)
+        scores[diverged] = self._loss.if_diverged
+        return scores, diverged
+
+
+class ScoresAtLeaves:
+    """Asks a scorer at each leaf."""
+
+    def __init__(self, plan: Plan, learner: Learner, scorer: Scorer) -> None:
+        self._plan = plan
+        self._learner = learner
+        self._scorer = scorer
+        self._scores = np.empty(plan.n_folds)
+
+    def test_leaf(self, fold: Node, state: Any) -> None:
+        start, stop = self._plan.rows(fold)
+        estimator = self._learner.estimator(state)
+        if estimator is None:
+            self._scores[fold.first] = self._scorer.if_diverged
+            return
+        X, y = self._learner.score_rows(start, stop)
+        score = float(self._scorer.score(estimator, X, y))
+        if np.isnan(score):
+            raise ValueError(
+                f"scoring={self._scorer.name!r} is undefined (NaN) on fold {fold.first}, which "
+                f"has {stop - start} "
+                "row(s); use a smaller cv, stratified folds, or a loss that is a mean over rows."
+            )
+        self._scores[fold.first] = score
+
+    def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
+        """The scores of a block's folds, and which of them have diverged."""
+        scores = self._scores[block.first : block.last]
+        return scores, scores == self._scorer.if_diverged

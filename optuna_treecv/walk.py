@@ -1,0 +1,152 @@
+"""The recursion. Python walks the top of the tree, where reports, threads and cancelling are; a
+compiled learner walks each block below it in one call, any other learner in the same recursion.
+
+Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015): a node's model is trained on the right half of
+what it holds out and becomes the left child's, and the other way round; a leaf tests on its own
+chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Generator
+from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from threading import Lock
+from typing import Any
+from typing import NamedTuple
+
+from optuna_treecv.learners.base import Learner
+from optuna_treecv.plan import Node
+from optuna_treecv.plan import Phase
+from optuna_treecv.plan import Plan
+
+#: Tests all folds of a node given the state with its model, which it may use up; returns the row
+#: updates that took.
+TestNode = Callable[[Node, Any], int]
+
+
+class Done(NamedTuple):
+    """A tested block, and the row updates done since the block before."""
+
+    block: Node
+    n_updates: int
+
+
+def walk_tree(
+    plan: Plan, learner: Learner, test: TestNode, blocks: list[Node], n_jobs: int
+) -> Generator[Done]:
+    """TreeCV: test all blocks of the tree and yield them from the left, whatever finishes first.
+
+    Closing the iterator cancels what is left.
+    """
+    if n_jobs == 1:
+        return _descend(plan, learner, test, set(blocks), plan.root, learner.start(), 0)
+    return _descend_in_threads(plan, learner, test, blocks, n_jobs)
+
+
+def walk_standard(
+    plan: Plan, learner: Learner, test: TestNode, blocks: list[Node], n_jobs: int
+) -> Generator[Done]:
+    """The baseline: for each fold train from scratch on all other rows."""
+
+    def run(block: Node) -> Done:
+        n_updates = 0
+        for chunk in range(block.first, block.last):
+            fold = Node(chunk, chunk + 1)
+            state = learner.start()
+            n_updates += train(learner, state, plan.rest(fold)) + test(fold, state)
+        return Done(block, n_updates)
+
+    if n_jobs == 1:
+        yield from map(run, blocks)
+        return
+    pool = ThreadPoolExecutor(n_jobs, thread_name_prefix="treecv")
+    try:
+        yield from pool.map(run, blocks)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def walk_to_leaves(
+    plan: Plan, learner: Learner, test_leaf: Callable[[Node, Any], None], node: Node, state: Any
+) -> int:
+    """The tree below ``node`` down to single folds; the row updates done."""
+    if node.n_folds == 1:
+        test_leaf(node, state)
+        return 0
+    left, right = plan.split(node)
+    child = learner.snapshot(state)
+    n_updates = train(learner, child, plan.phase(node, left))
+    n_updates += walk_to_leaves(plan, learner, test_leaf, left, child)
+    n_updates += train(learner, state, plan.phase(node, right))
+    return n_updates + walk_to_leaves(plan, learner, test_leaf, right, state)
+
+
+def train(learner: Learner, state: Any, phase: Phase) -> int:
+    """One training phase; its rows."""
+    learner.update(state, phase)
+    return phase.stop - phase.start if isinstance(phase, slice) else len(phase)
+
+
+def _descend(
+    plan: Plan,
+    learner: Learner,
+    test: TestNode,
+    blocks: set[Node],
+    node: Node,
+    state: Any,
+    n_updates: int,
+) -> Generator[Done]:
+    """The same recursion down to blocks, as an iterator."""
+    if node in blocks:
+        yield Done(node, n_updates + test(node, state))
+        return
+    left, right = plan.split(node)
+    child = learner.snapshot(state)
+    n_updates += train(learner, child, plan.phase(node, left))
+    yield from _descend(plan, learner, test, blocks, left, child, n_updates)
+    n_updates = train(learner, state, plan.phase(node, right))
+    yield from _descend(plan, learner, test, blocks, right, state, n_updates)
+
+
+def _descend_in_threads(
+    plan: Plan, learner: Learner, test: TestNode, blocks: list[Node], n_jobs: int
+) -> Generator[Done]:
+    """The same with the branches shared out: who comes to a node goes on with its left child, the
+    right one is queued.
+
+    So the largest branches are taken up first, and the leftmost blocks, which are reported first,
+    are never behind others."""
+    done: dict[Node, Future[int]] = {block: Future() for block in blocks}
+    cancelled = Event()
+    failing = Lock()
+    pool = ThreadPoolExecutor(n_jobs, thread_name_prefix="treecv")
+
+    def run(parent: Node | None, node: Node, state: Any) -> None:
+        try:
+            n_updates = 0
+            while not cancelled.is_set():
+                if parent is not None:
+                    n_updates += train(learner, state, plan.phase(parent, node))
+                if node in done:
+                    done[node].set_result(n_updates + test(node, state))
+                    return
+                left, right = plan.split(node)
+                child = learner.snapshot(state)
+                pool.submit(run, node, right, state)
+                parent, node, state = node, left, child
+        except BaseException as error:  # whoever waits for any block must hear of it
+            cancelled.set()
+            with failing:
+                for future in done.values():
+                    if not future.done():
+                        future.set_exception(error)
+
+    try:
+        pool.submit(run, None, plan.root, learner.start())
+        for block in blocks:
+            yield Done(block, done[block].result())
+    finally:
+        cancelled.set()
+        pool.shutdown(wait=True, cancel_futures=True)
