@@ -4,7 +4,8 @@ nothing else.
 The generator is SplitMix64 (Steele, Lea & Flood 2014), a counter through a mixing function, so an
 order needs no state that threads could share or a resumed run could lose. Draws below a bound are
 Lemire's (2019): one multiplication, exact by rejection. The shuffle is Fisher and Yates' inside
-out: the order is written while it is drawn. """
+out: the order is written while it is drawn.
+"""
 
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
@@ -20,7 +21,7 @@ cdef inline uint64_t mix(uint64_t z) noexcept nogil:
 
 cdef inline uint64_t chain(uint64_t key, uint64_t value) noexcept nogil:
     """Take one more number into a key; neither commutes nor forgets."""
-    return mix((key ^ value) + <uint64_t> 0x9E3779B97F4A7C15)
+    return mix(mix(key + <uint64_t> 0x9E3779B97F4A7C15) ^ value)
 
 
 cdef inline uint32_t below(uint64_t *counter, uint32_t bound) noexcept nogil:

@@ -20,7 +20,8 @@ H_i is a harmonic number.) When a scale is multiplied into z, the sum so far goe
 begins again at 0.
 
 Several classes are as many independent models, class against the rest. Thresholds, scales, |u|^2
-and H are float64 and rounded once, whatever the type of the rows. """
+and H are float64 and rounded once, whatever the type of the rows.
+"""
 
 from cython cimport floating
 from libc.math cimport sqrt

@@ -5,7 +5,8 @@ Robust stochastic approximation (Nemirovski, Juditsky, Lan & Shapiro 2009, secti
     w_{t+1} = P(w_t - step_size * slope(w_t.x, y) x),        w_1 = 0,
 with P the projection onto |w| <= radius; the averaged hypothesis is the mean of w_1..w_T, the
 iterates before each step. The sum behind that mean is float64 whatever the type of the rows: T
-numbers of one size lose what float32 has no place for. """
+numbers of one size lose what float32 has no place for.
+"""
 
 from cython cimport floating
 from libc.math cimport NAN

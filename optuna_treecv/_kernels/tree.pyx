@@ -3,7 +3,8 @@ interpreter.
 
 A learner's state is one flat block of memory, so saving a model is a copy of that block. The
 models of a branch lie one behind the other: the left child works in the block behind its parent's,
-the right child takes over its parent's own. """
+the right child takes over its parent's own.
+"""
 
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
@@ -70,7 +71,8 @@ cdef class CompiledLearner:
     """A learner over prepared rows; subclasses fill in its functions and sizes.
 
     Methods take states as writable buffers of ``state_bytes`` bytes and keep none of them. A state
-    begins with the number of rows seen (int64). """
+    begins with the number of rows seen (int64).
+    """
 
     cdef int bind(self, object X, object y, Py_ssize_t n_outputs) except -1:
         """Point at the memory of the arrays X (n_rows, width) and y (n_rows,), and keep it alive."""

@@ -1,0 +1,30 @@
+"""The package under test is the installed one, not the folder beside the tests."""
+
+from pathlib import Path
+
+import optuna_treecv
+from optuna_treecv._kernels import tree
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+def test_imported_from_where_it_was_installed() -> None:
+    imported = Path(optuna_treecv.__file__).resolve()
+    editable = (CHECKOUT / "optuna_treecv" / "_kernels" / "order.pyx").exists() and any(
+        part == "build" for part in Path(tree.__file__).parts
+    )
+    assert editable or CHECKOUT not in imported.parents
+
+
+def test_kernels_are_compiled() -> None:
+    assert Path(tree.__file__).suffix in {".so", ".pyd"}
+
+
+def test_typed() -> None:
+    assert (Path(optuna_treecv.__file__).parent / "py.typed").exists()
+
+
+def test_sources_stay_at_home() -> None:
+    package = Path(optuna_treecv.__file__).parent
+    if package.resolve() != CHECKOUT / "optuna_treecv":
+        assert not list(package.rglob("*.pyx")) + list(package.rglob("*.h"))

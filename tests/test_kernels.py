@@ -1,0 +1,318 @@
+"""Each kernel against its NumPy twin (bit for bit) and against the textbook (to rounding)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from optuna_treecv._kernels import reference
+from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv._kernels.order import random_order
+from optuna_treecv._kernels.pegasos import Pegasos
+from optuna_treecv._kernels.prepare import gather_rows
+from optuna_treecv._kernels.sgd import LeastSquares
+from optuna_treecv.data import aligned_empty
+from optuna_treecv.data import pad_rows
+from optuna_treecv.data import padded_width
+
+FLOATS = [np.float64, np.float32]
+# Around the 8 sums: one register short, just full, just over, several.
+WIDTHS = [1, 7, 8, 9, 30]
+
+
+def prepared(n: int, d: int, dtype: type, seed: int = 0) -> np.ndarray:
+    X = np.random.default_rng(seed).normal(size=(n, d)).astype(dtype)
+    return pad_rows(X, np.arange(n, dtype=np.uint32), True)
+
+
+def weights(kernel, state, dtype):
+    model = aligned_empty((kernel.model_bytes,))
+    kernel.read_out(state, model)
+    return model.view(dtype).reshape(kernel.n_outputs, -1)
+
+
+def fresh(kernel):
+    state = aligned_empty((kernel.state_bytes,))
+    kernel.start(state)
+    return state
+
+
+# Orders.
+
+
+@pytest.mark.parametrize("arguments", [(0, 0, 1, 0), (7, 3, 40, 12), (2**64 - 1, 10, 1034, 2**40)])
+def test_order_equals_twin(arguments):
+    seed, start, stop, n_seen = arguments
+    order = np.empty(stop - start, np.uint32)
+    random_order(seed, start, stop, n_seen, order)
+    assert order.tolist() == reference.random_order(seed, start, stop, n_seen)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 10**6), st.integers(0, 300), st.integers(0, 2**40))
+def test_order_is_a_permutation(seed, start, length, n_seen):
+    order = np.empty(length, np.uint32)
+    random_order(seed, start, start + length, n_seen, order)
+    assert sorted(order.tolist()) == list(range(start, start + length))
+
+
+def test_order_is_uniform():
+    counts = Counter()
+    order = np.empty(4, np.uint32)
+    n = 24_000
+    for seed in range(n):
+        random_order(seed, 0, 4, 0, order)
+        counts[tuple(order.tolist())] += 1
+    assert set(counts) == set(permutations(range(4)))
+    chi2 = sum((count - n / 24) ** 2 / (n / 24) for count in counts.values())
+    assert chi2 < 49.7  # the 0.999 quantile of chi-squared with 23 degrees of freedom
+
+
+def test_order_depends_on_all_it_is_derived_from():
+    def order_of(*arguments):
+        order = np.empty(50, np.uint32)
+        random_order(*arguments, order)
+        return (order - order.min()).tolist()
+
+    base = order_of(1, 100, 150, 7)
+    assert order_of(1, 100, 150, 7) == base
+    others = [order_of(2, 100, 150, 7), order_of(1, 101, 151, 7), order_of(1, 100, 150, 8)]
+    assert base not in others
+
+
+def test_derived_seeds_differ():
+    assert len({derive_seed(seed, label) for seed in range(50) for label in range(50)}) == 2500
+
+
+# Preparing rows.
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("d", WIDTHS)
+@pytest.mark.parametrize("layout", ["C", "F", "strided", "reversed"])
+def test_gather_equals_twin(dtype, d, layout):
+    X = np.random.default_rng(0).normal(size=(40, d)).astype(dtype)
+    X = {
+        "C": X,
+        "F": np.asfortranarray(X),
+        "strided": np.repeat(np.repeat(X, 2, axis=0), 3, axis=1)[::2, ::3],
+        "reversed": X[::-1, ::-1],
+    }[layout]
+    order = np.random.default_rng(1).permutation(40)[:33].astype(np.uint32)
+    for last in (0.0, 1.0):
+        width = padded_width(d + 1)
+        out = np.full((33, width), np.nan, dtype)
+        assert gather_rows(X, order, last, out)
+        assert np.array_equal(out, reference.gather_rows(X, order, last, width))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("column", [0, 7, 8])
+def test_gather_sees_what_is_not_finite(dtype, bad, column):
+    X = np.ones((20, 9), dtype)
+    X[13, column] = bad
+    out = np.empty((20, 16), dtype)
+    assert not gather_rows(X, np.arange(20, dtype=np.uint32), 1.0, out)
+    X[13, column] = np.finfo(dtype).max
+    assert gather_rows(X, np.arange(20, dtype=np.uint32), 1.0, out)
+
+
+# PEGASOS.
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("d", WIDTHS)
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("project", [False, True])
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_pegasos_equals_twin(dtype, d, average, project, n_classes):
+    X = prepared(120, d, dtype)
+    y = np.random.default_rng(1).integers(0, n_classes, 120).astype(np.int32)
+    order = np.random.default_rng(2).permutation(120).astype(np.uint32)
+    for alpha in (1e-5, 0.03, 2.0):
+        kernel = Pegasos(X, y, n_classes, alpha, average, project)
+        state = fresh(kernel)
+        kernel.update(state, 0, 50)
+        kernel.update_in_order(state, order[:70])
+        assert kernel.n_seen(state) == 120
+        ours = weights(kernel, state, dtype)
+        for c in range(kernel.n_outputs):
+            zeros = np.zeros(X.shape[1], dtype)
+            twin = reference.Pegasos(alpha, average, project, c + (n_classes == 2), zeros, zeros)
+            for row in [*range(50), *order[:70]]:
+                twin.train(X[row], y[row])
+            assert np.array_equal(ours[c], twin.weights())
+
+
+def textbook_pegasos(X, signs, alpha, project):
+    """Figure 1 of the PEGASOS paper with one row a step: all hypotheses w_1..w_{T+1}."""
+    w = np.zeros(X.shape[1])
+    hypotheses = [w]
+    for t, (x, y) in enumerate(zip(X, signs, strict=True), start=1):
+        eta = 1 / (alpha * t)
+        violated = y * (w @ x) < 1
+        w = (1 - eta * alpha) * w + (eta * y * x if violated else 0)
+        if project:
+            norm = np.sqrt(w @ w)
+            w = min(1, 1 / np.sqrt(alpha) / norm) * w if norm > 0 else w
+        hypotheses.append(w)
+    return np.array(hypotheses)
+
+
+@pytest.mark.parametrize("alpha", [1e-6, 1e-3, 0.1, 5.0])
+@pytest.mark.parametrize("project", [False, True])
+def test_pegasos_is_the_textbooks(alpha, project):
+    X = prepared(300, 11, np.float64)
+    y = (X[:, 0] + 0.3 * X[:, 1] > 0.2).astype(np.int32)
+    hypotheses = textbook_pegasos(X, 2.0 * y - 1, alpha, project)
+    for average, expected in ((False, hypotheses[-1]), (True, hypotheses[:-1].mean(axis=0))):
+        kernel = Pegasos(X, y, 2, alpha, average, project)
+        state = fresh(kernel)
+        kernel.update(state, 0, 300)
+        found = weights(kernel, state, np.float64)[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+
+
+def test_projection_stays_in_the_ball():
+    X = prepared(200, 6, np.float64) * 30
+    y = np.random.default_rng(0).integers(0, 2, 200).astype(np.int32)
+    for alpha in (1e-6, 1e-2):
+        kernel = Pegasos(X, y, 2, alpha, False, True)
+        state = fresh(kernel)
+        for row in range(200):
+            kernel.update(state, row, row + 1)
+            w = weights(kernel, state, np.float64)[0]
+            assert np.sqrt(w @ w) <= (1 + 1e-9) / np.sqrt(alpha)
+
+
+def test_projected_average_keeps_its_digits_in_float32():
+    # A weak penalty projects at every early step and shrinks the scale by orders of magnitude.
+    X = prepared(3000, 10, np.float32)
+    y = (X[:, 0] > 0).astype(np.int32)
+    found = []
+    for rows in (X, X.astype(np.float64)):
+        kernel = Pegasos(rows, y, 2, 1e-6, True, True)
+        state = fresh(kernel)
+        kernel.update(state, 0, 3000)
+        found.append(weights(kernel, state, rows.dtype)[0])
+    angle = found[0] @ found[1] / np.linalg.norm(found[0]) / np.linalg.norm(found[1])
+    assert angle > 0.99
+
+
+# Least squares.
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("d", WIDTHS)
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("radius", [0.3, 1e3, np.inf])
+def test_least_squares_equals_twin(dtype, d, average, radius):
+    X = prepared(120, d, dtype)
+    y = np.random.default_rng(1).normal(size=120).astype(dtype)
+    order = np.random.default_rng(2).permutation(120).astype(np.uint32)
+    kernel = LeastSquares(X, y, 0.05, radius, average)
+    state = fresh(kernel)
+    kernel.update(state, 0, 50)
+    kernel.update_in_order(state, order[:70])
+    zeros = np.zeros(X.shape[1])
+    twin = reference.LeastSquares(0.05, radius, average, zeros.astype(dtype), zeros)
+    for row in [*range(50), *order[:70]]:
+        twin.train(X[row], y[row])
+    assert np.array_equal(weights(kernel, state, dtype)[0], twin.weights())
+
+
+@pytest.mark.parametrize("radius", [0.2, np.inf])
+def test_least_squares_is_the_textbooks(radius):
+    X = prepared(300, 11, np.float64)
+    y = X @ np.linspace(-0.3, 0.3, X.shape[1])
+    w = np.zeros(X.shape[1])
+    hypotheses = [w]
+    for x, target in zip(X, y, strict=True):
+        w = w - 0.02 * (w @ x - target) * x
+        w = w * min(1, radius / np.linalg.norm(w))
+        hypotheses.append(w)
+    for average, expected in ((False, hypotheses[-1]), (True, np.mean(hypotheses[:-1], axis=0))):
+        kernel = LeastSquares(X, y, 0.02, radius, average)
+        state = fresh(kernel)
+        kernel.update(state, 0, 300)
+        np.testing.assert_allclose(weights(kernel, state, np.float64)[0], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_last_step_off_the_finite_numbers_shows_in_the_average():
+    X = np.ones((3, 8))
+    y = np.array([0.0, 0.0, 1e308])
+    kernel = LeastSquares(X, y, 1e10, np.inf, True)
+    state = fresh(kernel)
+    kernel.update(state, 0, 2)
+    assert np.all(np.isfinite(weights(kernel, state, np.float64)))
+    kernel.update(state, 2, 3)
+    assert np.all(np.isnan(weights(kernel, state, np.float64)))
+
+
+# What both owe to the tree.
+
+
+def kernels(X, y_codes):
+    yield Pegasos(X, y_codes, 2, 0.01, False, False)
+    yield Pegasos(X, y_codes, 2, 1e-5, True, True)
+    yield Pegasos(X, y_codes, 3, 0.01, True, False)
+    yield LeastSquares(X, y_codes.astype(X.dtype), 0.05, 0.5, True)
+    yield LeastSquares(X, y_codes.astype(X.dtype), 0.05, np.inf, False)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 60), max_size=6), st.sampled_from(FLOATS))
+def test_training_may_be_cut_anywhere(cuts, dtype):
+    X = prepared(60, 9, dtype)
+    y = np.random.default_rng(0).integers(0, 3, 60).astype(np.int32)
+    for kernel in kernels(X, y):
+        whole, parts = fresh(kernel), fresh(kernel)
+        kernel.update(whole, 0, 60)
+        for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), 60], strict=True):
+            kernel.update(parts, begin, end)
+        assert np.array_equal(whole, parts)
+
+
+def test_an_order_is_the_same_as_the_rows_moved():
+    X = prepared(60, 9, np.float64)
+    y = np.random.default_rng(0).integers(0, 3, 60).astype(np.int32)
+    order = np.random.default_rng(1).permutation(60).astype(np.uint32)
+    moved_X = aligned_empty(X.shape, X.dtype)
+    moved_X[:] = X[order]
+    for here, there in zip(kernels(X, y), kernels(moved_X, y[order]), strict=True):
+        a, b = fresh(here), fresh(there)
+        here.update_in_order(a, order)
+        there.update(b, 0, 60)
+        assert np.array_equal(a, b)
+
+
+def test_wrong_buffers_are_refused():
+    X = prepared(10, 3, np.float64)
+    y = np.zeros(10, np.int32)
+    kernel = Pegasos(X, y, 2, 0.1, False, False)
+    state = fresh(kernel)
+    with pytest.raises(ValueError, match="a state has"):
+        kernel.update(state[:-1], 0, 5)
+    with pytest.raises(IndexError, match="outside the 10 prepared rows"):
+        kernel.update(state, 0, 11)
+    with pytest.raises(IndexError, match="order names row 10"):
+        kernel.update_in_order(state, np.array([3, 10], np.uint32))
+    with pytest.raises(TypeError, match="float64 or float32"):
+        Pegasos(X.astype(np.int64), y, 2, 0.1, False, False)
+    with pytest.raises(ValueError, match="multiple of 8 columns"):
+        Pegasos(np.ascontiguousarray(X[:, :5]), y, 2, 0.1, False, False)
+    model = np.empty(kernel.model_bytes, np.uint8)
+    out = np.empty((10, 8), np.uint8)
+    with pytest.raises(ValueError, match="each level"):
+        kernel.walk_subtree(np.empty((2, kernel.state_bytes), np.uint8), model, 0, 4, 4, None, None, 0, out)
+    with pytest.raises(ValueError, match="room for the rows"):
+        states = np.empty((4, kernel.state_bytes), np.uint8)
+        kernel.walk_subtree(states, model, 0, 4, 4, None, np.empty(3, np.uint32), 0, out)
+    with pytest.raises(ValueError, match="no node"):
+        kernel.walk_subtree(states, model, 0, 11, 11, None, None, 0, out)
