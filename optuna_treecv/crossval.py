@@ -174,7 +174,7 @@ class Evaluation:
                 self._kept[layout] = rows, seconds + self._seconds
             return self._kept[layout]
 
-    def learner(self, estimator: Any, rows: PreparedRows, response_method: str) -> Learner:
+    def learner(self, estimator: Any, rows: PreparedRows, response_method: str | None) -> Learner:
         """An estimator's settings bound to rows; what it leaves random comes from the
         evaluation's seed."""
         return make_learner(estimator, rows, response_method, self.seed)
@@ -187,7 +187,7 @@ class Evaluation:
     def fit(self, estimator: Any) -> Any:
         """An estimator trained on all rows in prepared order."""
         check_estimator_type(estimator)
-        learner = self.learner(estimator, self.rows(estimator)[0], "predict")
+        learner = self.learner(estimator, self.rows(estimator)[0], None)
         state = learner.start()
         learner.update(state, slice(0, self.data.n_rows))
         fitted = learner.estimator(state)

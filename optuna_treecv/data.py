@@ -189,7 +189,7 @@ def encode(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     check_classification_targets(y)
     classes = np.unique(y)
     if len(classes) < 2:
-        raise ValueError(f"y must hold at least 2 classes, got one class: {classes[0]!r}.")
+        raise ValueError(f"y must hold at least 2 classes, got one class: {classes[0]}.")
     return classes, np.searchsorted(classes, y).astype(np.int32)
 
 

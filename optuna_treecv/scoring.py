@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.base import is_clusterer
 from sklearn.base import is_regressor
 from sklearn.metrics import get_scorer
 from sklearn.metrics import get_scorer_names
@@ -46,7 +47,7 @@ class Scorer:
 
     name: str
     score: Callable[[Any, Any, Any], float]
-    response_method = "predict"
+    response_method = None  # it asks for itself
     if_diverged = -np.inf
     direction = "maximize"
 
@@ -126,27 +127,23 @@ def make_scoring(scoring: Any) -> Loss | Scorer | None:
 def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
     """The scoring for an estimator: the one asked for if it fits, or the loss of the TreeCV
     paper's Table 1."""
-    kinds = [
-        (is_classifier, "classifier", _FOR_CLASSIFIERS),
-        (is_regressor, "regressor", _FOR_REGRESSORS),
-    ]
-    losses = _FOR_CLUSTERERS
-    kind = "estimator that is neither classifier nor regressor"
-    for test, name, own in kinds:
-        if test(estimator):
-            kind, losses = name, own
+    if is_classifier(estimator):
+        kind, losses = "a classifier", _FOR_CLASSIFIERS
+    elif is_regressor(estimator):
+        kind, losses = "a regressor", _FOR_REGRESSORS
+    else:
+        kind, losses = "an estimator that is neither classifier nor regressor", _FOR_CLUSTERERS
     if scoring is None:
-        if losses is _FOR_CLUSTERERS and not hasattr(estimator, "transform"):
+        if losses is _FOR_CLUSTERERS and not is_clusterer(estimator):
             raise ValueError(
                 f"scoring must be given for {type(estimator).__name__}, which is neither "
-                "classifier, regressor nor "
-                "clusterer: a scorer(estimator, X, y), say."
+                "classifier, regressor nor clusterer: a scorer(estimator, X, y), say."
             )
         return losses[0]
     if isinstance(scoring, Loss) and scoring not in losses:
         names = ", ".join(loss.name for loss in losses)
         raise ValueError(
-            f"scoring={scoring.name!r} is not for a {kind} such as {type(estimator).__name__}; "
+            f"scoring={scoring.name!r} is not for {kind} such as {type(estimator).__name__}; "
             f"take {names}."
         )
     return scoring

@@ -1,12 +1,14 @@
-"""Small data, and the doors through which tests see prepared rows."""
+"""Small data."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 
-def make_data(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Rows in noisy classes."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
@@ -15,13 +17,18 @@ def make_data(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.nda
 
 
 @pytest.fixture
+def make_data() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    return data_of
+
+
+@pytest.fixture
 def binary() -> tuple[np.ndarray, np.ndarray]:
-    return make_data(83, 5)
+    return data_of(83, 5)
 
 
 @pytest.fixture
 def three_classes() -> tuple[np.ndarray, np.ndarray]:
-    return make_data(61, 4, n_classes=3)
+    return data_of(61, 4, n_classes=3)
 
 
 @pytest.fixture

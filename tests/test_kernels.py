@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
-import pytest
-
-from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.prepare import gather_rows
 from optuna_treecv._kernels.sgd import LeastSquares
+import pytest
+
+from optuna_treecv._kernels import reference
 from optuna_treecv.data import aligned_empty
 from optuna_treecv.data import pad_rows
 from optuna_treecv.data import padded_width
@@ -54,7 +54,9 @@ def test_order_equals_twin(arguments):
     assert order.tolist() == reference.random_order(seed, start, stop, n_seen)
 
 
-@given(st.integers(0, 2**64 - 1), st.integers(0, 10**6), st.integers(0, 300), st.integers(0, 2**40))
+@given(
+    st.integers(0, 2**64 - 1), st.integers(0, 10**6), st.integers(0, 300), st.integers(0, 2**40)
+)
 def test_order_is_a_permutation(seed, start, length, n_seen):
     order = np.empty(length, np.uint32)
     random_order(seed, start, start + length, n_seen, order)
@@ -241,7 +243,9 @@ def test_least_squares_is_the_textbooks(radius):
         kernel = LeastSquares(X, y, 0.02, radius, average)
         state = fresh(kernel)
         kernel.update(state, 0, 300)
-        np.testing.assert_allclose(weights(kernel, state, np.float64)[0], expected, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(
+            weights(kernel, state, np.float64)[0], expected, rtol=1e-10, atol=1e-12
+        )
 
 
 def test_last_step_off_the_finite_numbers_shows_in_the_average():
@@ -310,7 +314,9 @@ def test_wrong_buffers_are_refused():
     model = np.empty(kernel.model_bytes, np.uint8)
     out = np.empty((10, 8), np.uint8)
     with pytest.raises(ValueError, match="each level"):
-        kernel.walk_subtree(np.empty((2, kernel.state_bytes), np.uint8), model, 0, 4, 4, None, None, 0, out)
+        kernel.walk_subtree(
+            np.empty((2, kernel.state_bytes), np.uint8), model, 0, 4, 4, None, None, 0, out
+        )
     with pytest.raises(ValueError, match="room for the rows"):
         states = np.empty((4, kernel.state_bytes), np.uint8)
         kernel.walk_subtree(states, model, 0, 4, 4, None, np.empty(3, np.uint32), 0, out)

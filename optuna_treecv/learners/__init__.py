@@ -9,6 +9,7 @@ from optuna_treecv.data import PreparedRows
 from optuna_treecv.data import RowLayout
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
+from optuna_treecv.learners.adapter import METHODS
 from optuna_treecv.learners.base import Learner
 from optuna_treecv.learners.linear import LinearEstimator
 
@@ -22,7 +23,9 @@ def layout_for(estimator: Any) -> RowLayout:
     )
 
 
-def make_learner(estimator: Any, rows: PreparedRows, response_method: str, seed: int) -> Learner:
+def make_learner(
+    estimator: Any, rows: PreparedRows, response_method: str | None, seed: int
+) -> Learner:
     """An estimator's settings bound to prepared rows.
 
     Parameters
@@ -30,11 +33,22 @@ def make_learner(estimator: Any, rows: PreparedRows, response_method: str, seed:
     estimator : estimator
     rows : PreparedRows
         In the layout that ``layout_for`` asks for.
-    response_method : str
-        What the scoring asks models for.
+    response_method : str or None
+        What the scoring asks models for: "predict", "decision_function", "predict_proba" or
+        "distance" (to the nearest centre); None if it asks for itself.
     seed : int
         For whatever in the estimator has ``random_state=None``.
     """
+    name = type(estimator).__name__
+    if response_method is not None:
+        needed = METHODS.get(response_method, response_method)
+        if not hasattr(estimator, needed):
+            raise ValueError(f"scoring needs an estimator with {needed}; {name} has none.")
     if isinstance(estimator, LinearEstimator):
-        return estimator.make_learner(rows, response_method)
+        return estimator.make_learner(rows)
+    if not hasattr(estimator, "partial_fit"):
+        raise ValueError(
+            "estimator must have partial_fit, since TreeCV goes on training a model; "
+            f"{name} has none. Take SGDClassifier, MultinomialNB or PegasosClassifier, say."
+        )
     return Adapter(estimator, rows, response_method, seed % 2**32)

@@ -20,6 +20,10 @@ from optuna_treecv.plan import Phase
 _DIVERGED = re.compile("under-/overflow|non-finite parameter weights")
 
 
+#: The estimator's method behind a response, where it has another name.
+METHODS = {"distance": "transform"}
+
+
 @dataclass
 class State:
     """An estimator on its way."""
@@ -39,9 +43,8 @@ class Adapter:
     estimator : estimator with ``partial_fit``
         It is cloned; each ``random_state=None`` in it becomes ``seed``.
     rows : PreparedRows
-    response_method : str
-        What to ask models for: "predict", "decision_function", "predict_proba" or "distance" (to
-        the nearest centre).
+    response_method : str or None
+        What ``outputs`` asks models for, as in ``make_learner``.
     seed : int
         32 bits.
     """
@@ -49,28 +52,16 @@ class Adapter:
     dtype = np.dtype(np.float64)
 
     def __init__(
-        self, estimator: Any, rows: PreparedRows, response_method: str, seed: int
+        self, estimator: Any, rows: PreparedRows, response_method: str | None, seed: int
     ) -> None:
-        name = type(estimator).__name__
-        if not hasattr(estimator, "partial_fit"):
-            raise ValueError(
-                f"estimator must have partial_fit, since TreeCV goes on training a model; {name} "
-                "has none. "
-                "Take an incremental one, say SGDClassifier, MultinomialNB or PegasosClassifier."
-            )
-        needed = "transform" if response_method == "distance" else response_method
-        if not hasattr(estimator, needed):
-            raise ValueError(f"scoring needs an estimator with {needed}; {name} has none.")
         self.rows = rows
-        self.n_outputs = 1
-        if rows.classes is not None:
-            if response_method == "predict_proba" or (
-                response_method == "decision_function" and len(rows.classes) > 2
-            ):
-                self.n_outputs = len(rows.classes)
-        self._method = needed
-        self._distance = response_method == "distance"
+        self._response_method = response_method
         self._fresh = seeded(clone(estimator), seed)
+        n_classes = 0 if rows.classes is None else len(rows.classes)
+        one_a_class = response_method == "predict_proba" or (
+            response_method == "decision_function" and n_classes > 2
+        )
+        self.n_outputs = n_classes if one_a_class else 1
 
     def start(self) -> State:
         return State(clone(self._fresh))
@@ -100,12 +91,12 @@ class Adapter:
         if state.estimator is None:
             out[start:stop] = np.nan
             return
-        response = getattr(state.estimator, self._method)(
-            take_rows(self.rows.X, slice(start, stop))
-        )
-        if self._distance:
+        assert self._response_method is not None
+        method = METHODS.get(self._response_method, self._response_method)
+        response = getattr(state.estimator, method)(take_rows(self.rows.X, slice(start, stop)))
+        if self._response_method == "distance":
             response = response.min(axis=1)
-        elif self._method == "predict" and self.rows.classes is not None:
+        elif self._response_method == "predict" and self.rows.classes is not None:
             response = np.searchsorted(self.rows.classes, response)
         out[start:stop] = np.reshape(response, (stop - start, -1))
 

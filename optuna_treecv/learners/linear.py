@@ -57,15 +57,9 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):
 
     # Inside the tree.
 
-    def make_learner(self, rows: PreparedRows, response_method: str) -> LinearLearner:
-        """This estimator as a learner over prepared rows; raises if a parameter or the response
-        is not to be had."""
+    def make_learner(self, rows: PreparedRows) -> LinearLearner:
+        """This estimator as a learner over prepared rows; raises if a parameter is wrong."""
         self._validate_params()
-        if not hasattr(self, response_method):
-            raise ValueError(
-                f"scoring needs an estimator with {response_method}; {type(self).__name__} has "
-                "none."
-            )
         settings = clone(self)
         settings._resolve(len(rows.X))
         return LinearLearner(settings, rows)

@@ -1,0 +1,264 @@
+"""Wrong input gets one sentence: which argument, what was wrong, what would be right."""
+
+from __future__ import annotations
+
+import numpy as np
+from optuna.distributions import FloatDistribution
+import pytest
+from scipy import sparse
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.decomposition import IncrementalPCA
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import KFold
+from sklearn.model_selection import RepeatedKFold
+from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import TimeSeriesSplit
+
+from optuna_treecv import LSQSGDRegressor
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+
+ALPHA = {"alpha": FloatDistribution(1e-4, 1.0, log=True)}
+X = np.random.default_rng(0).normal(size=(30, 3))
+y = np.arange(30) % 2
+
+
+def broken(array, value):
+    array = array.astype(float)
+    array.flat[7] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"cv": 1}, "cv must be between 2 and the number of rows, 30, got 1"),
+        ({"cv": 31}, "cv must be between 2 and the number of rows, 30, got 31"),
+        ({"cv": True}, 'cv must be an int, "loo", a splitter or one fold id per row, got True'),
+        ({"cv": 2.5}, 'cv must be an int, "loo", a splitter or one fold id per row, got 2.5'),
+        ({"cv": "lpo"}, "cv must be an int.*got 'lpo'"),
+        ({"cv": {}}, "cv must be an int"),
+        ({"cv": np.arange(29)}, "one integer fold id per row.*X has 30 rows, cv has 29 entries"),
+        ({"cv": np.zeros(30, int)}, "cv must make at least 2 folds, got 1"),
+        ({"cv": np.arange(30) - 1}, "must not hold negative fold ids"),
+        ({"cv": np.linspace(0, 1, 30)}, "one integer fold id per row.*float64"),
+        ({"cv": list(KFold(3).split(X))}, "cv must hold one integer fold id per row"),
+        ({"cv": KFold(3).split(X)}, "cv must hold one integer fold id per row"),
+        (
+            {"cv": TimeSeriesSplit(3)},
+            "partition the rows, but with TimeSeriesSplit row 0 is never tested",
+        ),
+        (
+            {"cv": ShuffleSplit(3, random_state=0)},
+            "partition the rows, but with ShuffleSplit row .* tested",
+        ),
+        (
+            {"cv": RepeatedKFold(n_splits=3)},
+            "RepeatedKFold row 0 is tested 10 times; use n_repeats",
+        ),
+        ({"cv": GroupKFold(3)}, "groups must be given with cv=GroupKFold"),
+        (
+            {"cv": GroupKFold(3), "groups": [1, 2]},
+            "groups must have one entry a row: X has 30 rows, groups 2",
+        ),
+        ({"order": "sorted"}, "order must be one of 'fixed', 'random', got 'sorted'"),
+        ({"method": "fast"}, "method must be one of 'treecv', 'standard', got 'fast'"),
+        ({"n_repeats": 0}, "n_repeats must be an integer of at least 1, got 0"),
+        ({"n_repeats": 1.5}, "n_repeats must be an integer of at least 1, got 1.5"),
+        (
+            {"scoring": "loss"},
+            "scoring must be a loss .error, hinge.* or the name of a scikit-learn scorer, got",
+        ),
+        ({"scoring": 3}, "scoring must be None, a loss name.*got 3"),
+        (
+            {"scoring": "squared_error"},
+            "scoring='squared_error' is not for a classifier such as PegasosClassifier",
+        ),
+        (
+            {"scoring": "log_loss"},
+            "scoring needs an estimator with predict_proba; PegasosClassifier has none",
+        ),
+        ({"random_state": -1}, "random_state must be an integer of 0 to"),
+        ({"random_state": "x"}, "'x' cannot be used to seed"),
+        ({"n_jobs": 0}, "n_jobs == 0"),
+        (
+            {"cv": "loo", "scoring": "roc_auc"},
+            r"scoring='roc_auc' is undefined .NaN. on fold 0, which has 1 row",
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
+def test_arguments_of_the_evaluation(options, match):
+    with pytest.raises(ValueError, match=match):
+        tree_cross_validate(PegasosClassifier(), X, y, **options)
+    with pytest.raises(ValueError, match=match):
+        objective = treecv_objective(
+            PegasosClassifier(), X, y, param_distributions=ALPHA, **options
+        )
+        objective.evaluate({"alpha": 0.1})
+
+
+@pytest.mark.parametrize(
+    "estimator", [PegasosClassifier(), LSQSGDRegressor(), SGDClassifier()], ids=str
+)
+@pytest.mark.parametrize(
+    ("rows", "targets", "match"),
+    [
+        (broken(X, np.nan), y, "Input X contains NaN"),
+        (broken(X, np.inf), y, "Input X contains infinity"),
+        (X, broken(y, np.nan), "Input y contains NaN"),
+        (X, broken(y, np.inf), "Input y contains infinity"),
+        (X, y[:-1], "inconsistent numbers of samples"),
+        (X[0], y[:3], "X must have 2 dimensions, rows and features, got shape .3,"),
+        (X[:1], y[:1], "X must have at least 2 rows to be cross-validated, got 1"),
+        (X, np.c_[y, y], "y should be a 1d array"),
+    ],
+    ids=["X nan", "X inf", "y nan", "y inf", "lengths", "1-D", "one row", "2-D y"],
+)
+def test_data(estimator, rows, targets, match):
+    with pytest.raises(ValueError, match=match):
+        tree_cross_validate(estimator, rows, targets, cv=3 if len(rows) > 3 else 2)
+
+
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=str)
+def test_classes(estimator):
+    with pytest.raises(ValueError, match="y must hold at least 2 classes, got one class: 1"):
+        tree_cross_validate(estimator, X, np.ones(30, int))
+    with pytest.raises(ValueError, match="y must be given for a classifier, got None"):
+        tree_cross_validate(estimator, X)
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        tree_cross_validate(estimator, X, np.linspace(0, 1, 30))
+
+
+def test_targets_that_are_no_numbers():
+    with pytest.raises(ValueError, match="y must hold numbers for a regressor"):
+        tree_cross_validate(LSQSGDRegressor(), X, np.array(["a"] * 30))
+    with pytest.raises(ValueError, match="y must be given for a supervised estimator"):
+        tree_cross_validate(LSQSGDRegressor(), X)
+
+
+def test_sparse_rows_for_a_dense_learner():
+    with pytest.raises(TypeError, match="[Ss]parse data was passed"):
+        tree_cross_validate(PegasosClassifier(), sparse.csr_matrix(X), y)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "match"),
+    [
+        (
+            RandomForestClassifier(),
+            "estimator must have partial_fit.*RandomForestClassifier has none",
+        ),
+        (PegasosClassifier, "estimator must be a scikit-learn estimator instance, got <class"),
+        ("pegasos", "estimator must be a scikit-learn estimator instance, got 'pegasos'"),
+        (PegasosClassifier(alpha=0), "'alpha' parameter of PegasosClassifier must be a float"),
+        (SGDClassifier(alpha=-1), "'alpha' parameter of SGDClassifier must be a float"),
+    ],
+    ids=str,
+)
+def test_estimators(estimator, match):
+    for function in (tree_cross_validate, tree_cross_val_predict):
+        with pytest.raises(ValueError, match=match):
+            function(estimator, X, y)
+
+
+def test_estimators_without_a_default_loss():
+    with pytest.raises(ValueError, match="scoring must be given for IncrementalPCA"):
+        tree_cross_validate(IncrementalPCA(1), X)
+    with pytest.raises(ValueError, match="is not for an estimator that is neither"):
+        tree_cross_validate(MiniBatchKMeans(3), X, scoring="error")
+    assert (
+        tree_cross_validate(
+            IncrementalPCA(1), X, cv=3, scoring=lambda pca, X, y: pca.score(X)
+        ).mean
+        < 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options", "match"),
+    [
+        (PegasosClassifier(), {}, "param_distributions must name at least one parameter"),
+        (
+            PegasosClassifier(),
+            {"param_distributions": {}},
+            "param_distributions must name at least one parameter",
+        ),
+        (
+            PegasosClassifier(),
+            {"param_distributions": {"C": FloatDistribution(0, 1)}},
+            "PegasosClassifier has no parameter 'C'; it has alpha, average",
+        ),
+        (
+            PegasosClassifier(),
+            {"param_distributions": {"alpha": [1, 2]}},
+            "'alpha' must have a FloatDistribution",
+        ),
+        (
+            lambda trial: None,
+            {"param_distributions": ALPHA},
+            "param_distributions must be None when estimator is a call",
+        ),
+        (
+            PegasosClassifier,
+            {"param_distributions": ALPHA},
+            "estimator must be an estimator instance or a callable",
+        ),
+        (3, {}, "estimator must be an estimator instance or a callable trial -> estimator, got 3"),
+        (
+            PegasosClassifier(),
+            {"param_distributions": ALPHA, "report": "all"},
+            "report must be None, 'folds' or 'mean'",
+        ),
+        (
+            PegasosClassifier(),
+            {"param_distributions": ALPHA, "report": "mean", "n_repeats": 33},
+            "report='mean' needs n_repeats of at most 32, got 33",
+        ),
+    ],
+    ids=str,
+)
+def test_arguments_of_the_objective(estimator, options, match):
+    with pytest.raises(ValueError, match=match):
+        treecv_objective(estimator, X, y, **options)
+
+
+def test_wrong_data_is_found_before_the_first_trial():
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        treecv_objective(PegasosClassifier(), broken(X, np.nan), y, param_distributions=ALPHA)
+
+
+def test_a_callable_that_returns_no_estimator():
+    with pytest.raises(
+        ValueError, match="estimator must be a scikit-learn estimator instance, got None"
+    ):
+        treecv_objective(lambda trial: None, X, y).evaluate({})
+
+
+def test_wrong_response_method():
+    with pytest.raises(
+        ValueError, match="response_method must be one of 'predict'.*got 'transform'"
+    ):
+        tree_cross_val_predict(PegasosClassifier(), X, y, response_method="transform")
+    with pytest.raises(ValueError, match="needs an estimator with predict_proba"):
+        tree_cross_val_predict(PegasosClassifier(), X, y, response_method="predict_proba")
+
+
+def test_best_estimator_that_diverges():
+    import optuna
+
+    objective = treecv_objective(
+        LSQSGDRegressor(radius=np.inf),
+        X,
+        y,
+        param_distributions={"step_size": FloatDistribution(1e200, 1e201)},
+    )
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=1)
+    with pytest.raises(ValueError, match="diverges on all rows; a smaller step size"):
+        objective.best_estimator(study)

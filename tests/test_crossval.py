@@ -1,0 +1,416 @@
+"""Fold scores: against the naive tree, scikit-learn's metrics and k honest trainings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log2
+
+import numpy as np
+from optuna_treecv._kernels.order import derive_seed
+import pytest
+from sklearn.base import clone
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import hinge_loss
+from sklearn.metrics import log_loss
+from sklearn.metrics import mean_absolute_error
+from sklearn.metrics import mean_squared_error
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import KFold
+from sklearn.model_selection import LeaveOneGroupOut
+from sklearn.model_selection import LeaveOneOut
+from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import StratifiedKFold
+from sklearn.naive_bayes import GaussianNB
+
+from optuna_treecv import LSQSGDRegressor
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv._kernels import reference
+from optuna_treecv.data import padded_width
+from optuna_treecv.folds import make_folds
+
+PEGASOS = [
+    PegasosClassifier(alpha=0.02),
+    PegasosClassifier(alpha=1e-4, average=True, project=True, fit_intercept=False),
+]
+LEAST_SQUARES = [
+    LSQSGDRegressor(),
+    LSQSGDRegressor(step_size=0.05, radius=0.3, average=False, fit_intercept=True),
+]
+
+
+def naive_decisions(estimator, X, y, cv, order, seed=0):
+    """Out-of-fold decisions of the NumPy twins in the tree as printed, in prepared order."""
+    seed = derive_seed(seed, 0)
+    folds = make_folds(cv, X, y, None, True, seed, len(X))
+    k, n = folds.n_folds, len(X)
+    cuts = [i * n // k for i in range(k + 1)]
+    chunks = [range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    width = padded_width(X.shape[1] + estimator.fit_intercept)
+    rows = reference.gather_rows(X, folds.order, float(estimator.fit_intercept), width)
+    y = y[folds.order]
+    zeros = np.zeros(width, X.dtype)
+    if isinstance(estimator, PegasosClassifier):
+        classes = np.unique(y)
+        outputs = [1] if len(classes) == 2 else list(range(len(classes)))
+        options = (estimator.alpha, estimator.average, estimator.project)
+        start = [reference.Pegasos(*options, c, zeros, zeros) for c in outputs]
+        y = np.searchsorted(classes, y)
+    else:
+        step = n**-0.5 if estimator.step_size == "auto" else estimator.step_size
+        settings = (step, estimator.radius, estimator.average)
+        start = [reference.LeastSquares(*settings, zeros, zeros.astype(float))]
+        y = y.astype(X.dtype)
+    decisions = np.empty((n, len(start)), X.dtype)
+
+    def train(models, phase, n_seen):
+        models = [replace(model) for model in models]
+        if order == "random" and len(phase) > 1:
+            phase = reference.random_order(seed, phase[0], phase[-1] + 1, n_seen)
+        for model in models:
+            for row in phase:
+                model.train(rows[row], y[row])
+        return models
+
+    def test(models, fold):
+        for row in chunks[fold]:
+            decisions[row] = [reference.dot(model.weights(), rows[row]) for model in models]
+
+    reference.treecv(chunks, train, test, start)
+    return decisions, chunks, y, folds.order
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("cv", [2, 3, 5, 7, 8, "loo"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("estimator", PEGASOS, ids=str)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_pegasos_equals_the_naive_tree(estimator, dtype, cv, order, n_classes, make_data):
+    X, y = make_data(45, 9, n_classes)
+    X = X.astype(dtype)
+    decisions, chunks, codes, rows = naive_decisions(estimator, X, y, cv, order)
+    found = tree_cross_val_predict(
+        estimator, X, y, cv=cv, order=order, response_method="decision_function"
+    )
+    assert np.array_equal(found[rows], decisions[:, 0] if n_classes == 2 else decisions)
+    predicted = decisions[:, 0] > 0 if n_classes == 2 else decisions.argmax(axis=1)
+    errors = [np.mean(predicted[chunk] != codes[chunk]) for chunk in map(list, chunks)]
+    result = tree_cross_validate(estimator, X, y, cv=cv, order=order)
+    assert np.array_equal(result.test_score, errors)
+    assert result.mean == np.mean(errors) and result.std == np.std(errors)
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("cv", [2, 3, 5, 7, 8, "loo"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("estimator", LEAST_SQUARES, ids=str)
+def test_least_squares_equals_the_naive_tree(estimator, dtype, cv, order, regression):
+    X, y = regression[0].astype(dtype), regression[1]
+    decisions, chunks, targets, rows = naive_decisions(estimator, X, y, cv, order)
+    found = tree_cross_val_predict(estimator, X, y, cv=cv, order=order)
+    assert found.dtype == dtype
+    assert np.array_equal(found[rows], decisions[:, 0])
+    squares = np.square(decisions[:, 0].astype(float) - targets)
+    result = tree_cross_validate(estimator, X, y, cv=cv, order=order)
+    np.testing.assert_allclose(
+        result.test_score, [squares[list(c)].mean() for c in chunks], rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("estimator", [*PEGASOS, *LEAST_SQUARES], ids=str)
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("cv", [2, 33, 60, "loo"])
+def test_compiled_and_python_recursion_agree(estimator, order, cv, binary):
+    # A scorer takes the Python recursion down to the leaves, a loss the compiled one.
+    X, y = binary
+
+    def minus_loss(model, X, y):
+        if isinstance(model, LSQSGDRegressor):
+            return -np.mean((model.predict(X) - y) ** 2)
+        return -np.mean(model.predict(X) != y)
+
+    for method in ("treecv", "standard"):
+        options = {"cv": cv, "order": order, "method": method}
+        compiled = tree_cross_validate(estimator, X, y, **options)
+        python = tree_cross_validate(estimator, X, y, scoring=minus_loss, **options)
+        np.testing.assert_allclose(compiled.test_score, -python.test_score, rtol=1e-12, atol=1e-15)
+        assert compiled.n_updates == python.n_updates
+
+
+@pytest.mark.parametrize("estimator", [*PEGASOS, *LEAST_SQUARES], ids=str)
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("cv", [7, 64, "loo"])
+def test_threads_change_no_bit(estimator, order, cv, binary):
+    X, y = binary
+    one = tree_cross_validate(estimator, X, y, cv=cv, order=order)
+    for n_jobs in (2, 5, -1):
+        many = tree_cross_validate(estimator, X, y, cv=cv, order=order, n_jobs=n_jobs)
+        assert np.array_equal(one.test_score, many.test_score)
+        assert one.n_updates == many.n_updates
+
+
+@pytest.mark.parametrize("cv", [2, 5, "loo"])
+def test_standard_in_fixed_order_is_k_plain_trainings(cv, binary):
+    X, y = binary
+    estimator = PegasosClassifier(alpha=0.02, shuffle=False)
+    result = tree_cross_validate(estimator, X, y, cv=cv, shuffle=False, method="standard")
+    k = len(X) if cv == "loo" else cv
+    expected = []
+    for i in range(k):
+        test = np.arange(i * len(X) // k, (i + 1) * len(X) // k)
+        model = clone(estimator).fit(np.delete(X, test, axis=0), np.delete(y, test))
+        expected.append(1 - model.score(X[test], y[test]))
+    np.testing.assert_allclose(result.test_score, expected, atol=1e-15)
+    assert result.n_updates == result.n_updates_standard == (k - 1) * len(X)
+
+
+def test_leave_one_out_costs_log2_trainings(make_data):
+    X, y = make_data(1024, 3)
+    result = tree_cross_validate(PegasosClassifier(), X, y, cv="loo")
+    assert result.n_updates == 1024 * 10
+    assert result.n_updates <= 1024 * log2(2 * 1024)
+    assert result.n_updates_standard == 1023 * 1024
+
+
+# No row is ever trained into the model that tests it: on every learner, order and splitter.
+
+LEARNERS = [
+    *PEGASOS,
+    LSQSGDRegressor(step_size=0.05, average=False),
+    SGDClassifier(max_iter=1, tol=None),
+    GaussianNB(),
+]
+SPLITS = [3, 8, "loo", KFold(4), StratifiedKFold(3, shuffle=True), GroupKFold(5), LeaveOneOut()]
+
+
+@pytest.mark.parametrize("estimator", LEARNERS, ids=str)
+@pytest.mark.parametrize("cv", [*SPLITS, np.arange(60) % 7], ids=str)
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("method", ["treecv", "standard"])
+def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, make_data):
+    X, y = make_data(60, 4)
+    groups = np.repeat(np.arange(20), 3) if isinstance(cv, GroupKFold) else None
+    if isinstance(cv, StratifiedKFold):
+        cv = PredefinedSplit(
+            fold_of(cv, X, y, groups)
+        )  # stratified by the labels before they change
+    fold = fold_of(cv, X, y, groups)
+    regressor = isinstance(estimator, LSQSGDRegressor)
+    options = {"cv": cv, "groups": groups, "order": order, "method": method, "shuffle": False}
+    options["response_method"] = "predict" if regressor else "predict_proba"
+    if hasattr(estimator, "decision_function"):
+        options["response_method"] = "decision_function"
+    before = tree_cross_val_predict(estimator, X, y, **options)
+    for i in (0, fold.max() // 2, fold.max()):
+        changed = np.where(fold == i, 1 - y, y)
+        after = tree_cross_val_predict(estimator, X, changed, **options)
+        assert np.array_equal(after[fold == i], before[fold == i])
+        assert not np.array_equal(after[fold != i], before[fold != i])
+
+
+def test_no_row_of_a_fold_reaches_its_own_clusters(make_data):
+    X, _ = make_data(60, 4)
+    fold = np.arange(60) % 6
+
+    def centres(model, X, y):
+        return model.cluster_centers_.sum()
+
+    def scores(X, order):
+        estimator = MiniBatchKMeans(3, n_init=1, batch_size=16)
+        return tree_cross_validate(estimator, X, cv=fold, order=order, scoring=centres).test_score
+
+    for order in ("fixed", "random"):
+        before = scores(X, order)
+        for i in range(6):
+            after = scores(X + 5.0 * (fold == i)[:, None], order)
+            assert after[i] == before[i]
+            assert np.all(np.delete(after, i) != np.delete(before, i))
+
+
+def fold_of(cv, X, y, groups):
+    if cv == "loo" if isinstance(cv, str) else isinstance(cv, LeaveOneOut):
+        return np.arange(len(y))
+    if isinstance(cv, int):
+        bounds = [i * len(y) // cv for i in range(cv + 1)]
+        return np.repeat(np.arange(cv), np.diff(bounds))
+    if isinstance(cv, np.ndarray):
+        return cv
+    fold = np.empty(len(y), int)
+    for i, (_, test) in enumerate(cv.split(X, y, groups)):
+        fold[test] = i
+    return fold
+
+
+# Scores.
+
+
+def test_losses_are_scikit_learns_metrics(three_classes, regression):
+    X, y = three_classes
+    fold = np.arange(len(y)) % 4
+    for data in ((X, y), (X, y > 0)):
+        decision = tree_cross_val_predict(
+            PegasosClassifier(alpha=0.1), *data, cv=fold, response_method="decision_function"
+        )
+        found = tree_cross_validate(PegasosClassifier(alpha=0.1), *data, cv=fold, scoring="hinge")
+        expected = [hinge_loss(data[1][fold == i], decision[fold == i]) for i in range(4)]
+        np.testing.assert_allclose(found.test_score, expected, rtol=1e-12)
+    probabilities = tree_cross_val_predict(
+        GaussianNB(), X, y, cv=fold, response_method="predict_proba"
+    )
+    found = tree_cross_validate(GaussianNB(), X, y, cv=fold, scoring="log_loss")
+    expected = [log_loss(y[fold == i], probabilities[fold == i]) for i in range(4)]
+    np.testing.assert_allclose(found.test_score, expected, rtol=1e-12)
+
+    X, y = regression
+    fold = np.arange(len(y)) % 4
+    predicted = tree_cross_val_predict(LSQSGDRegressor(), X, y, cv=fold)
+    for name, metric in (
+        ("squared_error", mean_squared_error),
+        ("absolute_error", mean_absolute_error),
+    ):
+        found = tree_cross_validate(LSQSGDRegressor(), X, y, cv=fold, scoring=name)
+        expected = [metric(y[fold == i], predicted[fold == i]) for i in range(4)]
+        np.testing.assert_allclose(found.test_score, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "scoring", ["accuracy", "roc_auc", "f1", lambda model, X, y: model.score(X, y)]
+)
+def test_scorers_see_real_estimators(scoring, binary):
+    X, y = binary
+    found = tree_cross_validate(PegasosClassifier(alpha=0.1), X, y, cv=4, scoring=scoring)
+    if scoring == "accuracy" or callable(scoring):
+        error = tree_cross_validate(PegasosClassifier(alpha=0.1), X, y, cv=4)
+        np.testing.assert_allclose(found.test_score, 1 - error.test_score)
+    assert np.all((found.test_score > 0.5) & (found.test_score <= 1))
+
+
+def test_the_mean_is_of_fold_means(binary):
+    X, y = binary
+    fold = np.where(np.arange(len(y)) < 3, 0, 1)
+    result = tree_cross_validate(PegasosClassifier(), X, y, cv=fold)
+    assert result.mean == result.test_score.mean() == sum(result.test_score) / 2
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_diverged_folds(regression, average):
+    X, y = regression
+    wild = LSQSGDRegressor(step_size=1e200, radius=np.inf, average=average)
+    result = tree_cross_validate(wild, X, y, cv=5)
+    assert result.diverged_folds == 5 and result.mean == np.inf and result.std is None
+    scored = tree_cross_validate(wild, X, y, cv=5, scoring="r2")
+    assert scored.diverged_folds == 5 and scored.mean == -np.inf
+    assert np.all(np.isnan(tree_cross_val_predict(wild, X, y, cv=5)))
+
+
+# Folds.
+
+
+def test_splitters_groups_and_fold_ids_are_one(binary):
+    X, y = binary
+    groups = np.arange(len(y)) // 4
+    for cv, options in (
+        (KFold(5, shuffle=True, random_state=2), {}),
+        (StratifiedKFold(4), {}),
+        (GroupKFold(3), {"groups": groups}),
+        (LeaveOneGroupOut(), {"groups": groups}),
+    ):
+        ids = fold_of(cv, X, y, groups)
+        a = tree_cross_validate(PegasosClassifier(), X, y, cv=cv, **options)
+        b = tree_cross_validate(PegasosClassifier(), X, y, cv=ids)
+        c = tree_cross_validate(PegasosClassifier(), X, y, cv=list(ids))
+        assert np.array_equal(a.test_score, b.test_score) and np.array_equal(
+            b.test_score, c.test_score
+        )
+        assert a.n_folds == len(np.unique(ids))
+
+
+def test_leave_one_out_by_any_name(binary):
+    X, y = binary
+    loo = tree_cross_validate(PegasosClassifier(), X, y, cv="loo", shuffle=False).test_score
+    for cv in (LeaveOneOut(), len(y), np.arange(len(y))):
+        found = tree_cross_validate(PegasosClassifier(), X, y, cv=cv, shuffle=False)
+        assert np.array_equal(found.test_score, loo)
+
+
+def test_predictions_come_in_the_order_of_the_rows():
+    # A learner that repeats one feature: the prediction of a row is known whatever the fold.
+    X = np.arange(1.0, 41)[:, None]
+    model = LSQSGDRegressor(step_size=1e-3, radius=np.inf, average=False)
+    predicted = tree_cross_val_predict(model, X, 2 * X[:, 0], cv=8)
+    np.testing.assert_allclose(predicted, 2 * X[:, 0], rtol=0.05)
+
+
+# Seeds and repeats.
+
+
+def test_one_seed_one_result(binary):
+    X, y = binary
+    one = tree_cross_validate(PegasosClassifier(), X, y, random_state=4, order="random")
+    two = tree_cross_validate(PegasosClassifier(), X, y, random_state=4, order="random")
+    other = tree_cross_validate(PegasosClassifier(), X, y, random_state=5, order="random")
+    assert np.array_equal(one.test_score, two.test_score)
+    assert not np.array_equal(one.test_score, other.test_score)
+    from_state = [
+        tree_cross_validate(PegasosClassifier(), X, y, random_state=np.random.RandomState(3)).mean
+        for _ in "ab"
+    ]
+    assert from_state[0] == from_state[1]
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+def test_repeats_begin_with_the_one(binary, order):
+    X, y = binary
+    one = tree_cross_validate(PegasosClassifier(), X, y, cv=5, order=order)
+    three = tree_cross_validate(
+        PegasosClassifier(), X, y, cv=5, order=order, n_repeats=3, n_jobs=2
+    )
+    assert three.test_score.shape == (15,) and three.n_folds == 5
+    assert np.array_equal(three.test_score[:5], one.test_score)
+    assert not np.array_equal(three.test_score[5:10], one.test_score)
+    assert three.n_updates == 3 * one.n_updates
+    assert three.n_updates_standard == 3 * one.n_updates_standard
+
+
+def test_repeats_of_a_random_splitter_are_frozen_once(binary):
+    X, y = binary
+    cv = KFold(4, shuffle=True, random_state=np.random.RandomState(0))
+    result = tree_cross_validate(PegasosClassifier(), X, y, cv=cv, n_repeats=2)
+    assert not np.array_equal(result.test_score[:4], result.test_score[4:])
+
+
+def test_rows_as_lists_integers_and_columns_first(binary):
+    X, y = binary
+    expected = tree_cross_validate(PegasosClassifier(), X, y).test_score
+    for rows, labels in ((X.tolist(), y.tolist()), (np.asfortranarray(X), y), (X, y.astype(bool))):
+        assert np.array_equal(
+            tree_cross_validate(PegasosClassifier(), rows, labels).test_score, expected
+        )
+    whole = np.round(X * 10)
+    a = tree_cross_validate(PegasosClassifier(), whole, y).test_score
+    assert np.array_equal(
+        a, tree_cross_validate(PegasosClassifier(), whole.astype(int), y).test_score
+    )
+
+
+def test_the_data_is_left_alone(binary):
+    X, y = binary
+    before = X.copy(), y.copy()
+    for array in (X, y):
+        array.flags.writeable = False
+    tree_cross_validate(PegasosClassifier(), X, y, n_jobs=2, order="random")
+    tree_cross_validate(SGDClassifier(max_iter=1, tol=None), X, y)
+    assert np.array_equal(X, before[0]) and np.array_equal(y, before[1])
+
+
+def test_an_estimate_near_the_truth():
+    # TreeCV estimates what plain cross-validation of a converged learner does.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 3))
+    y = X @ [0.3, -0.2, 0.1] + 0.2 * rng.normal(size=4000)
+    result = tree_cross_validate(LSQSGDRegressor(), X, y, cv="loo")
+    residuals = y - LinearRegression().fit(X, y).predict(X)
+    assert result.mean == pytest.approx(np.mean(residuals**2), rel=0.05)

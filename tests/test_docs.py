@@ -1,0 +1,70 @@
+"""Docstrings are complete, examples and README snippets run, every public name is in the docs."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from pathlib import Path
+import re
+
+from numpydoc.validate import validate
+import optuna
+import pytest
+
+import optuna_treecv
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Not asked for: extended summaries, examples and references of each method.
+NOT_ASKED = {"ES01", "EX01", "GL01", "SA01", "SA04", "SS05", "SS06", "RT02", "YD01", "PR09"}
+
+
+def public() -> list[str]:
+    names = []
+    for name in optuna_treecv.__all__:
+        names.append(f"optuna_treecv.{name}")
+        thing = getattr(optuna_treecv, name)
+        if inspect.isclass(thing):
+            own = [
+                n
+                for n, member in vars(thing).items()
+                if inspect.isfunction(member) and not n.startswith("_")
+            ]
+            names += [f"optuna_treecv.{name}.{n}" for n in own if n != "make_kernel"]
+    return names
+
+
+@pytest.mark.parametrize("name", public())
+def test_docstring(name):
+    problems = [
+        f"{code}: {text}" for code, text in validate(name)["errors"] if code not in NOT_ASKED
+    ]
+    assert not problems
+
+
+@pytest.mark.parametrize("name", optuna_treecv.__all__)
+def test_examples_of_docstrings(name):
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    thing = getattr(optuna_treecv, name)
+    tests = doctest.DocTestFinder(recurse=False).find(thing, name, globs={})
+    runner = doctest.DocTestRunner()
+    for test in tests:
+        runner.run(test)
+    assert runner.failures == 0
+    if name not in {"CVResult", "TreeCVObjective"}:
+        assert runner.tries > 0
+
+
+def test_snippet_of_the_readme(capsys):
+    snippets = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL
+    )
+    assert snippets
+    for snippet in snippets:
+        exec(compile(snippet, "README.md", "exec"), {})
+
+
+def test_every_public_name_is_in_the_docs():
+    pages = (ROOT / "docs" / "api.rst").read_text()
+    for name in optuna_treecv.__all__:
+        assert re.search(rf"\b{name}\b", pages), name

@@ -1,0 +1,63 @@
+"""Imports go one way: objective -> crossval -> walk -> learners -> data, plan -> kernels."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import optuna_treecv
+
+PACKAGE = Path(optuna_treecv.__file__).parent
+
+# What each module may import of ours.
+ALLOWED = {
+    "__init__": {"objective", "crossval", "learners"},
+    "objective": {"crossval"},
+    "crossval": {"data", "folds", "learners", "plan", "scoring", "walk", "_kernels"},
+    "walk": {"learners", "plan"},
+    "scoring": {"learners", "plan"},
+    "learners": {"data", "learners", "plan", "_kernels"},
+    "data": {"_kernels"},
+    "folds": {"_kernels"},
+    "plan": {"_kernels"},
+    "_kernels": {"_kernels"},
+}
+# Who may import which library.
+LIBRARIES = {
+    "optuna": {"objective"},
+    "sqlalchemy": set(),
+    "sklearn": {"objective", "crossval", "scoring", "learners", "data", "folds"},
+}
+
+
+def imports(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    names = [
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    ]
+    return {*names, *(node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
+)
+def test_imports_go_one_way(path):
+    layer = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    for name in imports(path):
+        top, *rest = name.split(".")
+        if top == "optuna_treecv":
+            assert rest[0] in ALLOWED[layer], f"{layer} imports {name}"
+        elif top in LIBRARIES:
+            assert layer in LIBRARIES[top], f"{layer} imports {name}"
+
+
+def test_every_module_has_its_place():
+    found = {
+        path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in PACKAGE.rglob("*.py")
+    }
+    assert found == set(ALLOWED)

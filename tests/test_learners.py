@@ -1,0 +1,171 @@
+"""The estimators as scikit-learn sees them, and the learners as the tree does."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import SGDClassifier
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from optuna_treecv import LSQSGDRegressor
+from optuna_treecv import PegasosClassifier
+from optuna_treecv.data import Data
+from optuna_treecv.learners import layout_for
+from optuna_treecv.learners import make_learner
+
+ESTIMATORS = [
+    PegasosClassifier(alpha=0.01),
+    PegasosClassifier(alpha=1e-5, average=True, project=True, fit_intercept=False),
+    LSQSGDRegressor(fit_intercept=True),
+    LSQSGDRegressor(step_size=0.02, radius=np.inf, average=False),
+    SGDClassifier(max_iter=1, tol=None),
+]
+
+
+@parametrize_with_checks(
+    [
+        PegasosClassifier(),
+        PegasosClassifier(average=True, project=True),
+        LSQSGDRegressor(),
+        LSQSGDRegressor(fit_intercept=True, average=False),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def learner_for(estimator, X, y):
+    order = np.arange(len(y), dtype=np.uint32)
+    rows = Data(X, y).prepare(layout_for(estimator), order)
+    return make_learner(estimator, rows, "predict", 3)
+
+
+def model_of(learner, state):
+    fitted = learner.estimator(state)
+    return np.concatenate([np.ravel(fitted.coef_), np.ravel(fitted.intercept_)])
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+def test_a_snapshot_goes_its_own_way(estimator, three_classes):
+    learner = learner_for(estimator, *three_classes)
+    state = learner.start()
+    learner.update(state, slice(0, 20))
+    before = model_of(learner, state)
+    copy = learner.snapshot(state)
+    learner.update(copy, slice(20, 50))
+    assert np.array_equal(model_of(learner, state), before)
+    assert not np.array_equal(model_of(learner, copy), before)
+    learner.update(state, slice(20, 50))
+    assert np.array_equal(model_of(learner, state), model_of(learner, copy))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS[:4], ids=str)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_an_estimator_is_its_learner(estimator, dtype, three_classes):
+    X, y = three_classes
+    X = X.astype(dtype)
+    learner = learner_for(estimator, X, y)
+    state = learner.start()
+    learner.update(state, slice(0, len(y)))
+    inside = learner.estimator(state)
+    outside = clone(estimator).set_params(shuffle=False).fit(X, y)
+    assert outside.coef_.dtype == dtype
+    assert np.array_equal(inside.coef_, outside.coef_)
+    assert np.array_equal(inside.intercept_, outside.intercept_)
+    assert inside.t_ == outside.t_ == len(y)
+    out = np.empty((len(y), learner.n_outputs), learner.dtype)
+    learner.outputs(state, 0, len(y), out)
+    decision = X @ np.atleast_2d(inside.coef_).T + inside.intercept_
+    np.testing.assert_allclose(
+        out, decision, rtol=1e-3 if dtype == np.float32 else 1e-9, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS[:4], ids=str)
+def test_fit_may_be_cut_into_partial_fits(estimator, binary):
+    X, y = binary
+    y = y if isinstance(estimator, PegasosClassifier) else y.astype(float)
+    estimator = clone(estimator).set_params(shuffle=False)
+    if isinstance(estimator, LSQSGDRegressor):
+        estimator.set_params(step_size=0.05)
+    whole = clone(estimator).fit(X, y)
+    parts = clone(estimator)
+    first = {"classes": [0, 1]} if isinstance(estimator, PegasosClassifier) else {}
+    parts.partial_fit(X[:30], y[:30], **first)
+    parts = pickle.loads(pickle.dumps(parts))
+    parts.partial_fit(X[30:31], y[30:31])
+    parts.partial_fit(X[31:], y[31:])
+    assert np.array_equal(whole.coef_, parts.coef_)
+    assert np.array_equal(whole.intercept_, parts.intercept_)
+
+
+def test_fit_takes_rows_in_parts_larger_than_memory_it_pads():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10_000, 3))
+    y = X[:, 0] > 0
+    a = PegasosClassifier(shuffle=False).fit(X, y)
+    b = PegasosClassifier(shuffle=False).partial_fit(X[:5], y[:5], classes=[False, True])
+    b.partial_fit(X[5:], y[5:])
+    assert np.array_equal(a.coef_, b.coef_)
+
+
+def test_auto_step_is_settled_once():
+    X, y = np.ones((100, 2)), np.linspace(0, 1, 100)
+    model = LSQSGDRegressor().partial_fit(X[:25], y[:25])
+    assert model.step_size_ == 0.2
+    assert model.partial_fit(X, y).step_size_ == 0.2
+    assert model.fit(X, y).step_size_ == 0.1
+    assert LSQSGDRegressor(step_size=0.3).fit(X, y).step_size_ == 0.3
+
+
+def test_decision_of_zero_is_the_first_class():
+    model = PegasosClassifier(fit_intercept=False, shuffle=False).fit(
+        [[1.0, 0], [-1, 0]], ["b", "a"]
+    )
+    assert model.decision_function([[0.0, 5.0]]) == 0
+    assert model.predict([[0.0, 5.0]]) == ["a"]
+
+
+def test_one_output_a_class():
+    X, y = np.eye(4)[[0, 1, 2, 3] * 5], np.array(list("abcd") * 5)
+    model = PegasosClassifier(shuffle=False).fit(X, y)
+    assert model.coef_.shape == (4, 4) and model.intercept_.shape == (4,)
+    assert model.score(X, y) == 1.0
+
+
+def test_unknown_labels_in_partial_fit():
+    model = PegasosClassifier().partial_fit([[1.0], [2.0]], ["a", "b"], classes=["a", "b"])
+    with pytest.raises(ValueError, match=r"y must hold labels out of classes=.*got .*'c'"):
+        model.partial_fit([[1.0]], ["c"])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "match"),
+    [
+        (PegasosClassifier(alpha=0.0), "'alpha' parameter of PegasosClassifier must be a float"),
+        (PegasosClassifier(alpha=-1.0), "'alpha' parameter of PegasosClassifier must be a float"),
+        (PegasosClassifier(average="yes"), "'average' parameter"),
+        (LSQSGDRegressor(step_size=0), "'step_size' parameter of LSQSGDRegressor must be"),
+        (LSQSGDRegressor(step_size="fast"), "'step_size' parameter of LSQSGDRegressor must be"),
+        (LSQSGDRegressor(radius=-1.0), "'radius' parameter of LSQSGDRegressor must be"),
+    ],
+)
+def test_wrong_parameters(estimator, match, binary):
+    with pytest.raises(ValueError, match=match):
+        estimator.fit(*binary)
+
+
+def test_nan_alpha_is_refused(binary):
+    with pytest.raises(ValueError, match="'alpha'"):
+        PegasosClassifier(alpha=np.nan).fit(*binary)
+
+
+def test_names_of_features(binary):
+    X, y = binary
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    model = PegasosClassifier().fit(frame, y)
+    assert list(model.feature_names_in_) == list("abcde")

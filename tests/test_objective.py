@@ -1,0 +1,345 @@
+"""The objective in real studies: storages, pruners, threads, attributes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import pickle
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileOpenLock
+from optuna.trial import TrialState
+import pytest
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import scale
+
+from optuna_treecv import LSQSGDRegressor
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+
+ALPHA = {"alpha": FloatDistribution(1e-4, 10.0, log=True)}
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+@pytest.fixture(params=["memory", "sqlite", "journal"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    if request.param == "memory":
+        return None
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/study.db"
+    path = str(tmp_path / "study.log")
+    return optuna.storages.JournalStorage(JournalFileBackend(path, JournalFileOpenLock(path)))
+
+
+def test_a_study_on_each_storage(storage, binary):
+    X, y = binary
+    objective = treecv_objective(
+        PegasosClassifier(), X, y, param_distributions=ALPHA, cv="loo", report="mean"
+    )
+    nop = optuna.pruners.NopPruner()
+    study = optuna.create_study(storage=storage, pruner=nop, direction=objective.direction)
+    study.optimize(objective, n_trials=8)
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 8
+    for trial in study.trials:
+        expected = tree_cross_validate(
+            PegasosClassifier(alpha=trial.params["alpha"]), X, y, cv="loo"
+        )
+        assert trial.value == expected.mean == trial.user_attrs["mean_test_score"]
+        assert trial.user_attrs["std_test_score"] == expected.std
+        assert trial.user_attrs["n_updates"] == expected.n_updates
+        assert trial.user_attrs["folds_scored"] == len(y)
+        assert len(trial.user_attrs) <= 8
+        assert all(type(value) in (int, float) for value in trial.user_attrs.values())
+        assert len(trial.intermediate_values) == 32
+        assert trial.intermediate_values[31] == pytest.approx(trial.value)
+
+
+def test_threads_of_optuna_change_no_value(storage, binary):
+    X, y = binary
+    grid = {"alpha": [10.0**i for i in range(-4, 2)]}
+    objective = treecv_objective(
+        PegasosClassifier(), X, y, param_distributions=ALPHA, order="random", n_repeats=2
+    )
+    found = []
+    for n_jobs in (1, 2):
+        study = optuna.create_study(
+            storage=storage, sampler=optuna.samplers.GridSampler(grid, seed=0)
+        )
+        study.optimize(objective, n_jobs=n_jobs)
+        found.append({trial.params["alpha"]: trial.value for trial in study.trials})
+    assert found[0] == found[1] and len(found[0]) == 6
+
+
+def test_fixed_and_frozen_trials(binary):
+    X, y = binary
+    objective = treecv_objective(
+        PegasosClassifier(), X, y, param_distributions=ALPHA, report="folds"
+    )
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=3)
+    assert objective(study.best_trial) == study.best_value
+    assert objective(optuna.trial.FixedTrial(study.best_params)) == study.best_value
+    result = objective.evaluate(study.best_params)
+    assert result.mean == study.best_value
+    assert len(result.test_score) == 10
+
+
+def test_pickling_keeps_everything_but_the_prepared_rows(binary):
+    X, y = binary
+    objective = treecv_objective(
+        PegasosClassifier(), X, y, param_distributions=ALPHA, cv=5, random_state=None
+    )
+    copy = pickle.loads(pickle.dumps(objective))
+    params = {"alpha": 0.03}
+    assert np.array_equal(copy.evaluate(params).test_score, objective.evaluate(params).test_score)
+    assert copy.direction == objective.direction
+
+
+def test_best_estimator_is_fitted_on_all_rows(binary):
+    X, y = binary
+    for estimator in (PegasosClassifier(), SGDClassifier(max_iter=1, tol=None)):
+        objective = treecv_objective(estimator, X, y, param_distributions=ALPHA)
+        study = optuna.create_study()
+        study.optimize(objective, n_trials=5)
+        best = objective.best_estimator(study)
+        assert best.alpha == study.best_params["alpha"]
+        assert best.t_ - isinstance(best, SGDClassifier) == len(y)
+        assert best.score(X, y) > 0.6
+
+
+def test_define_by_run(binary):
+    X, y = binary
+
+    def estimator(trial):
+        if trial.suggest_categorical("kind", ["pegasos", "sgd"]) == "sgd":
+            return SGDClassifier(
+                alpha=trial.suggest_float("alpha", 1e-5, 1, log=True), max_iter=1, tol=None
+            )
+        return PegasosClassifier(
+            alpha=trial.suggest_float("lambda", 1e-5, 1, log=True),
+            fit_intercept=trial.suggest_categorical("fit_intercept", [True, False]),
+        )
+
+    objective = treecv_objective(estimator, X, y)
+    study = optuna.create_study()
+    for choice in ({"kind": "sgd"}, {"fit_intercept": True}, {"fit_intercept": False}):
+        study.enqueue_trial({"kind": "pegasos", **choice})
+    study.optimize(objective, n_trials=12)
+    assert len({(t.params["kind"], t.params.get("fit_intercept")) for t in study.trials}) == 3
+    for trial in study.trials:
+        assert objective(trial) == trial.value
+    assert objective.best_estimator(study).score(X, y) > 0.6
+
+
+def test_every_kind_of_distribution(binary):
+    X, y = binary
+    objective = treecv_objective(
+        make_pipeline(SGDClassifier(max_iter=1, tol=None))[-1],
+        X,
+        y,
+        param_distributions={
+            "alpha": FloatDistribution(0.1, 0.5, step=0.2),
+            "n_iter_no_change": IntDistribution(1, 64, log=True),
+            "loss": CategoricalDistribution(["hinge", "log_loss"]),
+        },
+    )
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=5)
+    assert set(study.best_params) == {"alpha", "n_iter_no_change", "loss"}
+    assert study.trials[0].distributions["alpha"] == FloatDistribution(0.1, 0.5, step=0.2)
+
+
+def test_unsupervised(binary):
+    objective = treecv_objective(
+        MiniBatchKMeans(n_init=1),
+        binary[0],
+        param_distributions={"n_clusters": IntDistribution(2, 6)},
+    )
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=3)
+    assert study.best_value > 0
+
+
+def test_a_scorer_is_maximised(binary):
+    X, y = binary
+    objective = treecv_objective(
+        PegasosClassifier(), X, y, param_distributions=ALPHA, scoring="accuracy"
+    )
+    assert objective.direction == "maximize"
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=3)
+    error = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
+    assert study.best_value == pytest.approx(1 - error.evaluate(study.best_params).mean)
+
+
+def test_the_other_direction_is_refused_and_the_study_lives_on(binary):
+    X, y = binary
+    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
+    for options in ({"direction": "maximize"}, {"directions": ["minimize", "minimize"]}):
+        study = optuna.create_study(**options)
+        with pytest.raises(
+            ValueError,
+            match=r"direction must be 'minimize', since scoring is to be minimized, got",
+        ):
+            study.optimize(objective, n_trials=1)
+        assert study.trials[0].state == TrialState.FAIL
+
+
+def test_a_failed_evaluation_names_the_trial_and_leaves_the_study_usable(binary):
+    X, y = binary
+
+    class Moody(SGDClassifier):
+        def partial_fit(self, X, y, classes=None):
+            if self.alpha > 0.1:
+                raise RuntimeError("not today")
+            return super().partial_fit(X, y, classes)
+
+    objective = treecv_objective(Moody(max_iter=1, tol=None), X, y, param_distributions=ALPHA)
+    study = optuna.create_study()
+    study.enqueue_trial({"alpha": 0.01})
+    study.enqueue_trial({"alpha": 0.5})
+    with pytest.raises(RuntimeError, match="not today") as error:
+        study.optimize(objective, n_trials=3)
+    assert error.value.__notes__ == ["This happened in trial 1 with parameters {'alpha': 0.5}."]
+    study.enqueue_trial({"alpha": 0.02})
+    study.optimize(objective, n_trials=1, catch=RuntimeError)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "FAIL", "COMPLETE"]
+
+
+def test_divergence_is_a_value(regression):
+    X, y = regression
+    objective = treecv_objective(
+        LSQSGDRegressor(radius=np.inf),
+        X,
+        y,
+        param_distributions={"step_size": FloatDistribution(1e-3, 1e200, log=True)},
+        report="mean",
+    )
+    study = optuna.create_study()
+    for step_size in (1e200, 0.01):
+        study.enqueue_trial({"step_size": step_size})
+    study.optimize(objective, n_trials=5)
+    wild, tame = study.trials[:2]
+    assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
+    assert wild.value == np.inf and wild.user_attrs["diverged_folds"] == 10
+    assert "std_test_score" not in wild.user_attrs and not wild.intermediate_values
+    assert tame.value < 1 and "diverged_folds" not in tame.user_attrs
+    assert study.best_value < 1
+
+
+# Reports and pruning.
+
+
+def test_what_is_reported(binary):
+    X, y = binary
+    for cv, n_repeats, n_parts in (
+        (10, 1, 10),
+        (50, 1, 32),
+        ("loo", 3, 3 * 8),
+        (4, 9, 9 * 2),
+        (4, 32, 32),
+    ):
+        options: Any = {"param_distributions": ALPHA, "cv": cv, "n_repeats": n_repeats}
+        objectives = [
+            treecv_objective(PegasosClassifier(), X, y, report=r, **options)
+            for r in ("folds", "mean")
+        ]
+        trials = []
+        for objective in objectives:
+            study = optuna.create_study()
+            study.enqueue_trial({"alpha": 0.05})
+            study.optimize(objective, n_trials=1)
+            trials.append(study.trials[0])
+        scores = objectives[0].evaluate({"alpha": 0.05}).test_score
+        folds, means = (trial.intermediate_values for trial in trials)
+        assert sorted(folds) == sorted(means) == list(range(n_parts))
+        assert means[n_parts - 1] == pytest.approx(scores.mean())
+        if cv == 10:
+            assert list(folds.values()) == scores.tolist()
+            running = np.cumsum(scores) / np.arange(1, 11)
+            np.testing.assert_allclose(list(means.values()), running)
+
+
+def test_reports_do_not_depend_on_threads(binary):
+    X, y = binary
+    reports = []
+    for n_jobs in (1, 2, 4):
+        objective = treecv_objective(
+            PegasosClassifier(),
+            X,
+            y,
+            param_distributions=ALPHA,
+            cv="loo",
+            report="folds",
+            n_jobs=n_jobs,
+        )
+        study = optuna.create_study()
+        study.enqueue_trial({"alpha": 0.05})
+        study.optimize(objective, n_trials=1)
+        reports.append(study.trials[0].intermediate_values)
+    assert reports[0] == reports[1] == reports[2]
+
+
+@pytest.mark.parametrize(
+    ("report", "pruner"),
+    [
+        ("folds", optuna.pruners.WilcoxonPruner(p_threshold=0.2)),
+        ("mean", optuna.pruners.MedianPruner(n_startup_trials=2)),
+        ("mean", optuna.pruners.HyperbandPruner(min_resource=1, max_resource=10)),
+    ],
+    ids=["wilcoxon", "median", "hyperband"],
+)
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_pruning(report, pruner, n_jobs, make_data):
+    X, y = make_data(400, 5)
+    X = scale(X)
+
+    def estimator(trial):
+        flipped = trial.suggest_categorical("flipped", [False, True])
+        return Flipped(alpha=0.01) if flipped else SGDClassifier(alpha=0.01, max_iter=1, tol=None)
+
+    objective = treecv_objective(estimator, X, y, report=report, n_jobs=n_jobs)
+    study = optuna.create_study(pruner=pruner)
+    for flipped in [False] * 4 + [True] * 8:
+        study.enqueue_trial({"flipped": flipped})
+    study.optimize(objective, n_trials=12)
+    assert not any(t.params["flipped"] for t in study.trials if t.number < 4)
+    pruned = study.get_trials(states=[TrialState.PRUNED])
+    assert len(pruned) >= 1 and all(trial.params["flipped"] for trial in pruned)
+    for trial in pruned:
+        assert 1 <= trial.user_attrs["folds_scored"] == len(trial.intermediate_values) < 10
+        assert trial.user_attrs["n_updates"] < study.trials[0].user_attrs["n_updates"]
+    assert study.best_trial.number < 4
+
+
+class Flipped(SGDClassifier):
+    """As wrong as can be."""
+
+    def __init__(self, alpha=0.01):
+        super().__init__(alpha=alpha, max_iter=1, tol=None)
+
+    def predict(self, X):
+        return self.classes_[(super().decision_function(X) <= 0).astype(int)]
+
+
+def test_few_commits_a_trial(binary, tmp_path):
+    # A report or an attribute a fold would make a trial as slow as its folds are many.
+    X, y = binary
+    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA, cv="loo")
+    study = optuna.create_study(storage=f"sqlite:///{tmp_path}/study.db")
+    study.optimize(objective, n_trials=1)
+    assert len(study.trials[0].user_attrs) <= 8
+    assert not study.trials[0].intermediate_values

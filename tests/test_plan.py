@@ -1,0 +1,191 @@
+"""The tree's invariants, for any number of rows and folds and any cut."""
+
+from __future__ import annotations
+
+from math import log2
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from optuna_treecv._kernels import reference
+from optuna_treecv.plan import Node
+from optuna_treecv.plan import Plan
+from optuna_treecv.walk import walk_standard
+from optuna_treecv.walk import walk_to_leaves
+from optuna_treecv.walk import walk_tree
+
+
+class Recorder:
+    """A learner whose state is the list of rows it was fed."""
+
+    def start(self):
+        return []
+
+    def update(self, state, phase):
+        state.extend(
+            range(phase.start, phase.stop) if isinstance(phase, slice) else phase.tolist()
+        )
+
+    def snapshot(self, state):
+        return list(state)
+
+
+@st.composite
+def plans(draw):
+    n_rows = draw(st.integers(2, 80))
+    n_folds = draw(st.one_of(st.integers(2, n_rows), st.just(n_rows)))
+    bounds = None
+    if draw(st.booleans()):
+        inner = draw(
+            st.sets(st.integers(1, n_rows - 1), min_size=n_folds - 1, max_size=n_folds - 1)
+        )
+        bounds = np.array([0, *sorted(inner), n_rows], np.int64)
+    return Plan(n_rows, n_folds, bounds, draw(st.booleans()), draw(st.integers(0, 2**64 - 1)))
+
+
+def trained_on(plan, walk=walk_tree, n_jobs=1, most=32):
+    """The rows behind each fold's model, in order, and the row updates that a walk counted."""
+    learner = Recorder()
+    fed = {}
+
+    def test_leaf(fold, state):
+        assert fold.first not in fed, "a fold is tested once"
+        fed[fold.first] = list(state)
+
+    def test(node, state):
+        return walk_to_leaves(plan, learner, test_leaf, node, state)
+
+    done = list(walk(plan, learner, test, plan.blocks(most), n_jobs))
+    assert [node for node, _ in done] == plan.blocks(most)
+    return fed, sum(n_updates for _, n_updates in done)
+
+
+def assert_every_other_row_once(plan, fed):
+    assert sorted(fed) == list(range(plan.n_folds))
+    tested = []
+    for fold, rows in fed.items():
+        start, stop = plan.rows(Node(fold, fold + 1))
+        assert stop > start
+        tested.extend(range(start, stop))
+        assert not set(rows) & set(range(start, stop)), (
+            "no row is trained into the model that tests it"
+        )
+        assert sorted(rows) == [row for row in range(plan.n_rows) if not start <= row < stop]
+    assert sorted(tested) == list(range(plan.n_rows))
+
+
+@given(plans(), st.integers(1, 40))
+def test_tree_trains_every_other_row_once_and_tests_each_row_once(plan, most):
+    fed, n_updates = trained_on(plan, most=most)
+    assert_every_other_row_once(plan, fed)
+    assert n_updates == recurrence(plan, 0, plan.n_folds)
+
+
+@given(plans())
+def test_standard_trains_every_other_row_once(plan):
+    fed, n_updates = trained_on(plan, walk_standard)
+    assert_every_other_row_once(plan, fed)
+    assert n_updates == (plan.n_folds - 1) * plan.n_rows
+
+
+def recurrence(plan, first, last):
+    """Row updates below a node: its own rows once, shared out between its children."""
+    if last - first == 1:
+        return 0
+    middle = (first + last + 1) // 2
+    own = plan.begin(last) - plan.begin(first)
+    return own + recurrence(plan, first, middle) + recurrence(plan, middle, last)
+
+
+@given(st.integers(2, 3000), st.data())
+def test_updates_stay_below_n_log2_2k(n_rows, data):
+    n_folds = data.draw(st.integers(2, n_rows))
+    plan = Plan(n_rows, n_folds)
+    # The paper's bound; chunks that differ by a row may cost as many rows a level.
+    slack = 0 if n_rows % n_folds == 0 else n_folds
+    assert recurrence(plan, 0, n_folds) <= n_rows * log2(2 * n_folds) + slack
+
+
+@given(plans())
+def test_tree_is_algorithm_1_as_printed(plan):
+    chunks = [range(*plan.rows(Node(i, i + 1))) for i in range(plan.n_folds)]
+    expected = {}
+
+    def train(model, rows, n_seen):
+        start, stop = rows[0], rows[-1] + 1
+        assert list(rows) == list(range(start, stop))
+        if plan.random and len(rows) > 1:
+            rows = reference.random_order(plan.seed, start, stop, n_seen)
+        return [*model, *rows]
+
+    reference.treecv(chunks, train, lambda model, fold: expected.update({fold: model}), [])
+    assert trained_on(plan)[0] == expected
+
+
+@given(plans(), st.integers(2, 4))
+def test_threads_change_nothing(plan, n_jobs):
+    for walk in (walk_tree, walk_standard):
+        assert trained_on(plan, walk, n_jobs) == trained_on(plan, walk)
+
+
+@given(st.integers(0, 7), st.integers(0, 1000))
+def test_powers_of_two_nest(level, more_rows):
+    k = 2**level
+    n_rows = 2 * k + more_rows
+    small, large = Plan(n_rows, max(k, 1)), Plan(n_rows, 2 * k)
+    assert [large.begin(2 * i) for i in range(k)] == [small.begin(i) for i in range(k)]
+
+
+@given(plans(), st.integers(0, 70))
+def test_blocks_cut_the_folds_from_the_left(plan, most):
+    blocks = plan.blocks(most)
+    assert len(blocks) <= max(1, most)
+    assert blocks[0].first == 0 and blocks[-1].last == plan.n_folds
+    assert all(left.last == right.first for left, right in zip(blocks, blocks[1:], strict=False))
+    sizes = [block.n_folds for block in blocks]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_tree_has_at_most_32_blocks_at_depth_5():
+    assert [len(Plan(1000, k).blocks(32)) for k in (2, 10, 31, 32, 33, 64, 100, 1000)] == [
+        *(2, 10, 31, 32, 32, 32, 32, 32)
+    ]
+
+
+def test_random_phases_of_a_row_range_differ_with_what_was_seen():
+    plan = Plan(64, 4, None, True, 5)
+    left, right = plan.split(plan.root)
+    one = plan.phase(plan.root, left)
+    assert sorted(one) == list(range(32, 64))
+    assert not np.array_equal(one, plan.phase(Node(0, 4), right) + 32)
+
+
+@pytest.mark.parametrize("walk", [walk_tree, walk_standard])
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_an_error_in_a_block_reaches_the_caller(walk, n_jobs):
+    plan = Plan(100, 50)
+
+    def test(node, state):
+        if node.first >= 30:
+            raise RuntimeError("no such luck")
+        return 0
+
+    with pytest.raises(RuntimeError, match="no such luck"):
+        list(walk(plan, Recorder(), test, plan.blocks(32), n_jobs))
+
+
+@pytest.mark.parametrize("walk", [walk_tree, walk_standard])
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_leaving_early_cancels_the_rest(walk, n_jobs):
+    plan = Plan(4000, 2000)
+    tested = []
+    blocks = walk(
+        plan, Recorder(), lambda node, state: tested.append(node) or 0, plan.blocks(32), n_jobs
+    )
+    next(blocks)
+    blocks.close()
+    assert 1 <= len(set(tested)) < 2000
+    n_tested = len(tested)
+    assert n_tested == len(tested)
