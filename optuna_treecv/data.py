@@ -143,23 +143,23 @@ class Data:
             raise ValueError(f"X must have fewer than 2**32 rows, got {self.n_rows}.")
         self.X = X
         self.y = y
-        self._encoded: tuple[np.ndarray, np.ndarray] | None = None
+        self._classes: np.ndarray | None = None
 
     def prepare(self, layout: RowLayout, order: np.ndarray) -> PreparedRows:
         """The rows in ``order``, laid out as a learner wants them."""
-        classes, targets = self.encoded() if layout.encode else (None, self.y)
+        classes = self.classes() if layout.encode else None
+        y = None if self.y is None else self.y[order]
+        targets = y if classes is None or y is None else as_codes(y, classes)
         if layout.padded:
             if targets is None:
                 raise ValueError("y must be given for a supervised estimator, got None.")
             X = check_array(
                 self.X, dtype=[np.float64, np.float32], ensure_all_finite=False, input_name="X"
             )
-            y = targets = (targets if layout.encode else as_numbers(targets, X.dtype))[order]
+            y = targets = targets if layout.encode else as_numbers(targets, X.dtype)
             X = pad_rows(X, order, layout.intercept)
         else:
             X = take_rows(self.X, order)
-            y = None if self.y is None else self.y[order]
-            targets = None if targets is None else targets[order]
         return PreparedRows(X, y, targets, order, self.X.shape[1], classes, self.feature_names())
 
     def feature_names(self) -> np.ndarray | None:
@@ -169,17 +169,17 @@ class Data:
             return None
         return np.asarray(names, dtype=object)
 
-    def encoded(self) -> tuple[np.ndarray, np.ndarray]:
-        """The sorted classes and each row's class code (int32)."""
+    def classes(self) -> np.ndarray:
+        """The sorted classes."""
         if self.y is None:
             raise ValueError("y must be given for a classifier, got None.")
-        if self._encoded is None:
-            self._encoded = encode(self.y)
-        return self._encoded
+        if self._classes is None:
+            self._classes = find_classes(self.y)
+        return self._classes
 
 
-def encode(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted classes and int32 codes of the labels ``y``.
+def find_classes(y: np.ndarray) -> np.ndarray:
+    """Sorted classes of the labels ``y``.
 
     Raises
     ------
@@ -190,7 +190,12 @@ def encode(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     classes = np.unique(y)
     if len(classes) < 2:
         raise ValueError(f"y must hold at least 2 classes, got one class: {classes[0]}.")
-    return classes, np.searchsorted(classes, y).astype(np.int32)
+    return classes
+
+
+def as_codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Class codes (int32) of labels."""
+    return np.searchsorted(classes, y).astype(np.int32)
 
 
 def as_numbers(y: np.ndarray, dtype: Any) -> np.ndarray:

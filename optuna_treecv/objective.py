@@ -204,8 +204,29 @@ def treecv_objective(
         Labels or targets; None for unsupervised estimators.
     param_distributions : dict of str to optuna distribution, default=None
         What to search, by parameter name; needed with an estimator, refused with a callable.
-    cv, groups, shuffle, order, method, n_repeats, scoring, random_state, n_jobs
-        As in ``tree_cross_validate``.
+    cv : int, "loo", scikit-learn splitter or array-like of shape (n_rows,), default=10
+        The number of folds, 2 to n_rows; leave one out; a splitter whose test sets partition the
+        rows; or the fold of each row. Folds of an int are not stratified.
+    groups : array-like of shape (n_rows,), default=None
+        For splitters that need them.
+    shuffle : bool, default=True
+        For an int or "loo": permute the rows once before they are cut.
+    order : {"fixed", "random"}, default="fixed"
+        Feed a training phase its rows as they lie, or in a fresh random order, which takes
+        longer (1.6 times on Covertype) and is advised where rows are sorted.
+    method : {"treecv", "standard"}, default="treecv"
+        The tree, or k trainings from scratch.
+    n_repeats : int, default=1
+        Cross-validate that many times, with other partitions and orders, and average.
+    scoring : str, callable or None, default=None
+        A loss of rows ("error", "hinge", "log_loss" for classifiers, "squared_error",
+        "absolute_error" for regressors, "squared_distance" to the nearest centre for clusterers),
+        or a scikit-learn scorer. None: the first of those.
+    random_state : int, RandomState instance or None, default=0
+        Of permutation, orders and of whatever in the estimator has ``random_state=None``.
+    n_jobs : int or None, default=1
+        Threads that share the branches of the tree; -1 for all cores. The numbers do not depend on
+        it.
     report : {None, "folds", "mean"}, default=None
         What goes to ``trial.report``, for pruning: at most 32 numbers a trial, one for each part
         of the tree. "folds": the mean score of the part's folds at the part's number, which

@@ -61,7 +61,7 @@ class LSQSGDRegressor(RegressorMixin, LinearEstimator):
         Rows seen.
     n_features_in_ : int
         Features seen.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of the features, where X had some.
 
     See Also
@@ -87,7 +87,7 @@ class LSQSGDRegressor(RegressorMixin, LinearEstimator):
     >>> X, y = load_diabetes(return_X_y=True)
     >>> model = LSQSGDRegressor(fit_intercept=True, random_state=0).fit(scale(X), minmax_scale(y))
     >>> round(float(model.score(scale(X), minmax_scale(y))), 1)
-    0.4
+    0.5
     """
 
     _parameter_constraints = {
@@ -121,7 +121,7 @@ class LSQSGDRegressor(RegressorMixin, LinearEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            float32 stays float32, everything else becomes float64.
+            Rows; float32 stays float32, everything else becomes float64.
         y : array-like of shape (n_samples,)
             Targets.
 

@@ -1,0 +1,40 @@
+"""Print a digest of many fold scores and models: equal output of two builds means equal bits.
+
+    python tests/fold_scores.py
+
+Run by ``.ci/run`` with CPU dispatch on and off. Not a test by itself.
+"""
+
+import hashlib
+from itertools import product
+
+import numpy as np
+
+from optuna_treecv import LSQSGDRegressor
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_val_predict
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(3000, 37))
+noise = rng.normal(size=3000)
+y = X @ rng.normal(size=37) / 6 + 0.3 * noise
+
+estimators = [
+    *(PegasosClassifier(1e-3, average=a, project=p) for a, p in product([False, True], repeat=2)),
+    LSQSGDRegressor(radius=0.5),
+    LSQSGDRegressor(step_size=0.01, radius=np.inf, average=False, fit_intercept=True),
+]
+for estimator, dtype, order, cv in product(
+    estimators, [np.float64, np.float32], ["fixed", "random"], [10, "loo"]
+):
+    regressor = isinstance(estimator, LSQSGDRegressor)
+    predictions = tree_cross_val_predict(
+        estimator,
+        X.astype(dtype),
+        y if regressor else np.digitize(y, [-0.3, 0.5]),
+        cv=cv,
+        order=order,
+        response_method="predict" if regressor else "decision_function",
+    )
+    digest = hashlib.sha256(np.ascontiguousarray(predictions).tobytes()).hexdigest()[:16]
+    print(digest, estimator, np.dtype(dtype), order, cv)
