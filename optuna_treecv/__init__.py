@@ -1,9 +1,10 @@
 """Cross-validation of incremental learners for the price of log2(k) trainings, as an objective
-for Optuna."""
+for Optuna.
+"""
 
-from optuna_treecv.crossval import CVResult
 from optuna_treecv.crossval import tree_cross_val_predict
 from optuna_treecv.crossval import tree_cross_validate
+from optuna_treecv.evaluation import CVResult
 from optuna_treecv.learners.lsqsgd import LSQSGDRegressor
 from optuna_treecv.learners.pegasos import PegasosClassifier
 from optuna_treecv.objective import treecv_objective

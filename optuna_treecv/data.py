@@ -1,5 +1,6 @@
 """Rows made ready once: in the order in which the tree reads them, in memory that the kernels
-read forwards."""
+read forwards.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class PreparedRows:
 
 def take_rows(X: Any, rows: slice | np.ndarray) -> Any:
     """Rows of an array, a sparse matrix or a data frame; of a slice of an array no copy is
-    made."""
+    made.
+    """
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 

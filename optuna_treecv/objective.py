@@ -14,11 +14,11 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 from sklearn.base import clone
 
-from optuna_treecv.crossval import check_estimator_type
-from optuna_treecv.crossval import CVResult
-from optuna_treecv.crossval import Evaluation
-from optuna_treecv.crossval import MAX_BLOCKS
-from optuna_treecv.crossval import Run
+from optuna_treecv.evaluation import check_estimator_type
+from optuna_treecv.evaluation import CVResult
+from optuna_treecv.evaluation import Evaluation
+from optuna_treecv.evaluation import MAX_BLOCKS
+from optuna_treecv.evaluation import Run
 
 #: Optuna's Trial, FixedTrial and FrozenTrial share no base that can be named in public.
 AnyTrial: TypeAlias = Any

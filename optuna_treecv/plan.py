@@ -2,7 +2,8 @@
 children train on.
 
 Frozen data: no learner, no clock. Chunks are numbered from 0 and a node is a half-open range of
-them; the paper numbers from 1 and writes both ends, so its (s, e) is our (first + 1, last)."""
+them; the paper numbers from 1 and writes both ends, so its (s, e) is our (first + 1, last).
+"""
 
 from __future__ import annotations
 
@@ -72,13 +73,15 @@ class Plan:
 
     def split(self, node: Node) -> tuple[Node, Node]:
         """The children of a node: Algorithm 1's m = floor((s + e) / 2) is the last chunk of the
-        left one."""
+        left one.
+        """
         middle = (node.first + node.last + 1) // 2
         return Node(node.first, middle), Node(middle, node.last)
 
     def phase(self, parent: Node, child: Node) -> Phase:
         """What turns the model of ``parent`` into that of ``child``: the rows that only the
-        parent holds out."""
+        parent holds out.
+        """
         start, stop = self.rows(parent)
         n_seen = self.n_rows - (stop - start)
         if child.first == parent.first:
@@ -91,7 +94,8 @@ class Plan:
         """All rows that ``fold`` does not hold out, as the standard method trains on them at once.
 
         The random order belongs to the range that begins behind the fold and wraps around at the
-        last row."""
+        last row.
+        """
         start, stop = self.rows(fold)
         if not self.random:
             everything = np.arange(self.n_rows, dtype=np.uint32)

@@ -1,5 +1,6 @@
 """Fold scores: losses of out-of-fold responses, which a study minimises, and scikit-learn's
-scorers, which it maximises."""
+scorers, which it maximises.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def _error(predicted: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 def _hinge(decision: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """max(0, 1 - margin); of several classes Crammer & Singer's margin, as
-    sklearn.metrics.hinge_loss."""
+    sklearn.metrics.hinge_loss.
+    """
     decision = decision.astype(np.float64)
     if decision.ndim == 1:
         return np.maximum(0, 1 - np.where(codes == 1, decision, -decision))
@@ -126,7 +128,8 @@ def make_scoring(scoring: Any) -> Loss | Scorer | None:
 
 def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
     """The scoring for an estimator: the one asked for if it fits, or the loss of the TreeCV
-    paper's Table 1."""
+    paper's Table 1.
+    """
     if is_classifier(estimator):
         kind, losses = "a classifier", _FOR_CLASSIFIERS
     elif is_regressor(estimator):

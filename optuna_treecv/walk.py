@@ -3,7 +3,8 @@ compiled learner walks each block below it in one call, any other learner in the
 
 Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015): a node's model is trained on the right half of
 what it holds out and becomes the left child's, and the other way round; a leaf tests on its own
-chunk."""
+chunk.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +118,8 @@ def _descend_in_threads(
     right one is queued.
 
     So the largest branches are taken up first, and the leftmost blocks, which are reported first,
-    are never behind others."""
+    are never behind others.
+    """
     done: dict[Node, Future[int]] = {block: Future() for block in blocks}
     cancelled = Event()
     failing = Lock()

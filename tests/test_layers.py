@@ -1,4 +1,4 @@
-"""Imports go one way: objective -> crossval -> walk -> learners -> data, plan -> kernels."""
+"""Imports go one way: objective, crossval -> evaluation -> walk -> learners -> kernels."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 
 # What each module may import of ours.
 ALLOWED = {
-    "__init__": {"objective", "crossval", "learners"},
-    "objective": {"crossval"},
-    "crossval": {"data", "folds", "learners", "plan", "scoring", "walk", "_kernels"},
+    "__init__": {"objective", "crossval", "evaluation", "learners"},
+    "objective": {"evaluation"},
+    "crossval": {"evaluation"},
+    "evaluation": {"data", "folds", "learners", "plan", "scoring", "walk", "_kernels"},
     "walk": {"learners", "plan"},
     "scoring": {"learners", "plan"},
     "learners": {"data", "learners", "plan", "_kernels"},
@@ -28,7 +29,7 @@ ALLOWED = {
 LIBRARIES = {
     "optuna": {"objective"},
     "sqlalchemy": set(),
-    "sklearn": {"objective", "crossval", "scoring", "learners", "data", "folds"},
+    "sklearn": {"objective", "evaluation", "scoring", "learners", "data", "folds"},
 }
 
 

@@ -9,4 +9,5 @@ squared loss; ``linear``, ``losses``: what they share ``reference``   every one 
 plain NumPy, for the tests
 
 Arguments are marked ``# IN``, ``# OUT`` or ``# INOUT``; what is written comes last. Comments give
-the papers' equations."""
+the papers' equations.
+"""

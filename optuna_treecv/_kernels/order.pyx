@@ -61,7 +61,8 @@ def random_order(
     uint32_t [::1] order,       # OUT, stop - start row numbers
 ):
     """Fill ``order`` with rows start..stop-1 in the random order that belongs to (seed, start,
-    stop, n_seen)."""
+    stop, n_seen).
+    """
     if order.shape[0] != stop - start:
         raise ValueError(f"order must have {stop - start} places, got {order.shape[0]}.")
     if stop > start:

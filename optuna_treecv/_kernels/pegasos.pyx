@@ -210,7 +210,8 @@ cdef dispatched read_float32(const Learner *learner, const unsigned char *state,
 
 cdef class Pegasos(CompiledLearner):
     """PEGASOS over prepared rows ``X`` (n_rows, width) float64 or float32 and class codes ``y``
-    (n_rows,) int32."""
+    (n_rows,) int32.
+    """
 
     cdef Settings own
 

@@ -24,7 +24,8 @@ cdef floating gather(
     Py_ssize_t width,
 ) noexcept nogil:
     """Copy rows; return 0 if every number is finite, else NaN, since 0 * x is 0 for finite x
-    alone."""
+    alone.
+    """
     cdef Py_ssize_t i, j
     cdef const floating *x
     cdef floating checks[8]

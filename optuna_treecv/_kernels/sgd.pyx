@@ -109,7 +109,8 @@ cdef inlined read(
     floating *weights,          # OUT, (width,)
 ) noexcept nogil:
     """w_{T+1}, or the mean of w_1..w_T; NaN if the last step left the finite numbers, which no
-    mean would show yet."""
+    mean would show yet.
+    """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Head *head = <const Head *> state
     cdef const double *total = <const double *> (state + HEAD_BYTES)
@@ -146,7 +147,8 @@ cdef dispatched read_float32(const Learner *learner, const unsigned char *state,
 
 cdef class LeastSquares(CompiledLearner):
     """SGD on the squared loss over prepared rows ``X`` (n_rows, width) and targets ``y``
-    (n_rows,) of one float type."""
+    (n_rows,) of one float type.
+    """
 
     cdef Settings own
 

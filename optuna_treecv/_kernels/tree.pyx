@@ -47,7 +47,8 @@ cdef int64_t walk(
     const Learner *learner, const Tree *tree, Py_ssize_t first, Py_ssize_t last, unsigned char *state
 ) noexcept nogil:
     """TREECV(s, e, f) of Algorithm 1, with s = first + 1, e = last and ``state`` for f; the row
-    updates done."""
+    updates done.
+    """
     cdef Py_ssize_t start = begin(tree, first)
     cdef Py_ssize_t stop = begin(tree, last)
     cdef Py_ssize_t middle, cut
@@ -104,7 +105,8 @@ cdef class CompiledLearner:
 
     def n_seen(self, const unsigned char [::1] state):
         """The number of rows a state has been trained on, which stands at the head of every
-        state."""
+        state.
+        """
         self.check_state(state)
         return (<const int64_t *> &state[0])[0]
 
@@ -138,7 +140,8 @@ cdef class CompiledLearner:
 
     def test(self, const unsigned char [::1] model, Py_ssize_t start, Py_ssize_t stop, unsigned char [:, ::1] out):
         """Write what ``model`` says of the rows start..stop-1 to the same rows of ``out``
-        (n_rows, output bytes)."""
+        (n_rows, output bytes).
+        """
         if not 0 <= start < stop <= self.n_rows:
             raise IndexError(f"rows {start}..{stop} are outside the {self.n_rows} prepared rows.")
         if model.shape[0] != self.model_bytes:
@@ -161,7 +164,8 @@ cdef class CompiledLearner:
         unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
     ):
         """Test chunks first..last-1 by the tree below the node that holds them out; return the
-        row updates done."""
+        row updates done.
+        """
         cdef Tree tree
         cdef int64_t n_updates
         if not 0 <= first < last <= n_folds <= self.n_rows:

@@ -1,5 +1,6 @@
 """Learners: what the tree trains. An estimator with a kernel of its own, or any other through
-the adapter."""
+the adapter.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A learner is an estimator's settings bound to prepared rows. What training changes is in a *state*,
 which depends on the settings and on the rows fed so far, in order, and on nothing else. Copying a
-state is cheap; the tree lives on that."""
+state is cheap; the tree lives on that.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +38,18 @@ class Learner(Protocol):
 
     def outputs(self, state: Any, start: int, stop: int, out: np.ndarray) -> None:
         """Write what the model says of the rows start..stop-1 to the same rows of ``out``
-        (n_rows, n_outputs)."""
+        (n_rows, n_outputs).
+        """
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Outputs (rows, n_outputs) -> the response that a loss wants: ``method`` is one of
-        "predict" (class codes or numbers), "decision_function", "predict_proba", "distance"."""
+        "predict" (class codes or numbers), "decision_function", "predict_proba", "distance".
+        """
 
     def estimator(self, state: Any) -> Any:
         """A fitted scikit-learn estimator with this state's model; None if the model is not
-        finite."""
+        finite.
+        """
 
     def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
         """X and y of the rows start..stop-1 as a scikit-learn scorer takes them."""
@@ -57,4 +61,5 @@ class SubtreeWalker(Protocol):
 
     def walk_subtree(self, plan: Plan, node: Node, state: Any, out: np.ndarray) -> int:
         """Test the chunks of ``node``, whose model is ``state`` (used up); the row updates
-        done."""
+        done.
+        """

@@ -1,5 +1,6 @@
 """What the linear learners share: a compiled kernel bound to rows, and the estimator's side of
-it."""
+it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _ROWS_AT_A_TIME = 4096
 
 class LinearEstimator(BaseEstimator, metaclass=ABCMeta):
     """An estimator whose training is a compiled kernel and whose model is one weight vector an
-    output."""
+    output.
+    """
 
     fit_intercept: bool
     shuffle: bool
@@ -73,7 +75,8 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):
 
     def _train(self, X: np.ndarray, y: np.ndarray) -> Self:
         """One pass over validated X and prepared y, shuffled if asked for; then write the
-        attributes."""
+        attributes.
+        """
         order = np.arange(len(y), dtype=np.uint32)
         if self.shuffle:
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -123,7 +126,8 @@ def read_model(kernel: Any, state: np.ndarray, dtype: Any) -> np.ndarray:
 
 class LinearLearner:
     """A linear estimator's settings bound to prepared rows; a state is one flat block of
-    memory."""
+    memory.
+    """
 
     def __init__(self, estimator: LinearEstimator, rows: PreparedRows) -> None:
         assert rows.y is not None
@@ -201,7 +205,8 @@ class LinearLearner:
 
 def codes_of(decision: np.ndarray) -> np.ndarray:
     """Class codes of decision values (n_samples, n_outputs): above 0 the second of two classes,
-    or the largest's."""
+    or the largest's.
+    """
     if decision.shape[1] == 1:
         return (decision[:, 0] > 0).astype(np.int32)
     return decision.argmax(axis=1).astype(np.int32)

@@ -176,7 +176,8 @@ class LSQSGDRegressor(RegressorMixin, LinearEstimator):
 
     def make_kernel(self, X: np.ndarray, y: np.ndarray, n_classes: int | None) -> LeastSquares:
         """The compiled learner with this estimator's settings over padded rows and targets of
-        their type."""
+        their type.
+        """
         return LeastSquares(X, y, self.step_size_, self.radius, self.average)
 
     def _pass(self, X: Any, y: Any, first: bool) -> Self:

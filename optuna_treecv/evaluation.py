@@ -1,0 +1,351 @@
+"""One evaluation of an estimator: prepared rows, a walk, scores; everything between the public
+functions and the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from threading import Lock
+from time import perf_counter
+from typing import Any
+
+from joblib import effective_n_jobs
+import numpy as np
+from sklearn.base import is_regressor
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _num_samples
+
+from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.data import Data
+from optuna_treecv.data import PreparedRows
+from optuna_treecv.data import RowLayout
+from optuna_treecv.folds import make_folds
+from optuna_treecv.learners import layout_for
+from optuna_treecv.learners import make_learner
+from optuna_treecv.learners.base import Learner
+from optuna_treecv.learners.base import SubtreeWalker
+from optuna_treecv.plan import Node
+from optuna_treecv.plan import Plan
+from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import make_scoring
+from optuna_treecv.scoring import OutputsAtLeaves
+from optuna_treecv.scoring import ScoresAtLeaves
+from optuna_treecv.scoring import scoring_for
+from optuna_treecv.walk import Done
+from optuna_treecv.walk import walk_standard
+from optuna_treecv.walk import walk_to_leaves
+from optuna_treecv.walk import walk_tree
+
+#: Parts in which a tree is walked and shared out among threads, and at most so many are reported.
+MAX_BLOCKS = 32
+
+RESPONSE_METHODS = ("predict", "decision_function", "predict_proba")
+DIVERGENCE_ADVICE = "a smaller step size, or scaled features, may help."
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single ==
+class CVResult:
+    """What a cross-validation found.
+
+    Attributes
+    ----------
+    test_score : ndarray of shape (n_repeats * n_folds,)
+        The score of each fold, in the order of the folds, repeat after repeat.
+    mean : float
+        Their mean, the paper's R.
+    std : float or None
+        Their standard deviation (of the folds, as scikit-learn's ``std_test_score``); None if the
+        mean is not finite.
+    n_folds : int
+        Folds a repeat.
+    n_updates : int
+        Rows trained on, counted over all models.
+    n_updates_standard : int
+        The same for k trainings from scratch.
+    seconds : float
+        The evaluation alone: from prepared rows to scores.
+    seconds_prepare : float
+        Checking, permuting and padding the rows.
+    diverged_folds : int
+        Folds whose model or loss was not finite. They score 1 for "error", inf for other losses
+        and -inf for scorers.
+    """
+
+    test_score: np.ndarray
+    mean: float
+    std: float | None
+    n_folds: int
+    n_updates: int
+    n_updates_standard: int
+    seconds: float
+    seconds_prepare: float
+    diverged_folds: int
+
+
+class Evaluation:
+    """Everything about a cross-validation but the estimator: made once, run for many, in many
+    threads.
+
+    Parameters are those of ``tree_cross_validate``. Rows are prepared when the first estimator
+    asks for them, and kept.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        cv: Any,
+        groups: Any,
+        shuffle: bool,
+        order: str,
+        method: str,
+        n_repeats: int,
+        scoring: Any,
+        random_state: Any,
+        n_jobs: int | None,
+    ) -> None:
+        _check_choice("order", order, ("fixed", "random"))
+        _check_choice("method", method, ("treecv", "standard"))
+        if not isinstance(n_repeats, int | np.integer) or n_repeats < 1:
+            raise ValueError(f"n_repeats must be an integer of at least 1, got {n_repeats!r}.")
+        self.scoring = make_scoring(scoring)
+        self.n_repeats = int(n_repeats)
+        self.n_jobs = effective_n_jobs(n_jobs)
+        self.order = order
+        self.method = method
+        self.seed = draw_seed(random_state)
+        begin = perf_counter()
+        self.data = Data(X, y)
+        if groups is not None and _num_samples(groups) != self.data.n_rows:
+            raise ValueError(
+                f"groups must have one entry a row: X has {self.data.n_rows} rows, groups "
+                f"{_num_samples(groups)} entries."
+            )
+        self.folds = [
+            make_folds(
+                cv, X, self.data.y, groups, shuffle, self.repeat_seed(repeat), self.data.n_rows
+            )
+            for repeat in range(self.n_repeats)
+        ]
+        self.n_folds = self.folds[0].n_folds
+        if any(folds.n_folds != self.n_folds for folds in self.folds):
+            raise ValueError(
+                "cv must make the same number of folds in each of n_repeats calls of its split."
+            )
+        self._seconds = perf_counter() - begin
+        self._kept: dict[RowLayout, tuple[PreparedRows, float]] = {}
+        self._lock = Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Prepared rows are made again where they are needed: they are larger than what they are
+        # made from.
+        return {**self.__dict__, "_kept": {}, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = Lock()
+
+    def repeat_seed(self, repeat: int) -> int:
+        """The seed of a repeat, 64 bits."""
+        return derive_seed(self.seed, repeat)
+
+    def plan(self, repeat: int) -> Plan:
+        """The tree of a repeat."""
+        folds = self.folds[repeat]
+        return Plan(
+            self.data.n_rows,
+            self.n_folds,
+            folds.bounds,
+            self.order == "random",
+            self.repeat_seed(repeat),
+        )
+
+    def rows(self, estimator: Any, repeat: int = 0) -> tuple[PreparedRows, float]:
+        """The rows of a repeat as an estimator wants them, and the seconds it took to prepare
+        them.
+
+        Those of repeat 0 are kept, so that there is one copy of the data. Other repeats' are made
+        for the occasion.
+        """
+        layout = layout_for(estimator)
+        if repeat > 0:
+            return self._prepare(layout, repeat)
+        with self._lock:
+            if layout not in self._kept:
+                rows, seconds = self._prepare(layout, 0)
+                self._kept[layout] = rows, seconds + self._seconds
+            return self._kept[layout]
+
+    def learner(
+        self, estimator: Any, rows: PreparedRows, response_method: str | None, repeat: int = 0
+    ) -> Learner:
+        """An estimator's settings bound to rows.
+
+        What it leaves random (``random_state=None``) gets the evaluation's seed, plus the repeat.
+        """
+        return make_learner(estimator, rows, response_method, self.seed + repeat)
+
+    def run(self, estimator: Any) -> Run:
+        """A cross-validation of one estimator, ready to be walked."""
+        check_estimator_type(estimator)
+        return Run(self, estimator)
+
+    def fit(self, estimator: Any) -> Any:
+        """An estimator trained on all rows in prepared order."""
+        check_estimator_type(estimator)
+        learner = self.learner(estimator, self.rows(estimator)[0], None)
+        state = learner.start()
+        learner.update(state, slice(0, self.data.n_rows))
+        fitted = learner.estimator(state)
+        if fitted is None:
+            raise ValueError(f"{estimator!r} diverges on all rows; {DIVERGENCE_ADVICE}")
+        return fitted
+
+    def predict(self, estimator: Any, response_method: str) -> np.ndarray:
+        """Out-of-fold responses of repeat 0, in the order of the rows as given."""
+        _check_choice("response_method", response_method, RESPONSE_METHODS)
+        check_estimator_type(estimator)
+        plan = self.plan(0)
+        rows, _ = self.rows(estimator)
+        learner = self.learner(estimator, rows, response_method)
+        leaves = OutputsAtLeaves(plan, learner)
+        for _ in self.walk(plan, learner, leaves):
+            pass
+        prepared = learner.respond(leaves.out, response_method)
+        if response_method == "predict" and not is_regressor(estimator):
+            if not np.all(np.isfinite(leaves.out)):
+                raise ValueError(f"{estimator!r} diverges; {DIVERGENCE_ADVICE}")
+            codes = prepared.astype(np.intp)
+            prepared = codes if rows.classes is None else rows.classes[codes]
+        predictions = np.empty_like(prepared)
+        predictions[rows.order] = prepared
+        return predictions
+
+    def walk(
+        self, plan: Plan, learner: Learner, leaves: OutputsAtLeaves | ScoresAtLeaves
+    ) -> Generator[Done]:
+        """Walk a tree, or train k times; ``leaves`` keeps what comes out."""
+
+        def test(node: Node, state: Any) -> int:
+            if isinstance(learner, SubtreeWalker) and isinstance(leaves, OutputsAtLeaves):
+                return learner.walk_subtree(plan, node, state, leaves.out)
+            return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
+
+        walk_blocks = walk_tree if self.method == "treecv" else walk_standard
+        return walk_blocks(plan, learner, test, plan.blocks(MAX_BLOCKS), self.n_jobs)
+
+    def _prepare(self, layout: RowLayout, repeat: int) -> tuple[PreparedRows, float]:
+        begin = perf_counter()
+        rows = self.data.prepare(layout, self.folds[repeat].order)
+        return rows, perf_counter() - begin
+
+
+class Run:
+    """One estimator's way through an evaluation. Iterate it to the end, or leave it early; then
+    ask for ``result``.
+
+    Iterating yields the number of each reported part, 0, 1, ..., once its folds are scored. A part
+    is a subtree at depth min(5, depth of the tree), less deep with repeats, so that there are at
+    most 32 in all, or one a repeat.
+    """
+
+    def __init__(self, evaluation: Evaluation, estimator: Any) -> None:
+        self.scoring = scoring_for(evaluation.scoring, estimator)
+        self.test_score = np.empty(evaluation.n_repeats * evaluation.n_folds)
+        self.n_scored = 0
+        self.n_updates = 0
+        self.diverged_folds = 0
+        self.seconds = 0.0
+        self.seconds_prepare = 0.0
+        self._evaluation = evaluation
+        self._estimator = estimator
+
+    def __iter__(self) -> Iterator[int]:
+        evaluation = self._evaluation
+        part = 0
+        for repeat in range(evaluation.n_repeats):
+            rows, seconds = evaluation.rows(self._estimator, repeat)
+            self.seconds_prepare += seconds
+            plan = evaluation.plan(repeat)
+            ends = {block.last for block in plan.blocks(MAX_BLOCKS // evaluation.n_repeats)}
+            begin = perf_counter()
+            with closing(self._walk(plan, rows, repeat)) as blocks:
+                for block in blocks:
+                    if block.last in ends:
+                        self.seconds += perf_counter() - begin
+                        yield part
+                        part += 1
+                        begin = perf_counter()
+            self.seconds += perf_counter() - begin
+
+    def finish(self) -> CVResult:
+        """Walk to the end."""
+        for _ in self:
+            pass
+        return self.result()
+
+    def result(self) -> CVResult:
+        """The result over the folds scored so far."""
+        evaluation = self._evaluation
+        scores = self.test_score[: self.n_scored]
+        mean = float(np.mean(scores))
+        return CVResult(
+            test_score=scores,
+            mean=mean,
+            std=float(np.std(scores)) if np.isfinite(mean) else None,
+            n_folds=evaluation.n_folds,
+            n_updates=self.n_updates,
+            n_updates_standard=evaluation.n_repeats
+            * (evaluation.n_folds - 1)
+            * evaluation.data.n_rows,
+            seconds=self.seconds,
+            seconds_prepare=self.seconds_prepare,
+            diverged_folds=self.diverged_folds,
+        )
+
+    def _walk(self, plan: Plan, rows: PreparedRows, repeat: int) -> Generator[Node]:
+        """Walk one repeat's tree and score its blocks from the left."""
+        evaluation = self._evaluation
+        method = self.scoring.response_method
+        learner = evaluation.learner(self._estimator, rows, method, repeat)
+        leaves: OutputsAtLeaves | ScoresAtLeaves
+        if isinstance(self.scoring, Loss):
+            leaves = OutputsAtLeaves(plan, learner, self.scoring)
+        else:
+            leaves = ScoresAtLeaves(plan, learner, self.scoring)
+        with closing(evaluation.walk(plan, learner, leaves)) as blocks:
+            for block, n_updates in blocks:
+                scores, diverged = leaves.scores(block)
+                self.test_score[self.n_scored : self.n_scored + len(scores)] = scores
+                self.n_scored += len(scores)
+                self.n_updates += n_updates
+                self.diverged_folds += int(np.count_nonzero(diverged))
+                yield block
+
+
+def draw_seed(random_state: Any) -> int:
+    """The integer behind a ``random_state``; None and RandomState instances draw one."""
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        if not 0 <= random_state < 2**64:
+            raise ValueError(
+                f"random_state must be an integer of 0 to 2**64 - 1, got {random_state}."
+            )
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def check_estimator_type(estimator: Any) -> None:
+    """Refuse what is no estimator instance."""
+    if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
+        raise ValueError(
+            f"estimator must be a scikit-learn estimator instance, got {estimator!r}."
+        )
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
