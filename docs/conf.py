@@ -7,7 +7,7 @@ author = "The optuna_treecv developers"
 copyright = "2026, The optuna_treecv developers"
 release = optuna_treecv.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
+extensions = ["sphinx.ext.autodoc", "sphinx-mathjax-offline", "numpydoc"]
 html_theme = "furo"
 html_title = f"optuna_treecv {release}"
 exclude_patterns = ["_build"]
