@@ -89,7 +89,7 @@ def naive_decisions(estimator, X, y, cv, order, seed=0):
 @pytest.mark.parametrize("estimator", PEGASOS, ids=str)
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_pegasos_equals_the_naive_tree(estimator, dtype, cv, order, n_classes, make_data):
-    X, y = make_data(45, 9, n_classes)
+    X, y = make_data(45, 8, n_classes)  # without an intercept no number of a state is padding
     X = X.astype(dtype)
     decisions, chunks, codes, rows = naive_decisions(estimator, X, y, cv, order)
     found = tree_cross_val_predict(
@@ -380,6 +380,23 @@ def test_repeats_of_a_random_splitter_are_frozen_once(binary):
     cv = KFold(4, shuffle=True, random_state=np.random.RandomState(0))
     result = tree_cross_validate(PegasosClassifier(), X, y, cv=cv, n_repeats=2)
     assert not np.array_equal(result.test_score[:4], result.test_score[4:])
+
+
+def test_repeats_seed_what_an_estimator_leaves_random(binary):
+    X, y = binary
+    fold = np.arange(len(y)) % 4  # one partition, one order: nothing else differs
+    for random_state, same in ((None, False), (5, True)):
+        estimator = SGDClassifier(max_iter=1, tol=None, random_state=random_state)
+        result = tree_cross_validate(estimator, X, y, cv=fold, n_repeats=2)
+        assert np.array_equal(result.test_score[:4], result.test_score[4:]) == same
+
+
+def test_rows_keep_their_order_inside_a_fold():
+    ids = np.random.default_rng(0).integers(0, 7, 5000)
+    folds = make_folds(ids, None, None, None, True, 0, 5000)
+    for i in range(7):
+        rows = folds.order[folds.bounds[i] : folds.bounds[i + 1]].astype(int)
+        assert np.all(np.diff(rows) > 0) and np.all(ids[rows] == i)
 
 
 def test_rows_as_lists_integers_and_columns_first(binary):

@@ -167,6 +167,15 @@ def textbook_pegasos(X, signs, alpha, project):
     return np.array(hypotheses)
 
 
+def test_a_margin_of_one_is_no_violation():
+    X = np.zeros((2, 8))
+    X[:, 0] = 1
+    kernel = Pegasos(X, np.ones(2, np.int32), 2, 1.0, False, False)
+    state = fresh(kernel)
+    kernel.update(state, 0, 2)  # w_2 = x, so row 2 has margin 1
+    assert weights(kernel, state, np.float64)[0, 0] == 0.5
+
+
 @pytest.mark.parametrize("alpha", [1e-6, 1e-3, 0.1, 5.0])
 @pytest.mark.parametrize("project", [False, True])
 def test_pegasos_is_the_textbooks(alpha, project):

@@ -136,7 +136,8 @@ def test_define_by_run(binary):
     study = optuna.create_study()
     for choice in ({"kind": "sgd"}, {"fit_intercept": True}, {"fit_intercept": False}):
         study.enqueue_trial({"kind": "pegasos", **choice})
-    study.optimize(objective, n_trials=12)
+    study.optimize(objective, n_trials=3)
+    study.optimize(objective, n_trials=12, n_jobs=3)  # trials of all layouts share one objective
     assert len({(t.params["kind"], t.params.get("fit_intercept")) for t in study.trials}) == 3
     for trial in study.trials:
         assert objective(trial) == trial.value
