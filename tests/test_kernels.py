@@ -54,6 +54,13 @@ def test_order_equals_twin(arguments):
     assert order.tolist() == reference.random_order(seed, start, stop, n_seen)
 
 
+def test_long_order_equals_twin():
+    # Long enough for five draws that must be refused: 2^32 mod i of 2^32 when i places are open.
+    order = np.empty(260_000, np.uint32)
+    random_order(1, 0, len(order), 0, order)
+    assert order.tolist() == reference.random_order(1, 0, len(order), 0)
+
+
 @given(
     st.integers(0, 2**64 - 1), st.integers(0, 10**6), st.integers(0, 300), st.integers(0, 2**40)
 )
