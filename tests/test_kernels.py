@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import permutations
+import threading
+import time
 
 from hypothesis import given
 from hypothesis import settings
@@ -310,6 +312,35 @@ def test_an_order_is_the_same_as_the_rows_moved():
         here.update_in_order(a, order)
         there.update(b, 0, 60)
         assert np.array_equal(a, b)
+
+
+def test_long_loops_hold_no_lock():
+    # A loop that held the GIL would stop Optuna's heartbeats: no other thread could run meanwhile.
+    X = np.zeros((400_000, 64))
+    y = np.zeros(len(X), np.int32)
+    kernel = Pegasos(X, y, 2, 0.1, False, False)
+    states = aligned_empty((20, kernel.state_bytes))
+    kernel.start(states[0])
+    model, out = aligned_empty((kernel.model_bytes,)), aligned_empty((len(X), 8))
+    order = np.empty(len(X), np.uint32)
+    loops = [
+        lambda: kernel.update(states[0], 0, len(X)),
+        lambda: kernel.walk_subtree(states, model, 0, 4, 4, None, order, 0, out),
+        lambda: random_order(0, 0, len(X), 0, order),
+        lambda: gather_rows(X, order, 0.0, np.empty_like(X)),
+        lambda: kernel.test(model, 0, len(X), out),
+    ]
+    for loop in loops:
+        during = 0
+        for _ in range(20):
+            thread = threading.Thread(target=loop)
+            thread.start()
+            while thread.is_alive():
+                during += 1
+                time.sleep(1e-5)
+            thread.join()
+        # With the lock held the main thread would get a turn before and after a loop, not within.
+        assert during > 30
 
 
 def test_wrong_buffers_are_refused():
