@@ -197,12 +197,15 @@ class Evaluation:
     def fit(self, estimator: Any) -> Any:
         """An estimator trained on all rows in prepared order."""
         check_estimator_type(estimator)
-        learner = self.learner(estimator, self.rows(estimator)[0], None)
+        rows, _ = self.rows(estimator)
+        learner = self.learner(estimator, rows, None)
         state = learner.start()
         learner.update(state, slice(0, self.data.n_rows))
         fitted = learner.estimator(state)
         if fitted is None:
             raise ValueError(f"{estimator!r} diverges on all rows; {DIVERGENCE_ADVICE}")
+        if rows.feature_names is not None:
+            fitted.feature_names_in_ = rows.feature_names
         return fitted
 
     def predict(self, estimator: Any, response_method: str) -> np.ndarray:

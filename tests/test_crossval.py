@@ -318,7 +318,7 @@ def test_splitters_groups_and_fold_ids_are_one(binary):
         (GroupKFold(3), {"groups": groups}),
         (LeaveOneGroupOut(), {"groups": groups}),
     ):
-        ids = fold_of(cv, X, y, groups)
+        ids = fold_of(cv, X, y, options.get("groups"))
         a = tree_cross_validate(PegasosClassifier(), X, y, cv=cv, **options)
         b = tree_cross_validate(PegasosClassifier(), X, y, cv=ids)
         c = tree_cross_validate(PegasosClassifier(), X, y, cv=list(ids))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 import pickle
 from typing import Any
@@ -14,6 +15,7 @@ from optuna.distributions import IntDistribution
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal import JournalFileOpenLock
 from optuna.trial import TrialState
+import pandas as pd
 import pytest
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import SGDClassifier
@@ -117,6 +119,26 @@ def test_best_estimator_is_fitted_on_all_rows(binary):
         assert best.alpha == study.best_params["alpha"]
         assert best.t_ - isinstance(best, SGDClassifier) == len(y)
         assert best.score(X, y) > 0.6
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "estimator", [PegasosClassifier(), SGDClassifier(max_iter=1, tol=None)], ids=str
+)
+def test_data_frames(estimator, binary):
+    X, y = binary
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    objective = treecv_objective(
+        estimator, frame, y, param_distributions=ALPHA, scoring="accuracy"
+    )
+    plain = treecv_objective(estimator, X, y, param_distributions=ALPHA, scoring="accuracy")
+    params = {"alpha": 0.01}
+    assert np.array_equal(objective.evaluate(params).test_score, plain.evaluate(params).test_score)
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=1)
+    best = objective.best_estimator(study)
+    assert list(best.feature_names_in_) == list("abcde")
+    assert best.score(frame, y) > 0.6
 
 
 def test_define_by_run(binary):
@@ -296,9 +318,9 @@ def test_reports_do_not_depend_on_threads(binary):
 @pytest.mark.parametrize(
     ("report", "pruner"),
     [
-        ("folds", optuna.pruners.WilcoxonPruner(p_threshold=0.2)),
-        ("mean", optuna.pruners.MedianPruner(n_startup_trials=2)),
-        ("mean", optuna.pruners.HyperbandPruner(min_resource=1, max_resource=10)),
+        ("folds", optuna.pruners.WilcoxonPruner),
+        ("mean", partial(optuna.pruners.MedianPruner, n_startup_trials=2)),
+        ("mean", partial(optuna.pruners.HyperbandPruner, min_resource=1, max_resource=10)),
     ],
     ids=["wilcoxon", "median", "hyperband"],
 )
@@ -313,7 +335,7 @@ def test_pruning(report, pruner, n_jobs, make_data):
         return Flipped(alpha=0.01) if flipped else SGDClassifier(alpha=0.01, max_iter=1, tol=None)
 
     objective = treecv_objective(estimator, X, y, report=report, n_jobs=n_jobs)
-    study = optuna.create_study(pruner=pruner)
+    study = optuna.create_study(pruner=pruner())
     for flipped in [False] * 4 + [True] * 8:
         study.enqueue_trial({"flipped": flipped})
     study.optimize(objective, n_trials=12)

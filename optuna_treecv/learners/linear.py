@@ -188,8 +188,6 @@ class LinearLearner:
             return None
         fitted = clone(self._settings)
         fitted.n_features_in_ = self.rows.n_features
-        if self.rows.feature_names is not None:
-            fitted.feature_names_in_ = self.rows.feature_names
         if self.rows.classes is not None:
             fitted.classes_ = self.rows.classes
         fitted._resolve(len(self.rows.X))
