@@ -127,6 +127,8 @@ class Data:
     def __init__(self, X: Any, y: Any = None) -> None:
         if not hasattr(X, "shape"):
             X = check_array(X, ensure_all_finite=False, dtype=None)
+        if hasattr(X, "tocsr"):
+            X = X.tocsr()  # the sparse form of which rows can be taken
         if len(X.shape) != 2:
             raise ValueError(
                 f"X must have 2 dimensions, rows and features, got shape {tuple(X.shape)}."

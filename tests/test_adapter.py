@@ -103,7 +103,7 @@ def test_order_insensitive_learners_equal_scikit_learn(n_folds, method, order):
     X = rng.poisson(1 + np.eye(3)[y] @ rng.uniform(0, 3, (3, 8)))
     cv = StratifiedKFold(n_folds, shuffle=True, random_state=0)
     for estimator in (MultinomialNB(), BernoulliNB()):
-        for rows in (X, sparse.csr_matrix(X)):
+        for rows in (X, sparse.csr_matrix(X), sparse.coo_array(X)):
             ours = tree_cross_validate(
                 *(estimator, rows, y), cv=cv, method=method, order=order, scoring="accuracy"
             )
