@@ -60,11 +60,13 @@ def tree_cross_validate(
     method : {"treecv", "standard"}, default="treecv"
         The tree, or k trainings from scratch.
     n_repeats : int, default=1
-        Cross-validate that many times, with other partitions and orders, and average.
+        Cross-validate that many times and average: with other permutations for an int or "loo",
+        with what further calls of its ``split`` give for a splitter, and with other random orders.
     scoring : str, callable or None, default=None
         A loss of rows ("error", "hinge", "log_loss" for classifiers, "squared_error",
         "absolute_error" for regressors, "squared_distance" to the nearest centre for clusterers),
-        or a scikit-learn scorer. None: the first of those.
+        or a scikit-learn scorer, which compiled learners hand plain arrays. None: the first of
+        those losses.
     random_state : int, RandomState instance or None, default=0
         Of permutation, orders and of whatever in the estimator has ``random_state=None``.
     n_jobs : int or None, default=1

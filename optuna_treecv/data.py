@@ -29,14 +29,14 @@ class RowLayout:
         Otherwise the rows stay what they are: an array, a sparse matrix, a data frame.
     intercept : bool
         With ``padded``: a column of ones behind the features.
-    encode : bool
-        Compare predictions with class codes 0, 1, ... (int32), and with ``padded`` train on them
-        too. Otherwise y holds numbers, with ``padded`` of the type of X.
+    target : {"class", "number"} or None
+        What predictions are compared with: class codes 0, 1, ... (int32), or float64. A padded
+        learner trains on the codes, or on the numbers in the type of X.
     """
 
     padded: bool = False
     intercept: bool = False
-    encode: bool = False
+    target: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,8 @@ def pad_rows(
     ValueError
         If a number is not finite.
     """
+    if any(stride % X.itemsize for stride in X.strides):
+        X = X.copy()  # a field of packed records
     rows = aligned_empty((len(order), padded_width(X.shape[1] + intercept)), X.dtype)
     if not gather_rows(X, order, float(intercept), rows):
         assert_all_finite(X, input_name=input_name)  # says what was found
@@ -143,27 +145,35 @@ class Data:
             raise ValueError(
                 f"X must have at least 2 rows to be cross-validated, got {self.n_rows}."
             )
-        if self.n_rows >= 2**32:
-            raise ValueError(f"X must have fewer than 2**32 rows, got {self.n_rows}.")
+        if self.n_rows >= 2**31:
+            raise ValueError(f"X must have fewer than 2**31 rows, got {self.n_rows}.")
         self.X = X
         self.y = y
         self._classes: np.ndarray | None = None
 
     def prepare(self, layout: RowLayout, order: np.ndarray) -> PreparedRows:
         """The rows in ``order``, laid out as a learner wants them."""
-        classes = self.classes() if layout.encode else None
-        y = None if self.y is None else self.y[order]
-        targets = y if classes is None or y is None else as_codes(y, classes)
+        classes = None
+        y = targets = None if self.y is None else self.y[order]
+        if layout.target == "class":
+            classes = self.classes()
+            targets = as_codes(y, classes)
+        elif layout.target == "number":
+            targets = as_numbers(y)
         if layout.padded:
-            if targets is None:
-                raise ValueError("y must be given for a supervised estimator, got None.")
+            assert targets is not None
             X = check_array(
                 self.X, dtype=[np.float64, np.float32], ensure_all_finite=False, input_name="X"
             )
-            y = targets = targets if layout.encode else as_numbers(targets, X.dtype)
+            y = targets if layout.target == "class" else targets.astype(X.dtype, copy=False)
+            if y.dtype == np.float32:
+                assert_all_finite(y, input_name="y")
             X = pad_rows(X, order, layout.intercept)
         else:
             X = take_rows(self.X, order)
+        for array in (X, y, targets):  # all trials share them
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
         return PreparedRows(X, y, targets, order, self.X.shape[1], classes, self.feature_names())
 
     def feature_names(self) -> np.ndarray | None:
@@ -197,14 +207,26 @@ def find_classes(y: np.ndarray) -> np.ndarray:
     return classes
 
 
-def as_codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:
     """Class codes (int32) of labels."""
     return np.searchsorted(classes, y).astype(np.int32)
 
 
-def as_numbers(y: np.ndarray, dtype: Any) -> np.ndarray:
-    """Targets of a regressor."""
+def as_numbers(y: np.ndarray | None) -> np.ndarray:
+    """Targets of a regressor, float64.
+
+    Raises
+    ------
+    ValueError
+        If they are no finite numbers.
+    """
+    if y is None:
+        raise ValueError("y must be given for a regressor, got None.")
+    if y.dtype.kind not in "biufO":
+        raise ValueError(f"y must hold numbers for a regressor, got type {y.dtype}.")
     try:
-        return y.astype(dtype)
-    except ValueError as error:
+        numbers = y.astype(np.float64)
+    except (TypeError, ValueError) as error:
         raise ValueError(f"y must hold numbers for a regressor: {error}.") from error
+    assert_all_finite(numbers, input_name="y")
+    return numbers

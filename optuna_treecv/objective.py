@@ -112,7 +112,7 @@ class TreeCVObjective:
         estimator
             Fitted.
         """
-        return self._evaluation.fit(self._suggest(optuna.trial.FixedTrial(study.best_params)))
+        return self._evaluation.fit(self._suggest(study.best_trial))
 
     def _suggest(self, trial: AnyTrial) -> Any:
         """The trial's estimator."""
@@ -124,6 +124,8 @@ class TreeCVObjective:
         values = {
             name: _suggest(trial, name, distribution) for name, distribution in distributions
         }
+        # Choices may be estimators: trials must not share one.
+        values = {name: clone(value, safe=False) for name, value in values.items()}
         return clone(self._estimator).set_params(**values)
 
     def _check_direction(self, trial: AnyTrial) -> None:
@@ -217,11 +219,13 @@ def treecv_objective(
     method : {"treecv", "standard"}, default="treecv"
         The tree, or k trainings from scratch.
     n_repeats : int, default=1
-        Cross-validate that many times, with other partitions and orders, and average.
+        Cross-validate that many times and average: with other permutations for an int or "loo",
+        with what further calls of its ``split`` give for a splitter, and with other random orders.
     scoring : str, callable or None, default=None
         A loss of rows ("error", "hinge", "log_loss" for classifiers, "squared_error",
         "absolute_error" for regressors, "squared_distance" to the nearest centre for clusterers),
-        or a scikit-learn scorer. None: the first of those.
+        or a scikit-learn scorer, which compiled learners hand plain arrays. None: the first of
+        those losses.
     random_state : int, RandomState instance or None, default=0
         Of permutation, orders and of whatever in the estimator has ``random_state=None``.
     n_jobs : int or None, default=1

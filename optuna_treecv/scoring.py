@@ -213,7 +213,7 @@ class ScoresAtLeaves:
                 f"has {stop - start} "
                 "row(s); use a smaller cv, stratified folds, or a loss that is a mean over rows."
             )
-        self._scores[fold.first] = score
+        self._scores[fold.first] = score if np.isfinite(score) else self._scorer.if_diverged
 
     def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
         """The scores of a block's folds, and which of them have diverged."""

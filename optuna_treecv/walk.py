@@ -12,10 +12,14 @@ from collections.abc import Callable
 from collections.abc import Generator
 from concurrent.futures import Future
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Event
 from threading import Lock
 from typing import Any
 from typing import NamedTuple
+
+from sklearn import get_config
+from sklearn import set_config
 
 from optuna_treecv.learners.base import Learner
 from optuna_treecv.plan import Node
@@ -62,7 +66,7 @@ def walk_standard(
     if n_jobs == 1:
         yield from map(run, blocks)
         return
-    pool = ThreadPoolExecutor(n_jobs, thread_name_prefix="treecv")
+    pool = make_pool(n_jobs)
     try:
         yield from pool.map(run, blocks)
     finally:
@@ -82,6 +86,11 @@ def walk_to_leaves(
     n_updates += walk_to_leaves(plan, learner, test_leaf, left, child)
     n_updates += train(learner, state, plan.phase(node, right))
     return n_updates + walk_to_leaves(plan, learner, test_leaf, right, state)
+
+
+def make_pool(n_jobs: int) -> ThreadPoolExecutor:
+    """Threads with the caller's scikit-learn configuration, which is one of each thread."""
+    return ThreadPoolExecutor(n_jobs, "treecv", initializer=partial(set_config, **get_config()))
 
 
 def train(learner: Learner, state: Any, phase: Phase) -> int:
@@ -123,7 +132,7 @@ def _descend_in_threads(
     done: dict[Node, Future[int]] = {block: Future() for block in blocks}
     cancelled = Event()
     failing = Lock()
-    pool = ThreadPoolExecutor(n_jobs, thread_name_prefix="treecv")
+    pool = make_pool(n_jobs)
 
     def run(parent: Node | None, node: Node, state: Any) -> None:
         try:

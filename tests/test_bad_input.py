@@ -138,7 +138,7 @@ def test_classes(estimator):
 def test_targets_that_are_no_numbers():
     with pytest.raises(ValueError, match="y must hold numbers for a regressor"):
         tree_cross_validate(LSQSGDRegressor(), X, np.array(["a"] * 30))
-    with pytest.raises(ValueError, match="y must be given for a supervised estimator"):
+    with pytest.raises(ValueError, match="y must be given for a regressor, got None"):
         tree_cross_validate(LSQSGDRegressor(), X)
 
 

@@ -113,7 +113,7 @@ def test_least_squares_equals_the_naive_tree(estimator, dtype, cv, order, regres
     found = tree_cross_val_predict(estimator, X, y, cv=cv, order=order)
     assert found.dtype == dtype
     assert np.array_equal(found[rows], decisions[:, 0])
-    squares = np.square(decisions[:, 0].astype(float) - targets)
+    squares = np.square(decisions[:, 0].astype(float) - y[rows])
     result = tree_cross_validate(estimator, X, y, cv=cv, order=order)
     np.testing.assert_allclose(
         result.test_score, [squares[list(c)].mean() for c in chunks], rtol=1e-12

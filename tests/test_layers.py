@@ -29,7 +29,7 @@ ALLOWED = {
 LIBRARIES = {
     "optuna": {"objective"},
     "sqlalchemy": set(),
-    "sklearn": {"objective", "evaluation", "scoring", "learners", "data", "folds"},
+    "sklearn": {"objective", "evaluation", "walk", "scoring", "learners", "data", "folds"},
 }
 
 

@@ -24,6 +24,8 @@ and H are float64 and rounded once, whatever the type of the rows.
 """
 
 from cython cimport floating
+from libc.math cimport NAN
+from libc.math cimport isfinite
 from libc.math cimport sqrt
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
@@ -86,6 +88,9 @@ cdef inlined project(
     cdef double limit = settings.alpha * <double> t * <double> t
     cdef Py_ssize_t j
     if numbers.norm2 <= limit:
+        return
+    if not isfinite(numbers.norm2):                 # a projection onto the ball would hide it
+        numbers.scale = numbers.harmonic = NAN
         return
     numbers.scale *= sqrt(limit / numbers.norm2)
     numbers.norm2 = limit

@@ -68,11 +68,17 @@ def gather_rows(
 ):
     """Copy ``X[order]`` into ``out``; return whether every number is finite."""
     cdef floating check
+    cdef Py_ssize_t i
     cdef Py_ssize_t n_features = X.shape[1]
     cdef Py_ssize_t row_step = X.strides[0] // <Py_ssize_t> sizeof(floating)
     cdef Py_ssize_t column_step = X.strides[1] // <Py_ssize_t> sizeof(floating)
     if out.shape[0] != order.shape[0] or out.shape[1] % 8 or out.shape[1] < n_features:
         raise ValueError("out must have one row for each entry of order, and a multiple of 8 columns.")
+    if X.strides[0] % <Py_ssize_t> sizeof(floating) or X.strides[1] % <Py_ssize_t> sizeof(floating):
+        raise ValueError("X must have strides of whole numbers: copy what comes from packed records.")
+    for i in range(order.shape[0]):
+        if order[i] >= X.shape[0]:
+            raise IndexError(f"order names row {order[i]}, but X has {X.shape[0]} rows.")
     if order.shape[0] == 0 or n_features == 0:
         return True
     with nogil:

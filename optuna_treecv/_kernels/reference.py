@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
+from math import nan
 from math import sqrt
 from typing import Any
 from typing import TypeVar
@@ -97,6 +99,9 @@ class Pegasos:
         limit = self.alpha * self.t * self.t
         if self.norm2 <= limit:
             return
+        if not isfinite(self.norm2):
+            self.scale = self.harmonic = nan
+            return
         self.scale *= sqrt(limit / self.norm2)
         self.norm2 = limit
         if self.scale <= 1 / 64:
@@ -135,7 +140,7 @@ class LeastSquares:
         self.w = self.w + number(-self.step_size * float(slope)) * x
         norm2 = float(dot(self.w, self.w))
         if norm2 > self.radius * self.radius:
-            self.w = self.w * number(self.radius / sqrt(norm2))
+            self.w = self.w * number(self.radius / sqrt(norm2) if isfinite(norm2) else nan)
 
     def weights(self) -> np.ndarray:
         """The last hypothesis, or the mean of those before each step."""

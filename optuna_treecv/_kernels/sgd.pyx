@@ -72,7 +72,8 @@ cdef inlined train_row(
     axpy(<floating> (-settings.step_size * slope), x, w, width)
     head.norm2 = dot(w, w, width)
     if head.norm2 > settings.radius * settings.radius:
-        factor = <floating> (settings.radius / sqrt(head.norm2))
+        # A projection onto the ball would hide a step off the finite numbers.
+        factor = <floating> (settings.radius / sqrt(head.norm2)) if isfinite(head.norm2) else <floating> NAN
         for j in range(width):
             w[j] *= factor
 

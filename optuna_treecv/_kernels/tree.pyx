@@ -99,6 +99,8 @@ cdef class CompiledLearner:
         return 0
 
     cdef int check_state(self, const unsigned char [::1] state) except -1:
+        if self.state_bytes == 0:
+            raise ValueError("the learner was not initialised.")
         if state.shape[0] != self.state_bytes:
             raise ValueError(f"a state has {self.state_bytes} bytes, got {state.shape[0]}.")
         return 0
@@ -168,6 +170,7 @@ cdef class CompiledLearner:
         """
         cdef Tree tree
         cdef int64_t n_updates
+        cdef Py_ssize_t i
         if not 0 <= first < last <= n_folds <= self.n_rows:
             raise ValueError(f"there is no node [{first}, {last}) in a tree of {n_folds} folds.")
         if bounds is not None and (bounds.shape[0] != n_folds + 1 or bounds[n_folds] != self.n_rows):
@@ -178,6 +181,10 @@ cdef class CompiledLearner:
             raise ValueError("states or model of another size.")
         if (<int64_t> 1 << (states.shape[0] - 1)) < last - first:
             raise ValueError("states must have a row for each level of the subtree.")
+        if bounds is not None:
+            for i in range(n_folds):
+                if bounds[i] >= bounds[i + 1] or bounds[0] != 0:
+                    raise ValueError("bounds must rise from 0.")
         tree.n_rows = self.n_rows
         tree.n_folds = n_folds
         tree.bounds = NULL if bounds is None else &bounds[0]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.base import is_classifier
+from sklearn.base import is_regressor
 
 from optuna_treecv.data import PreparedRows
 from optuna_treecv.data import RowLayout
@@ -113,7 +114,9 @@ class Adapter:
 
 def adapter_layout(estimator: Any) -> RowLayout:
     """How the adapter wants its rows."""
-    return RowLayout(encode=is_classifier(estimator))
+    if is_classifier(estimator):
+        return RowLayout(target="class")
+    return RowLayout(target="number" if is_regressor(estimator) else None)
 
 
 def seeded(estimator: Any, seed: int) -> Any:

@@ -87,6 +87,12 @@ class LinearEstimator(BaseEstimator, metaclass=ABCMeta):
             kernel = self.make_kernel(pad_rows(X, part, self.fit_intercept), y[part], n_classes)
             if self._state is None:
                 self._state = new_state(kernel)
+            elif len(self._state) != kernel.state_bytes:
+                raise ValueError(
+                    "average must not change between calls of partial_fit; call fit to start anew."
+                )
+            elif not self._state.flags.writeable:  # loaded as a memory map
+                self._state = self._state.copy()
             kernel.update(self._state, 0, len(part))
         self._take_model(read_model(kernel, self._state, X.dtype), X.shape[1])
         self.t_ += len(y)
@@ -130,9 +136,9 @@ class LinearLearner:
     """
 
     def __init__(self, estimator: LinearEstimator, rows: PreparedRows) -> None:
-        assert rows.y is not None
+        assert rows.y is not None and rows.targets is not None
         self.rows = rows
-        self._y = rows.y
+        self._targets = rows.targets
         self.dtype = rows.X.dtype
         self._settings = estimator
         n_classes = None if rows.classes is None else len(rows.classes)
@@ -197,7 +203,7 @@ class LinearLearner:
         return fitted
 
     def score_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        X, y = self.rows.X[start:stop, : self.rows.n_features], self._y[start:stop]
+        X, y = self.rows.X[start:stop, : self.rows.n_features], self._targets[start:stop]
         return X, y if self.rows.classes is None else self.rows.classes[y]
 
 

@@ -172,7 +172,7 @@ class LSQSGDRegressor(RegressorMixin, LinearEstimator):
     @property
     def row_layout(self) -> RowLayout:
         """How TreeCV lays out the rows for this estimator."""
-        return RowLayout(padded=True, intercept=self.fit_intercept)
+        return RowLayout(padded=True, intercept=self.fit_intercept, target="number")
 
     def make_kernel(self, X: np.ndarray, y: np.ndarray, n_classes: int | None) -> LeastSquares:
         """The compiled learner with this estimator's settings over padded rows and targets of

@@ -203,7 +203,7 @@ class PegasosClassifier(ClassifierMixin, LinearEstimator):
     @property
     def row_layout(self) -> RowLayout:
         """How TreeCV lays out the rows for this estimator."""
-        return RowLayout(padded=True, intercept=self.fit_intercept, encode=True)
+        return RowLayout(padded=True, intercept=self.fit_intercept, target="class")
 
     def make_kernel(self, X: np.ndarray, y: np.ndarray, n_classes: int | None) -> Pegasos:
         """The compiled learner with this estimator's settings over padded rows and class codes."""
