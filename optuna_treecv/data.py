@@ -165,7 +165,8 @@ class Data:
             X = check_array(
                 self.X, dtype=[np.float64, np.float32], ensure_all_finite=False, input_name="X"
             )
-            y = targets if layout.target == "class" else targets.astype(X.dtype, copy=False)
+            with np.errstate(over="ignore"):  # found below
+                y = targets if layout.target == "class" else targets.astype(X.dtype, copy=False)
             if y.dtype == np.float32:
                 assert_all_finite(y, input_name="y")
             X = pad_rows(X, order, layout.intercept)

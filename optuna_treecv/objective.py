@@ -112,7 +112,9 @@ class TreeCVObjective:
         estimator
             Fitted.
         """
-        return self._evaluation.fit(self._suggest(study.best_trial))
+        if self._param_distributions is None:
+            return self._evaluation.fit(self._suggest(study.best_trial))
+        return self._evaluation.fit(self._with(study.best_params))
 
     def _suggest(self, trial: AnyTrial) -> Any:
         """The trial's estimator."""
@@ -124,9 +126,12 @@ class TreeCVObjective:
         values = {
             name: _suggest(trial, name, distribution) for name, distribution in distributions
         }
-        # Choices may be estimators: trials must not share one.
-        values = {name: clone(value, safe=False) for name, value in values.items()}
-        return clone(self._estimator).set_params(**values)
+        return self._with(values)
+
+    def _with(self, values: Mapping[str, Any]) -> Any:
+        """The estimator with these values; of estimators among them copies, which no trial shares."""
+        own = {name: clone(value, safe=False) for name, value in values.items()}
+        return clone(self._estimator).set_params(**own)
 
     def _check_direction(self, trial: AnyTrial) -> None:
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none

@@ -10,6 +10,7 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.decomposition import IncrementalPCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import SGDRegressor
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
 from sklearn.model_selection import RepeatedKFold
@@ -140,6 +141,31 @@ def test_targets_that_are_no_numbers():
         tree_cross_validate(LSQSGDRegressor(), X, np.array(["a"] * 30))
     with pytest.raises(ValueError, match="y must be given for a regressor, got None"):
         tree_cross_validate(LSQSGDRegressor(), X)
+
+
+@pytest.mark.parametrize("estimator", [LSQSGDRegressor(), SGDRegressor()], ids=str)
+@pytest.mark.parametrize(
+    ("targets", "match"),
+    [
+        (None, "y must be given for a regressor, got None"),
+        (np.array([1.0, None] * 15, object), "Input y contains NaN"),
+        (np.array(["1.0", "2.0"] * 15), "y must hold numbers for a regressor, got type <U3"),
+        (np.array(["2020-01-01"] * 30, "M8[D]"), "y must hold numbers for a regressor, got type"),
+        (
+            np.array(["a", 1] * 15, object),
+            "y must hold numbers for a regressor: could",
+        ),
+    ],
+    ids=["none", "nan", "strings", "dates", "objects"],
+)
+def test_targets(estimator, targets, match):
+    with pytest.raises(ValueError, match=match):
+        tree_cross_validate(estimator, X, targets)
+
+
+def test_targets_too_large_for_the_type_of_the_rows():
+    with pytest.raises(ValueError, match="Input y contains infinity"):
+        tree_cross_validate(LSQSGDRegressor(), X.astype(np.float32), np.full(30, 1e39))
 
 
 def test_sparse_rows_for_a_dense_learner():

@@ -8,6 +8,7 @@ from math import log2
 import numpy as np
 from optuna_treecv._kernels.order import derive_seed
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import LinearRegression
@@ -431,3 +432,85 @@ def test_an_estimate_near_the_truth():
     result = tree_cross_validate(LSQSGDRegressor(), X, y, cv="loo")
     residuals = y - LinearRegression().fit(X, y).predict(X)
     assert result.mean == pytest.approx(np.mean(residuals**2), rel=0.05)
+
+
+# Faults.
+
+
+@pytest.mark.parametrize("project", [False, True])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize(("dtype", "size"), [(np.float64, 1e200), (np.float32, 1e30)])
+def test_overflow_is_divergence_and_no_projection_hides_it(project, average, dtype, size, binary):
+    X, y = (binary[0] * size).astype(dtype), binary[1]
+    estimator = PegasosClassifier(alpha=0.1, project=project, average=average)
+    result = tree_cross_validate(estimator, X, y, cv=5)
+    assert result.diverged_folds == 5 and result.mean == 1.0
+    hinge = tree_cross_validate(estimator, X, y, cv=5, scoring="hinge")
+    assert hinge.mean == np.inf and hinge.std is None
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_overflow_of_least_squares(average, regression):
+    X, y = (regression[0] * 1e25).astype(np.float32), regression[1]
+    for radius in (1.0, np.inf):
+        estimator = LSQSGDRegressor(radius=radius, average=average)
+        assert tree_cross_validate(estimator, X, y, cv=5).diverged_folds == 5
+
+
+def test_rows_are_not_theirs_to_write(binary):
+    X, y = binary
+
+    def scorer(model, X, y):
+        X -= X.mean(axis=0)
+        return 0.0
+
+    for estimator in (PegasosClassifier(), SGDClassifier(max_iter=1, tol=None)):
+        with pytest.raises(ValueError, match="read-only"):
+            tree_cross_validate(estimator, X, y, scoring=scorer)
+
+
+def test_infinite_scores_never_become_nan(binary):
+    X, y = binary
+    signs = iter([np.inf, -np.inf, 0.5, 0.5, 0.5])
+    result = tree_cross_validate(PegasosClassifier(), X, y, cv=5, scoring=lambda *_: next(signs))
+    assert result.mean == -np.inf and result.diverged_folds == 2
+
+
+def test_scores_compare_with_targets_as_given():
+    X = np.ones((20, 1), np.float32)
+    y = 2.0**24 + np.arange(20) % 2
+    model = LSQSGDRegressor(step_size=1.0, radius=np.inf, average=False)
+    result = tree_cross_validate(model, X, y, cv=2, scoring="squared_error")
+    assert result.mean == 0.5  # float32 has one number for both targets
+
+
+def test_threads_know_the_configuration(binary):
+    X, y = binary
+    X = X.copy()
+    X[0, 0] = np.nan
+    for n_jobs in (1, 2):
+        with config_context(assume_finite=True):
+            result = tree_cross_validate(GaussianNB(), X, y, cv=4, n_jobs=n_jobs)
+        assert np.isfinite(result.mean)
+
+
+def test_random_orders_of_repeats_and_of_the_standard_method(binary):
+    X, y = binary
+    ids = np.arange(len(y)) % 4
+    result = tree_cross_validate(
+        PegasosClassifier(1e-5), X, y, cv=ids, order="random", n_repeats=3
+    )
+    assert len(np.unique(result.test_score.reshape(3, 4), axis=0)) == 3
+    options = {"cv": ids, "method": "standard"}
+    fixed = tree_cross_validate(PegasosClassifier(1e-5), X, y, **options)
+    random = tree_cross_validate(PegasosClassifier(1e-5), X, y, order="random", **options)
+    assert not np.array_equal(fixed.test_score, random.test_score)
+
+
+def test_leave_one_out_is_shuffled(binary):
+    X, y = binary
+    scores = [
+        tree_cross_validate(PegasosClassifier(), X, y, cv=cv).test_score for cv in ("loo", len(y))
+    ]
+    plain = tree_cross_validate(PegasosClassifier(), X, y, cv="loo", shuffle=False).test_score
+    assert np.array_equal(*scores) and not np.array_equal(scores[0], plain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_validate
 from optuna_treecv.data import Data
 from optuna_treecv.learners import layout_for
 from optuna_treecv.learners import make_learner
@@ -169,3 +171,48 @@ def test_names_of_features(binary):
     frame = pd.DataFrame(X, columns=list("abcde"))
     model = PegasosClassifier().fit(frame, y)
     assert list(model.feature_names_in_) == list("abcde")
+
+
+def test_a_failed_first_partial_fit_leaves_nothing_behind(binary):
+    X, y = binary
+    model = PegasosClassifier(shuffle=False)
+    with pytest.raises(ValueError, match="NaN"):
+        model.partial_fit(np.full_like(X, np.nan), y, classes=[0, 1])
+    with pytest.raises(ValueError, match="classes must hold at least 2 classes, got .0."):
+        model.partial_fit(X, y, classes=[0])
+    model.partial_fit(X, y, classes=[0, 1])
+    assert np.array_equal(model.coef_, PegasosClassifier(shuffle=False).fit(X, y).coef_)
+
+
+def test_modes_do_not_change_in_the_middle(binary):
+    X, y = binary
+    for change in ({"average": True}, {"project": True}):
+        model = PegasosClassifier().fit(X, y).set_params(**change)
+        with pytest.raises(ValueError, match="average and project must not change between calls"):
+            model.partial_fit(X, y)
+        model.fit(X, y).partial_fit(X, y)
+    model = LSQSGDRegressor().fit(X, y).set_params(average=False)
+    with pytest.raises(ValueError, match="average must not change between calls"):
+        model.partial_fit(X, y)
+
+
+def test_a_model_loaded_as_a_memory_map_goes_on(binary, tmp_path):
+    X, y = binary
+    joblib.dump(PegasosClassifier(shuffle=False).fit(X, y), tmp_path / "model")
+    loaded = joblib.load(tmp_path / "model", mmap_mode="r").partial_fit(X, y)
+    again = joblib.load(tmp_path / "model").partial_fit(X, y)
+    assert np.array_equal(loaded.coef_, again.coef_)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("label", ["i1", "i4"])
+def test_fields_of_packed_records(dtype, label, binary):
+    X, y = binary
+    records = np.zeros(len(y), [("label", label), ("x", dtype, (5,))])
+    records["x"], records["label"] = X, y
+    plain = PegasosClassifier(shuffle=False).fit(records["x"].copy(), y)
+    packed = PegasosClassifier(shuffle=False).fit(records["x"], records["label"])
+    assert np.array_equal(plain.coef_, packed.coef_)
+    a = tree_cross_validate(PegasosClassifier(), records["x"], records["label"])
+    b = tree_cross_validate(PegasosClassifier(), records["x"].copy(), y)
+    assert np.array_equal(a.test_score, b.test_score)

@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import SGDClassifier
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import scale
 
@@ -119,6 +120,26 @@ def test_best_estimator_is_fitted_on_all_rows(binary):
         assert best.alpha == study.best_params["alpha"]
         assert best.t_ - isinstance(best, SGDClassifier) == len(y)
         assert best.score(X, y) > 0.6
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
+def test_choices_that_are_estimators_are_not_shared(binary):
+    X, y = binary
+    inner = SGDClassifier(max_iter=1, tol=None, random_state=0)
+    objective = treecv_objective(
+        OneVsRestClassifier(SGDClassifier()),
+        X,
+        y,
+        param_distributions={
+            "estimator": CategoricalDistribution([inner]),
+            "estimator__alpha": FloatDistribution(1e-4, 1, log=True),
+        },
+    )
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=3)
+    assert inner.alpha == 1e-4
+    best = objective.best_estimator(study)
+    assert best.estimator.alpha == study.best_params["estimator__alpha"]
 
 
 @pytest.mark.filterwarnings("error")

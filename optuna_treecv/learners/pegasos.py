@@ -155,12 +155,20 @@ class PegasosClassifier(ClassifierMixin, LinearEstimator):
             The fitted estimator.
         """
         self._validate_params()
-        first = _check_partial_fit_first_call(self, classes)
+        first = not hasattr(self, "_state")
+        if not first and (self.average, self.project) != self._modes:
+            raise ValueError(
+                "average and project must not change between calls of partial_fit; call fit to "
+                "start anew."
+            )
         X, y = validate_data(self, X, y, dtype=self._types(first), reset=first)
+        _check_partial_fit_first_call(self, classes)
+        if len(self.classes_) < 2:
+            found = self.classes_.tolist()
+            del self.classes_
+            raise ValueError(f"classes must hold at least 2 classes, got {found}.")
         if first:
             self._start()
-        if len(self.classes_) < 2:
-            raise ValueError(f"classes must hold at least 2 classes, got {list(self.classes_)}.")
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(
@@ -199,6 +207,10 @@ class PegasosClassifier(ClassifierMixin, LinearEstimator):
         """
         codes = codes_of(self._decision(X))
         return self.classes_[codes]
+
+    def _take_model(self, weights: np.ndarray, n_features: int) -> None:
+        super()._take_model(weights, n_features)
+        self._modes = (self.average, self.project)  # what the state was trained for
 
     @property
     def row_layout(self) -> RowLayout:
