@@ -129,7 +129,7 @@ class TreeCVObjective:
         return self._with(values)
 
     def _with(self, values: Mapping[str, Any]) -> Any:
-        """The estimator with these values; of estimators among them copies, which no trial shares."""
+        """The estimator with these values; estimators among them are copied, never shared."""
         own = {name: clone(value, safe=False) for name, value in values.items()}
         return clone(self._estimator).set_params(**own)
 
