@@ -59,7 +59,8 @@ class TreeCVObjective:
         Returns
         -------
         float
-            The mean of the fold scores; infinite if a fold diverged, never NaN.
+            The mean of the fold scores, never NaN. A diverged fold scores 1 for "error", inf for
+            other losses and -inf for scorers.
 
         Raises
         ------
@@ -264,8 +265,7 @@ def treecv_objective(
     ``n_updates`` (rows trained on), ``n_updates_standard`` (what k trainings would have taken),
     ``seconds`` and, if there are any, ``diverged_folds``.
 
-    A tree's first fold is ready after about one reading of the data, 1 / log2(2k) of the whole:
-    pruning saves what follows.
+    A tree's first fold is ready after about one reading of the data; pruning saves what follows.
 
     Examples
     --------
