@@ -1,20 +1,34 @@
-"""What linear learners share: a model is one weight vector an output, and says w.x of a row."""
+"""What linear learners share: a model is one weight vector an output, and says w.x of a row.
 
+A state holds such a vector as w = a p + b q: p a vector of the type of the rows, often scaled, q
+one of the sums behind averages and mean gradients, which are float64.
+"""
+
+from libc.stdint cimport int32_t
+
+from optuna_treecv._kernels.tree cimport CompiledLearner
 from optuna_treecv._kernels.tree cimport Learner
+from optuna_treecv._kernels.tree cimport train_rows
 
 
-cdef void test_linear_float64(
-    const Learner *learner,
-    const void *model,          # IN, (n_outputs, width)
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    void *out,                  # OUT, (stop - start, n_outputs)
-) noexcept nogil
+cdef struct Weights:
+    const void *p               # (width,), the type of the rows; or NULL
+    double a
+    const double *q             # (width,), or NULL
+    double b
 
-cdef void test_linear_float32(
-    const Learner *learner,
-    const void *model,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    void *out,
-) noexcept nogil
+
+# The weights of output c that a state stands for.
+ctypedef Weights (*find_weights)(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil
+
+
+# What the settings of every linear learner begin with.
+cdef struct LinearSettings:
+    find_weights weights
+    int32_t first_class         # the class that output 0 tells from the rest
+
+
+cdef class LinearKernel(CompiledLearner):
+    cdef int bind_linear(
+        self, object X, object y, n_classes, LinearSettings *settings, train_rows train, find_weights weights
+    ) except -1

@@ -2,13 +2,43 @@
 
 from cython cimport floating
 
-from optuna_treecv._kernels.tree cimport Learner
+from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport dot
 from optuna_treecv._kernels.vec8 cimport inlined
 
 
-cdef inlined test_linear(
+cdef inline floating weight(const Weights *of, Py_ssize_t j, const floating *of_type) noexcept nogil:
+    """w_j = a p_j + b q_j, rounded once."""
+    cdef double w = of.a * <double> (<const floating *> of.p)[j] if of.p != NULL else 0
+    return <floating> (w + of.b * of.q[j] if of.q != NULL else w)
+
+
+cdef inlined read_weights(const Weights *of, Py_ssize_t width, floating *weights) noexcept nogil:
+    """w = a p + b q."""
+    cdef const floating *p = <const floating *> of.p
+    cdef Py_ssize_t j
+    if p != NULL and of.q != NULL:
+        for j in range(width):
+            weights[j] = <floating> (of.a * <double> p[j] + of.b * of.q[j])
+    elif p != NULL:
+        for j in range(width):
+            weights[j] = <floating> (of.a * <double> p[j])
+    else:
+        for j in range(width):
+            weights[j] = <floating> (of.b * of.q[j])
+
+
+cdef inlined read(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
+    """All outputs' weights, (n_outputs, width)."""
+    cdef Weights of
+    cdef Py_ssize_t c
+    for c in range(learner.n_outputs):
+        of = (<const LinearSettings *> learner.settings).weights(learner, state, c)
+        read_weights(&of, learner.width, weights + c * learner.width)
+
+
+cdef inlined test_dense(
     const Learner *learner,
     const floating *weights,    # IN, (n_outputs, width)
     Py_ssize_t start,
@@ -18,34 +48,79 @@ cdef inlined test_linear(
     """out = X w, row by row."""
     cdef Py_ssize_t width = learner.width
     cdef Py_ssize_t n_outputs = learner.n_outputs
-    cdef const floating *x = (<const floating *> learner.X) + start * width
+    cdef const floating *x = (<const floating *> learner.dense.values) + start * width
     cdef Py_ssize_t i, c
     for i in range(stop - start):
         for c in range(n_outputs):
             out[i * n_outputs + c] = dot(weights + c * width, x + i * width, width)
 
 
-# The clones, one function for each type of number; and their doors for other modules.
-
-cdef dispatched test_float64(
-    const Learner *learner, const void *model, Py_ssize_t start, Py_ssize_t stop, void *out
+cdef inlined test_sparse(
+    const Learner *learner,
+    const unsigned char *state,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    floating *out,              # OUT, (stop - start, n_outputs)
 ) noexcept nogil:
-    test_linear(learner, <const double *> model, start, stop, <double *> out)
+    """The same, reading only the weights that a row asks for."""
+    cdef const Sparse *rows = &learner.sparse
+    cdef const floating *x = <const floating *> rows.values
+    cdef Weights of
+    cdef floating s[8]
+    cdef Py_ssize_t i, c
+    cdef Py_ssize_t j
+    for c in range(learner.n_outputs):
+        of = (<const LinearSettings *> learner.settings).weights(learner, state, c)
+        for i in range(stop - start):
+            s[0] = s[1] = s[2] = s[3] = s[4] = s[5] = s[6] = s[7] = 0
+            for j in range(rows.begins[start + i], rows.begins[start + i + 1]):
+                s[rows.columns[j] & 7] += weight(&of, rows.columns[j], x) * x[j]
+            out[i * learner.n_outputs + c] = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
 
 
-cdef dispatched test_float32(
-    const Learner *learner, const void *model, Py_ssize_t start, Py_ssize_t stop, void *out
+cdef dispatched read_linear(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
+    if learner.itemsize == 8:
+        read(learner, state, <double *> model)
+    else:
+        read(learner, state, <float *> model)
+
+
+cdef dispatched test_linear(
+    const Learner *learner, const unsigned char *state, void *model, Py_ssize_t start, Py_ssize_t stop, void *out
 ) noexcept nogil:
-    test_linear(learner, <const float *> model, start, stop, <float *> out)
+    if learner.sparse.begins != NULL:
+        if learner.itemsize == 8:
+            test_sparse(learner, state, start, stop, <double *> out)
+        else:
+            test_sparse(learner, state, start, stop, <float *> out)
+    elif learner.itemsize == 8:
+        read(learner, state, <double *> model)
+        test_dense(learner, <double *> model, start, stop, <double *> out)
+    else:
+        read(learner, state, <float *> model)
+        test_dense(learner, <float *> model, start, stop, <float *> out)
 
 
-cdef void test_linear_float64(
-    const Learner *learner, const void *model, Py_ssize_t start, Py_ssize_t stop, void *out
-) noexcept nogil:
-    test_float64(learner, model, start, stop, out)
+cdef class LinearKernel(CompiledLearner):
+    """A linear learner over prepared rows ``X``, dense (n_rows, width) or ``SparseRows``, float64
+    or float32, and class codes (int32) or targets of the type of X.
+    """
 
-
-cdef void test_linear_float32(
-    const Learner *learner, const void *model, Py_ssize_t start, Py_ssize_t stop, void *out
-) noexcept nogil:
-    test_float32(learner, model, start, stop, out)
+    cdef int bind_linear(
+        self, object X, object y, n_classes, LinearSettings *settings, train_rows train, find_weights weights
+    ) except -1:
+        """Point at rows and settings; ``n_classes`` is None for a regressor. Several classes are as
+        many models, class against the rest; two are one, of the second against the first.
+        """
+        if n_classes is not None and y.dtype != "int32":
+            raise TypeError(f"y must hold int32 class codes, got {y.dtype}.")
+        if n_classes is None and y.dtype != X.dtype:
+            raise TypeError(f"y must be of the type of X, {X.dtype}, got {y.dtype}.")
+        self.bind(X, y, 1 if n_classes is None or n_classes == 2 else n_classes)
+        settings.first_class = 1 if n_classes == 2 else 0
+        settings.weights = weights
+        self.learner.settings = settings
+        self.learner.train = train
+        self.learner.read = read_linear
+        self.learner.test = test_linear
+        return 0

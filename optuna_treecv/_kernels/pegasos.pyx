@@ -19,8 +19,8 @@ H_{j-1} the sum is H_{T-1} z_T - v: no pass over w a row. (Without projection ev
 H_i is a harmonic number.) When a scale is multiplied into z, the sum so far goes into v and H
 begins again at 0.
 
-Several classes are as many independent models, class against the rest. Thresholds, scales, |u|^2
-and H are float64 and rounded once, whatever the type of the rows.
+Several classes are as many independent models, class against the rest. Thresholds, scales, |u|^2,
+H and v are float64 and rounded once, whatever the type of the rows.
 """
 
 from cython cimport floating
@@ -32,26 +32,32 @@ from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from optuna_treecv._kernels.linear cimport test_linear_float32
-from optuna_treecv._kernels.linear cimport test_linear_float64
-from optuna_treecv._kernels.tree cimport CompiledLearner
+from optuna_treecv._kernels.linear cimport LinearKernel
+from optuna_treecv._kernels.linear cimport LinearSettings
+from optuna_treecv._kernels.linear cimport Weights
+from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.rows cimport Rows
+from optuna_treecv._kernels.rows cimport add_row
+from optuna_treecv._kernels.rows cimport add_row_wide
+from optuna_treecv._kernels.rows cimport dot_row
+from optuna_treecv._kernels.rows cimport fetch_row
+from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.vec8 cimport axpy
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.undo cimport remember_all
 from optuna_treecv._kernels.vec8 cimport dispatched
-from optuna_treecv._kernels.vec8 cimport dot
 from optuna_treecv._kernels.vec8 cimport inlined
-from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
 cdef struct Settings:
+    LinearSettings linear
     double alpha                # lambda
-    int32_t first_class         # the class that output 0 tells from the rest
     bint average
     bint project
 
 
-# A state: the rows seen and the numbers of each output, to the end of a cache line; then z of all
-# outputs and, when averaging, v of all outputs, in the type of the rows.
+# A state: the rows seen and the numbers of each output, to the end of a cache line; then when
+# averaging v of all outputs (float64), then z of all outputs, in the type of the rows.
 cdef struct Numbers:
     double scale
     double norm2                # |u|^2
@@ -67,24 +73,28 @@ cdef inline Py_ssize_t head_bytes(Py_ssize_t n_outputs) noexcept nogil:
     return (sizeof(Head) + (n_outputs - 1) * sizeof(Numbers) + 63) // 64 * 64
 
 
+cdef inline double *sums(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """Where v begins, if there is one."""
+    return <double *> (state + learner.head_bytes)
+
+
 cdef inline void *vectors(const Learner *learner, const unsigned char *state) noexcept nogil:
-    return <void *> (state + head_bytes(learner.n_outputs))
-
-
-# In random order rows are fetched this many ahead.
-cdef enum:
-    AHEAD = 6
+    """Where z begins."""
+    cdef Py_ssize_t n = learner.n_outputs * learner.width if (<const Settings *> learner.settings).average else 0
+    return <void *> (sums(learner, state) + n)
 
 
 cdef inlined project(
-    const Settings *settings,
-    Py_ssize_t width,
+    const Learner *learner,
     int64_t t,
     Numbers *numbers,           # INOUT, of one output
     floating *z,                # INOUT, (width,)
-    floating *v,                # INOUT, (width,)
+    double *v,                  # INOUT, (width,)
+    unsigned char *state,
+    Log *log,
 ) noexcept nogil:
     """|u_t|^2 <= lambda t^2, by the scale."""
+    cdef const Settings *settings = <const Settings *> learner.settings
     cdef double limit = settings.alpha * <double> t * <double> t
     cdef Py_ssize_t j
     if numbers.norm2 <= limit:
@@ -97,62 +107,65 @@ cdef inlined project(
     if numbers.scale > 1.0 / 64:
         return
     # Make the scale 1 again: H z - v is a difference of numbers 1 / scale too large, which costs digits.
+    if log != NULL:
+        remember_all(log, state, learner.state_bytes)
     if settings.average:
-        axpy(<floating> -numbers.harmonic, z, v, width)
+        for j in range(learner.width):
+            v[j] -= numbers.harmonic * <double> z[j]
         numbers.harmonic = 0
-    for j in range(width):
+    for j in range(learner.width):
         z[j] *= <floating> numbers.scale
     numbers.scale = 1
 
 
 cdef inlined train_row(
-    const Settings *settings,
-    Py_ssize_t width,
-    Py_ssize_t n_outputs,
-    const floating *x,
-    int32_t y,
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t row,
     int64_t t,
     Numbers *numbers,           # INOUT, (n_outputs,)
     floating *z,                # INOUT, (n_outputs, width)
-    floating *v,                # INOUT, likewise
+    double *v,                  # INOUT, likewise
+    unsigned char *state,
+    Log *log,
 ) noexcept nogil:
     """Step t of every output."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t width = learner.width
+    cdef int32_t y = (<const int32_t *> learner.y)[row]
     cdef Py_ssize_t c
     cdef floating sign, margin
     cdef floating threshold = <floating> (settings.alpha * <double> (t - 1))
-    for c in range(n_outputs):
+    for c in range(learner.n_outputs):
         if settings.average and t > 1:
             numbers[c].harmonic += numbers[c].scale / <double> (t - 1)
-        sign = 1 if y == settings.first_class + c else -1
-        margin = sign * dot(z + c * width, x, width)
+        sign = 1 if y == settings.linear.first_class + c else -1
+        margin = sign * dot_row(rows, row, z + c * width)
         if settings.project:
             margin = <floating> (numbers[c].scale * margin)
         if margin < threshold or t == 1:
             # With u = scale z a step of y x in u is one of (y / scale) x in z; scale is 1 without projection.
-            axpy(<floating> (sign / numbers[c].scale), x, z + c * width, width)
+            add_row(rows, row, <floating> (sign / numbers[c].scale), z + c * width, log)
             if settings.average:
-                axpy(<floating> (sign * numbers[c].harmonic / numbers[c].scale), x, v + c * width, width)
+                add_row_wide(rows, row, sign * numbers[c].harmonic / numbers[c].scale, v + c * width, z, log)
             if settings.project:
                 # |u + y x|^2 = |u|^2 + 2 y u.x + |x|^2
-                numbers[c].norm2 += 2 * <double> margin + <double> dot(x, x, width)
-                project(settings, width, t, &numbers[c], z + c * width, v + c * width)
+                numbers[c].norm2 += 2 * <double> margin + <double> norm2_row(rows, row, z)
+                project(learner, t, &numbers[c], z + c * width, v + c * width, state, log)
 
 
-cdef inlined train(
+cdef inlined train_on(
     const Learner *learner,
+    const Rows *rows,
     Py_ssize_t start,
     Py_ssize_t stop,
     const uint32_t *order,
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, the vectors of the state
+    floating *z,                # INOUT, where it lies in the state
+    Log *log,
 ) noexcept nogil:
-    cdef const floating *X = <const floating *> learner.X
-    cdef const int32_t *y = <const int32_t *> learner.y
-    cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Py_ssize_t width = learner.width
-    cdef Py_ssize_t n_outputs = learner.n_outputs
     cdef Head *head = <Head *> state
-    cdef floating *v = z + n_outputs * width
+    cdef double *v = sums(learner, state)
     cdef int64_t t = head.n_seen
     cdef Py_ssize_t i, row
     head.n_seen += stop - start
@@ -161,83 +174,58 @@ cdef inlined train(
         if order != NULL:
             row = order[i]
             if i + AHEAD < stop:
-                prefetch_row(X + order[i + AHEAD] * width, width)
+                fetch_row(rows, order[i + AHEAD], z)
         t += 1
-        train_row(settings, width, n_outputs, X + row * width, y[row], t, head.outputs, z, v)
+        train_row(learner, rows, row, t, head.outputs, z, v, state, log)
 
 
-cdef inlined read(
-    const Learner *learner,
-    const unsigned char *state,
-    const floating *z,
-    floating *weights,          # OUT, (n_outputs, width)
+cdef dispatched train(
+    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
 ) noexcept nogil:
+    cdef void *z = vectors(learner, state)
+    if learner.sparse.begins != NULL:
+        if learner.itemsize == 8:
+            train_on(learner, &learner.sparse, start, stop, order, state, <double *> z, log)
+        else:
+            train_on(learner, &learner.sparse, start, stop, order, state, <float *> z, log)
+    elif learner.itemsize == 8:
+        train_on(learner, &learner.dense, start, stop, order, state, <double *> z, log)
+    else:
+        train_on(learner, &learner.dense, start, stop, order, state, <float *> z, log)
+
+
+cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
     """w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Head *head = <const Head *> state
-    cdef Py_ssize_t width = learner.width
-    cdef const floating *v = z + learner.n_outputs * width
     cdef double per_step = 1 / (settings.alpha * <double> head.n_seen) if head.n_seen else 0
-    cdef floating factor
-    cdef Py_ssize_t c, j
-    for c in range(learner.n_outputs):
-        if settings.average:
-            factor = <floating> head.outputs[c].harmonic
-            for j in range(c * width, (c + 1) * width):
-                weights[j] = <floating> per_step * (factor * z[j] - v[j])
-        else:
-            factor = <floating> (head.outputs[c].scale * per_step)
-            for j in range(c * width, (c + 1) * width):
-                weights[j] = factor * z[j]
+    cdef Weights of
+    of.p = <const char *> vectors(learner, state) + c * learner.width * learner.itemsize
+    of.a = per_step * (head.outputs[c].harmonic if settings.average else head.outputs[c].scale)
+    of.q = sums(learner, state) + c * learner.width if settings.average else NULL
+    of.b = -per_step
+    return of
 
 
-# The doors for the tree, one for each type of number.
-
-cdef dispatched train_float64(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state
-) noexcept nogil:
-    train(learner, start, stop, order, state, <double *> vectors(learner, state))
-
-
-cdef dispatched train_float32(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state
-) noexcept nogil:
-    train(learner, start, stop, order, state, <float *> vectors(learner, state))
-
-
-cdef dispatched read_float64(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
-    read(learner, state, <const double *> vectors(learner, state), <double *> model)
-
-
-cdef dispatched read_float32(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
-    read(learner, state, <const float *> vectors(learner, state), <float *> model)
-
-
-cdef class Pegasos(CompiledLearner):
-    """PEGASOS over prepared rows ``X`` (n_rows, width) float64 or float32 and class codes ``y``
-    (n_rows,) int32.
-    """
+cdef class Pegasos(LinearKernel):
+    """PEGASOS over prepared rows."""
 
     cdef Settings own
 
-    def __init__(self, X, y, Py_ssize_t n_classes, double alpha, bint average, bint project):
-        cdef Py_ssize_t model_bytes
-        if y.dtype != "int32":
-            raise TypeError(f"y must hold int32 class codes, got {y.dtype}.")
-        self.bind(X, y, 1 if n_classes == 2 else n_classes)
+    def __init__(self, X, y, n_classes, double alpha, bint average, bint project):
+        cdef Py_ssize_t n_numbers
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
         self.own.alpha = alpha
-        self.own.first_class = 1 if n_classes == 2 else 0
         self.own.average = average
         self.own.project = project
-        self.learner.settings = &self.own
-        model_bytes = self.n_outputs * self.learner.width * self.itemsize
-        self.set_sizes(head_bytes(self.n_outputs) + model_bytes * (2 if average else 1), model_bytes)
-        if X.dtype == "float64":
-            self.learner.train, self.learner.read, self.learner.test = train_float64, read_float64, test_linear_float64
-        elif X.dtype == "float32":
-            self.learner.train, self.learner.read, self.learner.test = train_float32, read_float32, test_linear_float32
-        else:
-            raise TypeError(f"X must be float64 or float32, got {X.dtype}.")
+        n_numbers = self.n_outputs * self.learner.width
+        self.learner.n_saved = self.n_outputs * (2 if average else 1)
+        self.learner.rewrites = project
+        self.set_sizes(
+            head_bytes(self.n_outputs),
+            head_bytes(self.n_outputs) + n_numbers * (self.itemsize + (8 if average else 0)),
+            n_numbers * self.itemsize,
+        )
 
     def start(self, unsigned char [::1] state):
         """Write the state before the first row: w_1 = 0."""

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from math import factorial
+from math import floor
+from math import frexp
+from math import inf
 from math import isfinite
+from math import ldexp
 from math import nan
 from math import sqrt
 from typing import Any
@@ -27,26 +32,33 @@ def dot(a: np.ndarray, b: np.ndarray) -> Any:
 
 
 def mix(z: int) -> int:
-    """SplitMix64's finaliser: order.pyx."""
+    """SplitMix64's finaliser: order.pxd."""
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _64_BITS
     return z ^ (z >> 31)
 
 
-def random_order(seed: int, start: int, stop: int, n_seen: int) -> list[int]:
-    """Rows start..stop-1 in the order of (seed, start, stop, n_seen): order.pyx."""
-    counter = seed
-    for value in (start, stop, n_seen):
-        counter = mix(mix((counter + 0x9E3779B97F4A7C15) & _64_BITS) ^ value)
-    order: list[int] = []
-    for i in range(stop - start):
-        bound = i + 1
+def chain(key: int, value: int) -> int:
+    """Take one more number into a key: order.pxd."""
+    return mix(mix((key + 0x9E3779B97F4A7C15) & _64_BITS) ^ value)
+
+
+def draws(counter: int, bounds: Iterator[int]) -> Iterator[int]:
+    """Uniform numbers below each bound, one after the other: order.pxd."""
+    for bound in bounds:
         while True:
             counter = (counter + 0x9E3779B97F4A7C15) & _64_BITS
             product = (mix(counter) >> 32) * bound
             if product % 2**32 >= 2**32 % bound:
                 break
-        j = product >> 32
+        yield product >> 32
+
+
+def random_order(seed: int, start: int, stop: int, n_seen: int) -> list[int]:
+    """Rows start..stop-1 in the order of (seed, start, stop, n_seen): order.pyx."""
+    counter = chain(chain(chain(seed, start), stop), n_seen)
+    order: list[int] = []
+    for i, j in enumerate(draws(counter, iter(range(1, stop - start + 1)))):
         order.append(start + i)
         order[i], order[j] = order[j], order[i]
     return order
@@ -61,41 +73,105 @@ def gather_rows(X: np.ndarray, order: np.ndarray, last: float, width: int) -> np
     return rows
 
 
-@dataclass
-class Pegasos:
-    """One output of pegasos.pyx: u = scale z; class ``positive`` against the rest."""
+def exponential(x: float) -> float:
+    """e^x: elementary.pxd."""
+    if not x >= -708:
+        return 0.0 if x < 0 else nan
+    if x > 709:
+        return inf
+    k = floor(x * 1.4426950408889634 + 0.5)
+    r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10
+    r2 = r * r
+    r4 = r2 * r2
+    c = [1 / factorial(i) for i in range(14)]
+    low = (1 + r) + r2 * (c[2] + r * c[3])
+    middle = (c[4] + r * c[5]) + r2 * (c[6] + r * c[7])
+    high = ((c[8] + r * c[9]) + r2 * (c[10] + r * c[11])) + r4 * (c[12] + r * c[13])
+    return ldexp(low + r4 * (middle + r4 * high), k)
 
-    alpha: float
-    average: bool
-    project: bool
-    positive: int
-    z: np.ndarray
-    v: np.ndarray
-    t: int = 0
-    scale: float = 1.0
-    norm2: float = 0.0
-    harmonic: float = 0.0
+
+def logarithm(x: float) -> float:
+    """ln x: elementary.pxd."""
+    if not 0 < x < inf:
+        return -inf if x == 0 else x if x == inf else nan
+    if x < 2.2250738585072014e-308:
+        return logarithm(x * 2.0**52) - 36.04365338911715
+    m, k = frexp(x)
+    m, k = 2 * m, k - 1
+    if m > 1.4142135623730951:
+        m, k = m / 2, k + 1
+    s = (m - 1) / (m + 1)
+    s2 = s * s
+    s4 = s2 * s2
+    s8 = s4 * s4
+    c = [1 / i for i in range(3, 22, 2)]
+    low = (c[0] + s2 * c[1]) + s4 * (c[2] + s2 * c[3])
+    high = ((c[4] + s2 * c[5]) + s4 * (c[6] + s2 * c[7])) + s8 * (c[8] + s2 * c[9])
+    series = s2 * (low + s8 * high)
+    return k * 0.693147180369123816490 + (
+        2 * s + (2 * s * series + k * 1.90821492927058770002e-10)
+    )
+
+
+def slope(loss: str, epsilon: float, p: float, y: float) -> float:
+    """Of a loss in its prediction p: losses.pxd."""
+    miss = p - y
+    inside = -epsilon <= miss <= epsilon
+    match loss:
+        case "hinge":
+            return -y if y * p < 1 else 0.0
+        case "log_loss":
+            return -y / (1 + exponential(y * p))
+        case "squared_error":
+            return miss
+        case "huber":
+            return miss if inside else epsilon if miss > 0 else -epsilon
+        case _:
+            return 0.0 if inside else 1.0 if miss > 0 else -1.0
+
+
+def auto_step(loss: str, largest_norm2: float, alpha: float) -> float:
+    """0.1 / L: losses.pxd."""
+    smoothness = (0.25 if loss == "log_loss" else 1) * largest_norm2 + alpha
+    return 0.1 / smoothness if smoothness > 0 else 0.0
+
+
+def wide(x: np.ndarray) -> np.ndarray:
+    """In float64, as sums are kept."""
+    return x.astype(np.float64)
+
+
+class Pegasos:
+    """One output of pegasos.pyx: u = scale z."""
+
+    def __init__(self, alpha: float, average: bool, project: bool, zeros: np.ndarray) -> None:
+        self.alpha = alpha
+        self.average = average
+        self.project = project
+        self.number = zeros.dtype.type
+        self.z = zeros
+        self.v = wide(zeros)
+        self.t = 0
+        self.scale = 1.0
+        self.norm2 = self.harmonic = 0.0
 
     def train(self, x: np.ndarray, y: int) -> None:
-        """Step t."""
-        number = x.dtype.type
+        """Step t; y is -1 or 1."""
         self.t += 1
         if self.average and self.t > 1:
             self.harmonic += self.scale / (self.t - 1)
-        sign = 1 if y == self.positive else -1
-        margin = number(sign) * dot(self.z, x)
+        margin = self.number(y) * dot(self.z, x)
         if self.project:
-            margin = number(self.scale * float(margin))
-        if margin < number(self.alpha * (self.t - 1)) or self.t == 1:
-            self.z = self.z + number(sign / self.scale) * x
+            margin = self.number(self.scale * float(margin))
+        if margin < self.number(self.alpha * (self.t - 1)) or self.t == 1:
+            self.z = self.z + self.number(y / self.scale) * x
             if self.average:
-                self.v = self.v + number(sign * self.harmonic / self.scale) * x
+                self.v = self.v + (y * self.harmonic / self.scale) * wide(x)
             if self.project:
                 self.norm2 += 2 * float(margin) + float(dot(x, x))
                 self._project()
 
     def _project(self) -> None:
-        number = self.z.dtype.type
         limit = self.alpha * self.t * self.t
         if self.norm2 <= limit:
             return
@@ -106,46 +182,259 @@ class Pegasos:
         self.norm2 = limit
         if self.scale <= 1 / 64:
             if self.average:
-                self.v = self.v + number(-self.harmonic) * self.z
+                self.v = self.v - self.harmonic * wide(self.z)
                 self.harmonic = 0.0
-            self.z = self.z * number(self.scale)
+            self.z = self.z * self.number(self.scale)
             self.scale = 1.0
 
     def weights(self) -> np.ndarray:
         """The last hypothesis, or the mean of those before each step."""
-        number = self.z.dtype.type
         per_step = 1 / (self.alpha * self.t) if self.t else 0.0
         if self.average:
-            return number(per_step) * (number(self.harmonic) * self.z - self.v)
-        return number(self.scale * per_step) * self.z
+            w = per_step * self.harmonic * wide(self.z) + -per_step * self.v
+        else:
+            w = per_step * self.scale * wide(self.z)
+        return w.astype(self.number)
 
 
-@dataclass
-class LeastSquares:
-    """sgd.pyx."""
+class SGD:
+    """One output of sgd.pyx: w = scale z."""
 
-    step_size: float
-    radius: float
-    average: bool
-    w: np.ndarray
-    total: np.ndarray
-    t: int = 0
+    def __init__(
+        self,
+        loss: str,
+        epsilon: float,
+        alpha: float,
+        step_size: float,
+        power: float,
+        radius: float,
+        batch_size: int,
+        average: bool,
+        average_start: int,
+        zeros: np.ndarray,
+    ) -> None:
+        self.loss = loss
+        self.epsilon = epsilon
+        self.alpha = alpha
+        self.step_size = step_size
+        self.power = power
+        self.radius = radius
+        self.batch_size = batch_size
+        self.average = average
+        self.average_start = average_start
+        self.number = zeros.dtype.type
+        self.z = zeros
+        self.v = wide(zeros)
+        self.gradient = wide(zeros)
+        self.n_seen = self.n_averaged = 0
+        self.scale = 1.0
+        self.norm2 = self.averaged = 0.0
 
     def train(self, x: np.ndarray, y: float) -> None:
-        """Step t."""
-        number = x.dtype.type
-        self.t += 1
-        slope = dot(self.w, x) - number(y)
-        self.total = self.total + self.w
-        self.w = self.w + number(-self.step_size * float(slope)) * x
-        norm2 = float(dot(self.w, self.w))
+        """One row."""
+        begins_batch = self.n_seen % self.batch_size == 0
+        if self.average and self.n_seen >= self.average_start and begins_batch:
+            self.n_averaged += 1
+            self.averaged += self.scale
+        self.n_seen += 1
+        margin = float(dot(self.z, x))
+        g = slope(self.loss, self.epsilon, self.scale * margin, y)
+        if self.batch_size == 1:
+            self._step(x, margin, g, self._eta(self.n_seen))
+            return
+        self.gradient = self.gradient + g * wide(x)
+        if self.n_seen % self.batch_size == 0:
+            self._batch_step(self._eta(self.n_seen // self.batch_size))
+
+    def _eta(self, t: int) -> float:
+        if self.power == 0:
+            return self.step_size
+        if self.power == 0.5:
+            return self.step_size / sqrt(t)
+        return self.step_size * exponential(-self.power * logarithm(t))
+
+    def _step(self, x: np.ndarray, margin: float, g: float, eta: float) -> None:
+        self.scale *= 1 - eta * self.alpha
+        if abs(self.scale) < 1 / 64:
+            margin *= self.scale
+            self._absorb()
+        if g != 0:
+            added = self.number(-eta * g / self.scale)
+            self.z = self.z + added * x
+            if self.averaged != 0:
+                self.v = self.v + float(added) * self.averaged * wide(x)
+            self.norm2 += float(added) * (2 * margin + float(added) * float(dot(x, x)))
+        self._project()
+
+    def _batch_step(self, eta: float) -> None:
+        self.scale *= 1 - eta * self.alpha
+        if abs(self.scale) < 1 / 64:
+            self._absorb()
+        factor = -eta / (self.batch_size * self.scale)
+        added = (factor * self.gradient).astype(self.number)
+        self.gradient = np.zeros_like(self.gradient)
+        self.z = self.z + added
+        self.norm2 = sum(float(z) * float(z) for z in self.z)
+        self.v = self.v + wide(added) * self.averaged
+        self._project()
+
+    def _absorb(self) -> None:
+        self.v = self.v - self.averaged * wide(self.z)
+        self.averaged = 0.0
+        self.z = (self.scale * wide(self.z)).astype(self.number)
+        self.norm2 *= self.scale * self.scale
+        self.scale = 1.0
+
+    def _project(self) -> None:
+        if not isfinite(self.radius):
+            return
+        norm2 = self.scale * self.scale * self.norm2
         if norm2 > self.radius * self.radius:
-            self.w = self.w * number(self.radius / sqrt(norm2) if isfinite(norm2) else nan)
+            self.scale *= self.radius / sqrt(norm2)
+        if not isfinite(norm2):
+            self.scale = nan
 
     def weights(self) -> np.ndarray:
-        """The last hypothesis, or the mean of those before each step."""
-        if self.average:
-            return (self.total * (1 / self.t if self.t else 0.0)).astype(self.w.dtype)
+        """The last iterate, or the mean of those averaged, once there are some."""
+        if self.n_averaged == 0:
+            return (self.scale * wide(self.z)).astype(self.number)
+        per_step = 1 / self.n_averaged
+        w = per_step * self.averaged * wide(self.z) + -per_step * self.v
+        return w.astype(self.number)
+
+
+class StreamingSVRG:
+    """One output of svrg.pyx: w = scale z + shift G."""
+
+    def __init__(
+        self,
+        loss: str,
+        epsilon: float,
+        alpha: float,
+        step_size: float,
+        initial_batch_size: int,
+        batch_growth: float,
+        inner_steps: int,
+        warm_stages: int,
+        by_factorials: bool,
+        seed: int,
+        zeros: np.ndarray,
+    ) -> None:
+        self.loss = loss
+        self.epsilon = epsilon
+        self.alpha = alpha
+        self.step_size = step_size
+        self.batch_growth = batch_growth
+        self.inner_steps = inner_steps
+        self.warm_stages = warm_stages
+        self.by_factorials = by_factorials
+        self.seed = seed
+        self.number = zeros.dtype.type
+        self.z = self.anchor = zeros
+        self.sum = wide(zeros)
+        self.stage = 0
+        self.in_batch = True
+        self.batch_size = float(initial_batch_size)
+        self.n_batch = self.left = initial_batch_size
+        self.scale, self.shift = 1.0, 0.0
+        self.largest_norm2 = 0.0
+
+    def train(self, x: np.ndarray, y: float) -> None:
+        """One row."""
+        if self.left == 0:
+            self._next_phase()
+        self.left -= 1
+        if self.step_size == 0 or (self.stage == 0 and self.in_batch):
+            self.largest_norm2 = max(self.largest_norm2, float(dot(x, x)))
+        at_anchor = slope(self.loss, self.epsilon, float(dot(self.anchor, x)), y)
+        if self.in_batch:
+            self.sum = self.sum + at_anchor * wide(x)
+            return
+        eta = self.step_size or auto_step(self.loss, self.largest_norm2, self.alpha)
+        if self.by_factorials:
+            eta /= 2 ** self._growing()
+        shrink = 1 - eta * self.alpha
+        small = abs(self.scale * shrink) < 1 / 64
+        if small:
+            self._settle()
+        next_scale = 1.0 if small else self.scale * shrink
+        p = self.scale * float(dot(self.z, x)) + self.shift * float(dot(self.sum, wide(x)))
+        difference = slope(self.loss, self.epsilon, p, y) - at_anchor
+        if small:
+            self.z = self.z * self.number(shrink)
+        self.z = self.z + self.number(-eta * difference / next_scale) * x
+        self.scale = next_scale
+        self.shift = shrink * self.shift - eta / self.n_batch
+
+    def _growing(self) -> int:
+        return max(0, self.stage - self.warm_stages)
+
+    def _settle(self) -> None:
+        self.z = (self.scale * wide(self.z) + self.shift * self.sum).astype(self.number)
+        self.scale, self.shift = 1.0, 0.0
+
+    def _next_phase(self) -> None:
+        if self.in_batch:
+            most = self.inner_steps * (4 ** self._growing() if self.by_factorials else 1)
+            self.left = 1 + next(draws(chain(self.seed, self.stage), iter([most])))
+            self.in_batch = False
+            return
+        self._settle()
+        self.anchor = self.z
+        self.sum = np.zeros_like(self.sum)
+        self.stage += 1
+        if self._growing():
+            self.batch_size *= 4 * self._growing() if self.by_factorials else self.batch_growth
+        self.n_batch = self.left = int(self.batch_size + 0.5)
+        self.in_batch = True
+
+    def weights(self) -> np.ndarray:
+        """The iterate in an inner phase, the anchor in a batch."""
+        if self.in_batch:
+            return self.z
+        return (self.scale * wide(self.z) + self.shift * self.sum).astype(self.number)
+
+
+class RootSGD:
+    """One output of root.pyx."""
+
+    def __init__(
+        self,
+        loss: str,
+        epsilon: float,
+        alpha: float,
+        step_size: float,
+        burn_in: int,
+        zeros: np.ndarray,
+    ) -> None:
+        self.loss = loss
+        self.epsilon = epsilon
+        self.alpha = alpha
+        self.step_size = step_size
+        self.burn_in = burn_in
+        self.number = zeros.dtype.type
+        self.w = self.w_before = self.v = zeros
+        self.t = 0
+        self.largest_norm2 = 0.0
+
+    def train(self, x: np.ndarray, y: float) -> None:
+        """Row t."""
+        self.t += 1
+        if self.step_size == 0 or self.t <= self.burn_in:
+            self.largest_norm2 = max(self.largest_norm2, float(dot(x, x)))
+        eta = self.step_size or auto_step(self.loss, self.largest_norm2, self.alpha)
+        eta = 0.0 if self.t <= self.burn_in else eta
+        keep = 1 - 1 / self.t
+        number = self.number
+        g = slope(self.loss, self.epsilon, float(dot(self.w, x)), y)
+        g_before = slope(self.loss, self.epsilon, float(dot(self.w_before, x)), y)
+        self.v = (number(keep) * self.v + number(g - keep * g_before) * x) + (
+            number(self.alpha) * self.w - number(keep * self.alpha) * self.w_before
+        )
+        self.w_before, self.w = self.w, self.w - number(eta) * self.v
+
+    def weights(self) -> np.ndarray:
+        """The last iterate."""
         return self.w
 
 

@@ -1,177 +1,375 @@
-"""Stochastic gradient descent with a constant step, a ball to stay in, and the mean of the
-iterates.
+"""Stochastic gradient descent: any slope, constant or decaying steps, mini-batches, a ball to stay
+in, and the mean of all iterates or of the last ones.
 
-Robust stochastic approximation (Nemirovski, Juditsky, Lan & Shapiro 2009, section 2.2): step t is
-    w_{t+1} = P(w_t - step_size * slope(w_t.x, y) x),        w_1 = 0,
-with P the projection onto |w| <= radius; the averaged hypothesis is the mean of w_1..w_T, the
-iterates before each step. The sum behind that mean is float64 whatever the type of the rows: T
-numbers of one size lose what float32 has no place for.
+Step t, of a row x or the mean over a mini-batch, with the penalty (alpha / 2) |w|^2:
+    w_{t+1} = P((1 - eta_t alpha) w_t - eta_t slope(w_t.x, y) x),        w_1 = 0,
+with eta_t = step_size / t^power and P the projection onto |w| <= radius. The averaged hypothesis is
+the mean of w_t over the steps t after the first ``average_start`` rows, the iterates before each
+step (Polyak & Juditsky 1992; over the tail: Jain, Kakade, Kidambi, Netrapalli & Sidford 2018).
+Least squares with a constant step, a ball and the mean of all is robust stochastic approximation
+(Nemirovski, Juditsky, Lan & Shapiro 2009, section 2.2).
+
+w is kept as scale * z: shrinking and projection move the scale, and a row touches z only where it
+is not 0. The mean needs no pass over w either: with A_t = sum of the scales averaged up to step t, a
+step that adds c x to z is in all later iterates, so their sum is A_T z_T - v with v = sum of c_t A_t
+x_t. A scale that gets small is multiplied into z, the sum so far goes into v and A begins again at
+0. |z|^2 follows from the margin and |x|^2.
+
+Several classes are as many independent models, class against the rest.
 """
 
 from cython cimport floating
 from libc.math cimport NAN
+from libc.math cimport fabs
 from libc.math cimport isfinite
 from libc.math cimport sqrt
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from optuna_treecv._kernels.linear cimport test_linear_float32
-from optuna_treecv._kernels.linear cimport test_linear_float64
-from optuna_treecv._kernels.losses cimport squared_slope
-from optuna_treecv._kernels.tree cimport CompiledLearner
+from optuna_treecv._kernels.elementary cimport exponential
+from optuna_treecv._kernels.elementary cimport logarithm
+from optuna_treecv._kernels.linear cimport LinearKernel
+from optuna_treecv._kernels.linear cimport LinearSettings
+from optuna_treecv._kernels.linear cimport Weights
+from optuna_treecv._kernels.losses cimport EPSILON_INSENSITIVE
+from optuna_treecv._kernels.losses cimport HINGE
+from optuna_treecv._kernels.losses cimport HUBER
+from optuna_treecv._kernels.losses cimport LOGISTIC
+from optuna_treecv._kernels.losses cimport LOSSES
+from optuna_treecv._kernels.losses cimport SQUARED
+from optuna_treecv._kernels.losses cimport EpsilonInsensitive
+from optuna_treecv._kernels.losses cimport Hinge
+from optuna_treecv._kernels.losses cimport Huber
+from optuna_treecv._kernels.losses cimport Logistic
+from optuna_treecv._kernels.losses cimport Loss
+from optuna_treecv._kernels.losses cimport LossName
+from optuna_treecv._kernels.losses cimport Squared
+from optuna_treecv._kernels.losses cimport slope
+from optuna_treecv._kernels.losses cimport target
+from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.rows cimport Rows
+from optuna_treecv._kernels.rows cimport add_row
+from optuna_treecv._kernels.rows cimport add_row_wide
+from optuna_treecv._kernels.rows cimport dot_row
+from optuna_treecv._kernels.rows cimport fetch_row
+from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.vec8 cimport axpy
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.undo cimport remember_all
 from optuna_treecv._kernels.vec8 cimport dispatched
-from optuna_treecv._kernels.vec8 cimport dot
 from optuna_treecv._kernels.vec8 cimport inlined
-from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
 cdef struct Settings:
+    LinearSettings linear
+    LossName loss
+    double epsilon              # of the loss
+    double alpha
     double step_size
+    double power                # eta_t = step_size / t^power
     double radius
+    int64_t batch_size
     bint average
+    int64_t average_start       # rows before averaging begins
 
 
-# A state: this head in 64 bytes, then when averaging the sum of the iterates (float64), then w.
+# A state: the rows seen and the numbers of each output, to the end of a cache line; then of all
+# outputs v (float64) when averaging, then the batch's sum of gradients (float64) when there are
+# batches, then z in the type of the rows.
+cdef struct Numbers:
+    double scale
+    double norm2                # |z|^2; with a finite radius only
+    double averaged             # A
+
+
 cdef struct Head:
     int64_t n_seen
-    double norm2                # |w|^2
+    int64_t n_averaged          # steps
+    Numbers outputs[1]          # n_outputs of them
 
 
-cdef enum:
-    HEAD_BYTES = 64
-    AHEAD = 6                   # in random order rows are fetched this many ahead
+cdef inline Py_ssize_t head_bytes(Py_ssize_t n_outputs) noexcept nogil:
+    return (sizeof(Head) + (n_outputs - 1) * sizeof(Numbers) + 63) // 64 * 64
 
 
-cdef inline Py_ssize_t weights_at(Py_ssize_t width, bint average) noexcept nogil:
-    """Where in a state w begins, in bytes."""
-    return HEAD_BYTES + (width * <Py_ssize_t> sizeof(double) if average else 0)
+# The vectors of output c.
+
+cdef inline double *sum_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
+    return <double *> (state + learner.head_bytes) + c * learner.width
 
 
-cdef inline void *vectors(const Learner *learner, const unsigned char *state) noexcept nogil:
-    return <void *> (state + weights_at(learner.width, (<const Settings *> learner.settings).average))
+cdef inline double *gradient_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
+    cdef bint average = (<const Settings *> learner.settings).average
+    return sum_of(learner, state, c + (learner.n_outputs if average else 0))
 
 
-cdef inlined train_row(
-    const Settings *settings,
-    Py_ssize_t width,
-    const floating *x,
-    floating y,
-    Head *head,                 # INOUT
-    double *total,              # INOUT, (width,)
-    floating *w,                # INOUT, (width,)
-) noexcept nogil:
-    cdef Py_ssize_t j
-    cdef floating slope = squared_slope(dot(w, x, width), y)
-    cdef floating factor
-    if settings.average:
-        for j in range(width):
-            total[j] += w[j]
-    axpy(<floating> (-settings.step_size * slope), x, w, width)
-    head.norm2 = dot(w, w, width)
-    if head.norm2 > settings.radius * settings.radius:
-        # A projection onto the ball would hide a step off the finite numbers.
-        factor = <floating> (settings.radius / sqrt(head.norm2)) if isfinite(head.norm2) else <floating> NAN
-        for j in range(width):
-            w[j] *= factor
+cdef inline void *vector_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
+    cdef bint batches = (<const Settings *> learner.settings).batch_size > 1
+    cdef unsigned char *first = <unsigned char *> gradient_of(learner, state, learner.n_outputs if batches else 0)
+    return first + c * learner.width * learner.itemsize
 
 
-cdef inlined train(
+cdef inline double step_at(const Settings *settings, int64_t t) noexcept nogil:
+    """eta_t."""
+    if settings.power == 0:
+        return settings.step_size
+    if settings.power == 0.5:
+        return settings.step_size / sqrt(<double> t)
+    return settings.step_size * exponential(-settings.power * logarithm(<double> t))
+
+
+cdef inlined absorb(
     const Learner *learner,
+    Numbers *numbers,           # INOUT, of one output
+    floating *z,                # INOUT, (width,)
+    double *v,                  # INOUT, (width,)
+    unsigned char *state,
+    Log *log,
+) noexcept nogil:
+    """Make the scale 1 again: A z - v would be a difference of numbers 1 / scale too large."""
+    cdef Py_ssize_t j
+    if log != NULL:
+        remember_all(log, state, learner.state_bytes)
+    if (<const Settings *> learner.settings).average:
+        for j in range(learner.width):
+            v[j] -= numbers.averaged * <double> z[j]
+        numbers.averaged = 0
+    for j in range(learner.width):
+        z[j] = <floating> (numbers.scale * <double> z[j])
+    numbers.norm2 *= numbers.scale * numbers.scale
+    numbers.scale = 1
+
+
+cdef inline void project(const Settings *settings, Numbers *numbers) noexcept nogil:
+    """|w| <= radius, by the scale."""
+    cdef double norm2 = numbers.scale * numbers.scale * numbers.norm2
+    if norm2 > settings.radius * settings.radius:
+        numbers.scale *= settings.radius / sqrt(norm2)
+    if not isfinite(norm2):                         # a projection onto the ball would hide it
+        numbers.scale = NAN
+
+
+cdef inlined step(
+    const Loss *loss,
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t row,
+    double eta,
+    Py_ssize_t c,
+    Numbers *numbers,           # INOUT, of output c
+    floating *z,                # INOUT, (width,)
+    double *v,                  # INOUT, (width,)
+    unsigned char *state,
+    Log *log,
+) noexcept nogil:
+    """One row's step of output c."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef double margin = <double> dot_row(rows, row, z)
+    cdef double g = slope(
+        loss, numbers.scale * margin, target(loss, learner.y, row, settings.linear.first_class + c, z)
+    )
+    cdef floating added
+    numbers.scale *= 1 - eta * settings.alpha
+    if fabs(numbers.scale) < 1.0 / 64:
+        margin *= numbers.scale                     # z.x with the z to come
+        absorb(learner, numbers, z, v, state, log)
+    if g != 0:
+        added = <floating> (-eta * g / numbers.scale)
+        add_row(rows, row, added, z, log)
+        if settings.average and numbers.averaged != 0:
+            add_row_wide(rows, row, <double> added * numbers.averaged, v, z, log)
+        if isfinite(settings.radius):
+            # |z + c x|^2 = |z|^2 + 2 c z.x + c^2 |x|^2
+            numbers.norm2 += <double> added * (2 * margin + <double> added * <double> norm2_row(rows, row, z))
+    if isfinite(settings.radius):
+        project(settings, numbers)
+
+
+cdef inlined batch_step(
+    const Learner *learner,
+    double eta,
+    Numbers *numbers,           # INOUT, of one output
+    floating *z,                # INOUT, (width,)
+    double *v,                  # INOUT, (width,)
+    double *gradient,           # INOUT, (width,): of the batch, 0 afterwards
+    unsigned char *state,
+) noexcept nogil:
+    """The step at the end of a mini-batch."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef double factor, added
+    cdef Py_ssize_t j
+    numbers.scale *= 1 - eta * settings.alpha
+    if fabs(numbers.scale) < 1.0 / 64:
+        absorb(learner, numbers, z, v, state, NULL)
+    factor = -eta / (<double> settings.batch_size * numbers.scale)
+    numbers.norm2 = 0
+    for j in range(learner.width):
+        added = <double> <floating> (factor * gradient[j])
+        gradient[j] = 0
+        z[j] += <floating> added
+        numbers.norm2 += <double> z[j] * <double> z[j]
+        if settings.average:
+            v[j] += added * numbers.averaged
+    if isfinite(settings.radius):
+        project(settings, numbers)
+
+
+cdef inlined train_on(
+    const Loss *loss,
+    const Learner *learner,
+    const Rows *rows,
     Py_ssize_t start,
     Py_ssize_t stop,
     const uint32_t *order,
     unsigned char *state,       # INOUT
-    floating *w,                # INOUT, where it lies in the state
+    floating *z,                # INOUT, where the first one lies in the state
+    Log *log,
 ) noexcept nogil:
-    cdef const floating *X = <const floating *> learner.X
-    cdef const floating *y = <const floating *> learner.y
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
-    cdef double *total = <double *> (state + HEAD_BYTES)
-    cdef Py_ssize_t i, row
-    head.n_seen += stop - start
+    cdef double *v = sum_of(learner, state, 0)
+    cdef double *gradient = gradient_of(learner, state, 0)
+    cdef Numbers *numbers = head.outputs
+    cdef int64_t t
+    cdef Py_ssize_t i, row, c
+    cdef double eta, p
     for i in range(start, stop):
         row = i
         if order != NULL:
             row = order[i]
             if i + AHEAD < stop:
-                prefetch_row(X + order[i + AHEAD] * width, width)
-        train_row(settings, width, X + row * width, y[row], head, total, w)
+                fetch_row(rows, order[i + AHEAD], z)
+        if settings.average and head.n_seen >= settings.average_start and head.n_seen % settings.batch_size == 0:
+            head.n_averaged += 1
+            for c in range(learner.n_outputs):
+                numbers[c].averaged += numbers[c].scale
+        head.n_seen += 1
+        if settings.batch_size == 1:
+            eta = step_at(settings, head.n_seen)
+            for c in range(learner.n_outputs):
+                step(
+                    loss, learner, rows, row, eta, c, &numbers[c], z + c * width, v + c * width, state, log
+                )
+            continue
+        for c in range(learner.n_outputs):
+            p = numbers[c].scale * <double> dot_row(rows, row, z + c * width)
+            p = slope(loss, p, target(loss, learner.y, row, settings.linear.first_class + c, z))
+            add_row_wide(rows, row, p, gradient + c * width, z, NULL)
+        if head.n_seen % settings.batch_size == 0:
+            t = head.n_seen // settings.batch_size
+            eta = step_at(settings, t)
+            for c in range(learner.n_outputs):
+                batch_step(
+                    learner, eta, &numbers[c], z + c * width, v + c * width, gradient + c * width, state
+                )
 
 
-cdef inlined read(
+cdef inlined train_loss(
     const Learner *learner,
-    const unsigned char *state,
-    const floating *w,
-    floating *weights,          # OUT, (width,)
+    const Rows *rows,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,
+    floating *z,
+    Log *log,
 ) noexcept nogil:
-    """w_{T+1}, or the mean of w_1..w_T; NaN if the last step left the finite numbers, which no
-    mean would show yet.
-    """
+    """The loop of a loss: chosen once a phase, not once a row."""
     cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const double *epsilon = &settings.epsilon
+    if settings.loss == HINGE:
+        train_on(<const Hinge *> epsilon, learner, rows, start, stop, order, state, z, log)
+    elif settings.loss == LOGISTIC:
+        train_on(<const Logistic *> epsilon, learner, rows, start, stop, order, state, z, log)
+    elif settings.loss == SQUARED:
+        train_on(<const Squared *> epsilon, learner, rows, start, stop, order, state, z, log)
+    elif settings.loss == HUBER:
+        train_on(<const Huber *> epsilon, learner, rows, start, stop, order, state, z, log)
+    elif settings.loss == EPSILON_INSENSITIVE:
+        train_on(<const EpsilonInsensitive *> epsilon, learner, rows, start, stop, order, state, z, log)
+
+
+cdef dispatched train(
+    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
+) noexcept nogil:
+    cdef void *z = vector_of(learner, state, 0)
+    if learner.sparse.begins != NULL:
+        if learner.itemsize == 8:
+            train_loss(learner, &learner.sparse, start, stop, order, state, <double *> z, log)
+        else:
+            train_loss(learner, &learner.sparse, start, stop, order, state, <float *> z, log)
+    elif learner.itemsize == 8:
+        train_loss(learner, &learner.dense, start, stop, order, state, <double *> z, log)
+    else:
+        train_loss(learner, &learner.dense, start, stop, order, state, <float *> z, log)
+
+
+cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
+    """The last iterate, or the mean of those averaged, once there are some."""
     cdef const Head *head = <const Head *> state
-    cdef const double *total = <const double *> (state + HEAD_BYTES)
-    cdef double per_row = 1 / <double> head.n_seen if head.n_seen else 0
-    cdef Py_ssize_t j
-    for j in range(learner.width):
-        weights[j] = <floating> (total[j] * per_row) if settings.average else w[j]
-    if not isfinite(head.norm2):
-        for j in range(learner.width):
-            weights[j] = NAN
+    cdef bint average = head.n_averaged > 0
+    cdef double per_step = 1 / <double> head.n_averaged if average else 1
+    cdef Weights of
+    of.p = vector_of(learner, state, c)
+    of.a = per_step * (head.outputs[c].averaged if average else head.outputs[c].scale)
+    of.q = sum_of(learner, state, c) if average else NULL
+    of.b = -per_step
+    return of
 
 
-# The doors for the tree, one for each type of number.
-
-cdef dispatched train_float64(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state
-) noexcept nogil:
-    train(learner, start, stop, order, state, <double *> vectors(learner, state))
-
-
-cdef dispatched train_float32(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state
-) noexcept nogil:
-    train(learner, start, stop, order, state, <float *> vectors(learner, state))
-
-
-cdef dispatched read_float64(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
-    read(learner, state, <const double *> vectors(learner, state), <double *> model)
-
-
-cdef dispatched read_float32(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
-    read(learner, state, <const float *> vectors(learner, state), <float *> model)
-
-
-cdef class LeastSquares(CompiledLearner):
-    """SGD on the squared loss over prepared rows ``X`` (n_rows, width) and targets ``y``
-    (n_rows,) of one float type.
+cdef class SGD(LinearKernel):
+    """SGD over prepared rows; ``loss`` is one of ``losses.LOSSES``, of a classifier if ``n_classes``
+    is given.
     """
 
     cdef Settings own
 
-    def __init__(self, X, y, double step_size, double radius, bint average):
-        cdef Py_ssize_t model_bytes
-        if y.dtype != X.dtype:
-            raise TypeError(f"y must be of the type of X, {X.dtype}, got {y.dtype}.")
-        self.bind(X, y, 1)
+    def __init__(
+        self,
+        X,
+        y,
+        n_classes,
+        str loss,
+        double epsilon,
+        double alpha,
+        double step_size,
+        double power,
+        double radius,
+        int64_t batch_size,
+        bint average,
+        int64_t average_start,
+    ):
+        cdef Py_ssize_t n_numbers
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
+        self.own.loss = LOSSES[loss]
+        self.own.epsilon = epsilon
+        self.own.alpha = alpha
         self.own.step_size = step_size
+        self.own.power = power
         self.own.radius = radius
+        self.own.batch_size = batch_size
         self.own.average = average
-        self.learner.settings = &self.own
-        model_bytes = self.learner.width * self.itemsize
-        self.set_sizes(weights_at(self.learner.width, average) + model_bytes, model_bytes)
-        if X.dtype == "float64":
-            self.learner.train, self.learner.read, self.learner.test = train_float64, read_float64, test_linear_float64
-        elif X.dtype == "float32":
-            self.learner.train, self.learner.read, self.learner.test = train_float32, read_float32, test_linear_float32
-        else:
-            raise TypeError(f"X must be float64 or float32, got {X.dtype}.")
+        self.own.average_start = average_start
+        if batch_size > 1 and self.learner.sparse.begins != NULL:
+            raise ValueError("there are no mini-batches of sparse rows.")
+        n_numbers = self.n_outputs * self.learner.width
+        self.learner.n_saved = self.n_outputs * (2 if average else 1)
+        self.learner.rewrites = True
+        self.set_sizes(
+            head_bytes(self.n_outputs),
+            head_bytes(self.n_outputs) + n_numbers * (
+                self.itemsize + (8 if average else 0) + (8 if batch_size > 1 else 0)
+            ),
+            n_numbers * self.itemsize,
+        )
 
     def start(self, unsigned char [::1] state):
         """Write the state before the first row: w_1 = 0."""
+        cdef Head *head = <Head *> &state[0]
+        cdef Py_ssize_t c
         self.check_state(state)
         memset(&state[0], 0, self.state_bytes)
+        for c in range(self.n_outputs):
+            head.outputs[c].scale = 1

@@ -1,9 +1,21 @@
-"""What the tree needs of a compiled learner: three functions over rows, and the size of its state."""
+"""What the tree needs of a compiled learner: a few functions over rows, and the size of its state."""
 
+from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
+
+from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.rows cimport Sparse
+from optuna_treecv._kernels.undo cimport Log
 
 
 cdef struct Learner
+
+
+# The bytes begin..end-1 of a state.
+cdef struct Part:
+    Py_ssize_t begin
+    Py_ssize_t end
+
 
 # Train on the rows start..stop-1, or if `order` is given on rows order[start], ..., order[stop-1].
 ctypedef void (*train_rows)(
@@ -12,6 +24,17 @@ ctypedef void (*train_rows)(
     Py_ssize_t stop,
     const uint32_t *order,      # IN, or NULL: as they lie
     unsigned char *state,       # INOUT
+    Log *log,                   # INOUT, or NULL: nothing is undone. Sparse rows only
+) noexcept nogil
+
+# What the model of a state says of the rows start..stop-1.
+ctypedef void (*test_rows)(
+    const Learner *learner,
+    const unsigned char *state,
+    void *model,                # OUT, room for a model
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    void *out,                  # OUT, (stop - start, n_outputs)
 ) noexcept nogil
 
 # The numbers a state stands for, as a predictor uses them: a linear learner's weights.
@@ -21,26 +44,30 @@ ctypedef void (*read_state)(
     void *model,                # OUT
 ) noexcept nogil
 
-# What a model says of the rows start..stop-1.
-ctypedef void (*test_rows)(
+# The part of a state, beside its head, that training on n_rows more rows can change.
+ctypedef Part (*find_changes)(
     const Learner *learner,
-    const void *model,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    void *out,                  # OUT, (stop - start, n_outputs)
+    const unsigned char *state,
+    int64_t n_rows,
 ) noexcept nogil
 
 
 cdef struct Learner:
-    const void *X               # (n_rows, width), float64 or float32
-    const void *y               # (n_rows,), class codes (int32) or targets (the type of X)
-    Py_ssize_t width            # a multiple of 8
+    Dense dense                 # rows of one of two forms;
+    Sparse sparse               # sparse.begins is NULL for dense ones
+    Py_ssize_t itemsize         # 8 or 4: float64 or float32
+    const void *y               # (n_rows,), class codes (int32) or targets (the type of X); or NULL
+    Py_ssize_t width            # numbers a vector, a multiple of 8
     Py_ssize_t n_outputs
     const void *settings        # the learner's own
     Py_ssize_t state_bytes      # a multiple of 64: states stand on cache lines, one behind the other
+    Py_ssize_t head_bytes       # what changes with every row stands in front
+    Py_ssize_t n_saved          # sparse rows: words that training saves a nonzero
+    bint rewrites               # sparse rows: training may also rewrite the whole state
     train_rows train
-    read_state read
     test_rows test
+    read_state read
+    find_changes changes        # or NULL: everything
 
 
 cdef class CompiledLearner:
@@ -51,7 +78,8 @@ cdef class CompiledLearner:
     cdef readonly Py_ssize_t itemsize
     cdef readonly Py_ssize_t state_bytes
     cdef readonly Py_ssize_t model_bytes
+    cdef readonly Py_ssize_t log_bytes
 
     cdef int bind(self, object X, object y, Py_ssize_t n_outputs) except -1
-    cdef int set_sizes(self, Py_ssize_t state_bytes, Py_ssize_t model_bytes) except -1
+    cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t state_bytes, Py_ssize_t model_bytes) except -1
     cdef int check_state(self, const unsigned char [::1] state) except -1

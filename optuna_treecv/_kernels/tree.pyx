@@ -3,16 +3,26 @@ interpreter.
 
 A learner's state is one flat block of memory, so saving a model is a copy of that block. The
 models of a branch lie one behind the other: the left child works in the block behind its parent's,
-the right child takes over its parent's own.
+the right child takes over its parent's own. Where a phase touches little of a wide model (sparse
+rows) it is trained in place and undone (section 4.1 of the paper); then everything below it must be
+undone too, or work in a copy.
 """
 
+from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 from optuna_treecv._kernels.order cimport fill_random_order
+from optuna_treecv._kernels.undo cimport Entry
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.undo cimport remember_part
+from optuna_treecv._kernels.undo cimport undo
 
+
+cdef enum:
+    LOG_COST = 4                # saving a word and putting it back takes as long as copying so many
 
 cdef struct Tree:
     Py_ssize_t n_rows
@@ -23,6 +33,7 @@ cdef struct Tree:
     void *model                 # room for what a leaf reads from its state
     unsigned char *out
     Py_ssize_t out_step         # bytes of outputs a row
+    Log log                     # room for 0 entries where rows are dense
 
 
 cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
@@ -33,18 +44,106 @@ cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
 
 
 cdef inline void feed(
-    const Learner *learner, const Tree *tree, Py_ssize_t start, Py_ssize_t stop, int64_t n_seen, unsigned char *state
+    const Learner *learner,
+    const Tree *tree,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    int64_t n_seen,
+    unsigned char *state,
+    Log *log,
 ) noexcept nogil:
     """One training phase."""
     if tree.order != NULL and stop - start > 1:
         fill_random_order(tree.seed, start, stop, n_seen, tree.order)
-        learner.train(learner, 0, stop - start, tree.order, state)
+        learner.train(learner, 0, stop - start, tree.order, state, log)
     else:
-        learner.train(learner, start, stop, NULL, state)
+        learner.train(learner, start, stop, NULL, state, log)
+
+
+cdef inline bint log_is_cheaper(
+    const Learner *learner, const Tree *tree, Py_ssize_t start, Py_ssize_t stop
+) noexcept nogil:
+    """Whether a phase had better be undone than trained in a copy: the log has room, and what would
+    be saved is little beside the state.
+    """
+    cdef Py_ssize_t n_words = learner.state_bytes // 8
+    cdef Py_ssize_t n_saved, n_most
+    if tree.log.room == 0:
+        return False
+    n_saved = learner.n_saved * <Py_ssize_t> (learner.sparse.begins[stop] - learner.sparse.begins[start])
+    n_most = n_saved + learner.head_bytes // 8 + (n_words if learner.rewrites else 0)
+    return LOG_COST * n_saved <= n_words and tree.log.n_entries + n_most <= tree.log.room
+
+
+cdef inline void copy_part(
+    const Learner *learner,
+    const unsigned char *state,
+    Part part,
+    unsigned char *copy,        # OUT
+) noexcept nogil:
+    """Copy a state to where all but ``part`` and the head is there already."""
+    memcpy(copy, state, learner.head_bytes)
+    memcpy(copy + part.begin, state + part.begin, part.end - part.begin)
+
+
+cdef Part narrow(
+    const Learner *learner, unsigned char *state, Py_ssize_t n_folds, Py_ssize_t n_rows, Part part
+) noexcept nogil:
+    """The part of states in which those of a subtree differ: of ``n_folds`` folds with ``n_rows``
+    rows. The rest is copied once, to all levels below.
+    """
+    cdef Part changes = learner.changes(learner, state, n_rows)
+    cdef unsigned char *below = state
+    if changes.end - changes.begin == part.end - part.begin:
+        return part
+    while n_folds > 1:
+        below += learner.state_bytes
+        memcpy(below, state, learner.state_bytes)
+        n_folds = (n_folds + 1) // 2
+    return changes
+
+
+cdef int64_t branch(
+    const Learner *learner,
+    Tree *tree,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    int64_t n_seen,
+    Py_ssize_t first,
+    Py_ssize_t last,
+    unsigned char *state,
+    bint keep,
+    Part part,
+) noexcept nogil:
+    """Train on the rows start..stop-1, then walk the chunks first..last-1. With ``keep`` the state
+    is afterwards what it was.
+    """
+    cdef int64_t n_updates = stop - start
+    cdef unsigned char *child = state + learner.state_bytes
+    cdef Py_ssize_t mark = tree.log.n_entries
+    if not keep:
+        feed(learner, tree, start, stop, n_seen, state, NULL)
+        return n_updates + walk(learner, tree, first, last, state, False, part)
+    if log_is_cheaper(learner, tree, start, stop):
+        tree.log.whole = False
+        remember_part(&tree.log, state, learner.head_bytes)
+        feed(learner, tree, start, stop, n_seen, state, &tree.log)
+        n_updates += walk(learner, tree, first, last, state, True, part)
+        undo(&tree.log, mark)
+        return n_updates
+    copy_part(learner, state, part, child)
+    feed(learner, tree, start, stop, n_seen, child, NULL)
+    return n_updates + walk(learner, tree, first, last, child, False, part)
 
 
 cdef int64_t walk(
-    const Learner *learner, const Tree *tree, Py_ssize_t first, Py_ssize_t last, unsigned char *state
+    const Learner *learner,
+    Tree *tree,
+    Py_ssize_t first,
+    Py_ssize_t last,
+    unsigned char *state,
+    bint keep,
+    Part part,
 ) noexcept nogil:
     """TREECV(s, e, f) of Algorithm 1, with s = first + 1, e = last and ``state`` for f; the row
     updates done.
@@ -53,19 +152,18 @@ cdef int64_t walk(
     cdef Py_ssize_t stop = begin(tree, last)
     cdef Py_ssize_t middle, cut
     cdef int64_t n_seen = tree.n_rows - (stop - start)
-    cdef int64_t n_updates = stop - start
-    cdef unsigned char *child = state + learner.state_bytes
+    cdef int64_t n_updates
     if last - first == 1:                                       # s = e: test f on its own chunk
-        learner.read(learner, state, tree.model)
-        learner.test(learner, tree.model, start, stop, tree.out + start * tree.out_step)
+        learner.test(learner, state, tree.model, start, stop, tree.out + start * tree.out_step)
         return 0
     middle = (first + last + 1) // 2                            # m = floor((s + e) / 2)
     cut = begin(tree, middle)
-    memcpy(child, state, learner.state_bytes)
-    feed(learner, tree, cut, stop, n_seen, child)               # chunks m+1..e into a copy of f ...
-    n_updates += walk(learner, tree, first, middle, child)      # ... which goes on to test s..m
-    feed(learner, tree, start, cut, n_seen, state)              # chunks s..m into f itself ...
-    return n_updates + walk(learner, tree, middle, last, state)     # ... which goes on to test m+1..e
+    if learner.changes != NULL and part.end - part.begin == learner.state_bytes - learner.head_bytes:
+        part = narrow(learner, state, last - first, stop - start, part)
+    # f, trained on chunks m+1..e, tests s..m; f itself is needed again:
+    n_updates = branch(learner, tree, cut, stop, n_seen, first, middle, state, True, part)
+    # trained on s..m, it tests m+1..e
+    return n_updates + branch(learner, tree, start, cut, n_seen, middle, last, state, keep, part)
 
 
 cdef class CompiledLearner:
@@ -76,26 +174,51 @@ cdef class CompiledLearner:
     """
 
     cdef int bind(self, object X, object y, Py_ssize_t n_outputs) except -1:
-        """Point at the memory of the arrays X (n_rows, width) and y (n_rows,), and keep it alive."""
-        cdef const unsigned char [:, ::1] X_bytes = X.view("u1")
-        cdef const unsigned char [::1] y_bytes = y.view("u1")
-        if X.shape[0] != y.shape[0] or X.shape[0] == 0 or X.shape[1] == 0 or X.shape[1] % 8:
-            raise ValueError("X must have a multiple of 8 columns, y as many entries as X has rows.")
-        self.learner.X = &X_bytes[0, 0]
-        self.learner.y = &y_bytes[0]
+        """Point at the memory of the rows X, dense (n_rows, width) or ``SparseRows``, and of the
+        array y (n_rows,) or None, and keep it alive.
+        """
+        cdef const unsigned char [::1] values, y_bytes
+        cdef const int32_t [::1] columns
+        cdef const int64_t [::1] begins
+        sparse = hasattr(X, "begins")
+        self.n_rows = X.shape[0]
+        if self.n_rows == 0 or X.shape[1] == 0 or X.shape[1] % 8:
+            raise ValueError("X must have rows and a multiple of 8 columns.")
+        if X.dtype != "float64" and X.dtype != "float32":
+            raise TypeError(f"X must be float64 or float32, got {X.dtype}.")
+        values = (X.values if sparse else X).reshape(-1).view("u1")
+        self.keep_alive = [values]
+        if sparse:
+            columns, begins = X.columns, X.begins
+            self.learner.sparse.values = &values[0] if values.shape[0] else NULL
+            self.learner.sparse.columns = &columns[0] if columns.shape[0] else NULL
+            self.learner.sparse.begins = &begins[0]
+            self.keep_alive += [columns, begins]
+        else:
+            self.learner.dense.values = &values[0]
+            self.learner.dense.width = X.shape[1]
+        if y is not None:
+            y_bytes = y.view("u1")
+            if y.shape[0] != self.n_rows:
+                raise ValueError("y must have as many entries as X has rows.")
+            self.learner.y = &y_bytes[0]
+            self.keep_alive.append(y_bytes)
         self.learner.width = X.shape[1]
         self.learner.n_outputs = n_outputs
+        self.learner.itemsize = X.dtype.itemsize
         self.n_outputs = n_outputs
-        self.n_rows = X.shape[0]
-        self.itemsize = X.itemsize
-        self.keep_alive = (X_bytes, y_bytes)
+        self.itemsize = X.dtype.itemsize
         return 0
 
-    cdef int set_sizes(self, Py_ssize_t state_bytes, Py_ssize_t model_bytes) except -1:
-        """Of a state, rounded up to whole cache lines, and of a model."""
+    cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t state_bytes, Py_ssize_t model_bytes) except -1:
+        """Of a state, rounded up to whole cache lines, of the head in it, and of a model."""
         self.state_bytes = (state_bytes + 63) // 64 * 64
         self.learner.state_bytes = self.state_bytes
+        self.learner.head_bytes = head_bytes
         self.model_bytes = model_bytes
+        if self.learner.sparse.begins != NULL:
+            # Of two whole states, and of 64 heads, which are saved with each phase.
+            self.log_bytes = (2 * self.state_bytes // 8 + 64 * head_bytes // 8) * <Py_ssize_t> sizeof(Entry)
         return 0
 
     cdef int check_state(self, const unsigned char [::1] state) except -1:
@@ -104,6 +227,11 @@ cdef class CompiledLearner:
         if state.shape[0] != self.state_bytes:
             raise ValueError(f"a state has {self.state_bytes} bytes, got {state.shape[0]}.")
         return 0
+
+    @property
+    def model_type(self):
+        """The type of the numbers in a model."""
+        return f"f{self.itemsize}"
 
     def n_seen(self, const unsigned char [::1] state):
         """The number of rows a state has been trained on, which stands at the head of every
@@ -118,7 +246,7 @@ cdef class CompiledLearner:
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(f"rows {start}..{stop} are outside the {self.n_rows} prepared rows.")
         with nogil:
-            self.learner.train(&self.learner, start, stop, NULL, &state[0])
+            self.learner.train(&self.learner, start, stop, NULL, &state[0], NULL)
 
     def update_in_order(self, unsigned char [::1] state, const uint32_t [::1] order):
         """Train on the rows that ``order`` names, in that order."""
@@ -130,7 +258,7 @@ cdef class CompiledLearner:
             if order[i] >= self.n_rows:
                 raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
         with nogil:
-            self.learner.train(&self.learner, 0, order.shape[0], &order[0], &state[0])
+            self.learner.train(&self.learner, 0, order.shape[0], &order[0], &state[0], NULL)
 
     def read_out(self, const unsigned char [::1] state, unsigned char [::1] model):
         """Write the model that ``state`` stands for."""
@@ -140,10 +268,18 @@ cdef class CompiledLearner:
         with nogil:
             self.learner.read(&self.learner, &state[0], &model[0])
 
-    def test(self, const unsigned char [::1] model, Py_ssize_t start, Py_ssize_t stop, unsigned char [:, ::1] out):
-        """Write what ``model`` says of the rows start..stop-1 to the same rows of ``out``
-        (n_rows, output bytes).
+    def test(
+        self,
+        const unsigned char [::1] state,
+        unsigned char [::1] model,                   # OUT, room for one model
+        Py_ssize_t start,
+        Py_ssize_t stop,
+        unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
+    ):
+        """Write what the model of ``state`` says of the rows start..stop-1 to the same rows of
+        ``out``.
         """
+        self.check_state(state)
         if not 0 <= start < stop <= self.n_rows:
             raise IndexError(f"rows {start}..{stop} are outside the {self.n_rows} prepared rows.")
         if model.shape[0] != self.model_bytes:
@@ -151,12 +287,13 @@ cdef class CompiledLearner:
         if out.shape[0] != self.n_rows or out.shape[1] != self.n_outputs * self.itemsize:
             raise ValueError("out must have room for the outputs of all rows.")
         with nogil:
-            self.learner.test(&self.learner, &model[0], start, stop, &out[start, 0])
+            self.learner.test(&self.learner, &state[0], &model[0], start, stop, &out[start, 0])
 
     def walk_subtree(
         self,
         unsigned char [:, ::1] states,               # INOUT, a row for each level; the first holds the node's model
         unsigned char [::1] model,                   # OUT, room for one model
+        unsigned char [::1] log,                     # OUT, log_bytes of room, or None if that is 0
         Py_ssize_t first,
         Py_ssize_t last,
         Py_ssize_t n_folds,
@@ -171,6 +308,7 @@ cdef class CompiledLearner:
         cdef Tree tree
         cdef int64_t n_updates
         cdef Py_ssize_t i
+        cdef Part whole
         if not 0 <= first < last <= n_folds <= self.n_rows:
             raise ValueError(f"there is no node [{first}, {last}) in a tree of {n_folds} folds.")
         if bounds is not None and (bounds.shape[0] != n_folds + 1 or bounds[n_folds] != self.n_rows):
@@ -179,6 +317,8 @@ cdef class CompiledLearner:
             raise ValueError("out must have room for the outputs of all rows.")
         if states.shape[1] != self.state_bytes or model.shape[0] != self.model_bytes:
             raise ValueError("states or model of another size.")
+        if (0 if log is None else log.shape[0]) != self.log_bytes:
+            raise ValueError(f"log must have {self.log_bytes} bytes.")
         if (<int64_t> 1 << (states.shape[0] - 1)) < last - first:
             raise ValueError("states must have a row for each level of the subtree.")
         if bounds is not None:
@@ -195,6 +335,11 @@ cdef class CompiledLearner:
         tree.model = &model[0]
         tree.out = &out[0, 0]
         tree.out_step = out.shape[1]
+        tree.log.entries = NULL if log is None else <Entry *> &log[0]
+        tree.log.room = 0 if log is None else self.log_bytes // <Py_ssize_t> sizeof(Entry)
+        tree.log.n_entries = 0
+        tree.log.whole = False
+        whole.begin, whole.end = self.learner.head_bytes, self.state_bytes
         with nogil:
-            n_updates = walk(&self.learner, &tree, first, last, &states[0, 0])
+            n_updates = walk(&self.learner, &tree, first, last, &states[0, 0], False, whole)
         return n_updates

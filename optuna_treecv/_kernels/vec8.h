@@ -32,6 +32,15 @@ typedef float vec8_float __attribute__((vector_size(32), aligned(4), may_alias))
     {                                                                                                                  \
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
             *(vec8_##T *)(y + j) += c * *(const vec8_##T *)(x + j);                                                    \
+    }                                                                                                                  \
+    static INLINED T distance8_##T(const T *a, const T *b, ptrdiff_t width)                                            \
+    {                                                                                                                  \
+        vec8_##T s = {0};                                                                                              \
+        for (ptrdiff_t j = 0; j < width; j += 8) {                                                                     \
+            vec8_##T d = *(const vec8_##T *)(a + j) - *(const vec8_##T *)(b + j);                                      \
+            s += d * d;                                                                                                \
+        }                                                                                                              \
+        return sum8_##T(s);                                                                                            \
     }
 
 #else
@@ -49,11 +58,36 @@ typedef float vec8_float __attribute__((vector_size(32), aligned(4), may_alias))
     {                                                                                                                  \
         for (ptrdiff_t j = 0; j < width; j++)                                                                          \
             y[j] += c * x[j];                                                                                          \
+    }                                                                                                                  \
+    static INLINED T distance8_##T(const T *a, const T *b, ptrdiff_t width)                                            \
+    {                                                                                                                  \
+        T s[8] = {0};                                                                                                  \
+        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
+            for (int l = 0; l < 8; l++)                                                                                \
+                s[l] += (a[j + l] - b[j + l]) * (a[j + l] - b[j + l]);                                                 \
+        return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));                                      \
     }
 
 #endif
 
 DEFINE_VEC8(double)
 DEFINE_VEC8(float)
+
+/* q . x for float64 sums q and float32 rows x, in float64. */
+static INLINED double dot8_wide(const double *q, const float *x, ptrdiff_t width)
+{
+#if defined(__GNUC__)
+    vec8_double s = {0};
+    for (ptrdiff_t j = 0; j < width; j += 8)
+        s += *(const vec8_double *)(q + j) * __builtin_convertvector(*(const vec8_float *)(x + j), vec8_double);
+    return sum8_double(s);
+#else
+    double s[8] = {0};
+    for (ptrdiff_t j = 0; j < width; j += 8)
+        for (int l = 0; l < 8; l++)
+            s[l] += q[j + l] * (double)x[j + l];
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+#endif
+}
 
 #endif

@@ -13,6 +13,9 @@ cdef extern from "vec8.h":
     float dot8_float(const float *a, const float *b, Py_ssize_t width) noexcept nogil
     void axpy8_double(double c, const double *x, double *y, Py_ssize_t width) noexcept nogil
     void axpy8_float(float c, const float *x, float *y, Py_ssize_t width) noexcept nogil
+    double distance8_double(const double *a, const double *b, Py_ssize_t width) noexcept nogil
+    float distance8_float(const float *a, const float *b, Py_ssize_t width) noexcept nogil
+    double dot8_wide(const double *q, const float *x, Py_ssize_t width) noexcept nogil
 
 
 cdef inline floating dot(const floating *a, const floating *b, Py_ssize_t width) noexcept nogil:
@@ -23,12 +26,35 @@ cdef inline floating dot(const floating *a, const floating *b, Py_ssize_t width)
         return dot8_float(a, b, width)
 
 
+cdef inline double dot_wide(const double *q, const floating *x, Py_ssize_t width) noexcept nogil:
+    """q . x in float64, whatever the type of x."""
+    if floating is double:
+        return dot8_double(q, x, width)
+    else:
+        return dot8_wide(q, x, width)
+
+
 cdef inline void axpy(floating c, const floating *x, floating *y, Py_ssize_t width) noexcept nogil:
     """y += c x."""
     if floating is double:
         axpy8_double(c, x, y, width)
     else:
         axpy8_float(c, x, y, width)
+
+
+cdef inline void axpy_wide(double c, const floating *x, double *y, Py_ssize_t width) noexcept nogil:
+    """y += c x, in float64 whatever the type of x."""
+    cdef Py_ssize_t j
+    for j in range(width):
+        y[j] += c * <double> x[j]
+
+
+cdef inline floating distance2(const floating *a, const floating *b, Py_ssize_t width) noexcept nogil:
+    """|a - b|^2 in the one summation order."""
+    if floating is double:
+        return distance8_double(a, b, width)
+    else:
+        return distance8_float(a, b, width)
 
 
 cdef inline void prefetch_row(const floating *x, Py_ssize_t n_numbers) noexcept nogil:

@@ -1,0 +1,76 @@
+"""exp and log, written out: the C library's differ in the last bit from one machine to the next.
+
+Both are within about one unit in the last place; series are in Estrin's form, of which most
+multiplications run side by side.
+"""
+
+from libc.math cimport INFINITY
+from libc.math cimport NAN
+from libc.math cimport floor
+from libc.stdint cimport int64_t
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+
+
+cdef inline double power_of_two(int64_t k) noexcept nogil:
+    """2^k for -1022 <= k <= 1023."""
+    cdef uint64_t bits = <uint64_t> (k + 1023) << 52
+    cdef double result
+    memcpy(&result, &bits, 8)
+    return result
+
+
+cdef inline double exponential(double x) noexcept nogil:
+    """e^x = 2^k e^r with |r| <= ln(2) / 2; 0 below -708, where results lose digits."""
+    cdef double k, r, r2, r4
+    if not x >= -708:
+        return 0 if x < 0 else NAN
+    if x > 709:
+        return INFINITY
+    k = floor(x * 1.4426950408889634 + 0.5)
+    # ln 2 in two parts, the first so short that k times it is exact.
+    r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10
+    r2 = r * r
+    r4 = r2 * r2
+    # 1 + r + r^2/2! + ... + r^13/13!
+    r = ((1 + r) + r2 * (1.0 / 2.0 + r * (1.0 / 6.0))) + r4 * (
+        ((1.0 / 24.0 + r * (1.0 / 120.0)) + r2 * (1.0 / 720.0 + r * (1.0 / 5040.0)))
+        + r4 * (
+            ((1.0 / 40320.0 + r * (1.0 / 362880.0)) + r2 * (1.0 / 3628800.0 + r * (1.0 / 39916800.0)))
+            + r4 * (1.0 / 479001600.0 + r * (1.0 / 6227020800.0))
+        )
+    )
+    return r * power_of_two(<int64_t> k)
+
+
+cdef inline double logarithm(double x) noexcept nogil:
+    """ln x = k ln 2 + ln m with m within a factor of sqrt(2) of 1, and ln m = 2 artanh((m - 1) / (m + 1))."""
+    cdef uint64_t bits
+    cdef int64_t k
+    cdef double m, s, s2, s4, s8, series
+    if not x > 0:
+        return -INFINITY if x == 0 else NAN
+    if x == INFINITY:
+        return x
+    if x < 2.2250738585072014e-308:                 # subnormal
+        return logarithm(x * 4503599627370496.0) - 36.04365338911715        # 2^52, ln 2^52
+    memcpy(&bits, &x, 8)
+    k = <int64_t> (bits >> 52) - 1023
+    bits = (bits & <uint64_t> 0x000FFFFFFFFFFFFF) | <uint64_t> 0x3FF0000000000000
+    memcpy(&m, &bits, 8)
+    if m > 1.4142135623730951:
+        m = m / 2
+        k += 1
+    s = (m - 1) / (m + 1)
+    s2 = s * s
+    s4 = s2 * s2
+    s8 = s4 * s4
+    # s^2/3 + s^4/5 + ... + s^20/21
+    series = s2 * (
+        ((1.0 / 3.0 + s2 * (1.0 / 5.0)) + s4 * (1.0 / 7.0 + s2 * (1.0 / 9.0)))
+        + s8 * (
+            ((1.0 / 11.0 + s2 * (1.0 / 13.0)) + s4 * (1.0 / 15.0 + s2 * (1.0 / 17.0)))
+            + s8 * (1.0 / 19.0 + s2 * (1.0 / 21.0))
+        )
+    )
+    return <double> k * 0.693147180369123816490 + (2 * s + (2 * s * series + <double> k * 1.90821492927058770002e-10))

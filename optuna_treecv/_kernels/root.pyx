@@ -1,0 +1,191 @@
+"""ROOT-SGD (Li, Mou, Wainwright & Jordan 2022, Algorithm 1): variance reduction in a single loop,
+with a state of constant size and no stages.
+
+Row t, with g_t(w) = slope(w.x, y) x + alpha w:
+    v_t = g_t(w_{t-1}) + (1 - 1/t) (v_{t-1} - g_t(w_{t-2})),
+    w_t = w_{t-1} - eta v_t,    or w_{t-1} while t <= burn_in,
+with w_0 = 0. So v is the mean gradient at 0 first, and then follows w. The hypothesis is the last
+iterate.
+"""
+
+from cython cimport floating
+from libc.stdint cimport int64_t
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from optuna_treecv._kernels.linear cimport LinearKernel
+from optuna_treecv._kernels.linear cimport LinearSettings
+from optuna_treecv._kernels.linear cimport Weights
+from optuna_treecv._kernels.losses cimport HUBER
+from optuna_treecv._kernels.losses cimport LOGISTIC
+from optuna_treecv._kernels.losses cimport LOSSES
+from optuna_treecv._kernels.losses cimport SQUARED
+from optuna_treecv._kernels.losses cimport Huber
+from optuna_treecv._kernels.losses cimport Logistic
+from optuna_treecv._kernels.losses cimport Loss
+from optuna_treecv._kernels.losses cimport LossName
+from optuna_treecv._kernels.losses cimport Squared
+from optuna_treecv._kernels.losses cimport auto_step
+from optuna_treecv._kernels.losses cimport slope
+from optuna_treecv._kernels.losses cimport target
+from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.tree cimport Learner
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv._kernels.vec8 cimport dot
+from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport prefetch_row
+
+
+cdef struct Settings:
+    LinearSettings linear
+    LossName loss
+    double epsilon              # of the loss
+    double alpha
+    double step_size            # eta; 0: auto
+    int64_t burn_in
+
+
+# A state: this head in a cache line, then of all outputs w_t, then w_{t-1}, then v_t.
+cdef struct Head:
+    int64_t n_seen
+    double largest_norm2        # of a row so far; for the auto step only
+
+
+cdef enum:
+    HEAD_BYTES = 64
+
+
+cdef inline void *vector_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
+    return <void *> (state + HEAD_BYTES + c * learner.width * learner.itemsize)
+
+
+cdef inlined step(
+    Py_ssize_t width,
+    const floating *x,
+    double keep,                # 1 - 1/t
+    double eta,
+    double alpha,
+    double g,                   # the slope at w_{t-1}
+    double g_before,            # at w_{t-2}
+    floating *w,                # INOUT, (width,): w_{t-1}, then w_t
+    floating *w_before,         # INOUT, likewise
+    floating *v,                # INOUT, likewise
+) noexcept nogil:
+    cdef floating by_v = <floating> keep
+    cdef floating by_x = <floating> (g - keep * g_before)
+    cdef floating by_w = <floating> alpha
+    cdef floating by_before = <floating> (keep * alpha)
+    cdef floating by_step = <floating> eta
+    cdef floating now
+    cdef Py_ssize_t j
+    for j in range(width):
+        v[j] = by_v * v[j] + by_x * x[j] + (by_w * w[j] - by_before * w_before[j])
+        now = w[j]
+        w_before[j] = now
+        w[j] = now - by_step * v[j]
+
+
+cdef inlined train_on(
+    const Loss *loss,
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,
+    floating *w,                # INOUT, where the first one lies in the state
+) noexcept nogil:
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const floating *X = <const floating *> learner.dense.values
+    cdef const floating *x
+    cdef Py_ssize_t width = learner.width
+    cdef Head *head = <Head *> state
+    cdef floating *w_before = w + learner.n_outputs * width
+    cdef floating *v = w_before + learner.n_outputs * width
+    cdef Py_ssize_t i, row, c, at
+    cdef double eta, y, g, g_before
+    for i in range(start, stop):
+        row = i
+        if order != NULL:
+            row = order[i]
+            if i + AHEAD < stop:
+                prefetch_row(X + order[i + AHEAD] * width, width)
+        x = X + row * width
+        head.n_seen += 1
+        # Always while burning in, so that the state does not depend on the step size yet.
+        if settings.step_size == 0 or head.n_seen <= settings.burn_in:
+            head.largest_norm2 = max(head.largest_norm2, <double> dot(x, x, width))
+        eta = 0
+        if head.n_seen > settings.burn_in:
+            eta = settings.step_size
+            if eta == 0:
+                eta = auto_step(loss, head.largest_norm2, settings.alpha)
+        for c in range(learner.n_outputs):
+            at = c * width
+            y = target(loss, learner.y, row, settings.linear.first_class + c, w)
+            g = slope(loss, dot(w + at, x, width), y)
+            g_before = slope(loss, dot(w_before + at, x, width), y)
+            step(
+                width, x, 1 - 1 / <double> head.n_seen, eta, settings.alpha, g, g_before, w + at, w_before + at, v + at
+            )
+
+
+cdef inlined train_loss(
+    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, floating *w
+) noexcept nogil:
+    """The loop of a loss: chosen once a phase, not once a row."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const double *epsilon = &settings.epsilon
+    if settings.loss == LOGISTIC:
+        train_on(<const Logistic *> epsilon, learner, start, stop, order, state, w)
+    elif settings.loss == SQUARED:
+        train_on(<const Squared *> epsilon, learner, start, stop, order, state, w)
+    elif settings.loss == HUBER:
+        train_on(<const Huber *> epsilon, learner, start, stop, order, state, w)
+
+
+cdef dispatched train(
+    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
+) noexcept nogil:
+    if learner.itemsize == 8:
+        train_loss(learner, start, stop, order, state, <double *> vector_of(learner, state, 0))
+    else:
+        train_loss(learner, start, stop, order, state, <float *> vector_of(learner, state, 0))
+
+
+cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
+    """w_t."""
+    cdef Weights of
+    of.p = vector_of(learner, state, c)
+    of.a = 1
+    of.q = NULL
+    of.b = 0
+    return of
+
+
+cdef class RootSGD(LinearKernel):
+    """ROOT-SGD over prepared dense rows; ``loss`` is one of ``losses.LOSSES`` that are smooth,
+    ``step_size`` 0 the auto step.
+    """
+
+    cdef Settings own
+
+    def __init__(
+        self, X, y, n_classes, str loss, double epsilon, double alpha, double step_size, int64_t burn_in
+    ):
+        cdef Py_ssize_t n_numbers
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
+        if self.learner.sparse.begins != NULL:
+            raise ValueError("ROOT-SGD moves every weight with every row: rows must be dense.")
+        self.own.loss = LOSSES[loss]
+        self.own.epsilon = epsilon
+        self.own.alpha = alpha
+        self.own.step_size = step_size
+        self.own.burn_in = burn_in
+        n_numbers = self.n_outputs * self.learner.width
+        self.set_sizes(HEAD_BYTES, HEAD_BYTES + 3 * n_numbers * self.itemsize, n_numbers * self.itemsize)
+
+    def start(self, unsigned char [::1] state):
+        """Write the state before the first row: w_0 = 0."""
+        self.check_state(state)
+        memset(&state[0], 0, self.state_bytes)

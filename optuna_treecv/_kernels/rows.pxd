@@ -1,0 +1,139 @@
+"""Rows, dense or sparse, and the few things that training does with one: its product with a
+vector, its norm, adding a multiple of it to a vector.
+
+Sparse rows (CSR, columns rising) give the bits of dense ones: a product of column j adds to
+partial sum j mod 8, as in ``vec8.h``, and what is left out are zeros. Kernels are written once,
+over ``Rows``; Cython makes the two versions.
+"""
+
+from cython cimport floating
+from libc.stdint cimport int32_t
+from libc.stdint cimport int64_t
+
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.undo cimport remember
+from optuna_treecv._kernels.vec8 cimport axpy
+from optuna_treecv._kernels.vec8 cimport axpy_wide
+from optuna_treecv._kernels.vec8 cimport dot
+from optuna_treecv._kernels.vec8 cimport dot_wide
+from optuna_treecv._kernels.vec8 cimport prefetch_row
+
+
+cdef struct Dense:
+    const void *values          # (n_rows, width), float64 or float32
+    Py_ssize_t width            # a multiple of 8
+
+
+cdef struct Sparse:
+    const void *values          # float64 or float32
+    const int32_t *columns
+    const int64_t *begins       # row i is values[begins[i]:begins[i + 1]]
+
+
+# In random order rows are fetched this many ahead.
+cdef enum:
+    AHEAD = 6
+
+
+ctypedef fused Rows:
+    Dense
+    Sparse
+
+
+cdef inline floating dot_row(const Rows *rows, Py_ssize_t row, const floating *w) noexcept nogil:
+    """x . w in the one summation order."""
+    cdef const floating *x
+    cdef floating s[8]
+    cdef int64_t j
+    if Rows is Dense:
+        return dot(w, (<const floating *> rows.values) + row * rows.width, rows.width)
+    else:
+        x = <const floating *> rows.values
+        s[0] = s[1] = s[2] = s[3] = s[4] = s[5] = s[6] = s[7] = 0
+        for j in range(rows.begins[row], rows.begins[row + 1]):
+            s[rows.columns[j] & 7] += w[rows.columns[j]] * x[j]
+        return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+
+
+cdef inline floating norm2_row(const Rows *rows, Py_ssize_t row, const floating *of_type) noexcept nogil:
+    """|x|^2; ``of_type`` only tells the type."""
+    cdef const floating *x
+    cdef floating s[8]
+    cdef int64_t j
+    if Rows is Dense:
+        x = (<const floating *> rows.values) + row * rows.width
+        return dot(x, x, rows.width)
+    else:
+        x = <const floating *> rows.values
+        s[0] = s[1] = s[2] = s[3] = s[4] = s[5] = s[6] = s[7] = 0
+        for j in range(rows.begins[row], rows.begins[row + 1]):
+            s[rows.columns[j] & 7] += x[j] * x[j]
+        return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+
+
+cdef inline double dot_row_wide(
+    const Rows *rows, Py_ssize_t row, const double *q, const floating *of_type
+) noexcept nogil:
+    """x . q for a vector of sums."""
+    cdef const floating *x
+    cdef double s[8]
+    cdef int64_t j
+    if Rows is Dense:
+        return dot_wide(q, (<const floating *> rows.values) + row * rows.width, rows.width)
+    else:
+        x = <const floating *> rows.values
+        s[0] = s[1] = s[2] = s[3] = s[4] = s[5] = s[6] = s[7] = 0
+        for j in range(rows.begins[row], rows.begins[row + 1]):
+            s[rows.columns[j] & 7] += q[rows.columns[j]] * <double> x[j]
+        return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+
+
+cdef inline void add_row(
+    const Rows *rows,
+    Py_ssize_t row,
+    floating c,
+    floating *w,                # INOUT, (width,)
+    Log *log,                   # INOUT, or NULL: nothing is undone
+) noexcept nogil:
+    """w += c x."""
+    cdef const floating *x
+    cdef int64_t j
+    if Rows is Dense:
+        axpy(c, (<const floating *> rows.values) + row * rows.width, w, rows.width)
+    else:
+        x = <const floating *> rows.values
+        if log != NULL:
+            for j in range(rows.begins[row], rows.begins[row + 1]):
+                remember(log, w + rows.columns[j])
+        for j in range(rows.begins[row], rows.begins[row + 1]):
+            w[rows.columns[j]] += c * x[j]
+
+
+cdef inline void add_row_wide(
+    const Rows *rows,
+    Py_ssize_t row,
+    double c,
+    double *q,                  # INOUT, (width,)
+    const floating *of_type,
+    Log *log,                   # INOUT, or NULL
+) noexcept nogil:
+    """q += c x for a vector of sums, which are float64 whatever the type of the rows."""
+    cdef const floating *x
+    cdef int64_t j
+    if Rows is Dense:
+        axpy_wide(c, (<const floating *> rows.values) + row * rows.width, q, rows.width)
+    else:
+        x = <const floating *> rows.values
+        if log != NULL:
+            for j in range(rows.begins[row], rows.begins[row + 1]):
+                remember(log, q + rows.columns[j])
+        for j in range(rows.begins[row], rows.begins[row + 1]):
+            q[rows.columns[j]] += c * <double> x[j]
+
+
+cdef inline void fetch_row(const Rows *rows, Py_ssize_t row, const floating *of_type) noexcept nogil:
+    """Ask memory for a row that is needed soon."""
+    if Rows is Dense:
+        prefetch_row((<const floating *> rows.values) + row * rows.width, rows.width)
+    else:
+        prefetch_row((<const floating *> rows.values) + rows.begins[row], rows.begins[row + 1] - rows.begins[row])
