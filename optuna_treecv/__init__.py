@@ -5,15 +5,27 @@ for Optuna.
 from optuna_treecv.crossval import tree_cross_val_predict
 from optuna_treecv.crossval import tree_cross_validate
 from optuna_treecv.evaluation import CVResult
-from optuna_treecv.learners.lsqsgd import LSQSGDRegressor
 from optuna_treecv.learners.pegasos import PegasosClassifier
+from optuna_treecv.learners.root import RootSGDClassifier
+from optuna_treecv.learners.root import RootSGDRegressor
+from optuna_treecv.learners.sgd import AveragedSGDClassifier
+from optuna_treecv.learners.sgd import AveragedSGDRegressor
+from optuna_treecv.learners.sgd import LSQSGDRegressor
+from optuna_treecv.learners.svrg import StreamingSVRGClassifier
+from optuna_treecv.learners.svrg import StreamingSVRGRegressor
 from optuna_treecv.objective import treecv_objective
 from optuna_treecv.objective import TreeCVObjective
 
 __all__ = [
+    "AveragedSGDClassifier",
+    "AveragedSGDRegressor",
     "CVResult",
     "LSQSGDRegressor",
     "PegasosClassifier",
+    "RootSGDClassifier",
+    "RootSGDRegressor",
+    "StreamingSVRGClassifier",
+    "StreamingSVRGRegressor",
     "TreeCVObjective",
     "tree_cross_val_predict",
     "tree_cross_validate",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils import assert_all_finite
 from sklearn.utils import check_array
 from sklearn.utils import check_consistent_length
@@ -27,6 +28,8 @@ class RowLayout:
     padded : bool
         One block of memory, float64 or float32, rows padded with zeros to a multiple of 8 columns.
         Otherwise the rows stay what they are: an array, a sparse matrix, a data frame.
+    sparse : bool
+        With ``padded``: sparse rows are taken as well, as ``SparseRows``.
     intercept : bool
         With ``padded``: a column of ones behind the features.
     target : {"class", "number"} or None
@@ -35,8 +38,45 @@ class RowLayout:
     """
 
     padded: bool = False
+    sparse: bool = False
     intercept: bool = False
     target: str | None = None
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Rows of which only the nonzeros are kept (CSR), columns rising in each.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_nonzeros,), float64 or float32
+    columns : ndarray of shape (n_nonzeros,), int32
+    begins : ndarray of shape (n_rows + 1,), int64
+        Row i is ``values[begins[i]:begins[i + 1]]``.
+    shape : (n_rows, a multiple of 8)
+    """
+
+    values: np.ndarray
+    columns: np.ndarray
+    begins: np.ndarray
+    shape: tuple[int, int]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    def as_given(self, start: int, stop: int, n_features: int) -> sparse.csr_array:
+        """The rows start..stop-1 without intercept."""
+        begins = self.begins[start : stop + 1]
+        part = slice(begins[0], begins[-1])
+        rows = sparse.csr_array(
+            (self.values[part], self.columns[part], begins - begins[0]),
+            shape=(stop - start, self.shape[1]),
+        )
+        return rows[:, :n_features]
 
 
 @dataclass(frozen=True)
@@ -45,7 +85,7 @@ class PreparedRows:
 
     Attributes
     ----------
-    X : ndarray of shape (n_rows, width), or whatever was given, permuted
+    X : ndarray of shape (n_rows, width), SparseRows, or whatever was given, permuted
     y : ndarray of shape (n_rows,) or None
         What the learner trains on: class codes or targets when padded, else as given.
     targets : ndarray of shape (n_rows,) or None
@@ -87,34 +127,46 @@ def aligned_empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
     return memory[begin : begin + n_bytes].view(dtype).reshape(shape)
 
 
-def pad_rows(
-    X: np.ndarray, order: np.ndarray, intercept: bool, input_name: str = "X"
-) -> np.ndarray:
+def pad_rows(X: Any, order: np.ndarray, intercept: bool) -> np.ndarray | SparseRows:
     """Copy ``X[order]``, padded with an intercept column of ones (or zeros) and zeros.
 
     Parameters
     ----------
-    X : ndarray of shape (n, n_features), float64 or float32
+    X : ndarray or sparse matrix of shape (n, n_features), float64 or float32
     order : ndarray of shape (n_rows,), uint32
     intercept : bool
-    input_name : str
-        How error messages call X.
 
     Returns
     -------
-    ndarray of shape (n_rows, multiple of 8), of the type of X, aligned
+    ndarray of shape (n_rows, multiple of 8), of the type of X, aligned; or SparseRows
 
     Raises
     ------
     ValueError
         If a number is not finite.
     """
+    width = padded_width(X.shape[1] + intercept)
+    if sparse.issparse(X):
+        return _sparse_rows(X, order, intercept, width)
     if any(stride % X.itemsize for stride in X.strides):
         X = X.copy()  # a field of packed records
-    rows = aligned_empty((len(order), padded_width(X.shape[1] + intercept)), X.dtype)
+    rows = aligned_empty((len(order), width), X.dtype)
     if not gather_rows(X, order, float(intercept), rows):
-        assert_all_finite(X, input_name=input_name)  # says what was found
+        assert_all_finite(X, input_name="X")  # says what was found
     return rows
+
+
+def _sparse_rows(X: Any, order: np.ndarray, intercept: bool, width: int) -> SparseRows:
+    assert_all_finite(X.data, input_name="X")
+    rows = X.tocsr()[order]
+    rows.sum_duplicates()  # sorts the columns as well
+    rows.eliminate_zeros()
+    values, columns, begins = rows.data, rows.indices, rows.indptr.astype(np.int64)
+    if intercept:
+        values = np.insert(values, begins[1:], 1)
+        columns = np.insert(columns, begins[1:], X.shape[1])
+        begins += np.arange(len(begins))
+    return SparseRows(values, columns.astype(np.int32, copy=False), begins, (len(order), width))
 
 
 class Data:
@@ -161,18 +213,33 @@ class Data:
         elif layout.target == "number":
             targets = as_numbers(y)
         if layout.padded:
-            assert targets is not None
             X = check_array(
-                self.X, dtype=[np.float64, np.float32], ensure_all_finite=False, input_name="X"
+                self.X,
+                accept_sparse="csr",
+                dtype=[np.float64, np.float32],
+                ensure_all_finite=False,
+                input_name="X",
             )
-            with np.errstate(over="ignore"):  # found below
-                y = targets if layout.target == "class" else targets.astype(X.dtype, copy=False)
-            if y.dtype == np.float32:
-                assert_all_finite(y, input_name="y")
+            if sparse.issparse(X) and not layout.sparse:
+                raise ValueError(
+                    "X must be dense for this estimator, got sparse rows; pass X.toarray(), or "
+                    "take one that skips zeros: PegasosClassifier, AveragedSGDClassifier with "
+                    "batch_size=1 or StreamingSVRGClassifier, or their regressors."
+                )
+            if targets is not None:
+                with np.errstate(over="ignore"):  # found below
+                    y = (
+                        targets
+                        if layout.target == "class"
+                        else targets.astype(X.dtype, copy=False)
+                    )
+                if y.dtype == np.float32:
+                    assert_all_finite(y, input_name="y")
             X = pad_rows(X, order, layout.intercept)
         else:
             X = take_rows(self.X, order)
-        for array in (X, y, targets):  # all trials share them
+        shared = (X.values, X.columns, X.begins) if isinstance(X, SparseRows) else (X,)
+        for array in (*shared, y, targets):  # all trials share them
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
         return PreparedRows(X, y, targets, order, self.X.shape[1], classes, self.feature_names())

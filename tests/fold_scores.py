@@ -9,9 +9,14 @@ import hashlib
 from itertools import product
 
 import numpy as np
+from sklearn.base import is_regressor
 
+from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import RootSGDClassifier
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
 
 rng = np.random.default_rng(0)
@@ -21,13 +26,17 @@ y = X @ rng.normal(size=37) / 6 + 0.3 * noise
 
 estimators = [
     *(PegasosClassifier(1e-3, average=a, project=p) for a, p in product([False, True], repeat=2)),
+    AveragedSGDClassifier("log_loss", average_start=500, learning_rate="invscaling", power_t=0.3),
+    StreamingSVRGClassifier(step_size=0.02),
+    RootSGDClassifier(step_size=0.02),
+    StreamingSVRGRegressor("huber"),
     LSQSGDRegressor(radius=0.5),
     LSQSGDRegressor(step_size=0.01, radius=np.inf, average=False, fit_intercept=True),
 ]
 for estimator, dtype, order, cv in product(
     estimators, [np.float64, np.float32], ["fixed", "random"], [10, "loo"]
 ):
-    regressor = isinstance(estimator, LSQSGDRegressor)
+    regressor = is_regressor(estimator)
     predictions = tree_cross_val_predict(
         estimator,
         X.astype(dtype),

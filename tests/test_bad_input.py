@@ -17,8 +17,11 @@ from sklearn.model_selection import RepeatedKFold
 from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import TimeSeriesSplit
 
+from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import RootSGDClassifier
+from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
@@ -169,8 +172,21 @@ def test_targets_too_large_for_the_type_of_the_rows():
 
 
 def test_sparse_rows_for_a_dense_learner():
-    with pytest.raises(TypeError, match="[Ss]parse data was passed"):
-        tree_cross_validate(PegasosClassifier(), sparse.csr_matrix(X), y)
+    for estimator in (RootSGDClassifier(), AveragedSGDClassifier(batch_size=2)):
+        with pytest.raises(ValueError, match="X must be dense for this estimator.*take one that"):
+            tree_cross_validate(estimator, sparse.csr_matrix(X), y)
+        with pytest.raises(TypeError, match="[Ss]parse data was passed"):
+            estimator.fit(sparse.csr_matrix(X), y)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_values_of_sparse_rows_that_are_not_finite(bad):
+    rows = sparse.csr_array(X)
+    rows.data[7] = bad
+    with pytest.raises(ValueError, match="X contains (NaN|infinity)"):
+        tree_cross_validate(StreamingSVRGClassifier(), rows, y)
+    with pytest.raises(ValueError, match="X contains (NaN|infinity)"):
+        StreamingSVRGClassifier().fit(rows, y)
 
 
 @pytest.mark.parametrize(

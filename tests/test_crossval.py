@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
 from math import log2
 
 import numpy as np
 from optuna_treecv._kernels.order import derive_seed
 import pytest
+from scipy import sparse
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.base import is_classifier
+from sklearn.base import is_regressor
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import SGDClassifier
@@ -25,22 +28,63 @@ from sklearn.model_selection import PredefinedSplit
 from sklearn.model_selection import StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import RootSGDClassifier
+from optuna_treecv import RootSGDRegressor
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels import reference
 from optuna_treecv.data import padded_width
 from optuna_treecv.folds import make_folds
 
-PEGASOS = [
+CLASSIFIERS = [
     PegasosClassifier(alpha=0.02),
     PegasosClassifier(alpha=1e-4, average=True, project=True, fit_intercept=False),
+    AveragedSGDClassifier(alpha=0.3, step_size=0.2, average_start=20),
+    AveragedSGDClassifier("log_loss", learning_rate="invscaling", radius=0.5, step_size=0.5),
+    StreamingSVRGClassifier(
+        alpha=0.1, step_size=0.3, initial_batch_size=3, batch_growth=1.5, inner_steps=6
+    ),
+    RootSGDClassifier(step_size=0.05, burn_in=5),
 ]
-LEAST_SQUARES = [
+REGRESSORS = [
     LSQSGDRegressor(),
     LSQSGDRegressor(step_size=0.05, radius=0.3, average=False, fit_intercept=True),
+    AveragedSGDRegressor("huber", batch_size=4, average_start=8, step_size=0.1),
+    AveragedSGDRegressor("epsilon_insensitive", alpha=0.5, step_size=0.6),
+    StreamingSVRGRegressor(initial_batch_size=5, inner_steps=9, schedule="factorial"),
+    RootSGDRegressor("huber", epsilon=0.2, burn_in=3),
 ]
+COMPILED = [*CLASSIFIERS, *REGRESSORS]
+
+
+def twins_of(estimator, n_rows, n_outputs, zeros):
+    """The NumPy twins of an estimator's outputs."""
+    e = estimator
+    loss = getattr(e, "loss", "squared_error"), getattr(e, "epsilon", 0.0)
+    step = 0.0 if getattr(e, "step_size", "auto") == "auto" else e.step_size
+    match e:
+        case PegasosClassifier():
+            twin, settings = reference.Pegasos, (e.alpha, e.average, e.project)
+        case LSQSGDRegressor():
+            twin = reference.SGD
+            settings = (*loss, 0.0, step or n_rows**-0.5, 0.0, e.radius, 1, e.average, 0)
+        case AveragedSGDClassifier() | AveragedSGDRegressor():
+            twin, power = reference.SGD, e.power_t if e.learning_rate == "invscaling" else 0.0
+            settings = (*loss, e.alpha, step, power, e.radius, e.batch_size, e.average)
+            settings = (*settings, e.average_start)
+        case StreamingSVRGClassifier() | StreamingSVRGRegressor():
+            twin = reference.StreamingSVRG
+            settings = (*loss, e.alpha, step, e.initial_batch_size, e.batch_growth)
+            settings = (*settings, e.inner_steps, e.warm_stages, e.schedule == "factorial", 0)
+        case RootSGDClassifier() | RootSGDRegressor():
+            twin, settings = reference.RootSGD, (*loss, e.alpha, step, e.burn_in)
+    return [twin(*settings, zeros) for _ in range(n_outputs)]
 
 
 def naive_decisions(estimator, X, y, cv, order, seed=0):
@@ -53,27 +97,22 @@ def naive_decisions(estimator, X, y, cv, order, seed=0):
     width = padded_width(X.shape[1] + estimator.fit_intercept)
     rows = reference.gather_rows(X, folds.order, float(estimator.fit_intercept), width)
     y = y[folds.order]
-    zeros = np.zeros(width, X.dtype)
-    if isinstance(estimator, PegasosClassifier):
-        classes = np.unique(y)
-        outputs = [1] if len(classes) == 2 else list(range(len(classes)))
-        options = (estimator.alpha, estimator.average, estimator.project)
-        start = [reference.Pegasos(*options, c, zeros, zeros) for c in outputs]
-        y = np.searchsorted(classes, y)
+    if is_classifier(estimator):
+        classes, y = np.unique(y, return_inverse=True)
+        positive = [1] if len(classes) == 2 else range(len(classes))
+        targets = [np.where(y == c, 1, -1) for c in positive]
     else:
-        step = n**-0.5 if estimator.step_size == "auto" else estimator.step_size
-        settings = (step, estimator.radius, estimator.average)
-        start = [reference.LeastSquares(*settings, zeros, zeros.astype(float))]
-        y = y.astype(X.dtype)
+        targets = [y.astype(X.dtype).astype(float)]
+    start = twins_of(estimator, n, len(targets), np.zeros(width, X.dtype))
     decisions = np.empty((n, len(start)), X.dtype)
 
     def train(models, phase, n_seen):
-        models = [replace(model) for model in models]
+        models = [copy.copy(model) for model in models]  # they replace their arrays
         if order == "random" and len(phase) > 1:
             phase = reference.random_order(seed, phase[0], phase[-1] + 1, n_seen)
-        for model in models:
+        for model, target in zip(models, targets, strict=True):
             for row in phase:
-                model.train(rows[row], y[row])
+                model.train(rows[row], float(target[row]))
         return models
 
     def test(models, fold):
@@ -84,44 +123,73 @@ def naive_decisions(estimator, X, y, cv, order, seed=0):
     return decisions, chunks, y, folds.order
 
 
+def forms_of(estimator, X):
+    """X dense and, where the estimator takes it, sparse."""
+    takes_sparse = estimator.__sklearn_tags__().input_tags.sparse
+    return [X, sparse.csr_array(X)] if takes_sparse else [X]
+
+
+def with_zeros(X):
+    """Half of the entries 0."""
+    return X * (np.random.default_rng(3).uniform(size=X.shape) < 0.5)
+
+
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", [2, 3, 5, 7, 8, "loo"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("estimator", PEGASOS, ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_pegasos_equals_the_naive_tree(estimator, dtype, cv, order, n_classes, make_data):
+def test_classifier_equals_the_naive_tree(estimator, dtype, cv, order, n_classes, make_data):
     X, y = make_data(45, 8, n_classes)  # without an intercept no number of a state is padding
-    X = X.astype(dtype)
+    X = with_zeros(X).astype(dtype)
     decisions, chunks, codes, rows = naive_decisions(estimator, X, y, cv, order)
-    found = tree_cross_val_predict(
-        estimator, X, y, cv=cv, order=order, response_method="decision_function"
-    )
-    assert np.array_equal(found[rows], decisions[:, 0] if n_classes == 2 else decisions)
     predicted = decisions[:, 0] > 0 if n_classes == 2 else decisions.argmax(axis=1)
     errors = [np.mean(predicted[chunk] != codes[chunk]) for chunk in map(list, chunks)]
-    result = tree_cross_validate(estimator, X, y, cv=cv, order=order)
-    assert np.array_equal(result.test_score, errors)
-    assert result.mean == np.mean(errors) and result.std == np.std(errors)
+    for form in forms_of(estimator, X):
+        found = tree_cross_val_predict(
+            estimator, form, y, cv=cv, order=order, response_method="decision_function"
+        )
+        assert np.array_equal(found[rows], decisions[:, 0] if n_classes == 2 else decisions)
+        result = tree_cross_validate(estimator, form, y, cv=cv, order=order)
+        assert np.array_equal(result.test_score, errors)
+        assert result.mean == np.mean(errors) and result.std == np.std(errors)
 
 
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", [2, 3, 5, 7, 8, "loo"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("estimator", LEAST_SQUARES, ids=str)
-def test_least_squares_equals_the_naive_tree(estimator, dtype, cv, order, regression):
-    X, y = regression[0].astype(dtype), regression[1]
-    decisions, chunks, targets, rows = naive_decisions(estimator, X, y, cv, order)
-    found = tree_cross_val_predict(estimator, X, y, cv=cv, order=order)
-    assert found.dtype == dtype
-    assert np.array_equal(found[rows], decisions[:, 0])
+@pytest.mark.parametrize("estimator", REGRESSORS, ids=str)
+def test_regressor_equals_the_naive_tree(estimator, dtype, cv, order, regression):
+    X, y = with_zeros(regression[0]).astype(dtype), regression[1]
+    decisions, chunks, _, rows = naive_decisions(estimator, X, y, cv, order)
     squares = np.square(decisions[:, 0].astype(float) - y[rows])
-    result = tree_cross_validate(estimator, X, y, cv=cv, order=order)
-    np.testing.assert_allclose(
-        result.test_score, [squares[list(c)].mean() for c in chunks], rtol=1e-12
-    )
+    for form in forms_of(estimator, X):
+        found = tree_cross_val_predict(estimator, form, y, cv=cv, order=order)
+        assert found.dtype == dtype
+        assert np.array_equal(found[rows], decisions[:, 0])
+        result = tree_cross_validate(estimator, form, y, cv=cv, order=order)
+        np.testing.assert_allclose(
+            result.test_score, [squares[list(c)].mean() for c in chunks], rtol=1e-12
+        )
 
 
-@pytest.mark.parametrize("estimator", [*PEGASOS, *LEAST_SQUARES], ids=str)
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("cv", [3, 50, "loo"])
+@pytest.mark.parametrize("estimator", COMPILED, ids=str)
+def test_wide_sparse_rows_are_undone_bit_for_bit(estimator, order, cv):
+    # Few nonzeros of many columns: most phases are undone rather than copied.
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((150, 400), density=0.02, rng=rng, format="csr")
+    y = (X @ rng.normal(size=400) > 0).astype(int)
+    if len(forms_of(estimator, X)) == 1:
+        return
+    method = "decision_function" if is_classifier(estimator) else "predict"
+    options = {"cv": cv, "order": order, "response_method": method}
+    found = tree_cross_val_predict(estimator, X, y, **options)
+    assert np.array_equal(found, tree_cross_val_predict(estimator, X.toarray(), y, **options))
+
+
+@pytest.mark.parametrize("estimator", COMPILED, ids=str)
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", [2, 33, 60, "loo"])
 def test_compiled_and_python_recursion_agree(estimator, order, cv, binary):
@@ -129,7 +197,7 @@ def test_compiled_and_python_recursion_agree(estimator, order, cv, binary):
     X, y = binary
 
     def minus_loss(model, X, y):
-        if isinstance(model, LSQSGDRegressor):
+        if is_regressor(model):
             return -np.mean((model.predict(X) - y) ** 2)
         return -np.mean(model.predict(X) != y)
 
@@ -141,7 +209,7 @@ def test_compiled_and_python_recursion_agree(estimator, order, cv, binary):
         assert compiled.n_updates == python.n_updates
 
 
-@pytest.mark.parametrize("estimator", [*PEGASOS, *LEAST_SQUARES], ids=str)
+@pytest.mark.parametrize("estimator", COMPILED, ids=str)
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", [7, 64, "loo"])
 def test_threads_change_no_bit(estimator, order, cv, binary):
@@ -179,8 +247,7 @@ def test_leave_one_out_costs_log2_trainings(make_data):
 # No row is ever trained into the model that tests it: on every learner, order and splitter.
 
 LEARNERS = [
-    *PEGASOS,
-    LSQSGDRegressor(step_size=0.05, average=False),
+    *COMPILED,
     SGDClassifier(max_iter=1, tol=None),
     GaussianNB(),
 ]
@@ -199,17 +266,20 @@ def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, 
             fold_of(cv, X, y, groups)
         )  # stratified by the labels before they change
     fold = fold_of(cv, X, y, groups)
-    regressor = isinstance(estimator, LSQSGDRegressor)
+    regressor = is_regressor(estimator)
     options = {"cv": cv, "groups": groups, "order": order, "method": method, "shuffle": False}
     options["response_method"] = "predict" if regressor else "predict_proba"
     if hasattr(estimator, "decision_function"):
         options["response_method"] = "decision_function"
     before = tree_cross_val_predict(estimator, X, y, **options)
+    moved = 0  # rows of a batch that is not complete do not act
     for i in (0, fold.max() // 2, fold.max()):
-        changed = np.where(fold == i, 1 - y, y)
-        after = tree_cross_val_predict(estimator, X, changed, **options)
-        assert np.array_equal(after[fold == i], before[fold == i])
-        assert not np.array_equal(after[fold != i], before[fold != i])
+        for other in (-100, 100) if regressor else (1 - y,):
+            changed = np.where(fold == i, other, y)
+            after = tree_cross_val_predict(estimator, X, changed, **options)
+            assert np.array_equal(after[fold == i], before[fold == i])
+            moved += np.count_nonzero(after[fold != i] != before[fold != i])
+    assert moved
 
 
 def test_no_row_of_a_fold_reaches_its_own_clusters(make_data):

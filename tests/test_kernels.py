@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import permutations
+from math import inf
 import threading
 import time
 
@@ -15,7 +16,9 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.prepare import gather_rows
-from optuna_treecv._kernels.sgd import LeastSquares
+from optuna_treecv._kernels.root import RootSGD
+from optuna_treecv._kernels.sgd import SGD
+from optuna_treecv._kernels.svrg import StreamingSVRG
 import pytest
 
 from optuna_treecv._kernels import reference
@@ -134,31 +137,126 @@ def test_gather_sees_what_is_not_finite(dtype, bad, column):
     assert gather_rows(X, np.arange(20, dtype=np.uint32), 1.0, out)
 
 
-# PEGASOS.
+# Every learner and its twin.
+
+CLASSIFIERS = (
+    [
+        (Pegasos, reference.Pegasos, settings)
+        for settings in (
+            (1e-5, False, False),
+            (0.03, True, False),
+            (2.0, False, True),
+            (1e-5, True, True),
+            (0.03, True, True),
+        )
+    ]
+    + [
+        (SGD, reference.SGD, settings)
+        for settings in (
+            ("hinge", 0.0, 0.01, 0.05, 0.0, inf, 1, True, 0),
+            ("hinge", 0.0, 0.5, 1.5, 0.3, inf, 1, True, 30),
+            ("log_loss", 0.0, 0.0, 0.05, 0.5, 0.3, 1, False, 0),
+            ("log_loss", 0.0, 0.8, 1.25, 0.0, 0.5, 1, True, 7),
+            ("log_loss", 0.0, 0.01, 0.5, 0.75, 0.4, 7, True, 11),
+        )
+    ]
+    + [
+        (StreamingSVRG, reference.StreamingSVRG, settings)
+        for settings in (
+            ("log_loss", 0.0, 0.0, 0.0, 10, 1.5, 20, 0, False, 3),
+            ("log_loss", 0.0, 0.1, 0.3, 3, 1.0, 5, 2, False, 4),
+            ("log_loss", 0.0, 2.0, 0.5, 1, 2.0, 30, 0, False, 5),
+            ("log_loss", 0.0, 0.9, 0.7, 2, 2.0, 2, 1, True, 6),
+        )
+    ]
+    + [
+        (RootSGD, reference.RootSGD, settings)
+        for settings in (
+            ("log_loss", 0.0, 0.0, 0.0, 10),
+            ("log_loss", 0.0, 0.3, 0.2, 1),
+        )
+    ]
+)
+REGRESSORS = (
+    [
+        (SGD, reference.SGD, settings)
+        for settings in (
+            ("squared_error", 0.0, 0.0, 0.05, 0.0, 0.3, 1, True, 0),
+            ("squared_error", 0.0, 0.0, 0.05, 0.0, inf, 1, False, 0),
+            ("huber", 0.4, 0.02, 0.05, 0.5, inf, 5, True, 20),
+            ("epsilon_insensitive", 0.2, 0.02, 0.05, 0.25, 1e3, 1, True, 50),
+        )
+    ]
+    + [
+        (StreamingSVRG, reference.StreamingSVRG, settings)
+        for settings in (
+            ("squared_error", 0.0, 0.01, 0.01, 10, 2.0, 30, 0, False, 7),
+            ("huber", 0.5, 0.0, 0.0, 5, 3.0, 10, 1, False, 8),
+        )
+    ]
+    + [
+        (RootSGD, reference.RootSGD, settings)
+        for settings in (
+            ("squared_error", 0.0, 0.01, 0.01, 10),
+            ("huber", 0.5, 0.0, 0.0, 5),
+        )
+    ]
+)
+
+
+def name_of(case):
+    return f"{case[0].__name__}{case[2]}" if isinstance(case, tuple) else None
+
+
+def trained_twin(twin, settings, X, targets, rows):
+    model = twin(*settings, np.zeros(X.shape[1], X.dtype))
+    for row in rows:
+        model.train(X[row], targets[row])
+    return model.weights()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("d", WIDTHS)
-@pytest.mark.parametrize("average", [False, True])
-@pytest.mark.parametrize("project", [False, True])
+@pytest.mark.parametrize("case", CLASSIFIERS, ids=name_of)
 @pytest.mark.parametrize("n_classes", [2, 4])
-def test_pegasos_equals_twin(dtype, d, average, project, n_classes):
+def test_classifier_equals_twin(case, dtype, d, n_classes):
+    make, twin, settings = case
     X = prepared(120, d, dtype)
     y = np.random.default_rng(1).integers(0, n_classes, 120).astype(np.int32)
     order = np.random.default_rng(2).permutation(120).astype(np.uint32)
-    for alpha in (1e-5, 0.03, 2.0):
-        kernel = Pegasos(X, y, n_classes, alpha, average, project)
-        state = fresh(kernel)
-        kernel.update(state, 0, 50)
-        kernel.update_in_order(state, order[:70])
-        assert kernel.n_seen(state) == 120
-        ours = weights(kernel, state, dtype)
-        for c in range(kernel.n_outputs):
-            zeros = np.zeros(X.shape[1], dtype)
-            twin = reference.Pegasos(alpha, average, project, c + (n_classes == 2), zeros, zeros)
-            for row in [*range(50), *order[:70]]:
-                twin.train(X[row], y[row])
-            assert np.array_equal(ours[c], twin.weights())
+    kernel = make(X, y, n_classes, *settings)
+    state = fresh(kernel)
+    kernel.update(state, 0, 50)
+    kernel.update_in_order(state, order[:70])
+    assert kernel.n_seen(state) == 120
+    ours = weights(kernel, state, dtype)
+    for c in range(kernel.n_outputs):
+        signs = np.where(y == c + (n_classes == 2), 1, -1)
+        expected = trained_twin(twin, settings, X, signs, [*range(50), *order[:70]])
+        assert np.any(expected)
+        assert np.array_equal(ours[c], expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("d", WIDTHS)
+@pytest.mark.parametrize("case", REGRESSORS, ids=name_of)
+def test_regressor_equals_twin(case, dtype, d):
+    make, twin, settings = case
+    X = prepared(120, d, dtype)
+    y = np.random.default_rng(1).normal(size=120).astype(dtype)
+    order = np.random.default_rng(2).permutation(120).astype(np.uint32)
+    kernel = make(X, y, None, *settings)
+    state = fresh(kernel)
+    kernel.update(state, 0, 50)
+    kernel.update_in_order(state, order[:70])
+    expected = trained_twin(
+        twin, settings, X, [float(target) for target in y], [*range(50), *order[:70]]
+    )
+    assert np.any(expected)
+    assert np.array_equal(weights(kernel, state, dtype)[0], expected)
+
+
+# PEGASOS.
 
 
 def textbook_pegasos(X, signs, alpha, project):
@@ -225,26 +323,7 @@ def test_projected_average_keeps_its_digits_in_float32():
     assert angle > 0.99
 
 
-# Least squares.
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("d", WIDTHS)
-@pytest.mark.parametrize("average", [False, True])
-@pytest.mark.parametrize("radius", [0.3, 1e3, np.inf])
-def test_least_squares_equals_twin(dtype, d, average, radius):
-    X = prepared(120, d, dtype)
-    y = np.random.default_rng(1).normal(size=120).astype(dtype)
-    order = np.random.default_rng(2).permutation(120).astype(np.uint32)
-    kernel = LeastSquares(X, y, 0.05, radius, average)
-    state = fresh(kernel)
-    kernel.update(state, 0, 50)
-    kernel.update_in_order(state, order[:70])
-    zeros = np.zeros(X.shape[1])
-    twin = reference.LeastSquares(0.05, radius, average, zeros.astype(dtype), zeros)
-    for row in [*range(50), *order[:70]]:
-        twin.train(X[row], y[row])
-    assert np.array_equal(weights(kernel, state, dtype)[0], twin.weights())
+# SGD.
 
 
 @pytest.mark.parametrize("radius", [0.2, np.inf])
@@ -258,7 +337,7 @@ def test_least_squares_is_the_textbooks(radius):
         w = w * min(1, radius / np.linalg.norm(w))
         hypotheses.append(w)
     for average, expected in ((False, hypotheses[-1]), (True, np.mean(hypotheses[:-1], axis=0))):
-        kernel = LeastSquares(X, y, 0.02, radius, average)
+        kernel = SGD(X, y, None, "squared_error", 0.0, 0.0, 0.02, 0.0, radius, 1, average, 0)
         state = fresh(kernel)
         kernel.update(state, 0, 300)
         np.testing.assert_allclose(
@@ -269,7 +348,7 @@ def test_least_squares_is_the_textbooks(radius):
 def test_last_step_off_the_finite_numbers_shows_in_the_average():
     X = np.ones((3, 8))
     y = np.array([0.0, 0.0, 1e308])
-    kernel = LeastSquares(X, y, 1e10, np.inf, True)
+    kernel = SGD(X, y, None, "squared_error", 0.0, 0.0, 1e10, 0.0, np.inf, 1, True, 0)
     state = fresh(kernel)
     kernel.update(state, 0, 2)
     assert np.all(np.isfinite(weights(kernel, state, np.float64)))
@@ -277,15 +356,14 @@ def test_last_step_off_the_finite_numbers_shows_in_the_average():
     assert np.all(np.isnan(weights(kernel, state, np.float64)))
 
 
-# What both owe to the tree.
+# What all owe to the tree.
 
 
 def kernels(X, y_codes):
-    yield Pegasos(X, y_codes, 2, 0.01, False, False)
-    yield Pegasos(X, y_codes, 2, 1e-5, True, True)
-    yield Pegasos(X, y_codes, 3, 0.01, True, False)
-    yield LeastSquares(X, y_codes.astype(X.dtype), 0.05, 0.5, True)
-    yield LeastSquares(X, y_codes.astype(X.dtype), 0.05, np.inf, False)
+    for make, _, options in CLASSIFIERS:
+        yield make(X, y_codes, 3, *options)
+    for make, _, options in REGRESSORS:
+        yield make(X, y_codes.astype(X.dtype), None, *options)
 
 
 @settings(max_examples=30, deadline=None)
@@ -325,10 +403,10 @@ def test_long_loops_hold_no_lock():
     order = np.empty(len(X), np.uint32)
     loops = [
         lambda: kernel.update(states[0], 0, len(X)),
-        lambda: kernel.walk_subtree(states, model, 0, 4, 4, None, order, 0, out),
+        lambda: kernel.walk_subtree(states, model, None, 0, 4, 4, None, order, 0, out),
         lambda: random_order(0, 0, len(X), 0, order),
         lambda: gather_rows(X, order, 0.0, np.empty_like(X)),
-        lambda: kernel.test(model, 0, len(X), out),
+        lambda: kernel.test(states[0], model, 0, len(X), out),
     ]
     for loop in loops:
         during = 0
@@ -362,10 +440,10 @@ def test_wrong_buffers_are_refused():
     out = np.empty((10, 8), np.uint8)
     with pytest.raises(ValueError, match="each level"):
         kernel.walk_subtree(
-            np.empty((2, kernel.state_bytes), np.uint8), model, 0, 4, 4, None, None, 0, out
+            np.empty((2, kernel.state_bytes), np.uint8), model, None, 0, 4, 4, None, None, 0, out
         )
     with pytest.raises(ValueError, match="room for the rows"):
         states = np.empty((4, kernel.state_bytes), np.uint8)
-        kernel.walk_subtree(states, model, 0, 4, 4, None, np.empty(3, np.uint32), 0, out)
+        kernel.walk_subtree(states, model, None, 0, 4, 4, None, np.empty(3, np.uint32), 0, out)
     with pytest.raises(ValueError, match="no node"):
-        kernel.walk_subtree(states, model, 0, 11, 11, None, None, 0, out)
+        kernel.walk_subtree(states, model, None, 0, 11, 11, None, None, 0, out)

@@ -9,31 +9,51 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.base import is_classifier
 from sklearn.linear_model import SGDClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import RootSGDClassifier
+from optuna_treecv import RootSGDRegressor
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv.data import Data
 from optuna_treecv.learners import layout_for
 from optuna_treecv.learners import make_learner
 
-ESTIMATORS = [
+COMPILED = [
     PegasosClassifier(alpha=0.01),
     PegasosClassifier(alpha=1e-5, average=True, project=True, fit_intercept=False),
+    AveragedSGDClassifier("log_loss", average_start=20, random_state=0),
+    StreamingSVRGClassifier(initial_batch_size=5, inner_steps=10, random_state=0),
+    RootSGDClassifier(burn_in=5),
     LSQSGDRegressor(fit_intercept=True),
     LSQSGDRegressor(step_size=0.02, radius=np.inf, average=False),
-    SGDClassifier(max_iter=1, tol=None),
+    AveragedSGDRegressor("epsilon_insensitive", batch_size=3),
+    StreamingSVRGRegressor("huber", initial_batch_size=5, inner_steps=10, random_state=0),
+    RootSGDRegressor(burn_in=5),
 ]
+ESTIMATORS = [*COMPILED, SGDClassifier(max_iter=1, tol=None)]
 
 
 @parametrize_with_checks(
     [
         PegasosClassifier(),
         PegasosClassifier(average=True, project=True),
+        AveragedSGDClassifier(),
+        AveragedSGDClassifier("log_loss", batch_size=2),
+        StreamingSVRGClassifier(step_size=0.1, initial_batch_size=10, inner_steps=20),
+        RootSGDClassifier(step_size=0.1, burn_in=10),
         LSQSGDRegressor(),
         LSQSGDRegressor(fit_intercept=True, average=False),
+        AveragedSGDRegressor(),
+        StreamingSVRGRegressor(),
+        RootSGDRegressor(),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
@@ -65,7 +85,7 @@ def test_a_snapshot_goes_its_own_way(estimator, three_classes):
     assert np.array_equal(model_of(learner, state), model_of(learner, copy))
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS[:4], ids=str)
+@pytest.mark.parametrize("estimator", COMPILED, ids=str)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_an_estimator_is_its_learner(estimator, dtype, three_classes):
     X, y = three_classes
@@ -87,16 +107,15 @@ def test_an_estimator_is_its_learner(estimator, dtype, three_classes):
     )
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS[:4], ids=str)
+@pytest.mark.parametrize("estimator", COMPILED, ids=str)
 def test_fit_may_be_cut_into_partial_fits(estimator, binary):
     X, y = binary
-    y = y if isinstance(estimator, PegasosClassifier) else y.astype(float)
     estimator = clone(estimator).set_params(shuffle=False)
     if isinstance(estimator, LSQSGDRegressor):
         estimator.set_params(step_size=0.05)
     whole = clone(estimator).fit(X, y)
     parts = clone(estimator)
-    first = {"classes": [0, 1]} if isinstance(estimator, PegasosClassifier) else {}
+    first = {"classes": [0, 1]} if is_classifier(estimator) else {}
     parts.partial_fit(X[:30], y[:30], **first)
     parts = pickle.loads(pickle.dumps(parts))
     parts.partial_fit(X[30:31], y[30:31])

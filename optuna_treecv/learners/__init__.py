@@ -12,14 +12,14 @@ from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
 from optuna_treecv.learners.adapter import METHODS
 from optuna_treecv.learners.base import Learner
-from optuna_treecv.learners.linear import LinearEstimator
+from optuna_treecv.learners.compiled import CompiledEstimator
 
 
 def layout_for(estimator: Any) -> RowLayout:
     """How the rows must be prepared for an estimator."""
     return (
         estimator.row_layout
-        if isinstance(estimator, LinearEstimator)
+        if isinstance(estimator, CompiledEstimator)
         else adapter_layout(estimator)
     )
 
@@ -45,8 +45,8 @@ def make_learner(
         needed = METHODS.get(response_method, response_method)
         if not hasattr(estimator, needed):
             raise ValueError(f"scoring needs an estimator with {needed}; {name} has none.")
-    if isinstance(estimator, LinearEstimator):
-        return estimator.make_learner(rows)
+    if isinstance(estimator, CompiledEstimator):
+        return estimator.make_learner(rows, seed)
     if not hasattr(estimator, "partial_fit"):
         raise ValueError(
             "estimator must have partial_fit, since TreeCV goes on training a model; "

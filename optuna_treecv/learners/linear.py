@@ -1,216 +1,273 @@
-"""What the linear learners share: a compiled kernel bound to rows, and the estimator's side of
-it.
-"""
+"""Linear estimators: what classifiers and regressors of every family share."""
 
 from __future__ import annotations
 
-from abc import ABCMeta
-from abc import abstractmethod
 from typing import Any
 from typing import Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.base import clone
-from sklearn.utils import check_random_state
+from sklearn.base import ClassifierMixin
+from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import _check_partial_fit_first_call
 from sklearn.utils.validation import check_is_fitted
 from sklearn.utils.validation import validate_data
 
-from optuna_treecv._kernels.order import random_order
-from optuna_treecv.data import aligned_empty
-from optuna_treecv.data import pad_rows
-from optuna_treecv.data import PreparedRows
+from optuna_treecv.data import as_codes
+from optuna_treecv.data import find_classes
 from optuna_treecv.data import RowLayout
-from optuna_treecv.plan import Node
-from optuna_treecv.plan import Phase
-from optuna_treecv.plan import Plan
+from optuna_treecv.learners.compiled import CompiledEstimator
 
-# An estimator's own fit pads this many rows at a time, so that it needs no second copy of X.
-_ROWS_AT_A_TIME = 4096
+_FLOATS = [np.float64, np.float32]
 
 
-class LinearEstimator(BaseEstimator, metaclass=ABCMeta):
-    """An estimator whose training is a compiled kernel and whose model is one weight vector an
-    output.
-    """
+class LinearEstimator(CompiledEstimator):
+    """A compiled estimator whose model is one weight vector an output."""
 
     fit_intercept: bool
-    shuffle: bool
-    random_state: Any
     coef_: np.ndarray
     intercept_: np.ndarray
-    classes_: np.ndarray
-    t_: int
-    _state: Any  # the kernel's, ndarray of bytes; None before the first row
-
-    # What a family says of itself.
+    _target: str  # "class" or "number"
 
     @property
-    @abstractmethod
+    def _takes_sparse(self) -> bool:
+        return True
+
+    @property
     def row_layout(self) -> RowLayout:
         """How TreeCV lays out the rows for this estimator."""
+        return RowLayout(
+            padded=True,
+            sparse=self._takes_sparse,
+            intercept=self.fit_intercept,
+            target=self._target,
+        )
 
-    @abstractmethod
-    def make_kernel(self, X: np.ndarray, y: np.ndarray, n_classes: int | None) -> Any:
-        """The compiled learner with this estimator's settings over padded rows."""
+    def _validate(self, X: Any, y: Any, first: bool) -> tuple[Any, Any]:
+        """X and y as they are trained on: a model goes on in the type it began with."""
+        return validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr" if self._takes_sparse else False,
+            dtype=_FLOATS if first else self.coef_.dtype,
+            reset=first,
+            y_numeric=self._target == "number",
+        )
 
-    def _resolve(self, n_rows: int) -> None:  # noqa: B027 (most have nothing to resolve)
-        """Settle the settings that depend on the number of rows."""
+    def _decision(self, X: Any) -> np.ndarray:
+        """X w + intercept, (n_samples, n_outputs)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=False)
+        return X @ np.atleast_2d(self.coef_).T + self.intercept_
 
-    # Inside the tree.
-
-    def make_learner(self, rows: PreparedRows) -> LinearLearner:
-        """This estimator as a learner over prepared rows; raises if a parameter is wrong."""
-        self._validate_params()
-        settings = clone(self)
-        settings._resolve(len(rows.X))
-        return LinearLearner(settings, rows)
-
-    # As an estimator.
-
-    def _start(self) -> None:
-        """Forget all rows."""
-        self.t_ = 0
-        self._state = None
-
-    def _train(self, X: np.ndarray, y: np.ndarray) -> Self:
-        """One pass over validated X and prepared y, shuffled if asked for; then write the
-        attributes.
-        """
-        order = np.arange(len(y), dtype=np.uint32)
-        if self.shuffle:
-            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            random_order(seed, 0, len(y), 0, order)
-        n_classes = len(self.classes_) if hasattr(self, "classes_") else None
-        for begin in range(0, len(order), _ROWS_AT_A_TIME):
-            part = order[begin : begin + _ROWS_AT_A_TIME]
-            kernel = self.make_kernel(pad_rows(X, part, self.fit_intercept), y[part], n_classes)
-            if self._state is None:
-                self._state = new_state(kernel)
-            elif len(self._state) != kernel.state_bytes:
-                raise ValueError(
-                    "average must not change between calls of partial_fit; call fit to start anew."
-                )
-            elif not self._state.flags.writeable:  # loaded as a memory map
-                self._state = self._state.copy()
-            kernel.update(self._state, 0, len(part))
-        self._take_model(read_model(kernel, self._state, X.dtype), X.shape[1])
-        self.t_ += len(y)
-        return self
-
-    def _take_model(self, weights: np.ndarray, n_features: int) -> None:
-        """Split weights (n_outputs, width) into attributes."""
+    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        weights = model.view(dtype).reshape(kernel.n_outputs, -1)
         self.coef_ = weights[:, :n_features].copy()
         self.intercept_ = (
             weights[:, n_features].copy() if self.fit_intercept else np.zeros_like(weights[:, 0])
         )
 
-    def _types(self, first: bool) -> Any:
-        """The types that X may have: a model goes on in the type it began with."""
-        return [np.float64, np.float32] if first else self.coef_.dtype
 
-    def _decision(self, X: Any) -> np.ndarray:
-        """X w + intercept, (n_samples, n_outputs)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return X @ np.atleast_2d(self.coef_).T + self.intercept_
+class LinearClassifier(ClassifierMixin, LinearEstimator):
+    """Of two classes one output, above 0 for the second; of more one each, the largest wins."""
 
+    _target = "class"
 
-def new_state(kernel: Any) -> np.ndarray:
-    """The state before the first row."""
-    state = aligned_empty((kernel.state_bytes,))
-    kernel.start(state)
-    return state
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train from scratch, in one pass.
 
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; float32 stays float32, everything else becomes float64.
+        y : array-like of shape (n_samples,)
+            At least two classes.
 
-def read_model(kernel: Any, state: np.ndarray, dtype: Any) -> np.ndarray:
-    """The weights that a state stands for, (n_outputs, width)."""
-    model = aligned_empty((kernel.model_bytes,))
-    kernel.read_out(state, model)
-    return model.view(dtype).reshape(kernel.n_outputs, -1)
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        self._validate_params()
+        X, y = self._validate(X, y, first=True)
+        self.classes_ = find_classes(y)
+        self._start(X)
+        return self._train(X, as_codes(y, self.classes_))
 
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Go on training, with one pass over these rows.
 
-class LinearLearner:
-    """A linear estimator's settings bound to prepared rows; a state is one flat block of
-    memory.
-    """
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Of the type of the first call's X, or it is converted.
+        y : array-like of shape (n_samples,)
+            Labels out of ``classes``.
+        classes : array-like of shape (n_classes,), default=None
+            All classes there will be; needed in the first call.
 
-    def __init__(self, estimator: LinearEstimator, rows: PreparedRows) -> None:
-        assert rows.y is not None and rows.targets is not None
-        self.rows = rows
-        self._targets = rows.targets
-        self.dtype = rows.X.dtype
-        self._settings = estimator
-        n_classes = None if rows.classes is None else len(rows.classes)
-        self._kernel = estimator.make_kernel(rows.X, rows.y, n_classes)
-        self.n_outputs = self._kernel.n_outputs
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        self._validate_params()
+        first = not hasattr(self, "_state")
+        if not first:
+            self._check_unchanged()
+        X, y = self._validate(X, y, first)
+        _check_partial_fit_first_call(self, classes)
+        if len(self.classes_) < 2:
+            found = self.classes_.tolist()
+            del self.classes_
+            raise ValueError(f"classes must hold at least 2 classes, got {found}.")
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ValueError(
+                f"y must hold labels out of classes={self.classes_.tolist()}, got {unknown[0]!s}."
+            )
+        if first:
+            self._start(X)
+        return self._train(X, as_codes(y, self.classes_))
 
-    def start(self) -> np.ndarray:
-        return new_state(self._kernel)
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Signed distances to the separating hyperplanes, times the norm of the weights.
 
-    def update(self, state: np.ndarray, phase: Phase) -> None:
-        if isinstance(phase, slice):
-            self._kernel.update(state, phase.start, phase.stop)
-        else:
-            self._kernel.update_in_order(state, phase)
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to judge.
 
-    def snapshot(self, state: np.ndarray) -> np.ndarray:
-        copy = aligned_empty(state.shape)
-        copy[:] = state
-        return copy
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Above 0 for the second of two classes; with more, the largest wins.
+        """
+        return self.respond(self._decision(X), "decision_function")
 
-    def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
-        model = aligned_empty((self._kernel.model_bytes,))
-        self._kernel.read_out(state, model)
-        self._kernel.test(model, start, stop, out.view(np.uint8))
+    def predict(self, X: Any) -> np.ndarray:
+        """Class labels.
 
-    def walk_subtree(self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray) -> int:
-        n_levels = (node.n_folds - 1).bit_length() + 1
-        states = aligned_empty((n_levels, len(state)))
-        states[0] = state
-        start, stop = plan.rows(node)
-        return self._kernel.walk_subtree(
-            states,
-            aligned_empty((self._kernel.model_bytes,)),
-            node.first,
-            node.last,
-            plan.n_folds,
-            plan.bounds,
-            np.empty(stop - start, np.uint32) if plan.random else None,
-            plan.seed,
-            out.view(np.uint8),
-        )
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to judge.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels out of ``classes_``.
+        """
+        codes = self.respond(self._decision(X), "predict")
+        return self.classes_[codes]
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        if self.rows.classes is None:
-            return outputs[:, 0]
+        """Decision values (rows, n_outputs) -> class codes, decision values or probabilities."""
+        one = outputs.shape[1] == 1
         if method == "predict":
-            return codes_of(outputs)
-        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
-
-    def estimator(self, state: np.ndarray) -> LinearEstimator | None:
-        weights = read_model(self._kernel, state, self.dtype)
-        if not np.all(np.isfinite(weights)):
-            return None
-        fitted = clone(self._settings)
-        fitted.n_features_in_ = self.rows.n_features
-        if self.rows.classes is not None:
-            fitted.classes_ = self.rows.classes
-        fitted._resolve(len(self.rows.X))
-        fitted.t_ = self._kernel.n_seen(state)
-        fitted._state = self.snapshot(state)
-        fitted._take_model(weights, self.rows.n_features)
-        return fitted
-
-    def score_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        X, y = self.rows.X[start:stop, : self.rows.n_features], self._targets[start:stop]
-        return X, y if self.rows.classes is None else self.rows.classes[y]
+            return (outputs[:, 0] > 0 if one else outputs.argmax(axis=1)).astype(np.int32)
+        if method == "predict_proba":
+            with np.errstate(over="ignore"):
+                p = 1 / (1 + np.exp(-outputs.astype(np.float64)))
+            if one:
+                return np.hstack([1 - p, p])
+            total = p.sum(axis=1, keepdims=True)
+            return np.where(total > 0, p / np.where(total > 0, total, 1), 1 / p.shape[1])
+        return outputs[:, 0] if one else outputs
 
 
-def codes_of(decision: np.ndarray) -> np.ndarray:
-    """Class codes of decision values (n_samples, n_outputs): above 0 the second of two classes,
-    or the largest's.
-    """
-    if decision.shape[1] == 1:
-        return (decision[:, 0] > 0).astype(np.int32)
-    return decision.argmax(axis=1).astype(np.int32)
+class LogisticMixin:
+    """Probabilities, for classifiers of the logistic loss."""
+
+    def predict_proba(self: Any, X: Any) -> np.ndarray:
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to judge.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            1 / (1 + exp(-decision)) of each class against the rest, made to sum to 1.
+        """
+        return self.respond(self._decision(X), "predict_proba")
+
+
+class LinearRegressor(RegressorMixin, LinearEstimator):
+    """One output, the predicted target."""
+
+    _target = "number"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train from scratch, in one pass.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; float32 stays float32, everything else becomes float64.
+        y : array-like of shape (n_samples,)
+            Targets.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        return self._pass(X, y, first=True)
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Go on training, with one pass over these rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Of the type of the first call's X, or it is converted.
+        y : array-like of shape (n_samples,)
+            Targets.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        return self._pass(X, y, first=not hasattr(self, "_state"))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predicted targets.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to judge.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            X w + intercept.
+        """
+        return self._decision(X)[:, 0]
+
+    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Predictions (rows, 1) -> predictions (rows,)."""
+        return outputs[:, 0]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # one pass over a small sample
+        return tags
+
+    def _pass(self, X: Any, y: Any, first: bool) -> Self:
+        self._validate_params()
+        if not first:
+            self._check_unchanged()
+        X, y = self._validate(X, y, first)
+        if first:
+            self._start(X)
+        return self._train(X, y.astype(X.dtype))
+
+    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        super()._take_model(kernel, model, dtype, n_features)
+        self.coef_ = self.coef_[0]

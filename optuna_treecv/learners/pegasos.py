@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from numbers import Real
 from typing import Any
-from typing import Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.multiclass import _check_partial_fit_first_call
-from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.pegasos import Pegasos
-from optuna_treecv.data import as_codes
-from optuna_treecv.data import find_classes
-from optuna_treecv.data import RowLayout
-from optuna_treecv.learners.linear import codes_of
-from optuna_treecv.learners.linear import LinearEstimator
+from optuna_treecv.data import SparseRows
+from optuna_treecv.learners.linear import LinearClassifier
 
 
-class PegasosClassifier(ClassifierMixin, LinearEstimator):
+class PegasosClassifier(LinearClassifier):
     r"""Linear support vector machine trained by PEGASOS, one subgradient step a row.
 
     Minimises
@@ -91,6 +84,7 @@ class PegasosClassifier(ClassifierMixin, LinearEstimator):
     0.96
     """
 
+    _fixed_parameters = ("average", "project")
     _parameter_constraints = {
         "alpha": [Interval(Real, 0, None, closed="neither")],
         "fit_intercept": ["boolean"],
@@ -116,107 +110,8 @@ class PegasosClassifier(ClassifierMixin, LinearEstimator):
         self.shuffle = shuffle
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train from scratch, in one pass.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; float32 stays float32, everything else becomes float64.
-        y : array-like of shape (n_samples,)
-            At least two classes.
-
-        Returns
-        -------
-        PegasosClassifier
-            The fitted estimator.
-        """
-        self._validate_params()
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
-        self.classes_ = find_classes(y)
-        self._start()
-        return self._train(X, as_codes(y, self.classes_))
-
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Go on training, with one pass over these rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Of the type of the first call's X, or it is converted.
-        y : array-like of shape (n_samples,)
-            Labels out of ``classes``.
-        classes : array-like of shape (n_classes,), default=None
-            All classes there will be; needed in the first call.
-
-        Returns
-        -------
-        PegasosClassifier
-            The fitted estimator.
-        """
-        self._validate_params()
-        first = not hasattr(self, "_state")
-        if not first and (self.average, self.project) != self._modes:
-            raise ValueError(
-                "average and project must not change between calls of partial_fit; call fit to "
-                "start anew."
-            )
-        X, y = validate_data(self, X, y, dtype=self._types(first), reset=first)
-        _check_partial_fit_first_call(self, classes)
-        if len(self.classes_) < 2:
-            found = self.classes_.tolist()
-            del self.classes_
-            raise ValueError(f"classes must hold at least 2 classes, got {found}.")
-        if first:
-            self._start()
-        unknown = np.setdiff1d(y, self.classes_)
-        if len(unknown):
-            raise ValueError(
-                f"y must hold labels out of classes={self.classes_.tolist()}, got {unknown[0]!s}."
-            )
-        return self._train(X, as_codes(y, self.classes_))
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Signed distances to the separating hyperplanes, times the norm of the weights.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows to judge.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Above 0 for the second of two classes; with more, the largest wins.
-        """
-        decision = self._decision(X)
-        return decision[:, 0] if decision.shape[1] == 1 else decision
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Class labels.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows to judge.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Labels out of ``classes_``.
-        """
-        codes = codes_of(self._decision(X))
-        return self.classes_[codes]
-
-    def _take_model(self, weights: np.ndarray, n_features: int) -> None:
-        super()._take_model(weights, n_features)
-        self._modes = (self.average, self.project)  # what the state was trained for
-
-    @property
-    def row_layout(self) -> RowLayout:
-        """How TreeCV lays out the rows for this estimator."""
-        return RowLayout(padded=True, intercept=self.fit_intercept, target="class")
-
-    def make_kernel(self, X: np.ndarray, y: np.ndarray, n_classes: int | None) -> Pegasos:
+    def make_kernel(
+        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
+    ) -> Pegasos:
         """The compiled learner with this estimator's settings over padded rows and class codes."""
         return Pegasos(X, y, n_classes, self.alpha, self.average, self.project)

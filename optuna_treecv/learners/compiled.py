@@ -1,0 +1,244 @@
+"""Estimators whose training is a compiled kernel: the estimator's side of it, and the learner that
+the tree walks.
+"""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from abc import abstractmethod
+from typing import Any
+from typing import Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils import Tags
+
+from optuna_treecv._kernels.order import random_order
+from optuna_treecv.data import aligned_empty
+from optuna_treecv.data import pad_rows
+from optuna_treecv.data import PreparedRows
+from optuna_treecv.data import RowLayout
+from optuna_treecv.data import SparseRows
+from optuna_treecv.data import take_rows
+from optuna_treecv.plan import Node
+from optuna_treecv.plan import Phase
+from optuna_treecv.plan import Plan
+
+# An estimator's own fit pads this many rows at a time, so that it needs no second copy of X.
+_ROWS_AT_A_TIME = 4096
+
+
+class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
+    """An estimator whose training is a compiled kernel."""
+
+    shuffle: bool
+    random_state: Any
+    classes_: np.ndarray
+    t_: int
+    _state: Any  # the kernel's, ndarray of bytes; None before the first row
+    _seed: int  # of what the kernel draws
+    _trained_as: tuple[Any, ...]  # the parameters that a state depends on in size or meaning
+    _fixed_parameters: tuple[str, ...] = ()  # their names
+
+    # What a family says of itself.
+
+    @property
+    @abstractmethod
+    def row_layout(self) -> RowLayout:
+        """How TreeCV lays out the rows for this estimator."""
+
+    @abstractmethod
+    def make_kernel(
+        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
+    ) -> Any:
+        """The compiled learner with this estimator's settings over padded rows."""
+
+    @abstractmethod
+    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        """Write the fitted attributes from a kernel's model (bytes), for rows of ``dtype``."""
+
+    @abstractmethod
+    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """The kernel's outputs (rows, n_outputs) -> what a loss or predict asks for."""
+
+    def _settle(self, X: Any, seed: int | None) -> None:
+        """Settle, before the first row, what depends on all rows or on chance; ``seed`` is
+        TreeCV's for ``random_state=None``.
+        """
+        if self.random_state is None and seed is not None:
+            self._seed = seed
+        else:
+            self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def bound(self, n_seen: int) -> frozenset[str]:
+        """The parameters that have influenced a state of ``n_seen`` rows.
+
+        Two estimators that agree in them and in the rows fed have the same state, bit for bit.
+        The rows are given: ``fit_intercept`` is a column of theirs, ``shuffle`` an order.
+
+        Parameters
+        ----------
+        n_seen : int
+            Rows fed.
+
+        Returns
+        -------
+        frozenset of str
+            Names of parameters; too many perhaps, never too few.
+        """
+        if n_seen == 0:
+            return frozenset(self._fixed_parameters)
+        return frozenset(self._get_param_names()) - {"fit_intercept", "shuffle", "random_state"}
+
+    # Inside the tree.
+
+    def make_learner(self, rows: PreparedRows, seed: int) -> CompiledLearner:
+        """This estimator as a learner over prepared rows; raises if a parameter is wrong."""
+        self._validate_params()
+        settings = clone(self)
+        settings._settle(rows.X, seed)
+        return CompiledLearner(settings, rows)
+
+    # As an estimator.
+
+    def _start(self, X: Any) -> None:
+        """Forget all rows; X are the first ones to come."""
+        self.t_ = 0
+        self._state = None
+        self._settle(X, None)
+        self._trained_as = self._fixed()
+
+    def _fixed(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self._fixed_parameters)
+
+    def _check_unchanged(self) -> None:
+        """Refuse to go on with a state that means something else under the present parameters."""
+        if self._fixed() != self._trained_as:
+            names = self._fixed_parameters
+            listed = " and ".join([", ".join(names[:-1]), names[-1]]) if names[1:] else names[0]
+            raise ValueError(
+                f"{listed} must not change between calls of partial_fit; call fit to start anew."
+            )
+
+    def _train(self, X: Any, y: np.ndarray | None) -> Self:
+        """One pass over validated X and prepared y, shuffled if asked for; then write the
+        attributes.
+        """
+        n_rows = X.shape[0]
+        order = np.arange(n_rows, dtype=np.uint32)
+        if self.shuffle:
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+            random_order(seed, 0, n_rows, 0, order)
+        n_classes = len(self.classes_) if hasattr(self, "classes_") else None
+        for begin in range(0, n_rows, _ROWS_AT_A_TIME):
+            part = order[begin : begin + _ROWS_AT_A_TIME]
+            rows = pad_rows(X, part, self.row_layout.intercept)
+            kernel = self.make_kernel(rows, None if y is None else y[part], n_classes)
+            if self._state is None:
+                self._state = new_state(kernel)
+            elif not self._state.flags.writeable:  # loaded as a memory map
+                self._state = self._state.copy()
+            kernel.update(self._state, 0, len(part))
+        self._take_model(kernel, read_model(kernel, self._state), X.dtype, X.shape[1])
+        self.t_ += n_rows
+        return self
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.row_layout.sparse
+        return tags
+
+
+def new_state(kernel: Any) -> np.ndarray:
+    """The state before the first row."""
+    state = aligned_empty((kernel.state_bytes,))
+    kernel.start(state)
+    return state
+
+
+def read_model(kernel: Any, state: np.ndarray) -> np.ndarray:
+    """The model that a state stands for, in bytes."""
+    model = aligned_empty((kernel.model_bytes,))
+    kernel.read_out(state, model)
+    return model
+
+
+class CompiledLearner:
+    """A compiled estimator's settings bound to prepared rows; a state is one flat block of
+    memory.
+    """
+
+    def __init__(self, estimator: CompiledEstimator, rows: PreparedRows) -> None:
+        self.rows = rows
+        self.dtype = rows.X.dtype
+        self._settings = estimator
+        n_classes = None if rows.classes is None else len(rows.classes)
+        self._kernel = estimator.make_kernel(rows.X, rows.y, n_classes)
+        self.n_outputs = self._kernel.n_outputs
+
+    def start(self) -> np.ndarray:
+        return new_state(self._kernel)
+
+    def update(self, state: np.ndarray, phase: Phase) -> None:
+        if isinstance(phase, slice):
+            self._kernel.update(state, phase.start, phase.stop)
+        else:
+            self._kernel.update_in_order(state, phase)
+
+    def snapshot(self, state: np.ndarray) -> np.ndarray:
+        copy = aligned_empty(state.shape)
+        copy[:] = state
+        return copy
+
+    def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
+        model = aligned_empty((self._kernel.model_bytes,))
+        self._kernel.test(state, model, start, stop, out.view(np.uint8))
+
+    def walk_subtree(self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray) -> int:
+        n_levels = (node.n_folds - 1).bit_length() + 1
+        states = aligned_empty((n_levels, len(state)))
+        states[0] = state
+        start, stop = plan.rows(node)
+        log_bytes = self._kernel.log_bytes
+        return self._kernel.walk_subtree(
+            states,
+            aligned_empty((self._kernel.model_bytes,)),
+            aligned_empty((log_bytes,)) if log_bytes else None,
+            node.first,
+            node.last,
+            plan.n_folds,
+            plan.bounds,
+            np.empty(stop - start, np.uint32) if plan.random else None,
+            plan.seed,
+            out.view(np.uint8),
+        )
+
+    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        return self._settings.respond(outputs, method)
+
+    def estimator(self, state: np.ndarray) -> CompiledEstimator | None:
+        model = read_model(self._kernel, state)
+        if not np.all(np.isfinite(model.view(self._kernel.model_type))):
+            return None
+        fitted = clone(self._settings)
+        fitted._seed, fitted._trained_as = self._settings._seed, fitted._fixed()
+        fitted.n_features_in_ = self.rows.n_features
+        if self.rows.classes is not None:
+            fitted.classes_ = self.rows.classes
+        fitted.t_ = self._kernel.n_seen(state)
+        fitted._state = self.snapshot(state)
+        fitted._take_model(self._kernel, model, self.dtype, self.rows.n_features)
+        return fitted
+
+    def score_rows(self, start: int, stop: int) -> tuple[Any, np.ndarray | None]:
+        rows, targets = self.rows, self.rows.targets
+        if isinstance(rows.X, SparseRows):
+            X = rows.X.as_given(start, stop, rows.n_features)
+        else:
+            X = take_rows(rows.X, slice(start, stop))[:, : rows.n_features]
+        if targets is None:
+            return X, None
+        y = targets[start:stop]
+        return X, y if rows.classes is None else rows.classes[y]

@@ -1,0 +1,253 @@
+"""ROOT-SGD: variance reduction in a single loop, without stages."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import StrOptions
+
+from optuna_treecv._kernels.root import RootSGD as Kernel
+from optuna_treecv.data import SparseRows
+from optuna_treecv.learners.linear import LinearClassifier
+from optuna_treecv.learners.linear import LinearEstimator
+from optuna_treecv.learners.linear import LinearRegressor
+from optuna_treecv.learners.linear import LogisticMixin
+
+
+class RootSGD(LinearEstimator):
+    """What the two estimators share."""
+
+    _parameter_constraints = {
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "burn_in": [Interval(Integral, 1, None, closed="left")],
+        "fit_intercept": ["boolean"],
+        "shuffle": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    alpha: float
+    step_size: float | str
+    burn_in: int
+    loss: str
+
+    @property
+    def _takes_sparse(self) -> bool:
+        return False
+
+    def bound(self, n_seen: int) -> frozenset[str]:
+        """The parameters that have influenced a state of ``n_seen`` rows: before the burn-in is
+        over none but those of the loss.
+        """
+        if n_seen <= self.burn_in:
+            return frozenset(self._get_param_names()) & {"loss", "epsilon"}
+        return super().bound(n_seen)
+
+    def make_kernel(
+        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
+    ) -> Kernel:
+        """The compiled learner with this estimator's settings over padded rows."""
+        return Kernel(
+            *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0), self.alpha),
+            *(0.0 if isinstance(self.step_size, str) else self.step_size, self.burn_in),
+        )
+
+
+class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
+    r"""Logistic regression by ROOT-SGD, in one pass.
+
+    Minimises the mean of :math:`\ell(w \cdot x, y) = \log(1 + e^{-y \, w \cdot x})`, with
+    :math:`y = \pm 1`, plus :math:`\alpha |w|^2 / 2`.
+
+    Row t, with :math:`g_t(w) = \ell'(w \cdot x_t, y_t) \, x_t + \alpha w`:
+
+    .. math::
+        v_t = g_t(w_{t-1}) + \left( 1 - \tfrac{1}{t} \right) (v_{t-1} - g_t(w_{t-2})),
+        \qquad w_t = w_{t-1} - \eta \, [t > B] \, v_t, \qquad w_0 = 0
+
+    (Li et al. 2022, algorithm 1), and the hypothesis is the last iterate. ``fit`` is one pass over
+    the rows. Several classes are trained one against the rest.
+
+    Parameters
+    ----------
+    alpha : float, default=1e-4
+        The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
+    step_size : float or "auto", default="auto"
+        :math:`\eta`. "auto" is 0.1 / L, with L = :math:`|x|^2 / 4 + \alpha` for the largest of
+        the rows so far.
+    burn_in : int, default=100
+        B, the rows before the first step, which make :math:`v` the mean gradient at 0.
+    fit_intercept : bool, default=True
+        Append a feature of value 1, which is regularised like any other.
+    shuffle : bool, default=True
+        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
+        orders the rows.
+    random_state : int, RandomState instance or None, default=None
+        Of that order.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Weights, of the type of X (float64 or float32).
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Weights of the appended feature; 0 without one.
+    classes_ : ndarray of shape (n_classes,)
+        Sorted class labels.
+    t_ : int
+        Rows seen.
+    n_features_in_ : int
+        Features seen.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, where X had some.
+
+    See Also
+    --------
+    RootSGDRegressor : The same for squared and Huber loss.
+    StreamingSVRGClassifier : Variance reduction in stages.
+
+    Notes
+    -----
+    The state is three vectors whatever the number of rows. Every row moves every weight, so rows
+    must be dense; ``StreamingSVRG`` and ``AveragedSGD`` take sparse ones.
+
+    References
+    ----------
+    .. [1] C. J. Li, W. Mou, M. J. Wainwright and M. I. Jordan, "ROOT-SGD: sharp nonasymptotics and
+       asymptotic efficiency in a single algorithm", Conference on Learning Theory, PMLR 178
+       (2022), 909-981.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from optuna_treecv import RootSGDClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = RootSGDClassifier(burn_in=50, random_state=0).fit(scale(X), y)
+    >>> round(float(model.score(scale(X), y)), 2)
+    0.95
+    """
+
+    loss = "log_loss"
+
+    def __init__(
+        self,
+        alpha: float = 1e-4,
+        step_size: float | str = "auto",
+        burn_in: int = 100,
+        fit_intercept: bool = True,
+        shuffle: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.step_size = step_size
+        self.burn_in = burn_in
+        self.fit_intercept = fit_intercept
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+
+class RootSGDRegressor(RootSGD, LinearRegressor):
+    r"""Linear regression by ROOT-SGD, in one pass.
+
+    Minimises the mean of :math:`\ell(w \cdot x, y)`, half the squared error or Huber's loss, plus
+    :math:`\alpha |w|^2 / 2`.
+
+    Row t, with :math:`g_t(w) = \ell'(w \cdot x_t, y_t) \, x_t + \alpha w`:
+
+    .. math::
+        v_t = g_t(w_{t-1}) + \left( 1 - \tfrac{1}{t} \right) (v_{t-1} - g_t(w_{t-2})),
+        \qquad w_t = w_{t-1} - \eta \, [t > B] \, v_t, \qquad w_0 = 0
+
+    (Li et al. 2022, algorithm 1), and the hypothesis is the last iterate. ``fit`` is one pass over
+    the rows.
+
+    Parameters
+    ----------
+    loss : {"squared_error", "huber"}, default="squared_error"
+        The loss :math:`\ell`.
+    epsilon : float, default=1.35
+        Where "huber" turns from half the squared error to linear, in the unit of y.
+    alpha : float, default=1e-4
+        The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
+    step_size : float or "auto", default="auto"
+        :math:`\eta`. "auto" is 0.1 / L, with L = :math:`|x|^2 + \alpha` for the largest of the
+        rows so far.
+    burn_in : int, default=100
+        B, the rows before the first step, which make :math:`v` the mean gradient at 0.
+    fit_intercept : bool, default=True
+        Append a feature of value 1, which is regularised like any other.
+    shuffle : bool, default=True
+        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
+        orders the rows.
+    random_state : int, RandomState instance or None, default=None
+        Of that order.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Weights, of the type of X (float64 or float32).
+    intercept_ : ndarray of shape (1,)
+        Weight of the appended feature; 0 without one.
+    t_ : int
+        Rows seen.
+    n_features_in_ : int
+        Features seen.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, where X had some.
+
+    See Also
+    --------
+    RootSGDClassifier : The same for logistic loss.
+    StreamingSVRGRegressor : Variance reduction in stages.
+
+    Notes
+    -----
+    The state is three vectors whatever the number of rows. Every row moves every weight, so rows
+    must be dense; ``StreamingSVRG`` and ``AveragedSGD`` take sparse ones.
+
+    References
+    ----------
+    .. [1] C. J. Li, W. Mou, M. J. Wainwright and M. I. Jordan, "ROOT-SGD: sharp nonasymptotics and
+       asymptotic efficiency in a single algorithm", Conference on Learning Theory, PMLR 178
+       (2022), 909-981.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.preprocessing import scale
+    >>> from optuna_treecv import RootSGDRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = RootSGDRegressor(burn_in=50, random_state=0).fit(scale(X), scale(y))
+    >>> round(float(model.score(scale(X), scale(y))), 1)
+    0.5
+    """
+
+    _parameter_constraints = {
+        "loss": [StrOptions({"squared_error", "huber"})],
+        "epsilon": [Interval(Real, 0, None, closed="neither")],
+        **RootSGD._parameter_constraints,
+    }
+
+    def __init__(
+        self,
+        loss: str = "squared_error",
+        epsilon: float = 1.35,
+        alpha: float = 1e-4,
+        step_size: float | str = "auto",
+        burn_in: int = 100,
+        fit_intercept: bool = True,
+        shuffle: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.loss = loss
+        self.epsilon = epsilon
+        self.alpha = alpha
+        self.step_size = step_size
+        self.burn_in = burn_in
+        self.fit_intercept = fit_intercept
+        self.shuffle = shuffle
+        self.random_state = random_state

@@ -1,0 +1,444 @@
+"""Stochastic gradient descent with averaging: the family, and least squares as in the TreeCV
+paper.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.metaestimators import available_if
+
+from optuna_treecv._kernels.sgd import SGD
+from optuna_treecv.data import SparseRows
+from optuna_treecv.learners.linear import LinearClassifier
+from optuna_treecv.learners.linear import LinearEstimator
+from optuna_treecv.learners.linear import LinearRegressor
+
+
+class AveragedSGD(LinearEstimator):
+    """What the two estimators share."""
+
+    _fixed_parameters = ("average", "batch_size")
+    _parameter_constraints = {
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "step_size": [Interval(Real, 0, None, closed="neither")],
+        "learning_rate": [StrOptions({"constant", "invscaling"})],
+        "power_t": [Interval(Real, 0, None, closed="left")],
+        "average": ["boolean"],
+        "average_start": [Interval(Integral, 0, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "radius": [Interval(Real, 0, None, closed="right")],
+        "fit_intercept": ["boolean"],
+        "shuffle": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    loss: str
+    alpha: float
+    step_size: float
+    learning_rate: str
+    power_t: float
+    average: bool
+    average_start: int
+    batch_size: int
+    radius: float
+
+    @property
+    def _takes_sparse(self) -> bool:
+        return self.batch_size == 1
+
+    def bound(self, n_seen: int) -> frozenset[str]:
+        """The parameters that have influenced a state of ``n_seen`` rows: ``average_start`` is not
+        one of them before its rows are in.
+        """
+        late = {"average_start"} if n_seen <= self.average_start and self.average else set()
+        return super().bound(n_seen) - late
+
+    def make_kernel(
+        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
+    ) -> SGD:
+        """The compiled learner with this estimator's settings over padded rows."""
+        return SGD(
+            X,
+            y,
+            n_classes,
+            self.loss,
+            getattr(self, "epsilon", 0.0),
+            self.alpha,
+            self.step_size,
+            0.0 if self.learning_rate == "constant" else self.power_t,
+            self.radius,
+            self.batch_size,
+            self.average,
+            self.average_start,
+        )
+
+
+class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
+    r"""Linear classifier by averaged stochastic gradient descent, one step a row.
+
+    Step t, of a row x with :math:`y = \pm 1`, or of the mean over a mini-batch,
+
+    .. math::
+        w_{t+1} = \Pi_{|w| \le r} \left( (1 - \eta_t \alpha) w_t
+        - \eta_t \, \ell'(w_t \cdot x, y) \, x \right), \qquad w_1 = 0.
+
+    The hypothesis is the mean of the :math:`w_t` before each step (Polyak and Juditsky 1992), over
+    all of them or over the tail after ``average_start`` rows (Jain et al. 2018), or the last one.
+    ``fit`` is one pass over the rows. Several classes are trained one against the rest.
+
+    Parameters
+    ----------
+    loss : {"hinge", "log_loss"}, default="hinge"
+        The loss :math:`\ell`; "log_loss" gives probabilities.
+    alpha : float, default=1e-4
+        The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
+    step_size : float, default=0.01
+        :math:`\eta > 0`.
+    learning_rate : {"constant", "invscaling"}, default="constant"
+        :math:`\eta_t = \eta`, or :math:`\eta / t^p`.
+    power_t : float, default=0.5
+        The p of "invscaling".
+    average : bool, default=True
+        Predict with the mean of the hypotheses in place of the last one.
+    average_start : int, default=0
+        Rows before averaging begins; until then the last hypothesis predicts.
+    batch_size : int, default=1
+        Rows a step. A batch that is not complete has not acted.
+    radius : float, default=inf
+        Project onto the ball of this radius r > 0 after each step; ``inf`` for none.
+    fit_intercept : bool, default=True
+        Append a feature of value 1, which is regularised and projected like any other.
+    shuffle : bool, default=True
+        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
+        orders the rows.
+    random_state : int, RandomState instance or None, default=None
+        Of that order.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Weights, of the type of X (float64 or float32).
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Weights of the appended feature; 0 without one.
+    classes_ : ndarray of shape (n_classes,)
+        Sorted class labels.
+    t_ : int
+        Rows seen.
+    n_features_in_ : int
+        Features seen.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, where X had some.
+
+    See Also
+    --------
+    AveragedSGDRegressor : The regressor of the family.
+    PegasosClassifier : Hinge loss with steps that need no tuning.
+
+    Notes
+    -----
+    Sparse rows are trained in the time of their nonzeros, to the same model; there are no
+    mini-batches of them. float64 and float32 are trained in their own type.
+
+    References
+    ----------
+    .. [1] B. T. Polyak and A. B. Juditsky, "Acceleration of stochastic approximation by
+       averaging", SIAM Journal on Control and Optimization 30 (1992), 838-855.
+    .. [2] P. Jain, S. M. Kakade, R. Kidambi, P. Netrapalli and A. Sidford, "Parallelizing
+       stochastic gradient descent for least squares regression: mini-batching, averaging, and
+       model misspecification", Journal of Machine Learning Research 18 (2018), 1-42.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from optuna_treecv import AveragedSGDClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = AveragedSGDClassifier(loss="log_loss", random_state=0).fit(scale(X), y)
+    >>> round(float(model.score(scale(X), y)), 2)
+    0.97
+    """
+
+    _parameter_constraints = {
+        "loss": [StrOptions({"hinge", "log_loss"})],
+        **AveragedSGD._parameter_constraints,
+    }
+
+    def __init__(
+        self,
+        loss: str = "hinge",
+        alpha: float = 1e-4,
+        step_size: float = 0.01,
+        learning_rate: str = "constant",
+        power_t: float = 0.5,
+        average: bool = True,
+        average_start: int = 0,
+        batch_size: int = 1,
+        radius: float = np.inf,
+        fit_intercept: bool = True,
+        shuffle: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.loss = loss
+        self.alpha = alpha
+        self.step_size = step_size
+        self.learning_rate = learning_rate
+        self.power_t = power_t
+        self.average = average
+        self.average_start = average_start
+        self.batch_size = batch_size
+        self.radius = radius
+        self.fit_intercept = fit_intercept
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    @available_if(lambda self: self.loss == "log_loss")
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes, with ``loss="log_loss"``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to judge.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            1 / (1 + exp(-decision)) of each class against the rest, made to sum to 1.
+        """
+        return self.respond(self._decision(X), "predict_proba")
+
+
+class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
+    r"""Linear regressor by averaged stochastic gradient descent, one step a row.
+
+    Step t, of a row x with target y, or of the mean over a mini-batch,
+
+    .. math::
+        w_{t+1} = \Pi_{|w| \le r} \left( (1 - \eta_t \alpha) w_t
+        - \eta_t \, \ell'(w_t \cdot x, y) \, x \right), \qquad w_1 = 0.
+
+    The hypothesis is the mean of the :math:`w_t` before each step (Polyak and Juditsky 1992), over
+    all of them or over the tail after ``average_start`` rows (Jain et al. 2018), or the last one.
+    ``fit`` is one pass over the rows.
+
+    Parameters
+    ----------
+    loss : {"squared_error", "huber", "epsilon_insensitive"}, default="squared_error"
+        The loss :math:`\ell`: half the squared error; the same but linear beyond ``epsilon``; or
+        the absolute error beyond ``epsilon``.
+    epsilon : float, default=0.1
+        Where "huber" turns linear, or up to where "epsilon_insensitive" is 0; in the unit of y.
+    alpha : float, default=1e-4
+        The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
+    step_size : float, default=0.01
+        :math:`\eta > 0`.
+    learning_rate : {"constant", "invscaling"}, default="constant"
+        :math:`\eta_t = \eta`, or :math:`\eta / t^p`.
+    power_t : float, default=0.5
+        The p of "invscaling".
+    average : bool, default=True
+        Predict with the mean of the hypotheses in place of the last one.
+    average_start : int, default=0
+        Rows before averaging begins; until then the last hypothesis predicts.
+    batch_size : int, default=1
+        Rows a step. A batch that is not complete has not acted.
+    radius : float, default=inf
+        Project onto the ball of this radius r > 0 after each step; ``inf`` for none.
+    fit_intercept : bool, default=True
+        Append a feature of value 1, which is regularised and projected like any other.
+    shuffle : bool, default=True
+        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
+        orders the rows.
+    random_state : int, RandomState instance or None, default=None
+        Of that order.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Weights, of the type of X (float64 or float32).
+    intercept_ : ndarray of shape (1,)
+        Weight of the appended feature; 0 without one.
+    t_ : int
+        Rows seen.
+    n_features_in_ : int
+        Features seen.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, where X had some.
+
+    See Also
+    --------
+    AveragedSGDClassifier : The classifier of the family, with the references.
+    LSQSGDRegressor : One setting of it, as in the TreeCV paper.
+
+    Notes
+    -----
+    Sparse rows are trained in the time of their nonzeros, to the same model; there are no
+    mini-batches of them. float64 and float32 are trained in their own type.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.preprocessing import scale
+    >>> from optuna_treecv import AveragedSGDRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = AveragedSGDRegressor(average_start=200, random_state=0).fit(scale(X), scale(y))
+    >>> round(float(model.score(scale(X), scale(y))), 1)
+    0.5
+    """
+
+    _parameter_constraints = {
+        "loss": [StrOptions({"squared_error", "huber", "epsilon_insensitive"})],
+        "epsilon": [Interval(Real, 0, None, closed="left")],
+        **AveragedSGD._parameter_constraints,
+    }
+
+    def __init__(
+        self,
+        loss: str = "squared_error",
+        epsilon: float = 0.1,
+        alpha: float = 1e-4,
+        step_size: float = 0.01,
+        learning_rate: str = "constant",
+        power_t: float = 0.5,
+        average: bool = True,
+        average_start: int = 0,
+        batch_size: int = 1,
+        radius: float = np.inf,
+        fit_intercept: bool = True,
+        shuffle: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.loss = loss
+        self.epsilon = epsilon
+        self.alpha = alpha
+        self.step_size = step_size
+        self.learning_rate = learning_rate
+        self.power_t = power_t
+        self.average = average
+        self.average_start = average_start
+        self.batch_size = batch_size
+        self.radius = radius
+        self.fit_intercept = fit_intercept
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+
+class LSQSGDRegressor(LinearRegressor):
+    r"""Linear least squares by stochastic gradient descent with a constant step, a ball and
+    averaging.
+
+    One step a row,
+
+    .. math::
+        w_{t+1} = \Pi_{|w| \le r} \left( w_t - \eta \, (w_t \cdot x_t - y_t) \, x_t \right),
+        \qquad w_1 = 0,
+
+    and the hypothesis is the mean of :math:`w_1, \dots, w_T` (robust stochastic approximation,
+    Nemirovski et al. 2009, section 2.2, for half the squared error). ``fit`` is one pass over the
+    rows.
+
+    Parameters
+    ----------
+    step_size : float or "auto", default="auto"
+        :math:`\eta > 0`. "auto" is :math:`n^{-1/2}`, settled once: n counts the rows of ``fit``,
+        of the first ``partial_fit``, or in TreeCV all rows of X.
+    radius : float, default=1.0
+        The ball's radius r > 0; ``inf`` for none.
+    fit_intercept : bool, default=False
+        Append a feature of value 1, which is projected like any other.
+    average : bool, default=True
+        Predict with the mean of the hypotheses before each step in place of the last one.
+    shuffle : bool, default=True
+        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
+        orders the rows.
+    random_state : int, RandomState instance or None, default=None
+        Of that order.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Weights, of the type of X (float64 or float32).
+    intercept_ : ndarray of shape (1,)
+        Weight of the appended feature; 0 without one.
+    step_size_ : float
+        The step in use.
+    t_ : int
+        Rows seen.
+    n_features_in_ : int
+        Features seen.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, where X had some.
+
+    See Also
+    --------
+    tree_cross_validate : Cross-validate it in about log2(2k) passes.
+    PegasosClassifier : The classifier of the same paper's experiments.
+
+    Notes
+    -----
+    The ball is about the origin and of radius 1 by default, so targets should be of that size: the
+    TreeCV paper scales them to [0, 1] and features to unit variance.
+
+    References
+    ----------
+    .. [1] A. Nemirovski, A. Juditsky, G. Lan and A. Shapiro, "Robust stochastic approximation
+       approach to stochastic programming", SIAM Journal on Optimization 19 (2009), 1574-1609.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.preprocessing import minmax_scale, scale
+    >>> from optuna_treecv import LSQSGDRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = LSQSGDRegressor(fit_intercept=True, random_state=0).fit(scale(X), minmax_scale(y))
+    >>> round(float(model.score(scale(X), minmax_scale(y))), 1)
+    0.5
+    """
+
+    _fixed_parameters = ("average",)
+    _parameter_constraints = {
+        "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "radius": [Interval(Real, 0, None, closed="right")],
+        "fit_intercept": ["boolean"],
+        "average": ["boolean"],
+        "shuffle": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        step_size: float | str = "auto",
+        radius: float = 1.0,
+        fit_intercept: bool = False,
+        average: bool = True,
+        shuffle: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.step_size = step_size
+        self.radius = radius
+        self.fit_intercept = fit_intercept
+        self.average = average
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    def make_kernel(
+        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
+    ) -> SGD:
+        """The compiled learner with this estimator's settings over padded rows and targets of
+        their type.
+        """
+        return SGD(
+            *(X, y, None, "squared_error", 0.0, 0.0),
+            *(self.step_size_, 0.0, self.radius, 1, self.average, 0),
+        )
+
+    def _settle(self, X: Any, seed: int | None) -> None:
+        super()._settle(X, seed)
+        auto = isinstance(self.step_size, str)
+        self.step_size_ = X.shape[0] ** -0.5 if auto else float(self.step_size)
