@@ -5,6 +5,7 @@ functions and the tree.
 from __future__ import annotations
 
 from collections.abc import Generator
+from collections.abc import Hashable
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -108,10 +109,15 @@ class Evaluation:
         random_state: Any,
         n_jobs: int | None,
     ) -> None:
-        _check_choice("order", order, ("fixed", "random"))
-        _check_choice("method", method, ("treecv", "standard"))
-        if not isinstance(n_repeats, int | np.integer) or n_repeats < 1:
+        check_choice("shuffle", shuffle, (True, False))
+        check_choice("order", order, ("fixed", "random"))
+        check_choice("method", method, ("treecv", "standard"))
+        if not _is_integer(n_repeats) or n_repeats < 1:
             raise ValueError(f"n_repeats must be an integer of at least 1, got {n_repeats!r}.")
+        if n_jobs is not None and not (_is_integer(n_jobs) and n_jobs != 0):
+            raise ValueError(
+                f"n_jobs must be None, a number of threads or -1 for all cores, got {n_jobs!r}."
+            )
         self.scoring = make_scoring(scoring)
         self.n_repeats = int(n_repeats)
         self.n_jobs = effective_n_jobs(n_jobs)
@@ -210,7 +216,7 @@ class Evaluation:
 
     def predict(self, estimator: Any, response_method: str) -> np.ndarray:
         """Out-of-fold responses of repeat 0, in the order of the rows as given."""
-        _check_choice("response_method", response_method, RESPONSE_METHODS)
+        check_choice("response_method", response_method, RESPONSE_METHODS)
         check_estimator_type(estimator)
         plan = self.plan(0)
         rows, _ = self.rows(estimator)
@@ -332,7 +338,7 @@ class Run:
 
 def draw_seed(random_state: Any) -> int:
     """The integer behind a ``random_state``; None and RandomState instances draw one."""
-    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+    if _is_integer(random_state):
         if not 0 <= random_state < 2**64:
             raise ValueError(
                 f"random_state must be an integer of 0 to 2**64 - 1, got {random_state}."
@@ -349,6 +355,11 @@ def check_estimator_type(estimator: Any) -> None:
         )
 
 
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Refuse what is none of the choices; an array, which has no hash, is none."""
+    if not isinstance(value, Hashable) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -14,6 +14,7 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 from sklearn.base import clone
 
+from optuna_treecv.evaluation import check_choice
 from optuna_treecv.evaluation import check_estimator_type
 from optuna_treecv.evaluation import CVResult
 from optuna_treecv.evaluation import Evaluation
@@ -287,8 +288,7 @@ def treecv_objective(
     >>> study.best_value < 0.05
     True
     """
-    if report not in (None, "folds", "mean"):
-        raise ValueError(f"report must be None, 'folds' or 'mean', got {report!r}.")
+    check_choice("report", report, (None, "folds", "mean"))
     is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
     if is_estimator:
         _check_distributions(estimator, param_distributions)
@@ -332,6 +332,11 @@ def _check_distributions(
         raise ValueError(
             "param_distributions must name at least one parameter to search, such as "
             "{'alpha': ...}."
+        )
+    if not isinstance(param_distributions, Mapping):
+        raise ValueError(
+            "param_distributions must be a dict such as {'alpha': FloatDistribution(1e-5, 1e2)}, "
+            f"got {param_distributions!r}."
         )
     known = estimator.get_params(deep=True)
     for name, distribution in param_distributions.items():

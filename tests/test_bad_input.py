@@ -46,6 +46,10 @@ def broken(array, value):
         ({"cv": 2.5}, 'cv must be an int, "loo", a splitter or one fold id per row, got 2.5'),
         ({"cv": "lpo"}, "cv must be an int.*got 'lpo'"),
         ({"cv": {}}, "cv must be an int"),
+        (
+            {"cv": KFold},
+            "cv must be an int, .* a splitter or one fold id per row, got <class .*KFold",
+        ),
         ({"cv": np.arange(29)}, "one integer fold id per row.*X has 30 rows, cv has 29 entries"),
         ({"cv": np.zeros(30, int)}, "cv must make at least 2 folds, got 1"),
         ({"cv": np.arange(30) - 1}, "must not hold negative fold ids"),
@@ -71,6 +75,10 @@ def broken(array, value):
         ),
         ({"order": "sorted"}, "order must be one of 'fixed', 'random', got 'sorted'"),
         ({"method": "fast"}, "method must be one of 'treecv', 'standard', got 'fast'"),
+        ({"order": np.array(["fixed", "random"])}, "order must be one of 'fixed', .* got array"),
+        ({"method": ["treecv"]}, "method must be one of 'treecv', 'standard', got .'treecv'."),
+        ({"shuffle": "no"}, "shuffle must be one of True, False, got 'no'"),
+        ({"n_repeats": True}, "n_repeats must be an integer of at least 1, got True"),
         ({"n_repeats": 0}, "n_repeats must be an integer of at least 1, got 0"),
         ({"n_repeats": 1.5}, "n_repeats must be an integer of at least 1, got 1.5"),
         (
@@ -88,7 +96,8 @@ def broken(array, value):
         ),
         ({"random_state": -1}, "random_state must be an integer of 0 to"),
         ({"random_state": "x"}, "'x' cannot be used to seed"),
-        ({"n_jobs": 0}, "n_jobs == 0"),
+        ({"n_jobs": 0}, "n_jobs must be None, a number of threads or -1 for all cores, got 0"),
+        ({"n_jobs": "2"}, "n_jobs must be None, a number of threads or -1 .* got '2'"),
         (
             {"cv": "loo", "scoring": "roc_auc"},
             r"scoring='roc_auc' is undefined .NaN. on fold 0, which has 1 row",
@@ -254,7 +263,17 @@ def test_estimators_without_a_default_loss():
         (
             PegasosClassifier(),
             {"param_distributions": ALPHA, "report": "all"},
-            "report must be None, 'folds' or 'mean'",
+            "report must be one of None, 'folds', 'mean', got 'all'",
+        ),
+        (
+            PegasosClassifier(),
+            {"param_distributions": ALPHA, "report": np.array(["folds", "mean"])},
+            "report must be one of None, 'folds', 'mean', got array",
+        ),
+        (
+            PegasosClassifier(),
+            {"param_distributions": [("alpha", FloatDistribution(0, 1))]},
+            r"param_distributions must be a dict such as .*, got \[.'alpha', FloatD",
         ),
         (
             PegasosClassifier(),
