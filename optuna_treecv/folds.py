@@ -86,12 +86,16 @@ def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int)
     name = type(cv).__name__
     try:
         test_sets = [test for _, test in cv.split(X, y, groups)]
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         if groups is None and "groups" in str(error):
             raise ValueError(
                 f"groups must be given with cv={name}, one group id per row, got None."
             ) from error
-        raise
+        if y is None and "Stratified" in name:
+            raise ValueError(
+                f"y must be given with cv={name}, one label per row, got None."
+            ) from error
+        raise ValueError(f"cv={name} cannot split the rows: {error}") from error
     times = np.zeros(n_rows, np.int64)
     fold = np.full(n_rows, -1, np.int64)
     for i, test in enumerate(test_sets):

@@ -15,6 +15,8 @@ from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
 from sklearn.model_selection import RepeatedKFold
 from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.model_selection import StratifiedKFold
 from sklearn.model_selection import TimeSeriesSplit
 
 from optuna_treecv import AveragedSGDClassifier
@@ -146,6 +148,22 @@ def test_classes(estimator):
         tree_cross_validate(estimator, X)
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
         tree_cross_validate(estimator, X, np.linspace(0, 1, 30))
+
+
+@pytest.mark.parametrize("cv", [StratifiedKFold(3), StratifiedGroupKFold(3)], ids=str)
+def test_a_stratified_splitter_without_labels(cv):
+    name = type(cv).__name__
+    with pytest.raises(
+        ValueError, match=f"y must be given with cv={name}, one label per row, got"
+    ):
+        tree_cross_validate(MiniBatchKMeans(3), X, cv=cv, groups=np.arange(30) // 2)
+
+
+def test_a_splitter_that_cannot_split_these_rows():
+    with pytest.raises(ValueError, match="cv=KFold cannot split the rows: Cannot have number of"):
+        tree_cross_validate(PegasosClassifier(), X, y, cv=KFold(50))
+    with pytest.raises(ValueError, match="cv=StratifiedKFold cannot split the rows: Supported"):
+        tree_cross_validate(LSQSGDRegressor(), X, X[:, 0], cv=StratifiedKFold(3))
 
 
 def test_targets_that_are_no_numbers():
