@@ -266,13 +266,31 @@ def find_classes(y: np.ndarray) -> np.ndarray:
     Raises
     ------
     ValueError
-        If y is continuous or holds one class only.
+        If y is continuous, holds objects other than strings, lacks labels or holds one class only.
     """
-    check_classification_targets(y)
-    classes = np.unique(y)
+    try:
+        check_classification_targets(y)
+        classes = np.unique(y)
+    except (TypeError, ValueError) as error:
+        raise ValueError(_why_no_labels(y, error)) from error
     if len(classes) < 2:
         raise ValueError(f"y must hold at least 2 classes, got one class: {classes[0]}.")
     return classes
+
+
+def _why_no_labels(y: np.ndarray, error: Exception) -> str:
+    """What is wrong with y, in which scikit-learn or NumPy found an error."""
+    if y.dtype != object:
+        return f"y must hold class labels: {error}"
+    for row, label in enumerate(y):
+        if str(label) in ("None", "nan", "<NA>", "NaT") and not isinstance(label, str):
+            return f"y must hold a label for each row, got {label!s} in row {row}."
+    of_each_type = {type(label): repr(label) for label in reversed(y)}
+    return (
+        "Unknown label type: y must hold strings, or be an array of integers, got objects such as "
+        f"{', '.join(reversed(of_each_type.values()))}; y.astype(int) or y.astype(str) would be "
+        "right."
+    )
 
 
 def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:

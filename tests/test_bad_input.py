@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from optuna.distributions import FloatDistribution
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.cluster import MiniBatchKMeans
@@ -146,17 +147,48 @@ def test_classes(estimator):
         tree_cross_validate(estimator, X, np.ones(30, int))
     with pytest.raises(ValueError, match="y must be given for a classifier, got None"):
         tree_cross_validate(estimator, X)
-    with pytest.raises(ValueError, match="Unknown label type: continuous"):
-        tree_cross_validate(estimator, X, np.linspace(0, 1, 30))
 
 
-@pytest.mark.parametrize("cv", [StratifiedKFold(3), StratifiedGroupKFold(3)], ids=str)
-def test_a_stratified_splitter_without_labels(cv):
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=str)
+@pytest.mark.parametrize(
+    ("labels", "match"),
+    [
+        ([1, None] * 15, "y must hold a label for each row, got None in row 1"),
+        ([0, np.nan] * 15, "y must hold a label for each row, got nan in row 1"),
+        (["a", "b", None] * 10, "y must hold a label for each row, got None in row 2"),
+        ([pd.NA, "b", "a"] * 10, "y must hold a label for each row, got <NA> in row 0"),
+        ([0, 1] * 15, "y must hold strings, or be an array of integers, got objects such as 0"),
+        (["nan", 1.5] * 15, "or be an array of integers.* got objects such as 'nan', 1.5"),
+        ([b"a", b"b"] * 15, "y must hold strings, .* got objects such as b'a'"),
+    ],
+    ids=str,
+)
+def test_labels_that_are_objects(estimator, labels, match):
+    with pytest.raises(ValueError, match=match):
+        tree_cross_validate(estimator, X, np.array(labels, object))
+
+
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=str)
+def test_labels_that_are_no_classes(estimator):
+    for labels, match in (
+        (np.linspace(0, 1, 30), "y must hold class labels: Unknown label type: continuous"),
+        (np.array([b"a", b"b"] * 15), "y must hold class labels: .*bytes"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            tree_cross_validate(estimator, X, labels)
+
+
+@pytest.mark.parametrize(
+    ("cv", "groups"),
+    [(StratifiedKFold(3), None), (StratifiedGroupKFold(3), np.arange(30) // 2)],
+    ids=str,
+)
+def test_a_stratified_splitter_without_labels(cv, groups):
     name = type(cv).__name__
     with pytest.raises(
         ValueError, match=f"y must be given with cv={name}, one label per row, got"
     ):
-        tree_cross_validate(MiniBatchKMeans(3), X, cv=cv, groups=np.arange(30) // 2)
+        tree_cross_validate(MiniBatchKMeans(3), X, cv=cv, groups=groups)
 
 
 def test_a_splitter_that_cannot_split_these_rows():
