@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+import inspect
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,10 @@ _FOR_CLUSTERERS = [Loss("squared_distance", "distance", _squared_distance)]
 LOSSES = {loss.name: loss for loss in _FOR_CLASSIFIERS + _FOR_REGRESSORS + _FOR_CLUSTERERS}
 
 
+_A_SCORER = "scoring must be a scorer(estimator, X, y) that returns a number"
+_MADE = "make_scorer(accuracy_score), say, would be right"
+
+
 def make_scoring(scoring: Any) -> Loss | Scorer | None:
     """``scoring`` as given -> what computes it; None is left to ``default_loss``."""
     if scoring is None:
@@ -119,11 +124,22 @@ def make_scoring(scoring: Any) -> Loss | Scorer | None:
             f"got {scoring!r}."
         )
     if callable(scoring):
+        _check_takes_rows(scoring)
         return Scorer(getattr(scoring, "__name__", "scorer"), scoring)
     raise ValueError(
         "scoring must be None, a loss name, a scorer name or a scorer(estimator, X, y), got "
         f"{scoring!r}."
     )
+
+
+def _check_takes_rows(scorer: Callable[..., Any]) -> None:
+    """Refuse metrics, which take labels and predictions in place of an estimator and rows."""
+    try:
+        inspect.signature(scorer).bind(None, None, None)
+    except TypeError as error:
+        raise ValueError(f"{_A_SCORER}, got {scorer!r}; {_MADE}.") from error
+    except ValueError:  # some callables of compiled code do not say what they take
+        pass
 
 
 def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
@@ -206,14 +222,34 @@ class ScoresAtLeaves:
             self._scores[fold.first] = self._scorer.if_diverged
             return
         X, y = self._learner.score_rows(start, stop)
-        score = float(self._scorer.score(estimator, X, y))
+        try:
+            returned = self._scorer.score(estimator, X, y)
+        except ValueError as error:
+            classes = self._learner.rows.classes
+            if classes is None or len(np.unique(y)) == len(classes):
+                raise
+            raise self._undefined(fold, str(error)) from error
+        try:
+            score = float(returned)
+        except (TypeError, ValueError) as error:
+            name = self._scorer.name
+            raise ValueError(f"{_A_SCORER}, but {name} returned {returned!r}; {_MADE}.") from error
         if np.isnan(score):
-            raise ValueError(
-                f"scoring={self._scorer.name!r} is undefined (NaN) on fold {fold.first}, which "
-                f"has {stop - start} "
-                "row(s); use a smaller cv, stratified folds, or a loss that is a mean over rows."
-            )
+            raise self._undefined(fold, "NaN")
         self._scores[fold.first] = score if np.isfinite(score) else self._scorer.if_diverged
+
+    def _undefined(self, fold: Node, what: str) -> ValueError:
+        """What to raise where a fold has too few rows, or classes, for the scorer."""
+        start, stop = self._plan.rows(fold)
+        rows = self._learner.rows
+        loss = "squared_distance" if rows.targets is None else "squared_error"
+        if rows.classes is not None:
+            loss = "log_loss"
+        return ValueError(
+            f"scoring={self._scorer.name!r} is undefined ({what}) on fold {fold.first}, which has "
+            f"{stop - start} row(s); use a smaller cv, stratified folds, or a loss that is a mean "
+            f"over rows, such as {loss!r}."
+        )
 
     def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
         """The scores of a block's folds, and which of them have diverged."""

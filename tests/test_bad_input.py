@@ -12,6 +12,7 @@ from sklearn.decomposition import IncrementalPCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
 from sklearn.model_selection import RepeatedKFold
@@ -29,6 +30,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 
+A_SCORER = r"scoring must be a scorer.estimator, X, y. that returns a number, "
+MADE = r"make_scorer.accuracy_score., say, would be right"
 ALPHA = {"alpha": FloatDistribution(1e-4, 1.0, log=True)}
 X = np.random.default_rng(0).normal(size=(30, 3))
 y = np.arange(30) % 2
@@ -89,6 +92,11 @@ def broken(array, value):
             "scoring must be a loss .error, hinge.* or the name of a scikit-learn scorer, got",
         ),
         ({"scoring": 3}, "scoring must be None, a loss name.*got 3"),
+        ({"scoring": accuracy_score}, f"{A_SCORER}.*got <function accuracy_score.*{MADE}"),
+        ({"scoring": lambda y, p: 1.0}, f"{A_SCORER}.*got <function.*{MADE}"),
+        ({"scoring": lambda *_: {"a": 1.0}}, f"{A_SCORER}.*returned .'a': 1.0.; {MADE}"),
+        ({"scoring": lambda *_: None}, f"{A_SCORER}.*returned None; {MADE}"),
+        ({"scoring": lambda *_: np.ones(2)}, f"{A_SCORER}.*returned array.*; {MADE}"),
         (
             {"scoring": "squared_error"},
             "scoring='squared_error' is not for a classifier such as PegasosClassifier",
@@ -196,6 +204,31 @@ def test_a_splitter_that_cannot_split_these_rows():
         tree_cross_validate(PegasosClassifier(), X, y, cv=KFold(50))
     with pytest.raises(ValueError, match="cv=StratifiedKFold cannot split the rows: Supported"):
         tree_cross_validate(LSQSGDRegressor(), X, X[:, 0], cv=StratifiedKFold(3))
+
+
+def test_a_scorer_that_needs_every_class_in_a_fold():
+    model = SGDClassifier(loss="log_loss")
+    match = (
+        r"scoring='neg_log_loss' is undefined .y_true contains only one label.* on fold 0, which "
+        r"has 1 row.*, or a loss that is a mean over rows, such as 'log_loss'"
+    )
+    with pytest.raises(ValueError, match=match):
+        tree_cross_validate(model, X, y, cv="loo", scoring="neg_log_loss")
+    assert tree_cross_validate(model, X, y, cv="loo", scoring="log_loss").mean > 0
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
+def test_a_scorer_that_needs_several_rows_in_a_fold():
+    with pytest.raises(ValueError, match="'r2' is undefined .NaN.*such as 'squared_error'"):
+        tree_cross_validate(LSQSGDRegressor(), X, X[:, 0], cv="loo", scoring="r2")
+
+
+def test_other_errors_of_a_scorer_go_through():
+    def picky(model, X, y):
+        raise ValueError("not these rows")
+
+    with pytest.raises(ValueError, match="^not these rows$"):
+        tree_cross_validate(PegasosClassifier(), X, y, cv=3, scoring=picky)
 
 
 def test_targets_that_are_no_numbers():
