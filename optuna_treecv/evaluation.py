@@ -24,6 +24,7 @@ from optuna_treecv.data import Data
 from optuna_treecv.data import PreparedRows
 from optuna_treecv.data import RowLayout
 from optuna_treecv.folds import make_folds
+from optuna_treecv.learners import check_methods
 from optuna_treecv.learners import layout_for
 from optuna_treecv.learners import make_learner
 from optuna_treecv.learners.base import Learner
@@ -33,6 +34,7 @@ from optuna_treecv.plan import Plan
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import make_scoring
 from optuna_treecv.scoring import OutputsAtLeaves
+from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import ScoresAtLeaves
 from optuna_treecv.scoring import scoring_for
 from optuna_treecv.walk import Done
@@ -195,14 +197,23 @@ class Evaluation:
         """
         return make_learner(estimator, rows, response_method, self.seed + repeat)
 
+    def scoring_of(self, estimator: Any, of_class: bool = False) -> Loss | Scorer:
+        """The scoring of an estimator, which is refused if it cannot be evaluated by it; with
+        ``of_class``, only if no settings could change that.
+        """
+        check_estimator_type(estimator)
+        scoring = scoring_for(self.scoring, estimator)
+        check_methods(estimator, scoring.response_method, f"scoring={scoring.name!r}", of_class)
+        return scoring
+
     def run(self, estimator: Any) -> Run:
         """A cross-validation of one estimator, ready to be walked."""
-        check_estimator_type(estimator)
         return Run(self, estimator)
 
     def fit(self, estimator: Any) -> Any:
         """An estimator trained on all rows in prepared order."""
         check_estimator_type(estimator)
+        check_methods(estimator, None, "estimator")
         rows, _ = self.rows(estimator)
         learner = self.learner(estimator, rows, None)
         state = learner.start()
@@ -218,6 +229,7 @@ class Evaluation:
         """Out-of-fold responses of repeat 0, in the order of the rows as given."""
         check_choice("response_method", response_method, RESPONSE_METHODS)
         check_estimator_type(estimator)
+        check_methods(estimator, response_method, f"response_method={response_method!r}")
         plan = self.plan(0)
         rows, _ = self.rows(estimator)
         learner = self.learner(estimator, rows, response_method)
@@ -263,7 +275,7 @@ class Run:
     """
 
     def __init__(self, evaluation: Evaluation, estimator: Any) -> None:
-        self.scoring = scoring_for(evaluation.scoring, estimator)
+        self.scoring = evaluation.scoring_of(estimator)
         self.test_score = np.empty(evaluation.n_repeats * evaluation.n_folds)
         self.n_scored = 0
         self.n_updates = 0

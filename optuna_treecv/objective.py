@@ -15,7 +15,6 @@ from optuna.distributions import IntDistribution
 from sklearn.base import clone
 
 from optuna_treecv.evaluation import check_choice
-from optuna_treecv.evaluation import check_estimator_type
 from optuna_treecv.evaluation import CVResult
 from optuna_treecv.evaluation import Evaluation
 from optuna_treecv.evaluation import MAX_BLOCKS
@@ -121,9 +120,7 @@ class TreeCVObjective:
     def _suggest(self, trial: AnyTrial) -> Any:
         """The trial's estimator."""
         if self._param_distributions is None:
-            estimator = self._estimator(trial)
-            check_estimator_type(estimator)
-            return estimator
+            return self._estimator(trial)
         distributions = self._param_distributions.items()
         values = {
             name: _suggest(trial, name, distribution) for name, distribution in distributions
@@ -319,9 +316,13 @@ def treecv_objective(
         raise ValueError(
             f"report={report!r} needs n_repeats of at most {MAX_BLOCKS}, got {n_repeats}."
         )
-    if is_estimator:
-        evaluation.rows(estimator)  # so that wrong data is found here and not in the first trial
-        evaluation.run(estimator)
+    if param_distributions is not None:
+        # What is wrong is found here and not in the first trial. A choice may bring a method:
+        # SGDClassifier has predict_proba with some losses.
+        distributions = param_distributions.values()
+        choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
+        evaluation.scoring_of(estimator, of_class=choices)
+        evaluation.rows(estimator)
     return TreeCVObjective(estimator, param_distributions, evaluation, report)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 import pandas as pd
 import pytest
@@ -103,7 +104,7 @@ def broken(array, value):
         ),
         (
             {"scoring": "log_loss"},
-            "scoring needs an estimator with predict_proba; PegasosClassifier has none",
+            "scoring='log_loss' needs an estimator with predict_proba; PegasosClassifier has none",
         ),
         ({"random_state": -1}, "random_state must be an integer of 0 to"),
         ({"random_state": "x"}, "'x' cannot be used to seed"),
@@ -376,6 +377,60 @@ def test_wrong_data_is_found_before_the_first_trial():
         treecv_objective(PegasosClassifier(), broken(X, np.nan), y, param_distributions=ALPHA)
 
 
+@pytest.mark.parametrize(
+    ("estimator", "scoring", "choices", "match"),
+    [
+        (PegasosClassifier(), "log_loss", {}, "PegasosClassifier has none"),
+        (
+            PegasosClassifier(),
+            "log_loss",
+            {"average": [True, False]},
+            "PegasosClassifier has none",
+        ),
+        (SGDClassifier(), "log_loss", {}, "with predict_proba; SGDClassifier has none"),
+        (RandomForestClassifier(), None, {}, "estimator must have partial_fit.*RandomForest"),
+        (
+            RandomForestClassifier(),
+            None,
+            {"criterion": ["gini", "entropy"]},
+            "estimator must have partial_fit.*RandomForest",
+        ),
+        (
+            MiniBatchKMeans(),
+            "error",
+            {},
+            "scoring='error' is not for an estimator that is neither",
+        ),
+    ],
+    ids=str,
+)
+def test_what_an_estimator_cannot_do_is_found_before_the_rows_are_prepared(
+    estimator, scoring, choices, match
+):
+    number = next(
+        name for name in ("alpha", "max_features", "n_clusters") if hasattr(estimator, name)
+    )
+    space = {name: CategoricalDistribution(values) for name, values in choices.items()}
+    with pytest.raises(ValueError, match=match):
+        treecv_objective(
+            estimator,
+            broken(X, np.nan),
+            y,
+            scoring=scoring,
+            param_distributions={number: FloatDistribution(0.1, 1.0), **space},
+        )
+
+
+def test_a_choice_may_bring_what_the_estimator_as_given_lacks():
+    losses = CategoricalDistribution(["log_loss", "hinge"])
+    objective = treecv_objective(
+        SGDClassifier(), X, y, param_distributions={"loss": losses}, scoring="log_loss"
+    )
+    assert objective.evaluate({"loss": "log_loss"}).mean > 0
+    with pytest.raises(ValueError, match="with predict_proba; SGDClassifier has none"):
+        objective.evaluate({"loss": "hinge"})
+
+
 def test_a_callable_that_returns_no_estimator():
     with pytest.raises(
         ValueError, match="estimator must be a scikit-learn estimator instance, got None"
@@ -388,7 +443,10 @@ def test_wrong_response_method():
         ValueError, match="response_method must be one of 'predict'.*got 'transform'"
     ):
         tree_cross_val_predict(PegasosClassifier(), X, y, response_method="transform")
-    with pytest.raises(ValueError, match="needs an estimator with predict_proba"):
+    with pytest.raises(
+        ValueError,
+        match="^response_method=.predict_proba. needs an estimator with predict_proba; Pega",
+    ):
         tree_cross_val_predict(PegasosClassifier(), X, y, response_method="predict_proba")
 
 

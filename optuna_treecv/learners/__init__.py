@@ -24,6 +24,37 @@ def layout_for(estimator: Any) -> RowLayout:
     )
 
 
+def check_methods(
+    estimator: Any, response_method: str | None, asked_by: str, of_class: bool = False
+) -> None:
+    """Refuse an estimator that cannot go on training or be asked for a response.
+
+    Parameters
+    ----------
+    estimator : estimator
+    response_method : str or None
+        As in ``make_learner``.
+    asked_by : str
+        The argument that asks for it, as error messages write it.
+    of_class : bool
+        A method of the class will do: other settings may bring it.
+    """
+    name = type(estimator).__name__
+
+    def has(method: str) -> bool:
+        return hasattr(estimator, method) or (of_class and hasattr(type(estimator), method))
+
+    if not has("partial_fit"):
+        raise ValueError(
+            "estimator must have partial_fit, since TreeCV goes on training a model; "
+            f"{name} has none. Take SGDClassifier, MultinomialNB or PegasosClassifier, say."
+        )
+    if response_method is not None:
+        needed = METHODS.get(response_method, response_method)
+        if not has(needed):
+            raise ValueError(f"{asked_by} needs an estimator with {needed}; {name} has none.")
+
+
 def make_learner(
     estimator: Any, rows: PreparedRows, response_method: str | None, seed: int
 ) -> Learner:
@@ -32,6 +63,7 @@ def make_learner(
     Parameters
     ----------
     estimator : estimator
+        One that passed ``check_methods``.
     rows : PreparedRows
         In the layout that ``layout_for`` asks for.
     response_method : str or None
@@ -40,16 +72,6 @@ def make_learner(
     seed : int
         For whatever in the estimator has ``random_state=None``.
     """
-    name = type(estimator).__name__
-    if response_method is not None:
-        needed = METHODS.get(response_method, response_method)
-        if not hasattr(estimator, needed):
-            raise ValueError(f"scoring needs an estimator with {needed}; {name} has none.")
     if isinstance(estimator, CompiledEstimator):
         return estimator.make_learner(rows, seed)
-    if not hasattr(estimator, "partial_fit"):
-        raise ValueError(
-            "estimator must have partial_fit, since TreeCV goes on training a model; "
-            f"{name} has none. Take SGDClassifier, MultinomialNB or PegasosClassifier, say."
-        )
     return Adapter(estimator, rows, response_method, seed % 2**32)
