@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Mapping
+import re
 from typing import Any
 from typing import TypeAlias
 
@@ -19,6 +21,9 @@ from optuna_treecv.evaluation import CVResult
 from optuna_treecv.evaluation import Evaluation
 from optuna_treecv.evaluation import MAX_BLOCKS
 from optuna_treecv.evaluation import Run
+
+# What FixedTrial and FrozenTrial say when they are asked for a parameter that they do not have.
+_NOT_FOUND = re.compile("value of the parameter '(.+)' is not found")
 
 #: Optuna's Trial, FixedTrial and FrozenTrial share no base that can be named in public.
 AnyTrial: TypeAlias = Any
@@ -98,7 +103,12 @@ class TreeCVObjective:
         CVResult
             The same numbers as a trial with these parameters.
         """
-        return self._evaluation.run(self._suggest(optuna.trial.FixedTrial(dict(params)))).finish()
+        if not isinstance(params, Mapping):
+            raise ValueError(f"params must be a dict of parameter values, got {params!r}.")
+        trial = optuna.trial.FixedTrial(dict(params))
+        estimator = self._suggest_given(trial, "params", params)
+        _check_names("params", params, trial.params)
+        return self._evaluation.run(estimator).finish()
 
     def best_estimator(self, study: optuna.Study) -> Any:
         """The estimator of a study's best trial, fitted on all rows in prepared order.
@@ -113,9 +123,12 @@ class TreeCVObjective:
         estimator
             Fitted.
         """
+        trial = study.best_trial
+        argument = "study must be one of this objective: its best trial"
         if self._param_distributions is None:
-            return self._evaluation.fit(self._suggest(study.best_trial))
-        return self._evaluation.fit(self._with(study.best_params))
+            return self._evaluation.fit(self._suggest_given(trial, argument, trial.params))
+        _check_names(argument, trial.params, self._param_distributions)
+        return self._evaluation.fit(self._with(trial.params))
 
     def _suggest(self, trial: AnyTrial) -> Any:
         """The trial's estimator."""
@@ -126,6 +139,15 @@ class TreeCVObjective:
             name: _suggest(trial, name, distribution) for name, distribution in distributions
         }
         return self._with(values)
+
+    def _suggest_given(self, trial: AnyTrial, argument: str, given: Mapping[str, Any]) -> Any:
+        """The estimator of a trial that can only suggest what an argument gave it."""
+        try:
+            return self._suggest(trial)
+        except ValueError as error:
+            if (missing := _NOT_FOUND.search(str(error))) is None:
+                raise
+            raise _lacks(argument, missing[1], given) from error
 
     def _with(self, values: Mapping[str, Any]) -> Any:
         """The estimator with these values; estimators among them are copied, never shared."""
@@ -353,6 +375,21 @@ def _check_distributions(
                 f"param_distributions: {name!r} must have a FloatDistribution, IntDistribution or "
                 f"CategoricalDistribution of optuna.distributions, got {distribution!r}."
             )
+
+
+def _check_names(argument: str, given: Mapping[str, Any], wanted: Collection[str]) -> None:
+    """Refuse parameter values that are not those of the search space."""
+    for name in wanted:
+        if name not in given:
+            raise _lacks(argument, name, given)
+    for name in given:
+        if name not in wanted:
+            names = ", ".join(map(repr, wanted))
+            raise ValueError(f"{argument} must hold {names} and nothing else, got {name!r} too.")
+
+
+def _lacks(argument: str, name: str, given: Mapping[str, Any]) -> ValueError:
+    return ValueError(f"{argument} must hold a value for {name!r}, got only {dict(given)}.")
 
 
 def _suggest(trial: AnyTrial, name: str, distribution: BaseDistribution) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 import pandas as pd
@@ -450,9 +451,69 @@ def test_wrong_response_method():
         tree_cross_val_predict(PegasosClassifier(), X, y, response_method="predict_proba")
 
 
-def test_best_estimator_that_diverges():
-    import optuna
+def pegasos_of(trial):
+    return PegasosClassifier(trial.suggest_float("alpha", 0.1, 1.0))
 
+
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        ({}, "params must hold a value for 'alpha', got only {}"),
+        ({"lambda": 0.1}, "params must hold a value for 'alpha', got only {'lambda': 0.1}"),
+        ({"alpha": 0.1, "beta": 2}, "params must hold 'alpha' and nothing else, got 'beta' too"),
+        ([0.1], r"params must be a dict of parameter values, got \[0.1\]"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("searched", ["by distributions", "by a callable"])
+def test_params_of_another_search_space(searched, params, match):
+    if searched == "by a callable":
+        objective = treecv_objective(pegasos_of, X, y)
+    else:
+        objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
+    with pytest.raises(ValueError, match=match):
+        objective.evaluate(params)
+
+
+@pytest.mark.parametrize("searched", ["by distributions", "by a callable"])
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        (
+            {"beta": 1.0},
+            "study must be one of this objective: its best trial .* for 'alpha', got only",
+        ),
+        (
+            {"alpha": 1.0, "beta": 1.0},
+            "study must be .*: its best trial .* 'alpha' and nothing else",
+        ),
+    ],
+    ids=str,
+)
+def test_a_study_of_another_search_space(searched, params, match):
+    study = optuna.create_study()
+    space = {name: FloatDistribution(0.1, 1.0) for name in params}
+    study.add_trial(optuna.trial.create_trial(value=0.0, params=params, distributions=space))
+    if searched == "by a callable":
+        objective = treecv_objective(pegasos_of, X, y)
+        if "alpha" in params:  # a trial may be asked for more than the callable suggests
+            assert objective.best_estimator(study).alpha == 1.0
+            return
+    else:
+        objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
+    with pytest.raises(ValueError, match=match):
+        objective.best_estimator(study)
+
+
+def test_errors_of_a_callable_go_through():
+    def estimator(trial):
+        raise ValueError("not this trial")
+
+    with pytest.raises(ValueError, match="^not this trial$"):
+        treecv_objective(estimator, X, y).evaluate({})
+
+
+def test_best_estimator_that_diverges():
     objective = treecv_objective(
         LSQSGDRegressor(radius=np.inf),
         X,
