@@ -27,6 +27,7 @@ from optuna_treecv.folds import make_folds
 from optuna_treecv.learners import check_methods
 from optuna_treecv.learners import layout_for
 from optuna_treecv.learners import make_learner
+from optuna_treecv.learners import takes_seed
 from optuna_treecv.learners.base import Learner
 from optuna_treecv.learners.base import SubtreeWalker
 from optuna_treecv.plan import Node
@@ -133,6 +134,8 @@ class Evaluation:
                 f"groups must have one entry a row: X has {self.data.n_rows} rows, groups "
                 f"{_num_samples(groups)} entries."
             )
+        if isinstance(cv, Iterator):
+            cv = list(cv)  # each repeat reads it
         self.folds = [
             make_folds(
                 cv, X, self.data.y, groups, shuffle, self.repeat_seed(repeat), self.data.n_rows
@@ -144,6 +147,9 @@ class Evaluation:
             raise ValueError(
                 "cv must make the same number of folds in each of n_repeats calls of its split."
             )
+        self._repeats_are_alike = order == "fixed" and all(
+            folds.equals(self.folds[0]) for folds in self.folds
+        )
         self._seconds = perf_counter() - begin
         self._kept: dict[RowLayout, tuple[PreparedRows, float]] = {}
         self._lock = Lock()
@@ -198,12 +204,19 @@ class Evaluation:
         return make_learner(estimator, rows, response_method, self.seed + repeat)
 
     def scoring_of(self, estimator: Any, of_class: bool = False) -> Loss | Scorer:
-        """The scoring of an estimator, which is refused if it cannot be evaluated by it; with
-        ``of_class``, only if no settings could change that.
+        """The scoring of an estimator, which is refused if it cannot be evaluated by it (with
+        ``of_class``, only if no settings could change that) or if repeats would change nothing.
         """
         check_estimator_type(estimator)
         scoring = scoring_for(self.scoring, estimator)
         check_methods(estimator, scoring.response_method, f"scoring={scoring.name!r}", of_class)
+        if self.n_repeats > 1 and self._repeats_are_alike and not takes_seed(estimator):
+            raise ValueError(
+                f"n_repeats must be 1 where no repeat differs, got {self.n_repeats} with the same "
+                "folds each time, order='fixed' and no random_state=None in "
+                f"{type(estimator).__name__}; order='random' would be right, or a cv that "
+                "shuffles anew."
+            )
         return scoring
 
     def run(self, estimator: Any) -> Run:

@@ -35,6 +35,14 @@ class Folds:
     n_folds: int
     bounds: np.ndarray | None = None
 
+    def equals(self, other: Folds) -> bool:
+        """Whether the same rows make the same chunks in the same order."""
+        if self.bounds is None or other.bounds is None:
+            same_cut = self.bounds is other.bounds and self.n_folds == other.n_folds
+        else:
+            same_cut = np.array_equal(self.bounds, other.bounds)
+        return same_cut and np.array_equal(self.order, other.order)
+
 
 def make_folds(
     cv: Any, X: Any, y: np.ndarray | None, groups: Any, shuffle: bool, seed: int, n_rows: int

@@ -247,6 +247,8 @@ def treecv_objective(
     n_repeats : int, default=1
         Cross-validate that many times and average: with other permutations for an int or "loo",
         with what further calls of its ``split`` give for a splitter, and with other random orders.
+        Refused where none of this, nor a ``random_state=None`` of the estimator, makes repeats
+        differ.
     scoring : str, callable or None, default=None
         A loss of rows ("error", "hinge", "log_loss" for classifiers, "squared_error",
         "absolute_error" for regressors, "squared_distance" to the nearest centre for clusterers),

@@ -17,11 +17,13 @@ from sklearn.linear_model import SGDRegressor
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
+from sklearn.model_selection import LeaveOneOut
 from sklearn.model_selection import RepeatedKFold
 from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.model_selection import StratifiedKFold
 from sklearn.model_selection import TimeSeriesSplit
+from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import LSQSGDRegressor
@@ -149,6 +151,31 @@ def test_arguments_of_the_evaluation(options, match):
 def test_data(estimator, rows, targets, match):
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(estimator, rows, targets, cv=3 if len(rows) > 3 else 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cv": np.arange(30) % 3},
+        {"cv": KFold(3)},
+        {"cv": KFold(3, shuffle=True, random_state=0)},
+        {"cv": LeaveOneOut()},
+        {"cv": 3, "shuffle": False},
+        {"cv": "loo", "shuffle": False, "method": "standard"},
+    ],
+    ids=str,
+)
+def test_repeats_that_cannot_differ(options):
+    match = (
+        "n_repeats must be 1 where no repeat differs, got 2 with the same folds each time, "
+        "order='fixed' and no random_state=None in .*; order='random' would be right"
+    )
+    options["n_repeats"] = 2
+    for estimator in (PegasosClassifier(), GaussianNB(), SGDClassifier(random_state=0)):
+        with pytest.raises(ValueError, match=match):
+            tree_cross_validate(estimator, X, y, **options)
+    with pytest.raises(ValueError, match=match):
+        treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA, **options)
 
 
 @pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=str)

@@ -55,6 +55,14 @@ def check_methods(
             raise ValueError(f"{asked_by} needs an estimator with {needed}; {name} has none.")
 
 
+def takes_seed(estimator: Any) -> bool:
+    """Whether the seed of ``make_learner`` matters to an estimator."""
+    return not isinstance(estimator, LinearEstimator) and any(
+        value is None and (name == "random_state" or name.endswith("__random_state"))
+        for name, value in estimator.get_params(deep=True).items()
+    )
+
+
 def make_learner(
     estimator: Any, rows: PreparedRows, response_method: str | None, seed: int
 ) -> Learner:
