@@ -326,11 +326,11 @@ class Run:
         """The result over the folds scored so far."""
         evaluation = self._evaluation
         scores = self.test_score[: self.n_scored]
-        mean = float(np.mean(scores))
+        mean, std = mean_and_std(scores)
         return CVResult(
             test_score=scores,
             mean=mean,
-            std=float(np.std(scores)) if np.isfinite(mean) else None,
+            std=std,
             n_folds=evaluation.n_folds,
             n_updates=self.n_updates,
             n_updates_standard=evaluation.n_repeats
@@ -359,6 +359,18 @@ class Run:
                 self.n_updates += n_updates
                 self.diverged_folds += int(np.count_nonzero(diverged))
                 yield block
+
+
+def mean_and_std(scores: np.ndarray) -> tuple[float, float | None]:
+    """Of scores; the standard deviation is None if one of them is not finite."""
+    with np.errstate(all="ignore"):
+        mean, std = float(np.mean(scores)), float(np.std(scores))
+    if np.isfinite(std):
+        return mean, std
+    size = np.abs(scores).max()
+    if not np.isfinite(size):
+        return mean, None
+    return float(np.mean(scores / size) * size), float(np.std(scores / size) * size)
 
 
 def draw_seed(random_state: Any) -> int:

@@ -556,6 +556,20 @@ def test_infinite_scores_never_become_nan(binary):
     assert result.mean == -np.inf and result.diverged_folds == 2
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [1e200, 1e300, np.finfo(np.float64).max])
+def test_huge_scores_have_a_mean_and_a_standard_deviation(size, binary):
+    X, y = binary
+    for signs in ([1, -1, 1, 1], [1, 1, 1, 1]):
+        left = iter(signs)
+        result = tree_cross_validate(
+            PegasosClassifier(), X, y, cv=4, scoring=lambda *_, left=left: size * next(left)
+        )
+        assert result.diverged_folds == 0
+        assert result.mean == pytest.approx(size * np.mean(signs), rel=1e-14)
+        assert result.std == pytest.approx(size * np.std(signs), rel=1e-14)
+
+
 def test_scores_compare_with_targets_as_given():
     X = np.ones((20, 1), np.float32)
     y = 2.0**24 + np.arange(20) % 2
