@@ -20,10 +20,14 @@ from optuna_treecv.evaluation import check_choice
 from optuna_treecv.evaluation import CVResult
 from optuna_treecv.evaluation import Evaluation
 from optuna_treecv.evaluation import MAX_BLOCKS
+from optuna_treecv.evaluation import mean_and_std
 from optuna_treecv.evaluation import Run
 
 # What FixedTrial and FrozenTrial say when they are asked for a parameter that they do not have.
 _NOT_FOUND = re.compile("value of the parameter '(.+)' is not found")
+
+# What is reported in place of an infinite mean: pruners rank it last, and sums of 32 are finite.
+_HUGE = 1e300
 
 #: Optuna's Trial, FixedTrial and FrozenTrial share no base that can be named in public.
 AnyTrial: TypeAlias = Any
@@ -173,10 +177,7 @@ class TreeCVObjective:
         for part in run:
             scores = run.test_score[(n_before if self._report == "folds" else 0) : run.n_scored]
             n_before = run.n_scored
-            value = float(np.mean(scores))
-            if not np.isfinite(run.result().mean):
-                continue
-            trial.report(value, part)
+            trial.report(float(np.clip(mean_and_std(scores)[0], -_HUGE, _HUGE)), part)
             if run.n_scored < len(run.test_score) and trial.should_prune():
                 self._record(trial, run)
                 raise optuna.TrialPruned(
@@ -263,7 +264,8 @@ def treecv_objective(
         What goes to ``trial.report``, for pruning: at most 32 numbers a trial, one for each part
         of the tree. "folds": the mean score of the part's folds at the part's number, which
         ``WilcoxonPruner`` pairs with the best trial's. "mean": the mean of all folds so far, which
-        ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner`` expect.
+        ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner`` expect. 1e300 (or
+        -1e300) stands for an infinite mean.
 
     Returns
     -------

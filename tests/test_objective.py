@@ -278,7 +278,8 @@ def test_divergence_is_a_value(regression):
     wild, tame = study.trials[:2]
     assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
     assert wild.value == np.inf and wild.user_attrs["diverged_folds"] == 10
-    assert "std_test_score" not in wild.user_attrs and not wild.intermediate_values
+    assert "std_test_score" not in wild.user_attrs
+    assert wild.intermediate_values == dict.fromkeys(range(10), 1e300)
     assert tame.value < 1 and "diverged_folds" not in tame.user_attrs
     assert study.best_value < 1
 
@@ -377,6 +378,57 @@ class Flipped(SGDClassifier):
 
     def predict(self, X):
         return self.classes_[(super().decision_function(X) <= 0).astype(int)]
+
+
+@pytest.mark.filterwarnings("error", "ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("scoring", [None, "neg_mean_squared_error"])
+def test_wilcoxon_pruner_after_a_diverged_trial(scoring, regression):
+    X, y = regression
+    objective = treecv_objective(
+        LSQSGDRegressor(radius=np.inf),
+        X,
+        y,
+        param_distributions={"step_size": FloatDistribution(1e-9, 1e200, log=True)},
+        report="folds",
+        scoring=scoring,
+    )
+    study = optuna.create_study(
+        direction=objective.direction, pruner=optuna.pruners.WilcoxonPruner()
+    )
+    for step_size in (1e200, 1e-3, 1e200):
+        study.enqueue_trial({"step_size": step_size})
+    study.optimize(objective, n_trials=3)
+    wild, tame, pruned = study.trials
+    sign = 1 if scoring is None else -1
+    assert wild.value == sign * np.inf and study.best_trial.number == tame.number
+    assert wild.intermediate_values == dict.fromkeys(range(10), sign * 1e300)
+    assert pruned.state == TrialState.PRUNED
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_trial_that_diverges_in_its_last_fold_prunes_no_other(binary):
+    X, y = binary
+    last = X[-1].copy()
+
+    def scorer(model, X, y):
+        if model.alpha < 1:
+            return 0.9
+        return -np.inf if np.any(np.all(last == X, axis=1)) else 1.0
+
+    objective = treecv_objective(
+        PegasosClassifier(),
+        X,
+        y,
+        param_distributions=ALPHA,
+        shuffle=False,
+        scoring=scorer,
+        report="folds",
+    )
+    study = optuna.create_study(direction="maximize", pruner=optuna.pruners.WilcoxonPruner())
+    for alpha in (2.0, 0.1):
+        study.enqueue_trial({"alpha": alpha})
+    study.optimize(objective, n_trials=2)
+    assert study.trials[0].value == -np.inf and study.best_trial.number == 1
 
 
 def test_few_commits_a_trial(binary, tmp_path):
