@@ -164,6 +164,15 @@ def test_a_diverged_model_scores_its_loss_and_goes_no_further(regression):
     assert np.all(scored.test_score == -np.inf) and scored.diverged_folds == 4
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("size", [1e155, 1e200, 1e308])
+def test_variances_that_overflow_are_divergence(size, binary):
+    X, y = np.sign(binary[0]) * size, binary[1]
+    for scoring, worst in ((None, 1.0), ("log_loss", np.inf), ("accuracy", -np.inf)):
+        result = tree_cross_validate(GaussianNB(), X, y, cv=4, scoring=scoring)
+        assert result.diverged_folds == 4 and np.all(result.test_score == worst)
+
+
 def test_other_errors_of_an_estimator_are_not_swallowed(binary):
     X, y = binary
     X = X.copy()

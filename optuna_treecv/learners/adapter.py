@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
+from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv.data import PreparedRows
 from optuna_treecv.data import RowLayout
@@ -84,6 +85,9 @@ class Adapter:
             if not _DIVERGED.search(str(error)):
                 raise
             state.estimator = None
+        trained = state.estimator
+        if isinstance(trained, GaussianNB) and not np.all(np.isfinite(trained.var_)):
+            state.estimator = None  # it says nothing and predicts the first class
 
     def snapshot(self, state: State) -> State:
         return State(copy.deepcopy(state.estimator), state.is_fresh)
