@@ -74,7 +74,11 @@ def make_folds(
         return _even(n_rows, int(cv), shuffle, seed)
     if isinstance(cv, LeaveOneOut):  # its split() would write n_rows - 1 row numbers a fold
         return _even(n_rows, n_rows, False, seed)
-    if hasattr(cv, "split") and not isinstance(cv, type):
+    if isinstance(cv, type):
+        raise ValueError(
+            f"cv must be a splitter instance, such as KFold(5), got the class {cv!r}."
+        )
+    if hasattr(cv, "split"):
         return _cut(_test_folds(cv, X, y, groups, n_rows))
     if isinstance(cv, Iterable) and not isinstance(cv, dict | bytes):
         return _cut(_fold_ids(cv, n_rows))

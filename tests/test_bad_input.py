@@ -58,7 +58,7 @@ def broken(array, value):
         ({"cv": {}}, "cv must be an int"),
         (
             {"cv": KFold},
-            "cv must be an int, .* a splitter or one fold id per row, got <class .*KFold",
+            "cv must be a splitter instance, such as KFold.5., got the class <class .*KFold",
         ),
         ({"cv": np.arange(29)}, "one integer fold id per row.*X has 30 rows, cv has 29 entries"),
         ({"cv": np.zeros(30, int)}, "cv must make at least 2 folds, got 1"),
