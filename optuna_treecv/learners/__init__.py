@@ -57,7 +57,9 @@ def check_methods(
 
 def takes_seed(estimator: Any) -> bool:
     """Whether the seed of ``make_learner`` matters to an estimator."""
-    return not isinstance(estimator, LinearEstimator) and any(
+    if isinstance(estimator, CompiledEstimator):
+        return estimator.draws and estimator.random_state is None
+    return any(
         value is None and (name == "random_state" or name.endswith("__random_state"))
         for name, value in estimator.get_params(deep=True).items()
     )

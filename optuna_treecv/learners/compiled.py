@@ -33,6 +33,7 @@ _ROWS_AT_A_TIME = 4096
 class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     """An estimator whose training is a compiled kernel."""
 
+    draws = False  # whether training, beside its order, depends on random_state
     shuffle: bool
     random_state: Any
     classes_: np.ndarray

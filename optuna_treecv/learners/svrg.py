@@ -26,6 +26,7 @@ _GROWTH, _POWER = 3, 2
 class StreamingSVRG(LinearEstimator):
     """What the two estimators share."""
 
+    draws = True
     _parameter_constraints = {
         "alpha": [Interval(Real, 0, None, closed="left")],
         "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
