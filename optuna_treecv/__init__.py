@@ -5,6 +5,8 @@ for Optuna.
 from optuna_treecv.crossval import tree_cross_val_predict
 from optuna_treecv.crossval import tree_cross_validate
 from optuna_treecv.evaluation import CVResult
+from optuna_treecv.learners.gaussian import StreamingGaussianDensity
+from optuna_treecv.learners.kmeans import StreamingKMeans
 from optuna_treecv.learners.pegasos import PegasosClassifier
 from optuna_treecv.learners.root import RootSGDClassifier
 from optuna_treecv.learners.root import RootSGDRegressor
@@ -24,6 +26,8 @@ __all__ = [
     "PegasosClassifier",
     "RootSGDClassifier",
     "RootSGDRegressor",
+    "StreamingGaussianDensity",
+    "StreamingKMeans",
     "StreamingSVRGClassifier",
     "StreamingSVRGRegressor",
     "TreeCVObjective",

@@ -226,7 +226,10 @@ class Data:
                     "take one that skips zeros: PegasosClassifier, AveragedSGDClassifier with "
                     "batch_size=1 or StreamingSVRGClassifier, or their regressors."
                 )
-            if targets is not None:
+            if layout.target is None:
+                y = None
+            else:
+                assert targets is not None
                 with np.errstate(over="ignore"):  # found below
                     y = (
                         targets

@@ -46,7 +46,7 @@ from optuna_treecv.walk import walk_tree
 #: Parts in which a tree is walked and shared out among threads, and at most so many are reported.
 MAX_BLOCKS = 32
 
-RESPONSE_METHODS = ("predict", "decision_function", "predict_proba")
+RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")
 DIVERGENCE_ADVICE = "a smaller step size, or scaled features, may help."
 
 

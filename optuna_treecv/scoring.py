@@ -15,6 +15,7 @@ from sklearn.base import is_clusterer
 from sklearn.base import is_regressor
 from sklearn.metrics import get_scorer
 from sklearn.metrics import get_scorer_names
+from sklearn.utils import get_tags
 
 from optuna_treecv.learners.base import Learner
 from optuna_treecv.plan import Node
@@ -88,6 +89,10 @@ def _absolute_error(predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.abs(predicted.astype(np.float64) - y)
 
 
+def _neg_log_density(log_density: np.ndarray, _: Any) -> np.ndarray:
+    return -log_density.astype(np.float64)
+
+
 def _squared_distance(distance: np.ndarray, _: Any) -> np.ndarray:
     return np.square(distance.astype(np.float64))
 
@@ -102,8 +107,12 @@ _FOR_REGRESSORS = [
     Loss("absolute_error", "predict", _absolute_error),
 ]
 _FOR_CLUSTERERS = [Loss("squared_distance", "distance", _squared_distance)]
+_FOR_DENSITIES = [Loss("neg_log_density", "score_samples", _neg_log_density)]
 
-LOSSES = {loss.name: loss for loss in _FOR_CLASSIFIERS + _FOR_REGRESSORS + _FOR_CLUSTERERS}
+LOSSES = {
+    loss.name: loss
+    for loss in _FOR_CLASSIFIERS + _FOR_REGRESSORS + _FOR_CLUSTERERS + _FOR_DENSITIES
+}
 
 
 _A_SCORER = "scoring must be a scorer(estimator, X, y) that returns a number"
@@ -150,14 +159,19 @@ def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
         kind, losses = "a classifier", _FOR_CLASSIFIERS
     elif is_regressor(estimator):
         kind, losses = "a regressor", _FOR_REGRESSORS
+    elif is_clusterer(estimator):
+        kind, losses = "a clusterer", _FOR_CLUSTERERS
+    elif get_tags(estimator).estimator_type == "density_estimator":
+        kind, losses = "a density estimator", _FOR_DENSITIES
     else:
-        kind, losses = "an estimator that is neither classifier nor regressor", _FOR_CLUSTERERS
-    if scoring is None:
-        if losses is _FOR_CLUSTERERS and not is_clusterer(estimator):
+        kind, losses = "an estimator of no such type", _FOR_CLUSTERERS + _FOR_DENSITIES
+        if scoring is None:
             raise ValueError(
                 f"scoring must be given for {type(estimator).__name__}, which is neither "
-                "classifier, regressor nor clusterer: a scorer(estimator, X, y), say."
+                "classifier, regressor, clusterer nor density estimator: a scorer(estimator, X, "
+                "y), say."
             )
+    if scoring is None:
         return losses[0]
     if isinstance(scoring, Loss) and scoring not in losses:
         names = ", ".join(loss.name for loss in losses)

@@ -333,7 +333,7 @@ def test_estimators(estimator, match):
 def test_estimators_without_a_default_loss():
     with pytest.raises(ValueError, match="scoring must be given for IncrementalPCA"):
         tree_cross_validate(IncrementalPCA(1), X)
-    with pytest.raises(ValueError, match="is not for an estimator that is neither"):
+    with pytest.raises(ValueError, match="is not for a clusterer"):
         tree_cross_validate(MiniBatchKMeans(3), X, scoring="error")
 
     def minus_residual(pca, X, y):
@@ -427,7 +427,7 @@ def test_wrong_data_is_found_before_the_first_trial():
             MiniBatchKMeans(),
             "error",
             {},
-            "scoring='error' is not for an estimator that is neither",
+            "scoring='error' is not for a clusterer",
         ),
     ],
     ids=str,

@@ -35,6 +35,8 @@ from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RootSGDClassifier
 from optuna_treecv import RootSGDRegressor
+from optuna_treecv import StreamingGaussianDensity
+from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
@@ -60,6 +62,12 @@ REGRESSORS = [
     AveragedSGDRegressor("epsilon_insensitive", alpha=0.5, step_size=0.6),
     StreamingSVRGRegressor(initial_batch_size=5, inner_steps=9, schedule="factorial"),
     RootSGDRegressor("huber", epsilon=0.2, burn_in=3),
+]
+UNSUPERVISED = [
+    StreamingKMeans(1),
+    StreamingKMeans(5),
+    StreamingGaussianDensity(),
+    StreamingGaussianDensity("full", reg_covar=0.1),
 ]
 COMPILED = [*CLASSIFIERS, *REGRESSORS]
 
@@ -172,6 +180,53 @@ def test_regressor_equals_the_naive_tree(estimator, dtype, cv, order, regression
         np.testing.assert_allclose(
             result.test_score, [squares[list(c)].mean() for c in chunks], rtol=1e-12
         )
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("cv", [2, 3, 5, 7, 8, "loo"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("estimator", UNSUPERVISED, ids=str)
+def test_unsupervised_equals_the_naive_tree(estimator, dtype, cv, order, make_data):
+    X = make_data(45, 8)[0].astype(dtype)  # a multiple of 8: no padding
+    X[20:24] = X[3]  # rows that found no centre
+    seed = derive_seed(0, 0)
+    folds = make_folds(cv, X, None, None, True, seed, len(X))
+    k, n = folds.n_folds, len(X)
+    cuts = [i * n // k for i in range(k + 1)]
+    chunks = [range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    rows = X[folds.order]
+    clusters = isinstance(estimator, StreamingKMeans)
+    losses, labels = np.empty(n), np.empty(n, int)
+    if clusters:
+        start = reference.KMeans(estimator.n_clusters)
+    else:
+        start = reference.Gaussian(estimator.covariance_type == "full", estimator.reg_covar)
+
+    def train(model, phase, n_seen):
+        model = copy.copy(model)
+        if order == "random" and len(phase) > 1:
+            phase = reference.random_order(seed, phase[0], phase[-1] + 1, n_seen)
+        for row in phase:
+            model.train(rows[row])
+        return model
+
+    def test(model, fold):
+        for row in chunks[fold]:
+            if clusters:
+                labels[row], losses[row] = model.nearest(rows[row])
+            else:
+                losses[row] = -model.log_density(rows[row])
+
+    reference.treecv(chunks, train, test, start)
+    result = tree_cross_validate(estimator, X, cv=cv, order=order)
+    rtol = 1e-4 if dtype == np.float32 else 1e-9
+    np.testing.assert_allclose(
+        result.test_score, [losses[list(c)].mean() for c in chunks], rtol=rtol, atol=rtol
+    )
+    assert result.diverged_folds == 0
+    if clusters:
+        found = tree_cross_val_predict(estimator, X, cv=cv, order=order)
+        assert np.array_equal(found[folds.order], labels)
 
 
 @pytest.mark.parametrize("order", ["fixed", "random"])

@@ -19,6 +19,8 @@ from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RootSGDClassifier
 from optuna_treecv import RootSGDRegressor
+from optuna_treecv import StreamingGaussianDensity
+from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
@@ -54,6 +56,9 @@ ESTIMATORS = [*COMPILED, SGDClassifier(max_iter=1, tol=None)]
         AveragedSGDRegressor(),
         StreamingSVRGRegressor(),
         RootSGDRegressor(),
+        StreamingKMeans(),
+        StreamingGaussianDensity(),
+        StreamingGaussianDensity("full"),
     ]
 )
 def test_scikit_learn_checks(estimator, check):

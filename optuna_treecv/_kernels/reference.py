@@ -438,6 +438,56 @@ class RootSGD:
         return self.w
 
 
+class KMeans:
+    """kmeans.pyx."""
+
+    def __init__(self, n_clusters: int) -> None:
+        self.n_clusters = n_clusters
+        self.centres: tuple[np.ndarray, ...] = ()
+        self.counts: tuple[int, ...] = ()
+
+    def train(self, x: np.ndarray) -> None:
+        """One row."""
+        c, distance = self.nearest(x) if self.centres else (0, x.dtype.type(1))
+        if distance != 0 and len(self.centres) < self.n_clusters:
+            c = len(self.centres)
+            self.centres, self.counts = (*self.centres, np.zeros_like(x)), (*self.counts, 0)
+        counts, centres = list(self.counts), list(self.centres)
+        counts[c] += 1
+        centres[c] = centres[c] + x.dtype.type(1 / counts[c]) * (x - centres[c])
+        self.counts, self.centres = tuple(counts), tuple(centres)
+
+    def nearest(self, x: np.ndarray) -> tuple[int, Any]:
+        """The nearest centre and its squared distance."""
+        distances = [dot(centre - x, centre - x) for centre in self.centres]
+        return int(np.argmin(distances)), min(distances)
+
+
+class Gaussian:
+    """gaussian.pyx, by numpy's own sums over all rows: equal to rounding only."""
+
+    def __init__(self, full: bool, reg_covar: float) -> None:
+        self.full = full
+        self.reg_covar = reg_covar
+        self.rows: tuple[np.ndarray, ...] = ()
+
+    def train(self, x: np.ndarray) -> None:
+        """One row."""
+        self.rows = (*self.rows, wide(x))
+
+    def log_density(self, x: np.ndarray) -> float:
+        """log p(x)."""
+        rows = np.array(self.rows)
+        centred = rows - rows.mean(axis=0)
+        covariance = centred.T @ centred / len(rows)
+        if not self.full:
+            covariance = np.diag(np.diag(covariance))
+        covariance = covariance + self.reg_covar * np.eye(len(x))
+        z = wide(x) - rows.mean(axis=0)
+        log_det = np.linalg.slogdet(2 * np.pi * covariance)[1]
+        return -0.5 * float(log_det + z @ np.linalg.solve(covariance, z))
+
+
 def treecv(
     chunks: Sequence[Sequence[int]],
     train: Callable[[Model, Sequence[int], int], Model],

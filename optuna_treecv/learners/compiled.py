@@ -99,6 +99,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         """This estimator as a learner over prepared rows; raises if a parameter is wrong."""
         self._validate_params()
         settings = clone(self)
+        settings.n_features_in_ = rows.n_features
         settings._settle(rows.X, seed)
         return CompiledLearner(settings, rows)
 

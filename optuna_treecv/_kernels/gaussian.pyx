@@ -1,0 +1,217 @@
+"""A Gaussian density with diagonal or full covariance, by Welford's (1962) running sums.
+
+With the n-th row x and d = x - mean before it:
+    mean += d / n,      M += (1 - 1/n) d d^T    (or its diagonal).
+The covariance is M / n + reg I, and what the model says of a row is
+    log p(x) = -(features ln 2 pi + ln det C + (x - mean)^T C^-1 (x - mean)) / 2.
+Sums are float64 whatever the type of the rows.
+"""
+
+from cython cimport floating
+from libc.math cimport sqrt
+from libc.stdint cimport int64_t
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from optuna_treecv._kernels.elementary cimport logarithm
+from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.tree cimport CompiledLearner
+from optuna_treecv._kernels.tree cimport Learner
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport prefetch_row
+
+
+cdef struct Settings:
+    Py_ssize_t n_features       # columns beyond are padding
+    bint full
+    double reg_covar
+
+
+# A state: the rows seen in a cache line, then the mean, then M: `width` numbers, or as many rows of
+# them as there are features, of which the lower triangle is kept. All float64.
+cdef enum:
+    HEAD_BYTES = 64
+
+
+cdef inline double *mean_in(const unsigned char *state) noexcept nogil:
+    return <double *> (state + HEAD_BYTES)
+
+
+cdef inlined add_row(
+    const Settings *settings,
+    Py_ssize_t width,
+    const floating *x,
+    double n,                   # rows, this one included
+    double *mean,               # INOUT, (width,)
+    double *M,                  # INOUT, (width,) or (n_features, width)
+) noexcept nogil:
+    cdef double keep = 1 - 1 / n
+    cdef double part = 1 / n
+    cdef double d
+    cdef Py_ssize_t i, j
+    if settings.full:
+        for i in range(settings.n_features):
+            d = keep * (<double> x[i] - mean[i])
+            for j in range(i + 1):
+                M[i * width + j] += d * (<double> x[j] - mean[j])
+        for j in range(width):
+            mean[j] += part * (<double> x[j] - mean[j])
+    else:
+        for j in range(width):
+            d = <double> x[j] - mean[j]
+            M[j] += keep * d * d
+            mean[j] += part * d
+
+
+cdef inlined train_on(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,       # INOUT
+    const floating *X,
+) noexcept nogil:
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t width = learner.width
+    cdef int64_t *n_seen = <int64_t *> state
+    cdef Py_ssize_t i, row
+    for i in range(start, stop):
+        row = i
+        if order != NULL:
+            row = order[i]
+            if i + AHEAD < stop:
+                prefetch_row(X + order[i + AHEAD] * width, width)
+        n_seen[0] += 1
+        add_row(settings, width, X + row * width, <double> n_seen[0], mean_in(state), mean_in(state) + width)
+
+
+cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
+    """The mean, behind it the covariance, (n_features,) or (n_features, n_features), and zeros where
+    ``test`` has its room for a row.
+    """
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t n = settings.n_features
+    cdef const double *mean = mean_in(state)
+    cdef const double *M = mean + learner.width
+    cdef double n_seen = <double> (<const int64_t *> state)[0]
+    cdef double per_row = 1 / n_seen if n_seen > 0 else 0
+    cdef double *out = <double *> model
+    cdef Py_ssize_t i, j
+    memset(model, 0, n * (2 + (n if settings.full else 1)) * sizeof(double))
+    for i in range(n):
+        out[i] = mean[i]
+    out += n
+    if not settings.full:
+        for i in range(n):
+            out[i] = per_row * M[i] + settings.reg_covar
+        return
+    for i in range(n):
+        for j in range(i + 1):
+            out[i * n + j] = out[j * n + i] = per_row * M[i * learner.width + j]
+        out[i * n + i] += settings.reg_covar
+
+
+cdef inline void factorise(double *C, Py_ssize_t n) noexcept nogil:
+    """Cholesky, in place: C = L L^T, L in the lower triangle. NaN where C is not positive."""
+    cdef Py_ssize_t i, j, k
+    cdef double s
+    for j in range(n):
+        for i in range(j, n):
+            s = C[i * n + j]
+            for k in range(j):
+                s -= C[i * n + k] * C[j * n + k]
+            C[i * n + j] = sqrt(s) if i == j else s / C[j * n + j]
+
+
+cdef inlined test_on(
+    const Learner *learner,
+    const unsigned char *state,
+    double *model,              # OUT, room
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const floating *x,          # IN, the row at start
+    floating *out,              # OUT, (stop - start,)
+) noexcept nogil:
+    """log p of each row."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t n = settings.n_features
+    cdef const double *mean = model
+    cdef double *C = model + n
+    cdef double *z = C + (n * n if settings.full else n)
+    cdef double total, constant
+    cdef Py_ssize_t row, i, j
+    read(learner, state, model)
+    constant = <double> n * 1.8378770664093453          # ln 2 pi
+    if settings.full:
+        factorise(C, n)
+    for i in range(n):
+        constant += 2 * logarithm(C[i * n + i]) if settings.full else logarithm(C[i])
+    for row in range(stop - start):
+        total = constant
+        for i in range(n):
+            z[i] = <double> x[i] - mean[i]
+            if settings.full:                           # L z = x - mean
+                for j in range(i):
+                    z[i] -= C[i * n + j] * z[j]
+                z[i] /= C[i * n + i]
+                total += z[i] * z[i]
+            else:
+                total += z[i] * z[i] / C[i]
+        out[row] = <floating> (-0.5 * total)
+        x += learner.width
+
+
+cdef dispatched train(
+    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
+) noexcept nogil:
+    if learner.itemsize == 8:
+        train_on(learner, start, stop, order, state, <const double *> learner.dense.values)
+    else:
+        train_on(learner, start, stop, order, state, <const float *> learner.dense.values)
+
+
+cdef dispatched test(
+    const Learner *learner, const unsigned char *state, void *model, Py_ssize_t start, Py_ssize_t stop, void *out
+) noexcept nogil:
+    cdef const unsigned char *x = <const unsigned char *> learner.dense.values
+    x += start * learner.width * learner.itemsize
+    if learner.itemsize == 8:
+        test_on(learner, state, <double *> model, start, stop, <const double *> x, <double *> out)
+    else:
+        test_on(learner, state, <double *> model, start, stop, <const float *> x, <float *> out)
+
+
+cdef class Gaussian(CompiledLearner):
+    """A Gaussian density over prepared dense rows; the output is the log density."""
+
+    cdef Settings own
+
+    def __init__(self, X, Py_ssize_t n_features, bint full, double reg_covar):
+        cdef Py_ssize_t n_sums = n_features if full else 1
+        self.bind(X, None, 1)
+        if self.learner.sparse.begins != NULL:
+            raise ValueError("means are dense: rows must be dense.")
+        if not 0 < n_features <= self.learner.width:
+            raise ValueError(f"n_features must be 1 to {self.learner.width}, got {n_features}.")
+        self.own.n_features = n_features
+        self.own.full = full
+        self.own.reg_covar = reg_covar
+        self.learner.settings = &self.own
+        self.learner.train, self.learner.read, self.learner.test = train, read, test
+        self.set_sizes(
+            HEAD_BYTES,
+            HEAD_BYTES + 8 * (1 + n_sums) * self.learner.width,
+            8 * n_features * (2 + n_sums),              # mean, covariance, and room for a row
+        )
+
+    @property
+    def model_type(self):
+        """The type of the numbers in a model."""
+        return "f8"
+
+    def start(self, unsigned char [::1] state):
+        """Write the state before the first row."""
+        self.check_state(state)
+        memset(&state[0], 0, self.state_bytes)

@@ -1,0 +1,188 @@
+"""Online K-means (MacQueen 1967): each row moves the nearest centre to the mean of the rows it has
+won.
+
+The first rows that differ from every centre become centres, until there are enough. Then, with n_c
+the rows of centre c so far, the new one included,
+    c = argmin |x - m_c|^2,      m_c += (x - m_c) / n_c.
+"""
+
+from cython cimport floating
+from libc.stdint cimport int64_t
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy
+from libc.string cimport memset
+
+from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.tree cimport CompiledLearner
+from optuna_treecv._kernels.tree cimport Learner
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv._kernels.vec8 cimport distance2
+from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport prefetch_row
+
+
+cdef struct Settings:
+    Py_ssize_t n_clusters
+
+
+# A state: this head in a cache line, then the rows of each centre (int64), then the centres in the
+# type of the rows.
+cdef struct Head:
+    int64_t n_seen
+    int64_t n_centres
+
+
+cdef enum:
+    HEAD_BYTES = 64
+
+
+cdef inline int64_t *counts_in(const unsigned char *state) noexcept nogil:
+    return <int64_t *> (state + HEAD_BYTES)
+
+
+cdef inline void *centres_in(const Learner *learner, const unsigned char *state) noexcept nogil:
+    return <void *> (counts_in(state) + (<const Settings *> learner.settings).n_clusters)
+
+
+cdef inline Py_ssize_t nearest(
+    const floating *centres,
+    Py_ssize_t n_centres,
+    Py_ssize_t width,
+    const floating *x,
+    floating *distance,         # OUT, squared
+) noexcept nogil:
+    """The nearest centre, of several the first; n_centres > 0."""
+    cdef Py_ssize_t best = 0
+    cdef Py_ssize_t c
+    cdef floating other
+    distance[0] = distance2(centres, x, width)
+    for c in range(1, n_centres):
+        other = distance2(centres + c * width, x, width)
+        if other < distance[0]:
+            distance[0] = other
+            best = c
+    return best
+
+
+cdef inlined train_on(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,       # INOUT
+    floating *centres,          # INOUT, where they lie in the state
+) noexcept nogil:
+    cdef const floating *X = <const floating *> learner.dense.values
+    cdef const floating *x
+    cdef Py_ssize_t width = learner.width
+    cdef Head *head = <Head *> state
+    cdef int64_t *counts = counts_in(state)
+    cdef floating *centre
+    cdef floating distance, part
+    cdef Py_ssize_t i, j, c, row
+    head.n_seen += stop - start
+    for i in range(start, stop):
+        row = i
+        if order != NULL:
+            row = order[i]
+            if i + AHEAD < stop:
+                prefetch_row(X + order[i + AHEAD] * width, width)
+        x = X + row * width
+        distance = 1
+        c = nearest(centres, head.n_centres, width, x, &distance) if head.n_centres > 0 else 0
+        if distance != 0 and head.n_centres < (<const Settings *> learner.settings).n_clusters:
+            c = head.n_centres
+            head.n_centres += 1
+        counts[c] += 1
+        part = <floating> (1 / <double> counts[c])
+        centre = centres + c * width
+        for j in range(width):
+            centre[j] += part * (x[j] - centre[j])
+
+
+cdef inlined read_centres(
+    const Learner *learner,
+    const unsigned char *state,
+    const floating *centres,    # IN, where they lie in the state
+    floating *out,              # OUT, (n_clusters, width)
+) noexcept nogil:
+    """The centres; in the place of one that no row has founded stands the first."""
+    cdef Py_ssize_t n_centres = (<const Head *> state).n_centres
+    cdef Py_ssize_t c
+    for c in range((<const Settings *> learner.settings).n_clusters):
+        memcpy(
+            out + c * learner.width,
+            centres + (c if c < n_centres else 0) * learner.width,
+            learner.width * sizeof(floating),
+        )
+
+
+cdef inlined test_on(
+    const Learner *learner,
+    const unsigned char *state,
+    const floating *centres,    # IN, where they lie in the state
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    floating *out,              # OUT, (stop - start, 2)
+) noexcept nogil:
+    """The squared distance to the nearest centre, and its number."""
+    cdef const floating *x = (<const floating *> learner.dense.values) + start * learner.width
+    cdef Py_ssize_t n_centres = max(1, (<const Head *> state).n_centres)
+    cdef Py_ssize_t i
+    for i in range(stop - start):
+        out[2 * i + 1] = nearest(centres, n_centres, learner.width, x + i * learner.width, out + 2 * i)
+
+
+cdef dispatched train(
+    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
+) noexcept nogil:
+    if learner.itemsize == 8:
+        train_on(learner, start, stop, order, state, <double *> centres_in(learner, state))
+    else:
+        train_on(learner, start, stop, order, state, <float *> centres_in(learner, state))
+
+
+cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
+    if learner.itemsize == 8:
+        read_centres(learner, state, <const double *> centres_in(learner, state), <double *> model)
+    else:
+        read_centres(learner, state, <const float *> centres_in(learner, state), <float *> model)
+
+
+cdef dispatched test(
+    const Learner *learner, const unsigned char *state, void *model, Py_ssize_t start, Py_ssize_t stop, void *out
+) noexcept nogil:
+    if learner.itemsize == 8:
+        test_on(learner, state, <const double *> centres_in(learner, state), start, stop, <double *> out)
+    else:
+        test_on(learner, state, <const float *> centres_in(learner, state), start, stop, <float *> out)
+
+
+cdef class KMeans(CompiledLearner):
+    """Online K-means over prepared dense rows. Outputs are the squared distance to the nearest
+    centre, and its number.
+    """
+
+    cdef Settings own
+
+    def __init__(self, X, Py_ssize_t n_clusters):
+        cdef Py_ssize_t model_bytes
+        self.bind(X, None, 2)
+        if self.learner.sparse.begins != NULL:
+            raise ValueError("centres are dense: rows must be dense.")
+        self.own.n_clusters = n_clusters
+        self.learner.settings = &self.own
+        self.learner.train, self.learner.read, self.learner.test = train, read, test
+        model_bytes = n_clusters * self.learner.width * self.itemsize
+        self.set_sizes(HEAD_BYTES, HEAD_BYTES + 8 * n_clusters + model_bytes, model_bytes)
+
+    def start(self, unsigned char [::1] state):
+        """Write the state before the first row: no centre."""
+        self.check_state(state)
+        memset(&state[0], 0, self.state_bytes)
+
+    def counts(self, const unsigned char [::1] state):
+        """The rows that each centre has won."""
+        self.check_state(state)
+        return [counts_in(&state[0])[c] for c in range(self.own.n_clusters)]

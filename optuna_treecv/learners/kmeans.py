@@ -1,0 +1,212 @@
+"""Online K-means."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+from typing import Self
+
+import numpy as np
+from sklearn.base import ClusterMixin
+from sklearn.base import TransformerMixin
+from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import validate_data
+
+from optuna_treecv._kernels.kmeans import KMeans
+from optuna_treecv.data import RowLayout
+from optuna_treecv.data import SparseRows
+from optuna_treecv.learners.compiled import CompiledEstimator
+
+
+class StreamingKMeans(TransformerMixin, ClusterMixin, CompiledEstimator):
+    r"""K-means in one pass: each row moves the nearest centre to the mean of the rows it has won.
+
+    The first rows that differ become the centres. From then on
+
+    .. math:: c = \arg\min_j |x - m_j|^2, \qquad n_c \leftarrow n_c + 1,
+        \qquad m_c \leftarrow m_c + \frac{1}{n_c} (x - m_c)
+
+    (MacQueen 1967). Its loss is the squared distance to the nearest centre.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Centres.
+    shuffle : bool, default=True
+        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
+        orders the rows.
+    random_state : int, RandomState instance or None, default=None
+        Of that order.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_clusters, n_features)
+        Centres, of the type of X (float64 or float32). If fewer rows differ, the last ones repeat
+        the first.
+    counts_ : ndarray of shape (n_clusters,)
+        Rows that each centre has won.
+    labels_ : ndarray of shape (n_samples,)
+        The nearest centre of each row of the last ``fit`` or ``partial_fit``.
+    t_ : int
+        Rows seen.
+    n_features_in_ : int
+        Features seen.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, where X had some.
+
+    See Also
+    --------
+    StreamingGaussianDensity : The other unsupervised learner.
+    sklearn.cluster.MiniBatchKMeans : Many passes over random batches.
+
+    References
+    ----------
+    .. [1] J. MacQueen, "Some methods for classification and analysis of multivariate
+       observations", Fifth Berkeley Symposium on Mathematical Statistics and Probability 1 (1967),
+       281-297.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from optuna_treecv import StreamingKMeans, tree_cross_validate
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> for n in (1, 2, 3):
+    ...     print(n, round(tree_cross_validate(StreamingKMeans(n), X, cv="loo").mean, 1))
+    1 4.6
+    2 1.0
+    3 0.8
+    """
+
+    _fixed_parameters = ("n_clusters",)
+    _parameter_constraints = {
+        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+        "shuffle": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self, n_clusters: int = 8, shuffle: bool = True, random_state: Any = None
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train from scratch, in one pass.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; float32 stays float32, everything else becomes float64.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        StreamingKMeans
+            The fitted estimator.
+        """
+        return self._pass(X, first=True)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Go on training, with one pass over these rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Of the type of the first call's X, or it is converted.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        StreamingKMeans
+            The fitted estimator.
+        """
+        return self._pass(X, first=not hasattr(self, "_state"))
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Distances to the centres.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to judge.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_clusters)
+            Euclidean distances.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return euclidean_distances(X, self.cluster_centers_)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The nearest centres.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to judge.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Numbers of centres, int32.
+        """
+        return self.transform(X).argmin(axis=1).astype(np.int32)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The more the better, as scikit-learn's KMeans counts it.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to judge.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        float
+            Minus the sum of squared distances to the nearest centres.
+        """
+        return -float(np.square(self.transform(X).min(axis=1)).sum())
+
+    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Squared distance and number of the nearest centre -> its number or its distance."""
+        if method == "predict":
+            return outputs[:, 1].astype(np.int32)
+        return np.sqrt(outputs[:, 0])
+
+    @property
+    def row_layout(self) -> RowLayout:
+        """How TreeCV lays out the rows for this estimator."""
+        return RowLayout(padded=True)
+
+    def make_kernel(
+        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
+    ) -> KMeans:
+        """The compiled learner with this estimator's settings over padded rows."""
+        return KMeans(X, self.n_clusters)
+
+    def _pass(self, X: Any, first: bool) -> Self:
+        self._validate_params()
+        if not first:
+            self._check_unchanged()
+        types = [np.float64, np.float32] if first else self.cluster_centers_.dtype
+        X = validate_data(self, X, dtype=types, reset=first)
+        if first:
+            self._start(X)
+        self._train(X, None)
+        self.labels_ = self.predict(X)
+        return self
+
+    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        self.cluster_centers_ = (
+            model.view(dtype).reshape(self.n_clusters, -1)[:, :n_features].copy()
+        )
+        self.counts_ = np.array(kernel.counts(self._state))
