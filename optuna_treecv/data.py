@@ -157,9 +157,12 @@ def pad_rows(X: Any, order: np.ndarray, intercept: bool) -> np.ndarray | SparseR
 
 
 def _sparse_rows(X: Any, order: np.ndarray, intercept: bool, width: int) -> SparseRows:
-    assert_all_finite(X.data, input_name="X")
+    if width >= 2**31:
+        raise ValueError(f"X must have fewer than 2**31 - 8 columns, got {X.shape[1]}.")
     rows = X.tocsr()[order]
-    rows.sum_duplicates()  # sorts the columns as well
+    with np.errstate(over="ignore"):  # found below
+        rows.sum_duplicates()  # sorts the columns as well
+    assert_all_finite(rows.data, input_name="X")
     rows.eliminate_zeros()
     values, columns, begins = rows.data, rows.indices, rows.indptr.astype(np.int64)
     if intercept:
@@ -167,6 +170,32 @@ def _sparse_rows(X: Any, order: np.ndarray, intercept: bool, width: int) -> Spar
         columns = np.insert(columns, begins[1:], X.shape[1])
         begins += np.arange(len(begins))
     return SparseRows(values, columns.astype(np.int32, copy=False), begins, (len(order), width))
+
+
+def largest_norm2(X: Any, n_features: int) -> float:
+    """The largest |x|^2 of rows without their intercept, in float64 and the same for every form.
+
+    Parameters
+    ----------
+    X : ndarray, sparse matrix or SparseRows
+        Rows as given, or prepared.
+    n_features : int
+
+    Returns
+    -------
+    float
+    """
+    if sparse.issparse(X):
+        X = pad_rows(X, np.arange(X.shape[0], dtype=np.uint32), False)
+    if isinstance(X, SparseRows):
+        of_row = np.repeat(np.arange(len(X)), np.diff(X.begins))
+        squares = np.square(X.values, dtype=np.float64) * (X.columns < n_features)
+        return float(np.bincount(of_row, squares, len(X)).max())
+    largest = 0.0
+    for begin in range(0, len(X), 4096):  # summed from the left, as bincount does
+        squares = np.square(X[begin : begin + 4096, :n_features], dtype=np.float64)
+        largest = max(largest, float(np.cumsum(squares, axis=1)[:, -1].max()))
+    return largest
 
 
 class Data:

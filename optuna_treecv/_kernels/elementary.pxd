@@ -1,6 +1,6 @@
 """exp and log, written out: the C library's differ in the last bit from one machine to the next.
 
-Both are within about one unit in the last place; series are in Estrin's form, of which most
+Both are within two units in the last place; series are in Estrin's form, of which most
 multiplications run side by side.
 """
 
@@ -21,7 +21,7 @@ cdef inline double power_of_two(int64_t k) noexcept nogil:
 
 
 cdef inline double exponential(double x) noexcept nogil:
-    """e^x = 2^k e^r with |r| <= ln(2) / 2; 0 below -708, where results lose digits."""
+    """e^x = 2^k e^r with |r| <= ln(2) / 2; 0 below -708, where results lose digits, inf above 709."""
     cdef double k, r, r2, r4
     if not x >= -708:
         return 0 if x < 0 else NAN

@@ -171,6 +171,8 @@ cdef class KMeans(CompiledLearner):
         self.bind(X, None, 2)
         if self.learner.sparse.begins != NULL:
             raise ValueError("centres are dense: rows must be dense.")
+        if not 0 < n_clusters < 1 << 31:
+            raise ValueError(f"n_clusters must be 1 to 2**31 - 1, got {n_clusters}.")
         self.own.n_clusters = n_clusters
         self.learner.settings = &self.own
         self.learner.train, self.learner.read, self.learner.test = train, read, test

@@ -1,7 +1,8 @@
 """What linear learners share: a model is one weight vector an output, and says w.x of a row.
 
 A state holds such a vector as w = a p + b q: p a vector of the type of the rows, often scaled, q
-one of the sums behind averages and mean gradients, which are float64.
+one of the sums behind averages and mean gradients, which are float64. A model that has left the
+finite numbers where no row shows it has NaN for a or b.
 """
 
 from libc.stdint cimport int32_t

@@ -62,7 +62,7 @@ cdef inlined test_sparse(
     Py_ssize_t stop,
     floating *out,              # OUT, (stop - start, n_outputs)
 ) noexcept nogil:
-    """The same, reading only the weights that a row asks for."""
+    """The same, reading only the weights that a row asks for; NaN if any weight is."""
     cdef const Sparse *rows = &learner.sparse
     cdef const floating *x = <const floating *> rows.values
     cdef Weights of
@@ -72,7 +72,8 @@ cdef inlined test_sparse(
     for c in range(learner.n_outputs):
         of = (<const LinearSettings *> learner.settings).weights(learner, state, c)
         for i in range(stop - start):
-            s[0] = s[1] = s[2] = s[3] = s[4] = s[5] = s[6] = s[7] = 0
+            s[1] = s[2] = s[3] = s[4] = s[5] = s[6] = s[7] = 0
+            s[0] = <floating> (0 * of.a + (0 * of.b if of.q != NULL else 0))
             for j in range(rows.begins[start + i], rows.begins[start + i + 1]):
                 s[rows.columns[j] & 7] += weight(&of, rows.columns[j], x) * x[j]
             out[i * learner.n_outputs + c] = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))

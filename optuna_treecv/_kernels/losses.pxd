@@ -51,6 +51,8 @@ cdef dict LOSSES                # scikit-learn's names for them
 
 cdef inline double slope(const Loss *loss, double p, double y) noexcept nogil:
     cdef double miss = p - y
+    if p != p:                              # no comparison may hide it
+        return p
     if Loss is Hinge:                       # max(0, 1 - y p)
         return -y if y * p < 1 else 0
     elif Loss is Logistic:                  # log(1 + exp(-y p))

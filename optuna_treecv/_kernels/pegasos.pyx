@@ -96,6 +96,7 @@ cdef inlined project(
     """|u_t|^2 <= lambda t^2, by the scale."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef double limit = settings.alpha * <double> t * <double> t
+    cdef double check = 0
     cdef Py_ssize_t j
     if numbers.norm2 <= limit:
         return
@@ -112,10 +113,11 @@ cdef inlined project(
     if settings.average:
         for j in range(learner.width):
             v[j] -= numbers.harmonic * <double> z[j]
+            check += 0 * v[j]
         numbers.harmonic = 0
     for j in range(learner.width):
         z[j] *= <floating> numbers.scale
-    numbers.scale = 1
+    numbers.scale = 1 + check                       # NaN if a sum is not finite
 
 
 cdef inlined train_row(
@@ -135,6 +137,7 @@ cdef inlined train_row(
     cdef int32_t y = (<const int32_t *> learner.y)[row]
     cdef Py_ssize_t c
     cdef floating sign, margin
+    cdef double check
     cdef floating threshold = <floating> (settings.alpha * <double> (t - 1))
     for c in range(learner.n_outputs):
         if settings.average and t > 1:
@@ -143,11 +146,15 @@ cdef inlined train_row(
         margin = sign * dot_row(rows, row, z + c * width)
         if settings.project:
             margin = <floating> (numbers[c].scale * margin)
+        if margin != margin:                            # no comparison may hide it
+            numbers[c].scale = numbers[c].harmonic = NAN
         if margin < threshold or t == 1:
             # With u = scale z a step of y x in u is one of (y / scale) x in z; scale is 1 without projection.
-            add_row(rows, row, <floating> (sign / numbers[c].scale), z + c * width, log)
+            check = add_row(rows, row, <floating> (sign / numbers[c].scale), z + c * width, log)
             if settings.average:
-                add_row_wide(rows, row, sign * numbers[c].harmonic / numbers[c].scale, v + c * width, z, log)
+                check += add_row_wide(rows, row, sign * numbers[c].harmonic / numbers[c].scale, v + c * width, z, log)
+            if check != 0:
+                numbers[c].scale = numbers[c].harmonic = NAN
             if settings.project:
                 # |u + y x|^2 = |u|^2 + 2 y u.x + |x|^2
                 numbers[c].norm2 += 2 * <double> margin + <double> norm2_row(rows, row, z)

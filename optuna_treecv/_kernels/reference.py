@@ -10,6 +10,7 @@ from math import floor
 from math import frexp
 from math import inf
 from math import isfinite
+from math import isnan
 from math import ldexp
 from math import nan
 from math import sqrt
@@ -117,6 +118,8 @@ def slope(loss: str, epsilon: float, p: float, y: float) -> float:
     """Of a loss in its prediction p: losses.pxd."""
     miss = p - y
     inside = -epsilon <= miss <= epsilon
+    if isnan(p):
+        return p
     match loss:
         case "hinge":
             return -y if y * p < 1 else 0.0
@@ -163,6 +166,8 @@ class Pegasos:
         margin = self.number(y) * dot(self.z, x)
         if self.project:
             margin = self.number(self.scale * float(margin))
+        if isnan(margin):
+            self.scale = self.harmonic = nan
         if margin < self.number(self.alpha * (self.t - 1)) or self.t == 1:
             self.z = self.z + self.number(y / self.scale) * x
             if self.average:
@@ -255,7 +260,7 @@ class SGD:
 
     def _step(self, x: np.ndarray, margin: float, g: float, eta: float) -> None:
         self.scale *= 1 - eta * self.alpha
-        if abs(self.scale) < 1 / 64:
+        if not 1 / 64 <= abs(self.scale) <= 64:
             margin *= self.scale
             self._absorb()
         if g != 0:
@@ -268,7 +273,7 @@ class SGD:
 
     def _batch_step(self, eta: float) -> None:
         self.scale *= 1 - eta * self.alpha
-        if abs(self.scale) < 1 / 64:
+        if not 1 / 64 <= abs(self.scale) <= 64:
             self._absorb()
         factor = -eta / (self.batch_size * self.scale)
         added = (factor * self.gradient).astype(self.number)
@@ -354,13 +359,13 @@ class StreamingSVRG:
         if self.by_factorials:
             eta /= 2 ** self._growing()
         shrink = 1 - eta * self.alpha
-        small = abs(self.scale * shrink) < 1 / 64
-        if small:
+        extreme = not 1 / 64 <= abs(self.scale * shrink) <= 64
+        if extreme:
             self._settle()
-        next_scale = 1.0 if small else self.scale * shrink
+        next_scale = 1.0 if extreme else self.scale * shrink
         p = self.scale * float(dot(self.z, x)) + self.shift * float(dot(self.sum, wide(x)))
         difference = slope(self.loss, self.epsilon, p, y) - at_anchor
-        if small:
+        if extreme:
             self.z = self.z * self.number(shrink)
         self.z = self.z + self.number(-eta * difference / next_scale) * x
         self.scale = next_scale

@@ -1,9 +1,12 @@
 """Rows, dense or sparse, and the few things that training does with one: its product with a
 vector, its norm, adding a multiple of it to a vector.
 
-Sparse rows (CSR, columns rising) give the bits of dense ones: a product of column j adds to
+Sparse rows (CSR, columns rising) give the numbers of dense ones: a product of column j adds to
 partial sum j mod 8, as in ``vec8.h``, and what is left out are zeros. Kernels are written once,
 over ``Rows``; Cython makes the two versions.
+
+Only a model that leaves the finite numbers would be told apart: in dense rows 0 * inf spreads it to
+every product, sparse ones need not touch it. So adding a row says whether it happened.
 """
 
 from cython cimport floating
@@ -88,18 +91,20 @@ cdef inline double dot_row_wide(
         return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
 
 
-cdef inline void add_row(
+cdef inline double add_row(
     const Rows *rows,
     Py_ssize_t row,
     floating c,
     floating *w,                # INOUT, (width,)
     Log *log,                   # INOUT, or NULL: nothing is undone
 ) noexcept nogil:
-    """w += c x."""
+    """w += c x; 0, or NaN if sparse rows have hidden that something is not finite."""
     cdef const floating *x
+    cdef double check = 0 * <double> c
     cdef int64_t j
     if Rows is Dense:
         axpy(c, (<const floating *> rows.values) + row * rows.width, w, rows.width)
+        return 0
     else:
         x = <const floating *> rows.values
         if log != NULL:
@@ -107,9 +112,11 @@ cdef inline void add_row(
                 remember(log, w + rows.columns[j])
         for j in range(rows.begins[row], rows.begins[row + 1]):
             w[rows.columns[j]] += c * x[j]
+            check += 0 * <double> w[rows.columns[j]]
+        return check
 
 
-cdef inline void add_row_wide(
+cdef inline double add_row_wide(
     const Rows *rows,
     Py_ssize_t row,
     double c,
@@ -117,11 +124,13 @@ cdef inline void add_row_wide(
     const floating *of_type,
     Log *log,                   # INOUT, or NULL
 ) noexcept nogil:
-    """q += c x for a vector of sums, which are float64 whatever the type of the rows."""
+    """The same for a vector of sums, which are float64 whatever the type of the rows."""
     cdef const floating *x
+    cdef double check = 0 * c
     cdef int64_t j
     if Rows is Dense:
         axpy_wide(c, (<const floating *> rows.values) + row * rows.width, q, rows.width)
+        return 0
     else:
         x = <const floating *> rows.values
         if log != NULL:
@@ -129,6 +138,8 @@ cdef inline void add_row_wide(
                 remember(log, q + rows.columns[j])
         for j in range(rows.begins[row], rows.begins[row + 1]):
             q[rows.columns[j]] += c * <double> x[j]
+            check += 0 * q[rows.columns[j]]
+        return check
 
 
 cdef inline void fetch_row(const Rows *rows, Py_ssize_t row, const floating *of_type) noexcept nogil:

@@ -119,6 +119,11 @@ cdef inline double step_at(const Settings *settings, int64_t t) noexcept nogil:
     return settings.step_size * exponential(-settings.power * logarithm(<double> t))
 
 
+cdef inline bint extreme(double scale) noexcept nogil:
+    """Whether z is so much larger or smaller than w that digits are at risk."""
+    return not 1.0 / 64 <= fabs(scale) <= 64
+
+
 cdef inlined absorb(
     const Learner *learner,
     Numbers *numbers,           # INOUT, of one output
@@ -127,18 +132,23 @@ cdef inlined absorb(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """Make the scale 1 again: A z - v would be a difference of numbers 1 / scale too large."""
+    """Make the scale 1 again: A z - v would be a difference of numbers 1 / scale too large, and a
+    large scale would leave steps no digits.
+    """
+    cdef double check = 0
     cdef Py_ssize_t j
     if log != NULL:
         remember_all(log, state, learner.state_bytes)
     if (<const Settings *> learner.settings).average:
         for j in range(learner.width):
             v[j] -= numbers.averaged * <double> z[j]
+            check += 0 * v[j]
         numbers.averaged = 0
     for j in range(learner.width):
         z[j] = <floating> (numbers.scale * <double> z[j])
+        check += 0 * <double> z[j]
     numbers.norm2 *= numbers.scale * numbers.scale
-    numbers.scale = 1
+    numbers.scale = 1 + check                       # NaN if something is not finite
 
 
 cdef inline void project(const Settings *settings, Numbers *numbers) noexcept nogil:
@@ -170,15 +180,18 @@ cdef inlined step(
         loss, numbers.scale * margin, target(loss, learner.y, row, settings.linear.first_class + c, z)
     )
     cdef floating added
+    cdef double check
     numbers.scale *= 1 - eta * settings.alpha
-    if fabs(numbers.scale) < 1.0 / 64:
+    if extreme(numbers.scale):
         margin *= numbers.scale                     # z.x with the z to come
         absorb(learner, numbers, z, v, state, log)
     if g != 0:
         added = <floating> (-eta * g / numbers.scale)
-        add_row(rows, row, added, z, log)
+        check = add_row(rows, row, added, z, log)
         if settings.average and numbers.averaged != 0:
-            add_row_wide(rows, row, <double> added * numbers.averaged, v, z, log)
+            check += add_row_wide(rows, row, <double> added * numbers.averaged, v, z, log)
+        if check != 0:
+            numbers.scale = numbers.averaged = NAN
         if isfinite(settings.radius):
             # |z + c x|^2 = |z|^2 + 2 c z.x + c^2 |x|^2
             numbers.norm2 += <double> added * (2 * margin + <double> added * <double> norm2_row(rows, row, z))
@@ -200,7 +213,7 @@ cdef inlined batch_step(
     cdef double factor, added
     cdef Py_ssize_t j
     numbers.scale *= 1 - eta * settings.alpha
-    if fabs(numbers.scale) < 1.0 / 64:
+    if extreme(numbers.scale):
         absorb(learner, numbers, z, v, state, NULL)
     factor = -eta / (<double> settings.batch_size * numbers.scale)
     numbers.norm2 = 0

@@ -113,10 +113,12 @@ cdef inlined settle(
     const double *sums,         # IN, of all outputs
 ) noexcept nogil:
     """z becomes w."""
+    cdef double check = 0
     cdef Py_ssize_t j
     for j in range(learner.n_outputs * learner.width):
         z[j] = <floating> (head.scale * <double> z[j] + head.shift * sums[j])
-    head.scale = 1
+        check += 0 * <double> z[j]
+    head.scale = 1 + check                          # NaN if a weight is not finite
     head.shift = 0
 
 
@@ -185,24 +187,25 @@ cdef inlined inner_step(
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t width = learner.width
     cdef double shrink = 1 - eta * settings.alpha
-    cdef bint small = fabs(head.scale * shrink) < 1.0 / 64      # z would be 1 / scale too large
+    cdef bint extreme = not 1.0 / 64 <= fabs(head.scale * shrink) <= 64     # digits would be at risk
     cdef double next_scale, y, p
+    cdef double check = 0
     cdef Py_ssize_t c, at, j
-    if small:
+    if extreme:
         if log != NULL:
             remember_all(log, state, learner.state_bytes)
         settle(learner, head, z, sums)
-    next_scale = 1 if small else head.scale * shrink
+    next_scale = 1 if extreme else head.scale * shrink
     for c in range(learner.n_outputs):
         at = c * width
         y = target(loss, learner.y, row, settings.linear.first_class + c, z)
         p = head.scale * dot_row(rows, row, z + at) + head.shift * dot_row_wide(rows, row, sums + at, z)
         p = slope(loss, p, y) - slope(loss, dot_row(rows, row, anchors + at), y)
-        if small:
+        if extreme:
             for j in range(at, at + width):
                 z[j] *= <floating> shrink
-        add_row(rows, row, <floating> (-eta * p / next_scale), z + at, log)
-    head.scale = next_scale
+        check += add_row(rows, row, <floating> (-eta * p / next_scale), z + at, log)
+    head.scale = next_scale + check
     head.shift = shrink * head.shift - eta / head.n_batch
 
 
@@ -242,7 +245,7 @@ cdef inlined train_on(
                 at = c * width
                 y = target(loss, learner.y, row, settings.linear.first_class + c, z)
                 g = slope(loss, dot_row(rows, row, anchors + at), y)
-                add_row_wide(rows, row, g, sums + at, z, log)
+                head.shift += add_row_wide(rows, row, g, sums + at, z, log)     # 0, or NaN: seen when the batch acts
             continue
         eta = step_of(loss, settings, head)
         inner_step(loss, learner, rows, row, eta, head, z, anchors, sums, state, log)

@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include "dispatch.h"
 
-#if defined(__GNUC__)
+#if defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12) /* older ones have no shufflevector */
+#define VECTOR_TYPES
 
 typedef double vec8_double __attribute__((vector_size(64), aligned(8), may_alias));
 typedef float vec8_float __attribute__((vector_size(32), aligned(4), may_alias));
@@ -76,7 +77,7 @@ DEFINE_VEC8(float)
 /* q . x for float64 sums q and float32 rows x, in float64. */
 static INLINED double dot8_wide(const double *q, const float *x, ptrdiff_t width)
 {
-#if defined(__GNUC__)
+#ifdef VECTOR_TYPES
     vec8_double s = {0};
     for (ptrdiff_t j = 0; j < width; j += 8)
         s += *(const vec8_double *)(q + j) * __builtin_convertvector(*(const vec8_float *)(x + j), vec8_double);

@@ -76,8 +76,9 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     def bound(self, n_seen: int) -> frozenset[str]:
         """The parameters that have influenced a state of ``n_seen`` rows.
 
-        Two estimators that agree in them and in the rows fed have the same state, bit for bit.
-        The rows are given: ``fit_intercept`` is a column of theirs, ``shuffle`` an order.
+        Two estimators for which these are the same names, with the same values, have the same
+        state after the same rows, bit for bit. The rows are given: ``fit_intercept`` is a column
+        of theirs, ``shuffle`` an order.
 
         Parameters
         ----------
@@ -225,8 +226,11 @@ class CompiledLearner:
         if not np.all(np.isfinite(model.view(self._kernel.model_type))):
             return None
         fitted = clone(self._settings)
-        fitted._seed, fitted._trained_as = self._settings._seed, fitted._fixed()
-        fitted.n_features_in_ = self.rows.n_features
+        parameters = fitted.get_params()
+        for name, value in vars(self._settings).items():  # what _settle has written
+            if name not in parameters:
+                setattr(fitted, name, value)
+        fitted._trained_as = fitted._fixed()
         if self.rows.classes is not None:
             fitted.classes_ = self.rows.classes
         fitted.t_ = self._kernel.n_seen(state)

@@ -10,6 +10,7 @@ from typing import Self
 
 import numpy as np
 from scipy.linalg import cholesky
+from scipy.linalg import LinAlgError
 from scipy.linalg import solve_triangular
 from sklearn.base import DensityMixin
 from sklearn.utils._param_validation import Interval
@@ -144,7 +145,7 @@ class StreamingGaussianDensity(DensityMixin, CompiledEstimator):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Log p of each row.
+            Log p of each row; minus infinity if the covariance is singular to rounding.
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
@@ -153,7 +154,10 @@ class StreamingGaussianDensity(DensityMixin, CompiledEstimator):
             squares = (z**2 / self.covariance_).sum(axis=1)
             log_det = np.log(self.covariance_).sum()
         else:
-            factor = cholesky(self.covariance_, lower=True)
+            try:
+                factor = cholesky(self.covariance_, lower=True)
+            except LinAlgError:  # reg_covar is too small for what float64 can tell apart
+                return np.full(len(X), -np.inf)
             squares = np.square(solve_triangular(factor, z.T, lower=True)).sum(axis=0)
             log_det = 2 * np.log(np.diag(factor)).sum()
         return -0.5 * (X.shape[1] * log(2 * pi) + log_det + squares)

@@ -9,7 +9,6 @@ from typing import Self
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.base import TransformerMixin
-from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 from sklearn.utils.validation import validate_data
@@ -81,7 +80,7 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, CompiledEstimator):
 
     _fixed_parameters = ("n_clusters",)
     _parameter_constraints = {
-        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+        "n_clusters": [Interval(Integral, 1, 2**31 - 1, closed="both")],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
     }
@@ -142,7 +141,9 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, CompiledEstimator):
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return euclidean_distances(X, self.cluster_centers_)
+        # By differences: |x|^2 - 2 x.m + |m|^2 would lose the digits of rows far from 0.
+        columns = [np.linalg.norm(X - centre, axis=1) for centre in self.cluster_centers_]
+        return np.column_stack(columns)
 
     def predict(self, X: Any) -> np.ndarray:
         """The nearest centres.

@@ -24,7 +24,7 @@ class RootSGD(LinearEstimator):
     _parameter_constraints = {
         "alpha": [Interval(Real, 0, None, closed="left")],
         "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "burn_in": [Interval(Integral, 1, None, closed="left")],
+        "burn_in": [Interval(Integral, 1, 2**62, closed="both")],
         "fit_intercept": ["boolean"],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from numbers import Integral
 from numbers import Real
 from typing import Any
@@ -10,9 +11,9 @@ import warnings
 import numpy as np
 from sklearn.utils._param_validation import Interval
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.extmath import row_norms
 
 from optuna_treecv._kernels.svrg import StreamingSVRG as Kernel
+from optuna_treecv.data import largest_norm2
 from optuna_treecv.data import SparseRows
 from optuna_treecv.learners.linear import LinearClassifier
 from optuna_treecv.learners.linear import LinearEstimator
@@ -30,10 +31,10 @@ class StreamingSVRG(LinearEstimator):
     _parameter_constraints = {
         "alpha": [Interval(Real, 0, None, closed="left")],
         "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "initial_batch_size": [Interval(Integral, 1, None, closed="left")],
+        "initial_batch_size": [Interval(Integral, 1, 2**62, closed="both")],
         "batch_growth": [Interval(Real, 1, None, closed="left")],
-        "inner_steps": [Interval(Integral, 1, None, closed="left")],
-        "warm_stages": [Interval(Integral, 0, None, closed="left")],
+        "inner_steps": [Interval(Integral, 1, 2**62, closed="both")],
+        "warm_stages": [Interval(Integral, 0, 2**62, closed="both")],
         "schedule": [StrOptions({"geometric", "factorial"})],
         "settings": [StrOptions({"given", "theory"})],
         "fit_intercept": ["boolean"],
@@ -51,7 +52,7 @@ class StreamingSVRG(LinearEstimator):
     settings: str
     loss: str
     n_rows_used_: int
-    _schedule: tuple[float, int, float, int, bool]  # eta, k_0, b, m, factorial
+    _theory: tuple[float, int, float, int]
 
     def bound(self, n_seen: int) -> frozenset[str]:
         """The parameters that have influenced a state of ``n_seen`` rows.
@@ -59,15 +60,26 @@ class StreamingSVRG(LinearEstimator):
         Until the first batch is complete the state is a sum of gradients at 0 and waits for the
         rest of its rows.
         """
+        names = frozenset(self._get_param_names())
         if self.settings == "given" and n_seen <= self.initial_batch_size:
-            return frozenset(self._get_param_names()) & {"loss", "epsilon", "initial_batch_size"}
-        return super().bound(n_seen) | {"random_state", "settings"}
+            return names & {"loss", "epsilon", "initial_batch_size", "settings"}
+        return names - {"fit_intercept", "shuffle"}
 
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> Kernel:
         """The compiled learner with this estimator's settings over padded rows."""
-        step_size, first, growth, steps, factorial = self._schedule
+        if self.settings == "theory":
+            schedule = (*self._theory, False)
+        else:
+            schedule = (
+                0.0 if isinstance(self.step_size, str) else float(self.step_size),
+                self.initial_batch_size,
+                self.batch_growth,
+                self.inner_steps,
+                self.schedule == "factorial",
+            )
+        step_size, first, growth, steps, factorial = schedule
         return Kernel(
             *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0), self.alpha),
             *(step_size, first, growth, steps, self.warm_stages, factorial, self._seed),
@@ -76,27 +88,21 @@ class StreamingSVRG(LinearEstimator):
     def _settle(self, X: Any, seed: int | None) -> None:
         super()._settle(X, seed)
         if self.settings == "theory":
-            self._schedule = self._theory(X)
-            return
-        self._schedule = (
-            0.0 if isinstance(self.step_size, str) else float(self.step_size),
-            self.initial_batch_size,
-            self.batch_growth,
-            self.inner_steps,
-            self.schedule == "factorial",
-        )
+            self._theory = self._by_theory(X)
 
-    def _theory(self, X: Any) -> tuple[float, int, float, int, bool]:
-        """Corollary 4 for the squared loss, whose Hessian is constant (its alpha is 1), corollary
-        5 for the others, without the constant C of self-concordance, which is not known.
+    def _by_theory(self, X: Any) -> tuple[float, int, float, int]:
+        """Step size, first batch, growth and inner steps.
+
+        Of corollary 4 for the squared loss, whose Hessian is constant (its alpha is 1), of
+        corollary 5 for the others, without the constant C of self-concordance, which is not known.
         """
         if self.alpha == 0:
             raise ValueError(
                 "alpha must be greater than 0 for settings='theory', whose constants depend on "
                 "the condition number, got 0."
             )
-        norms2 = _squared_norms(X, self.fit_intercept)
-        smoothness = (0.25 if self.loss == "log_loss" else 1.0) * norms2.max() + self.alpha
+        norm2 = largest_norm2(X, self.n_features_in_) + self.fit_intercept
+        smoothness = (0.25 if self.loss == "log_loss" else 1.0) * norm2 + self.alpha
         kappa = smoothness / self.alpha
         eta = 1 / (20 * _GROWTH ** (_POWER + 1))
         steps = 20 * _GROWTH ** (_POWER + 1) * kappa / eta
@@ -112,18 +118,11 @@ class StreamingSVRG(LinearEstimator):
                 stacklevel=4,
             )
         most = 2**31  # rows that there may be
-        return eta / smoothness, int(min(first, most)) + 1, _GROWTH, int(min(steps, most)), False
+        return eta / smoothness, ceil(min(first, most)), _GROWTH, ceil(min(steps, most))
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._take_model(kernel, model, dtype, n_features)
         self.n_rows_used_ = kernel.n_used(self._state)
-
-
-def _squared_norms(X: Any, intercept: bool) -> np.ndarray:
-    """|x|^2 of prepared rows, which have their intercept, or of rows as given."""
-    if isinstance(X, SparseRows):
-        return np.add.reduceat(np.append(X.values**2, 0), X.begins[:-1]) * (np.diff(X.begins) > 0)
-    return row_norms(X, squared=True) + intercept
 
 
 class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
