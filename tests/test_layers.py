@@ -16,6 +16,7 @@ ALLOWED = {
     "__init__": {"objective", "crossval", "evaluation", "learners"},
     "objective": {"evaluation"},
     "crossval": {"evaluation"},
+    "testing": {"crossval", "data", "folds", "learners", "_kernels"},
     "evaluation": {"data", "folds", "learners", "plan", "scoring", "walk", "_kernels"},
     "walk": {"learners", "plan"},
     "scoring": {"learners", "plan"},
@@ -29,7 +30,16 @@ ALLOWED = {
 LIBRARIES = {
     "optuna": {"objective"},
     "sqlalchemy": set(),
-    "sklearn": {"objective", "evaluation", "walk", "scoring", "learners", "data", "folds"},
+    "sklearn": {
+        "objective",
+        "evaluation",
+        "walk",
+        "scoring",
+        "learners",
+        "data",
+        "folds",
+        "testing",
+    },
 }
 
 

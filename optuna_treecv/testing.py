@@ -1,0 +1,253 @@
+"""What an estimator must keep to be cross-validated by TreeCV, as tests to inherit."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.base import is_clusterer
+from sklearn.base import is_regressor
+
+from optuna_treecv._kernels import reference
+from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.crossval import tree_cross_val_predict
+from optuna_treecv.crossval import tree_cross_validate
+from optuna_treecv.data import Data
+from optuna_treecv.folds import make_folds
+from optuna_treecv.learners import layout_for
+from optuna_treecv.learners import make_learner
+from optuna_treecv.learners.base import Learner
+
+_SEED = 5
+
+
+class LearnerContract:
+    """Tests of an estimator, run by pytest.
+
+    Inherit from it under a name that begins with ``Test`` and say what is tested.
+
+    Attributes
+    ----------
+    may_be_cut : bool, default=False
+        Whether rows fed in several calls of ``partial_fit`` give the model of one call. It is not
+        asked for: TreeCV makes one call a training phase.
+
+    Examples
+    --------
+    >>> from sklearn.naive_bayes import MultinomialNB
+    >>> from optuna_treecv.testing import LearnerContract
+    >>> class TestMultinomialNB(LearnerContract):
+    ...     may_be_cut = True
+    ...
+    ...     def make_estimator(self):
+    ...         return MultinomialNB()
+    ...
+    ...     def make_data(self):
+    ...         X, y = super().make_data()
+    ...         return abs(X), y
+    """
+
+    may_be_cut = False
+
+    def make_estimator(self) -> Any:
+        """The estimator to test, with settings that learn something from some fifty rows.
+
+        Returns
+        -------
+        estimator
+            A new one in each call.
+        """
+        raise NotImplementedError("make_estimator must return the estimator to test.")
+
+    def make_data(self) -> tuple[Any, np.ndarray | None]:
+        """Rows to test it on, some fifty: three noisy classes, or the scores of one, or no y.
+
+        Returns
+        -------
+        X : array-like or sparse matrix of shape (n_rows, n_features)
+            Rows.
+        y : ndarray of shape (n_rows,) or None
+            Labels, targets or nothing.
+        """
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(45, 6))
+        scores = X @ rng.normal(size=(6, 3)) + 0.5 * rng.normal(size=(45, 3))
+        estimator = self.make_estimator()
+        if is_classifier(estimator):
+            return X, scores.argmax(axis=1)
+        return X, scores[:, 0] if is_regressor(estimator) else None
+
+    def test_same_rows_same_model(self) -> None:
+        """Two trainings on the same rows give the same bits."""
+        learner = self._learner()
+        a, b = learner.start(), learner.start()
+        for state in (a, b):
+            _train(learner, state, 0, 20)
+            _train(learner, state, 20, None)
+        _check_same(_outputs(learner, a), _outputs(learner, b))
+
+    def test_training_moves_the_model(self) -> None:
+        """Rows matter: otherwise the other tests show nothing."""
+        learner = self._learner()
+        state = learner.start()
+        _train(learner, state, 0, 20)
+        before = _outputs(learner, state)
+        _train(learner, state, 20, None)
+        assert not np.array_equal(_outputs(learner, state), before)
+
+    def test_a_copy_goes_its_own_way(self) -> None:
+        """Training a copy leaves the original alone, and the other way round."""
+        learner = self._learner()
+        state = learner.start()
+        _train(learner, state, 0, 20)
+        before = _outputs(learner, state)
+        copy = learner.snapshot(state)
+        _train(learner, copy, 20, None)
+        _check_same(_outputs(learner, state), before)
+        after = _outputs(learner, copy)
+        _train(learner, state, 20, None)
+        _check_same(_outputs(learner, copy), after)
+        _check_same(_outputs(learner, state), after)
+
+    def test_a_state_may_be_stored(self) -> None:
+        """A state goes on after pickling as if nothing had happened."""
+        learner = self._learner()
+        state = learner.start()
+        _train(learner, state, 0, 20)
+        stored = pickle.loads(pickle.dumps(state))
+        for each in (state, stored):
+            _train(learner, each, 20, None)
+        _check_same(_outputs(learner, stored), _outputs(learner, state))
+
+    def test_may_be_cut_anywhere(self) -> None:
+        """Rows fed in pieces, down to single rows, give the model of one piece."""
+        if not self.may_be_cut:
+            return
+        learner = self._learner()
+        whole, parts = learner.start(), learner.start()
+        _train(learner, whole, 0, None)
+        for begin, end in ((0, 1), (1, 2), (2, 17), (17, 18), (18, None)):
+            _train(learner, parts, begin, end)
+        _check_same(_outputs(learner, parts), _outputs(learner, whole))
+
+    def test_the_tree_equals_trainings_from_scratch(self) -> None:
+        """Each fold's outputs are those of a training of its own along the fold's path."""
+        X, y = self.make_data()
+        for cv in (2, 3, 7, 8, "loo"):
+            for order in ("fixed", "random"):
+                found = tree_cross_val_predict(
+                    self.make_estimator(), X, y, **self._options(cv, order)
+                )
+                expected = self._from_scratch(X, y, cv, order)
+                _check_same(found, expected)
+
+    def test_no_row_reaches_the_model_that_tests_it(self) -> None:
+        """Other labels, or other rows, of a fold change nothing that its model says of a row."""
+        X, y = self.make_data()
+        fold = np.arange(X.shape[0]) % 5
+        for order in ("fixed", "random"):
+            options = self._options(fold, order)
+            before = tree_cross_val_predict(self.make_estimator(), X, y, **options)
+            for i in (0, 3):
+                changed_X, changed_y = _changed(X, y, fold == i)
+                after = tree_cross_val_predict(
+                    self.make_estimator(), changed_X, changed_y, **options
+                )
+                if y is None:  # the rows tested have changed themselves, all but the first
+                    first = np.flatnonzero(fold == i)[0]
+                    _check_same(after[first], before[first])
+                else:
+                    _check_same(after[fold == i], before[fold == i])
+
+    def test_threads_change_nothing(self) -> None:
+        """Two threads give the scores of one."""
+        X, y = self.make_data()
+        one, two = (
+            tree_cross_validate(self.make_estimator(), X, y, cv=15, n_jobs=n_jobs)
+            for n_jobs in (1, 2)
+        )
+        _check_same(two.test_score, one.test_score)
+
+    def _method(self) -> str:
+        """What models are asked for."""
+        estimator = self.make_estimator()
+        if is_clusterer(estimator):
+            return "predict"
+        for method in ("decision_function", "predict_proba", "score_samples", "predict"):
+            if hasattr(estimator, method):
+                return method
+        raise AssertionError(f"{estimator!r} predicts nothing")
+
+    def _options(self, cv: Any, order: str) -> dict[str, Any]:
+        return {
+            "cv": cv,
+            "order": order,
+            "random_state": _SEED,
+            "response_method": self._method(),
+        }
+
+    def _learner(self) -> Learner:
+        X, y = self.make_data()
+        estimator = self.make_estimator()
+        rows = Data(X, y).prepare(layout_for(estimator), np.arange(X.shape[0], dtype=np.uint32))
+        return make_learner(estimator, rows, self._method(), _SEED)
+
+    def _from_scratch(self, X: Any, y: Any, cv: Any, order: str) -> np.ndarray:
+        """k trainings, each along its own path of Algorithm 1, from the first row on."""
+        seed = derive_seed(_SEED, 0)
+        n_rows = X.shape[0]
+        folds = make_folds(cv, X, y, None, True, seed, n_rows)
+        cuts = [i * n_rows // folds.n_folds for i in range(folds.n_folds + 1)]
+        chunks = [range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        estimator = self.make_estimator()
+        rows = Data(X, y).prepare(layout_for(estimator), folds.order)
+        learner = make_learner(estimator, rows, self._method(), _SEED)
+        out = np.empty((n_rows, learner.n_outputs), learner.dtype)
+
+        def train(path: list, phase: Any, n_seen: int) -> list:
+            if order == "random" and len(phase) > 1:
+                phase = reference.random_order(seed, phase[0], phase[-1] + 1, n_seen)
+            return [*path, np.array(phase, np.uint32)]
+
+        def test(path: list, fold: int) -> None:
+            state = learner.start()
+            for phase in path:
+                learner.update(state, phase)
+            learner.outputs(state, chunks[fold][0], chunks[fold][-1] + 1, out)
+
+        reference.treecv(chunks, train, test, [])
+        prepared = learner.respond(out, self._method())
+        expected = np.empty_like(prepared)
+        expected[folds.order] = prepared
+        if rows.classes is not None and self._method() == "predict":
+            return rows.classes[expected.astype(np.intp)]
+        return expected
+
+
+def _train(learner: Learner, state: Any, start: int, stop: int | None) -> None:
+    learner.update(state, slice(start, len(learner.rows.order) if stop is None else stop))
+
+
+def _outputs(learner: Learner, state: Any) -> np.ndarray:
+    n_rows = len(learner.rows.order)
+    out = np.empty((n_rows, learner.n_outputs), learner.dtype)
+    learner.outputs(state, 0, n_rows, out)
+    return out
+
+
+def _changed(X: Any, y: np.ndarray | None, where: np.ndarray) -> tuple[Any, np.ndarray | None]:
+    """Other labels in the rows of a fold, or without labels other rows but for its first."""
+    if y is None:
+        changed = X.copy()
+        changed[np.flatnonzero(where)[1:]] += 3
+        return changed, None
+    if y.dtype.kind == "f":
+        return X, np.where(where, y + 100, y)
+    classes = np.unique(y)
+    return X, np.where(where, classes[np.searchsorted(classes, y) - 1], y)
+
+
+def _check_same(found: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(found, expected)
