@@ -2,13 +2,14 @@
 
     python tests/benchmarks/learners.py [runs] [folder with a9a.svm.bz2 and a9a.t.svm.bz2]
 
-One thread, medians, Markdown tables. scikit-learn downloads Covertype (581,012 x 54, float64) and 20
-newsgroups, vectorised (18,846 x 130,107), or finds them in $SCIKIT_LEARN_DATA.
+One thread, medians, Markdown tables. scikit-learn downloads Covertype (581,012 x 54, float64) and
+20 newsgroups, vectorised (18,846 x 130,107), or finds them in $SCIKIT_LEARN_DATA.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 import sys
@@ -105,9 +106,7 @@ def svrg_loo(X: np.ndarray, y: np.ndarray) -> None:
         rows, loo = [], []
         for _ in range(RUNS):
             last = learner.snapshot(state)
-            rows.append(
-                timed(lambda last=last: learner.update(last, slice(n - 50_000, n))) / 50_000
-            )
+            rows.append(timed(partial(learner.update, last, slice(n - 50_000, n))) / 50_000)
             loo.append(tree_cross_validate(estimator, X, y, cv="loo").seconds)
         moved = learner.estimator(last).n_rows_used_ - used
         assert moved == (0 if "batch" in name else 50_000), "another phase began"
