@@ -30,6 +30,7 @@ from optuna_treecv.learners import make_learner
 from optuna_treecv.learners import takes_seed
 from optuna_treecv.learners.base import Learner
 from optuna_treecv.learners.base import SubtreeWalker
+from optuna_treecv.learners.pipeline import check_incremental
 from optuna_treecv.plan import Node
 from optuna_treecv.plan import Plan
 from optuna_treecv.scoring import Loss
@@ -207,7 +208,7 @@ class Evaluation:
         """The scoring of an estimator, which is refused if it cannot be evaluated by it (with
         ``of_class``, only if no settings could change that) or if repeats would change nothing.
         """
-        check_estimator_type(estimator)
+        check_estimator_type(estimator, of_class)
         scoring = scoring_for(self.scoring, estimator)
         check_methods(estimator, scoring.response_method, f"scoring={scoring.name!r}", of_class)
         if self.n_repeats > 1 and self._repeats_are_alike and not takes_seed(estimator):
@@ -226,7 +227,6 @@ class Evaluation:
     def fit(self, estimator: Any) -> Any:
         """An estimator trained on all rows in prepared order."""
         check_estimator_type(estimator)
-        check_methods(estimator, None, "estimator")
         rows, _ = self.rows(estimator)
         learner = self.learner(estimator, rows, None)
         state = learner.start()
@@ -234,8 +234,8 @@ class Evaluation:
         fitted = learner.estimator(state)
         if fitted is None:
             raise ValueError(f"{estimator!r} diverges on all rows; {DIVERGENCE_ADVICE}")
-        if rows.feature_names is not None:
-            fitted.feature_names_in_ = rows.feature_names
+        if rows.feature_names is not None and layout_for(estimator).padded:
+            fitted.feature_names_in_ = rows.feature_names  # others have seen the names
         return fitted
 
     def predict(self, estimator: Any, response_method: str) -> np.ndarray:
@@ -384,12 +384,15 @@ def draw_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def check_estimator_type(estimator: Any) -> None:
-    """Refuse what is no estimator instance."""
+def check_estimator_type(estimator: Any, of_class: bool = False) -> None:
+    """Refuse what is no estimator instance or cannot go on training (with ``of_class``, only if no
+    settings could change that).
+    """
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         raise ValueError(
             f"estimator must be a scikit-learn estimator instance, got {estimator!r}."
         )
+    check_incremental(estimator, of_class)
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

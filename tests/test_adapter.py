@@ -5,58 +5,56 @@ from __future__ import annotations
 import copy
 
 import numpy as np
-from optuna_treecv._kernels.order import derive_seed
+import optuna
+from optuna.distributions import FloatDistribution
 import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.base import is_classifier
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import Perceptron
 from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
+from sklearn.metrics import hinge_loss
+from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.naive_bayes import BernoulliNB
 from sklearn.naive_bayes import GaussianNB
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import Binarizer
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import MaxAbsScaler
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import check_is_fitted
 
+from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
-from optuna_treecv._kernels import reference
-from optuna_treecv.folds import make_folds
+from optuna_treecv import treecv_objective
+from optuna_treecv.learners.adapter import seeded
 
 SEED = 11
 
 
-def replay(estimator, X, y, n_folds, order, score):
+def replay(estimator, X, y, paths, score, partial_fit=None):
     """k independent trainings, each along its own path of Algorithm 1, from the first row on."""
-    seed = derive_seed(SEED, 0)
-    folds = make_folds(n_folds, X, y, None, True, seed, len(X))
-    X, y = X[folds.order], None if y is None else y[folds.order]
-    cuts = [i * len(X) // n_folds for i in range(n_folds + 1)]
-    chunks = [range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
-    paths = {}
-
-    def train(path, rows, n_seen):
-        if order == "random" and len(rows) > 1:
-            rows = reference.random_order(seed, rows[0], rows[-1] + 1, n_seen)
-        return [*path, list(rows)]
-
-    reference.treecv(chunks, train, lambda path, fold: paths.update({fold: path}), [])
     scores = []
-    for fold in range(n_folds):
+    for test, phases in paths:
         model = clone(estimator)
-        for i, rows in enumerate(paths[fold]):
-            if y is None:
-                model.partial_fit(X[rows])
-            elif hasattr(model, "classes"):
-                raise AssertionError
-            elif i == 0 and hasattr(model, "predict_proba") | hasattr(model, "decision_function"):
-                model.partial_fit(X[rows], y[rows], classes=np.unique(y))
+        for i, rows in enumerate(phases):
+            args = (X[rows],) if y is None else (X[rows], y[rows])
+            classes = {"classes": np.unique(y)} if i == 0 and is_classifier(model) else {}
+            if partial_fit is None:
+                model.partial_fit(*args, **classes)
             else:
-                model.partial_fit(X[rows], y[rows])
-        test = list(chunks[fold])
+                partial_fit(model, *args, **classes)
         scores.append(score(model, X[test], None if y is None else y[test]))
     return np.array(scores)
 
@@ -85,12 +83,13 @@ def squared_distance(model, X, _):
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "get_params") else "",
 )
-def test_equals_independent_replays(estimator, score, n_folds, order, binary):
+def test_equals_independent_replays(estimator, score, n_folds, order, binary, training_paths):
     X, y = binary
     y = None if score is squared_distance else y
     result = tree_cross_validate(estimator, X, y, cv=n_folds, order=order, random_state=SEED)
     seeded = clone(estimator).set_params(random_state=SEED)
-    expected = replay(seeded, X, y, n_folds, order, score)
+    paths = training_paths(len(X), n_folds, order, random_state=SEED)
+    expected = replay(seeded, X, y, paths, score)
     np.testing.assert_allclose(result.test_score, expected, rtol=1e-12)
 
 
@@ -184,3 +183,167 @@ def test_other_errors_of_an_estimator_are_not_swallowed(binary):
 def test_clusters_are_numbered(binary):
     labels = tree_cross_val_predict(MiniBatchKMeans(3, n_init=1), binary[0], cv=4)
     assert labels.dtype.kind == "i" and set(labels) <= {0, 1, 2}
+
+
+def by_metrics(method, metric):
+    return lambda model, X, y: metric(y, getattr(model, method)(X), labels=model.classes_)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")  # GaussianNB: log(0)
+@pytest.mark.parametrize("n_folds", [2, 4, 9])
+@pytest.mark.parametrize(
+    ("estimator", "scoring"),
+    [
+        (SGDClassifier(loss="log_loss"), "hinge"),
+        (SGDClassifier(loss="log_loss"), "log_loss"),
+        (SGDClassifier(loss="hinge", penalty=None, learning_rate="pa1", eta0=1.0), "hinge"),
+        (Perceptron(), "hinge"),
+        (MultinomialNB(), "log_loss"),
+        (GaussianNB(), "log_loss"),
+        (MLPClassifier(hidden_layer_sizes=(4,)), "log_loss"),
+        (make_pipeline(StandardScaler(), SGDClassifier(loss="log_loss")), "log_loss"),
+    ],
+    ids=lambda value: type(value).__name__ if hasattr(value, "get_params") else value,
+)
+def test_classes_that_come_late(estimator, scoring, n_folds, training_paths):
+    rng = np.random.default_rng(0)
+    codes = np.sort(rng.integers(0, 4, 80))
+    X = np.abs(rng.normal(size=(80, 5)) + 2 * np.eye(4, 5)[codes])
+    y = np.array(list("dbca"))[codes]  # sorted, but not as labels are
+    ours = tree_cross_validate(
+        estimator, X, y, cv=n_folds, shuffle=False, scoring=scoring, random_state=SEED
+    )
+    score = {
+        "hinge": by_metrics("decision_function", hinge_loss),
+        "log_loss": by_metrics("predict_proba", log_loss),
+    }[scoring]
+    paths = training_paths(len(X), n_folds, shuffle=False)
+    assert any(len(set(y[phases[0]])) < 4 for _, phases in paths)
+    fitted = seeded(clone(estimator), SEED)
+    expected = replay(fitted, X, y, paths, score, by_hand)
+    np.testing.assert_allclose(ours.test_score, expected, rtol=1e-9)
+
+
+def by_hand(model, X, y, classes=None):
+    """A phase of a Pipeline, step by step."""
+    *transformers, last = model if isinstance(model, Pipeline) else [model]
+    for step in transformers:
+        if step in (None, "passthrough"):
+            continue
+        if isinstance(step, Pipeline):
+            for inner in step:
+                X = inner.partial_fit(X).transform(X)
+        elif hasattr(step, "partial_fit"):
+            X = step.partial_fit(X).transform(X)
+        else:
+            X = step.fit_transform(X)
+    named = {} if classes is None else {"classes": classes}
+    last.partial_fit(X, y, **named)
+
+
+SGD = SGDClassifier(max_iter=1, tol=None)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("n_folds", [2, 5, 83])
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        make_pipeline(StandardScaler(), SGD),
+        make_pipeline(Normalizer(), MaxAbsScaler(), SGD),
+        make_pipeline(make_pipeline(StandardScaler(), MinMaxScaler()), "passthrough", None, SGD),
+        make_pipeline(FunctionTransformer(np.tanh), StandardScaler(), SGDRegressor()),
+        make_pipeline(SGD),
+        make_pipeline(StandardScaler(), PegasosClassifier()),
+    ],
+    ids=["scaler", "stateless", "nested", "regressor", "one step", "compiled"],
+)
+def test_a_pipeline_equals_its_phases_by_hand(pipeline, n_folds, order, binary, training_paths):
+    X, y = binary
+    X = X * 7 + 3
+    ours = tree_cross_validate(pipeline, X, y, cv=n_folds, order=order, random_state=SEED)
+    paths = training_paths(len(X), n_folds, order, random_state=SEED)
+    score = error if is_classifier(pipeline) else squared_error
+    expected = replay(seeded(clone(pipeline), SEED), X, y, paths, score, by_hand)
+    np.testing.assert_allclose(ours.test_score, expected, rtol=1e-12)
+    options = {"cv": n_folds, "order": order, "random_state": SEED, "n_jobs": 2}
+    metric = "accuracy" if is_classifier(pipeline) else "neg_mean_squared_error"
+    scored = tree_cross_validate(pipeline, X, y, scoring=metric, **options).test_score
+    theirs = 1 - expected if is_classifier(pipeline) else -expected
+    np.testing.assert_allclose(scored, theirs, rtol=1e-12)
+
+
+@pytest.mark.parametrize("fold", [0, 3, 4])
+def test_nothing_of_a_fold_reaches_its_model(fold, binary):
+    X, y = binary
+    ids = np.arange(len(y)) % 5
+
+    def models(X, y):
+        found = []
+        pipeline = make_pipeline(StandardScaler(), SGDClassifier(random_state=0))
+
+        def keep(model, X, y):
+            scaler, sgd = copy.deepcopy(model).named_steps.values()
+            found.append((scaler.mean_, scaler.var_, sgd.coef_, sgd.intercept_))
+            return 0.0
+
+        tree_cross_validate(pipeline, X, y, cv=ids, scoring=keep)
+        return found
+
+    before = models(X, y)
+    changed = X.copy()
+    changed[ids == fold] *= -1e6
+    after = models(changed, np.where(ids == fold, 1 - y, y))
+    for i in range(5):
+        same = all(np.array_equal(a, b) for a, b in zip(before[i], after[i], strict=True))
+        assert same == (i == fold)
+
+
+def test_a_stateless_step_keeps_naive_bayes_exact():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 150)
+    X = rng.poisson(1 + np.eye(3)[y] @ rng.uniform(0, 3, (3, 8)))
+    cv = StratifiedKFold(5, shuffle=True, random_state=0)
+    for last in (MultinomialNB(), BernoulliNB()):
+        for first in (FunctionTransformer(np.log1p), Binarizer(threshold=1), Normalizer()):
+            pipeline = make_pipeline(first, last)
+            ours = tree_cross_validate(pipeline, X, y, cv=cv, scoring="accuracy")
+            theirs = cross_val_score(pipeline, X, y, cv=cv, scoring="accuracy")
+            assert np.array_equal(ours.test_score, theirs)
+
+
+@pytest.mark.filterwarnings("error", "ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("first", [StandardScaler(), Normalizer(), "passthrough"], ids=str)
+def test_a_study_of_a_pipeline(first, binary):
+    frame = pd.DataFrame(binary[0], columns=list("abcde"))
+    pipeline = make_pipeline(first, SGDClassifier(random_state=0))
+    name = "sgdclassifier__alpha"
+    objective = treecv_objective(
+        pipeline, frame, binary[1], param_distributions={name: FloatDistribution(1e-5, 1e-2)}, cv=4
+    )
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(objective, n_trials=3)
+    best = objective.best_estimator(study)
+    assert isinstance(best, Pipeline) and best[-1].alpha == study.best_params[name]
+    check_is_fitted(best)
+    assert np.mean(best.predict(frame) == binary[1]) > 0.6
+    fixed = clone(pipeline).set_params(**study.best_params)
+    assert tree_cross_validate(fixed, frame, binary[1], cv=4).mean == study.best_value
+    predicted = tree_cross_val_predict(fixed, frame, binary[1], cv=4)
+    assert np.mean(predicted != binary[1]) == pytest.approx(study.best_value, abs=0.02)
+    assert not hasattr(pipeline[-1], "coef_")
+
+
+def test_every_seed_in_a_pipeline_is_set(binary):
+    X, y = binary
+    pipeline = make_pipeline(StandardScaler(), MLPClassifier(hidden_layer_sizes=(3,)))
+    a, b, c = (tree_cross_validate(pipeline, X, y, cv=3, random_state=s).mean for s in (1, 1, 2))
+    assert a == b != c
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_divergence_in_a_pipeline(binary):
+    X, y = np.sign(binary[0]) * 1e200, binary[1]
+    result = tree_cross_validate(make_pipeline("passthrough", GaussianNB()), X, y, cv=4)
+    assert result.diverged_folds == 4

@@ -10,8 +10,13 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.cluster import MiniBatchKMeans
+from sklearn.compose import ColumnTransformer
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.decomposition import IncrementalPCA
+from sklearn.decomposition import MiniBatchDictionaryLearning
+from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
 from sklearn.metrics import accuracy_score
@@ -24,6 +29,10 @@ from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.model_selection import StratifiedKFold
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import FeatureUnion
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import LSQSGDRegressor
@@ -317,8 +326,14 @@ def test_values_of_sparse_rows_that_are_not_finite(bad):
             RandomForestClassifier(),
             "estimator must have partial_fit.*RandomForestClassifier has none",
         ),
-        (PegasosClassifier, "estimator must be a scikit-learn estimator instance, got <class"),
-        ("pegasos", "estimator must be a scikit-learn estimator instance, got 'pegasos'"),
+        (
+            PegasosClassifier,
+            "scikit-learn estimator instance, got <class",
+        ),
+        (
+            "pegasos",
+            "scikit-learn estimator instance, got 'pegasos'",
+        ),
         (PegasosClassifier(alpha=0), "'alpha' parameter of PegasosClassifier must be a float"),
         (SGDClassifier(alpha=-1), "'alpha' parameter of SGDClassifier must be a float"),
     ],
@@ -331,15 +346,92 @@ def test_estimators(estimator, match):
 
 
 def test_estimators_without_a_default_loss():
-    with pytest.raises(ValueError, match="scoring must be given for IncrementalPCA"):
-        tree_cross_validate(IncrementalPCA(1), X)
+    with pytest.raises(ValueError, match="scoring must be given for MiniBatchDictionaryLearning"):
+        tree_cross_validate(MiniBatchDictionaryLearning(2), X)
     with pytest.raises(ValueError, match="is not for a clusterer"):
         tree_cross_validate(MiniBatchKMeans(3), X, scoring="error")
 
-    def minus_residual(pca, X, y):
-        return -np.mean((X - pca.inverse_transform(pca.transform(X))) ** 2)
+    def sparsity(model, X, y):
+        return float(np.mean(model.transform(X) == 0))
 
-    assert tree_cross_validate(IncrementalPCA(1), X, cv=3, scoring=minus_residual).mean < 0
+    model = MiniBatchDictionaryLearning(2, random_state=0)
+    assert 0 <= tree_cross_validate(model, X, cv=3, scoring=sparsity).mean < 1
+
+
+PCA_TURNS = "must not be IncrementalPCA: its partial_fit needs at least n_components rows"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "match"),
+    [
+        (IncrementalPCA(1), f"^estimator {PCA_TURNS}.*components turn from phase to phase"),
+        (make_pipeline(IncrementalPCA(1), SGDClassifier()), f"step 'incrementalpca' {PCA_TURNS}"),
+        (
+            make_pipeline(make_pipeline(StandardScaler(), IncrementalPCA(1)), SGDClassifier()),
+            f"step 'incrementalpca' {PCA_TURNS}",
+        ),
+        (
+            make_pipeline(PCA(1), SGDClassifier()),
+            "Pipeline step 'pca' must be a transformer that has partial_fit .StandardScaler. or "
+            "is stateless .Normalizer, FunctionTransformer: tag requires_fit=False., got PCA",
+        ),
+        (
+            make_pipeline(make_pipeline(StandardScaler(), PCA(1)), SGDClassifier()),
+            "Pipeline step 'pca' must be a transformer.*got PCA",
+        ),
+        (
+            make_pipeline(FeatureUnion([("scale", StandardScaler())]), SGDClassifier()),
+            "step 'featureunion' must be a transformer.*got FeatureUnion",
+        ),
+        (
+            make_pipeline(ColumnTransformer([("s", StandardScaler(), [0])]), SGDClassifier()),
+            "step 'columntransformer' must be a transformer.*got ColumnTransformer",
+        ),
+        (
+            make_pipeline(StandardScaler(), RandomForestClassifier()),
+            "Pipeline step 'randomforestclassifier' must have partial_fit, since TreeCV goes on",
+        ),
+        (
+            make_pipeline(GaussianProcessRegressor(), SGDRegressor()),
+            "step 'gaussianprocessregressor' must be a transformer.*got GaussianProcessRegressor",
+        ),
+        (
+            make_pipeline(SGDClassifier(), SGDClassifier()),
+            "step 'sgdclassifier-1' must be a transformer.*got SGDClassifier",
+        ),
+        (make_pipeline(StandardScaler(), "passthrough"), "step 'passthrough' must have partial"),
+        (
+            TransformedTargetRegressor(SGDRegressor()),
+            "estimator must have partial_fit.*TransformedTargetRegressor has none",
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("scoring", [None, "error"])
+def test_what_cannot_be_trained_in_phases(pipeline, match, scoring):
+    with pytest.raises(ValueError, match=match):
+        tree_cross_validate(pipeline, X, y, scoring=scoring)
+    with pytest.raises(ValueError, match=match):
+        tree_cross_val_predict(pipeline, X, y)
+    with pytest.raises(ValueError, match=match):  # before a trial, and before rows are prepared
+        params = {next(iter(pipeline.get_params())): FloatDistribution(0, 1)}
+        treecv_objective(
+            pipeline, broken(X, np.nan), y, scoring=scoring, param_distributions=params
+        )
+    with pytest.raises(ValueError, match=match):
+        treecv_objective(lambda trial: pipeline, X, y, scoring=scoring).evaluate({})
+
+
+def test_choices_may_bring_partial_fit_to_a_step():
+    solvers = CategoricalDistribution(["adam", "lbfgs"])
+    objective = treecv_objective(
+        make_pipeline(StandardScaler(), MLPClassifier((2,), solver="lbfgs")),
+        *(X, y),
+        param_distributions={"mlpclassifier__solver": solvers},
+    )
+    assert objective.evaluate({"mlpclassifier__solver": "adam"}).mean < 1
+    with pytest.raises(ValueError, match="step 'mlpclassifier' must have partial_fit"):
+        objective.evaluate({"mlpclassifier__solver": "lbfgs"})
 
 
 @pytest.mark.parametrize(
@@ -461,7 +553,8 @@ def test_a_choice_may_bring_what_the_estimator_as_given_lacks():
 
 def test_a_callable_that_returns_no_estimator():
     with pytest.raises(
-        ValueError, match="estimator must be a scikit-learn estimator instance, got None"
+        ValueError,
+        match="scikit-learn estimator instance, got None",
     ):
         treecv_objective(lambda trial: None, X, y).evaluate({})
 

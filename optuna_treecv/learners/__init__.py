@@ -27,7 +27,7 @@ def layout_for(estimator: Any) -> RowLayout:
 def check_methods(
     estimator: Any, response_method: str | None, asked_by: str, of_class: bool = False
 ) -> None:
-    """Refuse an estimator that cannot go on training or be asked for a response.
+    """Refuse an estimator that cannot be asked for a response.
 
     Parameters
     ----------
@@ -39,20 +39,12 @@ def check_methods(
     of_class : bool
         A method of the class will do: other settings may bring it.
     """
-    name = type(estimator).__name__
-
-    def has(method: str) -> bool:
-        return hasattr(estimator, method) or (of_class and hasattr(type(estimator), method))
-
-    if not has("partial_fit"):
-        raise ValueError(
-            "estimator must have partial_fit, since TreeCV goes on training a model; "
-            f"{name} has none. Take SGDClassifier, MultinomialNB or PegasosClassifier, say."
-        )
-    if response_method is not None:
-        needed = METHODS.get(response_method, response_method)
-        if not has(needed):
-            raise ValueError(f"{asked_by} needs an estimator with {needed}; {name} has none.")
+    if response_method is None:
+        return
+    needed = METHODS.get(response_method, response_method)
+    if not (hasattr(estimator, needed) or (of_class and hasattr(type(estimator), needed))):
+        name = type(estimator).__name__
+        raise ValueError(f"{asked_by} needs an estimator with {needed}; {name} has none.")
 
 
 def takes_seed(estimator: Any) -> bool:

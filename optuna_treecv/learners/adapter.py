@@ -1,4 +1,4 @@
-"""Any scikit-learn estimator with ``partial_fit`` as a learner."""
+"""Any scikit-learn estimator with ``partial_fit``, or Pipeline of such, as a learner."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from sklearn.naive_bayes import GaussianNB
 from optuna_treecv.data import PreparedRows
 from optuna_treecv.data import RowLayout
 from optuna_treecv.data import take_rows
+from optuna_treecv.learners.pipeline import last_step
+from optuna_treecv.learners.pipeline import partial_fit
 from optuna_treecv.plan import Phase
 
 # What scikit-learn's estimators say when a model has left the finite numbers.
@@ -37,12 +39,13 @@ class State:
 class Adapter:
     """An estimator over rows that stay as they are.
 
-    A training phase is one call of ``partial_fit``, the first with all classes named:
-    scikit-learn's SGD gives other numbers when a phase is cut. A copy is a deep copy.
+    A training phase is one call of ``partial_fit``, of each step of a Pipeline, the first with all
+    classes named: scikit-learn's SGD gives other numbers when a phase is cut. A copy is a deep
+    copy.
 
     Parameters
     ----------
-    estimator : estimator with ``partial_fit``
+    estimator : estimator that passes ``check_incremental``
         It is cloned; each ``random_state=None`` in it becomes ``seed``.
     rows : PreparedRows
     response_method : str or None
@@ -72,20 +75,20 @@ class Adapter:
         if state.estimator is None:
             return
         X = take_rows(self.rows.X, phase)
-        y = () if self.rows.y is None else (self.rows.y[phase],)
+        y = None if self.rows.y is None else self.rows.y[phase]
         classes = (
             {"classes": self.rows.classes}
             if state.is_fresh and self.rows.classes is not None
             else {}
         )
         try:
-            state.estimator.partial_fit(X, *y, **classes)
+            partial_fit(state.estimator, X, y, **classes)
             state.is_fresh = False
         except ValueError as error:
             if not _DIVERGED.search(str(error)):
                 raise
             state.estimator = None
-        trained = state.estimator
+        trained = last_step(state.estimator)
         if isinstance(trained, GaussianNB) and not np.all(np.isfinite(trained.var_)):
             state.estimator = None  # it says nothing and predicts the first class
 
