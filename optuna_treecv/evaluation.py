@@ -24,9 +24,12 @@ from optuna_treecv.data import Data
 from optuna_treecv.data import PreparedRows
 from optuna_treecv.data import RowLayout
 from optuna_treecv.folds import make_folds
+from optuna_treecv.learners import as_estimator
+from optuna_treecv.learners import as_given
 from optuna_treecv.learners import check_methods
 from optuna_treecv.learners import layout_for
 from optuna_treecv.learners import make_learner
+from optuna_treecv.learners import name_of
 from optuna_treecv.learners import takes_seed
 from optuna_treecv.learners.base import Learner
 from optuna_treecv.learners.base import SubtreeWalker
@@ -215,17 +218,18 @@ class Evaluation:
             raise ValueError(
                 f"n_repeats must be 1 where no repeat differs, got {self.n_repeats} with the same "
                 "folds each time, order='fixed' and no random_state=None in "
-                f"{type(estimator).__name__}; order='random' would be right, or a cv that "
+                f"{name_of(estimator)}; order='random' would be right, or a cv that "
                 "shuffles anew."
             )
         return scoring
 
     def run(self, estimator: Any) -> Run:
         """A cross-validation of one estimator, ready to be walked."""
-        return Run(self, estimator)
+        return Run(self, as_estimator(estimator))
 
     def fit(self, estimator: Any) -> Any:
         """An estimator trained on all rows in prepared order."""
+        estimator = as_estimator(estimator)
         check_estimator_type(estimator)
         rows, _ = self.rows(estimator)
         learner = self.learner(estimator, rows, None)
@@ -236,11 +240,12 @@ class Evaluation:
             raise ValueError(f"{estimator!r} diverges on all rows; {DIVERGENCE_ADVICE}")
         if rows.feature_names is not None and layout_for(estimator).padded:
             fitted.feature_names_in_ = rows.feature_names  # others have seen the names
-        return fitted
+        return as_given(fitted)
 
     def predict(self, estimator: Any, response_method: str) -> np.ndarray:
         """Out-of-fold responses of repeat 0, in the order of the rows as given."""
         check_choice("response_method", response_method, RESPONSE_METHODS)
+        estimator = as_estimator(estimator)
         check_estimator_type(estimator)
         check_methods(estimator, response_method, f"response_method={response_method!r}")
         plan = self.plan(0)
@@ -254,6 +259,10 @@ class Evaluation:
             if not np.all(np.isfinite(leaves.out)):
                 raise ValueError(f"{estimator!r} diverges; {DIVERGENCE_ADVICE}")
             codes = prepared.astype(np.intp)
+            if rows.classes is not None and np.any(codes < 0):
+                raise ValueError(
+                    f"{name_of(estimator)} predicts no class where it has learned none."
+                )
             prepared = codes if rows.classes is None else rows.classes[codes]
         predictions = np.empty_like(prepared)
         predictions[rows.order] = prepared
@@ -390,7 +399,8 @@ def check_estimator_type(estimator: Any, of_class: bool = False) -> None:
     """
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         raise ValueError(
-            f"estimator must be a scikit-learn estimator instance, got {estimator!r}."
+            "estimator must be a scikit-learn estimator instance or a River model, got "
+            f"{estimator!r}."
         )
     check_incremental(estimator, of_class)
 

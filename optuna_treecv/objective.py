@@ -22,6 +22,8 @@ from optuna_treecv.evaluation import Evaluation
 from optuna_treecv.evaluation import MAX_BLOCKS
 from optuna_treecv.evaluation import mean_and_std
 from optuna_treecv.evaluation import Run
+from optuna_treecv.learners import as_estimator
+from optuna_treecv.learners import name_of
 
 # What FixedTrial and FrozenTrial say when they are asked for a parameter that they do not have.
 _NOT_FOUND = re.compile("value of the parameter '(.+)' is not found")
@@ -224,9 +226,9 @@ def treecv_objective(
 
     Parameters
     ----------
-    estimator : estimator with ``partial_fit``, or callable
-        An estimator whose parameters are searched; or ``trial -> estimator``, which suggests for
-        itself.
+    estimator : estimator with ``partial_fit``, Pipeline, River model, or callable
+        An estimator whose parameters are searched (``step__parameter`` in a Pipeline, its steps
+        with ``partial_fit`` or stateless); or ``trial -> estimator``, which suggests for itself.
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         Must not be changed while the objective is in use.
     y : array-like of shape (n_rows,), default=None
@@ -312,6 +314,7 @@ def treecv_objective(
     True
     """
     check_choice("report", report, (None, "folds", "mean"))
+    estimator = as_estimator(estimator)
     is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
     if is_estimator:
         _check_distributions(estimator, param_distributions)
@@ -369,7 +372,7 @@ def _check_distributions(
     for name, distribution in param_distributions.items():
         if name not in known:
             raise ValueError(
-                f"param_distributions: {type(estimator).__name__} has no parameter {name!r}; it "
+                f"param_distributions: {name_of(estimator)} has no parameter {name!r}; it "
                 f"has {', '.join(known)}."
             )
         if not isinstance(

@@ -17,6 +17,7 @@ from sklearn.metrics import get_scorer
 from sklearn.metrics import get_scorer_names
 from sklearn.utils import get_tags
 
+from optuna_treecv.learners import name_of
 from optuna_treecv.learners.base import Learner
 from optuna_treecv.plan import Node
 from optuna_treecv.plan import Plan
@@ -167,7 +168,7 @@ def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
         kind, losses = "an estimator of no such type", _FOR_CLUSTERERS + _FOR_DENSITIES
         if scoring is None:
             raise ValueError(
-                f"scoring must be given for {type(estimator).__name__}, which is neither "
+                f"scoring must be given for {name_of(estimator)}, which is neither "
                 "classifier, regressor, clusterer nor density estimator: a scorer(estimator, X, "
                 "y), say."
             )
@@ -176,7 +177,7 @@ def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
     if isinstance(scoring, Loss) and scoring not in losses:
         names = ", ".join(loss.name for loss in losses)
         raise ValueError(
-            f"scoring={scoring.name!r} is not for {kind} such as {type(estimator).__name__}; "
+            f"scoring={scoring.name!r} is not for {kind} such as {name_of(estimator)}; "
             f"take {names}."
         )
     return scoring

@@ -328,11 +328,11 @@ def test_values_of_sparse_rows_that_are_not_finite(bad):
         ),
         (
             PegasosClassifier,
-            "scikit-learn estimator instance, got <class",
+            "scikit-learn estimator instance or a River model, got <class",
         ),
         (
             "pegasos",
-            "scikit-learn estimator instance, got 'pegasos'",
+            "scikit-learn estimator instance or a River model, got 'pegasos'",
         ),
         (PegasosClassifier(alpha=0), "'alpha' parameter of PegasosClassifier must be a float"),
         (SGDClassifier(alpha=-1), "'alpha' parameter of SGDClassifier must be a float"),
@@ -554,7 +554,7 @@ def test_a_choice_may_bring_what_the_estimator_as_given_lacks():
 def test_a_callable_that_returns_no_estimator():
     with pytest.raises(
         ValueError,
-        match="scikit-learn estimator instance, got None",
+        match="scikit-learn estimator instance or a River model, got None",
     ):
         treecv_objective(lambda trial: None, X, y).evaluate({})
 

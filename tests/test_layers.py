@@ -14,7 +14,7 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 # What each module may import of ours.
 ALLOWED = {
     "__init__": {"objective", "crossval", "evaluation", "learners"},
-    "objective": {"evaluation"},
+    "objective": {"evaluation", "learners"},
     "crossval": {"evaluation"},
     "testing": {"crossval", "data", "folds", "learners", "_kernels"},
     "evaluation": {"data", "folds", "learners", "plan", "scoring", "walk", "_kernels"},
@@ -29,6 +29,7 @@ ALLOWED = {
 # Who may import which library.
 LIBRARIES = {
     "optuna": {"objective"},
+    "river": {"learners"},
     "sqlalchemy": set(),
     "sklearn": {
         "objective",

@@ -1,9 +1,10 @@
 """Learners: what the tree trains. An estimator with a kernel of its own, or any other through
-the adapter.
+an adapter.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from optuna_treecv.data import PreparedRows
@@ -11,8 +12,29 @@ from optuna_treecv.data import RowLayout
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
 from optuna_treecv.learners.adapter import METHODS
+from optuna_treecv.learners.adapter import unset_seeds
 from optuna_treecv.learners.base import Learner
 from optuna_treecv.learners.compiled import CompiledEstimator
+
+
+def as_estimator(estimator: Any) -> Any:
+    """What was given as estimator; a River model with the methods of a scikit-learn estimator."""
+    river = sys.modules.get("river.base")  # whoever has a River model has imported it
+    if river is None or not isinstance(estimator, river.Base):
+        return estimator
+    from optuna_treecv.learners.river import around
+
+    return around(estimator)
+
+
+def as_given(estimator: Any) -> Any:
+    """The other way round."""
+    return getattr(estimator, "river_model", estimator)
+
+
+def name_of(estimator: Any) -> str:
+    """How error messages call an estimator."""
+    return type(as_given(estimator)).__name__
 
 
 def layout_for(estimator: Any) -> RowLayout:
@@ -43,18 +65,16 @@ def check_methods(
         return
     needed = METHODS.get(response_method, response_method)
     if not (hasattr(estimator, needed) or (of_class and hasattr(type(estimator), needed))):
-        name = type(estimator).__name__
-        raise ValueError(f"{asked_by} needs an estimator with {needed}; {name} has none.")
+        raise ValueError(
+            f"{asked_by} needs an estimator with {needed}; {name_of(estimator)} has none."
+        )
 
 
 def takes_seed(estimator: Any) -> bool:
     """Whether the seed of ``make_learner`` matters to an estimator."""
     if isinstance(estimator, CompiledEstimator):
         return estimator.draws and estimator.random_state is None
-    return any(
-        value is None and (name == "random_state" or name.endswith("__random_state"))
-        for name, value in estimator.get_params(deep=True).items()
-    )
+    return bool(unset_seeds(estimator))
 
 
 def make_learner(
@@ -76,4 +96,8 @@ def make_learner(
     """
     if isinstance(estimator, CompiledEstimator):
         return estimator.make_learner(rows, seed)
+    if as_given(estimator) is not estimator:
+        from optuna_treecv.learners.river import RiverLearner
+
+        return RiverLearner(estimator, rows, response_method, seed % 2**32)
     return Adapter(estimator, rows, response_method, seed % 2**32)

@@ -46,7 +46,7 @@ class Adapter:
     Parameters
     ----------
     estimator : estimator that passes ``check_incremental``
-        It is cloned; each ``random_state=None`` in it becomes ``seed``.
+        It is cloned; each ``random_state=None`` (River: ``seed=None``) in it becomes ``seed``.
     rows : PreparedRows
     response_method : str or None
         What ``outputs`` asks models for, as in ``make_learner``.
@@ -126,11 +126,16 @@ def adapter_layout(estimator: Any) -> RowLayout:
     return RowLayout(target="number" if is_regressor(estimator) else None)
 
 
+def unset_seeds(estimator: Any) -> list[str]:
+    """The parameters of an estimator, and of what is nested in it, that leave it random."""
+    return [
+        name
+        for name, value in estimator.get_params(deep=True).items()
+        if value is None and name.rpartition("__")[2] in ("random_state", "seed")
+    ]
+
+
 def seeded(estimator: Any, seed: int) -> Any:
     """Set each ``random_state=None`` of an estimator and of what is nested in it."""
-    unset = {
-        name: seed
-        for name, value in estimator.get_params(deep=True).items()
-        if value is None and (name == "random_state" or name.endswith("__random_state"))
-    }
+    unset = dict.fromkeys(unset_seeds(estimator), seed)
     return estimator.set_params(**unset) if unset else estimator

@@ -1,0 +1,235 @@
+"""River's models: a scikit-learn estimator around one, and its learner. Only who has River needs
+this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import math
+from typing import Any
+from typing import Self
+
+import numpy as np
+from river import base
+from river import cluster
+from river import compose
+from sklearn.base import BaseEstimator
+from sklearn.utils import ClassifierTags
+from sklearn.utils import RegressorTags
+from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
+
+from optuna_treecv.data import PreparedRows
+from optuna_treecv.data import take_rows
+from optuna_treecv.learners.adapter import Adapter
+from optuna_treecv.learners.adapter import State
+from optuna_treecv.plan import Phase
+
+# River's isinstance looks at the last step of a pipeline.
+_KINDS = {
+    "classifier": base.Classifier,
+    "regressor": base.Regressor,
+    "clusterer": base.Clusterer,
+}
+# What River's models declare whose learn_many is not learn_one row after row: the linear ones make
+# one step of a whole batch, which would be a handful of steps in all.
+_LEARNS_MANY_OTHERWISE = "check_learn_many_matches_learn_one"
+
+
+class RiverEstimator(BaseEstimator):
+    """A River model with the methods of a scikit-learn estimator.
+
+    Parameters
+    ----------
+    river_model : classifier, regressor or clusterer of River, or pipeline that ends in one
+        Trained in place.
+    """
+
+    def __init__(self, river_model: Any) -> None:
+        self.river_model = river_model
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        return repr(self.river_model)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = next(
+            name for name, kind in _KINDS.items() if isinstance(self.river_model, kind)
+        )
+        if tags.estimator_type == "classifier":
+            tags.classifier_tags = ClassifierTags()
+        elif tags.estimator_type == "regressor":
+            tags.regressor_tags = RegressorTags()
+        return tags
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The model's parameters (``deep``), nested ones as ``step__parameter``."""
+        return _flat(self.river_model._get_params()) if deep else {"river_model": self.river_model}
+
+    def set_params(self, **params: Any) -> Self:
+        """Put an untrained model with other parameters in place of this one."""
+        nested = self.river_model._get_params()
+        for name, value in params.items():
+            *path, last = name.split("__")
+            inner: Any = nested
+            for key in path:
+                inner = _inside(inner[key])
+            inner[last] = value
+        self.river_model = self.river_model.clone(nested)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, classes: np.ndarray | None = None) -> Self:
+        """Learn rows in their order."""
+        if classes is not None:
+            self.classes_ = classes
+        model = self.river_model
+        if y is not None and _learns_many_alike(model):
+            import pandas as pd
+
+            # River asks for data frames; an array's columns have the names of learn_one.
+            frame = X if hasattr(X, "iloc") else pd.DataFrame(X, copy=False)
+            model.learn_many(frame, pd.Series(y, index=frame.index))
+        elif y is None or not model._supervised:
+            for x in _dicts(X):
+                model.learn_one(x)
+        else:
+            for x, target in zip(_dicts(X), y.tolist(), strict=True):
+                model.learn_one(x, target)
+        return self
+
+    def predict_codes(self, X: Any) -> np.ndarray:
+        """Predicted classes by number, -1 where a model knows none yet."""
+        codes = {label: code for code, label in enumerate(self.classes_.tolist())}
+        predict = self.river_model.predict_one
+        return np.array([codes.get(predict(x), -1) for x in _dicts(X)])
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predicted labels, numbers or clusters."""
+        if not isinstance(self.river_model, base.Classifier):
+            kind = int if isinstance(self.river_model, base.Clusterer) else float
+            return np.array([self.river_model.predict_one(x) for x in _dicts(X)], kind)
+        codes = self.predict_codes(X)
+        if np.any(codes < 0):
+            name = type(self.river_model).__name__
+            raise ValueError(f"{name} predicts no class where it has learned none.")
+        return self.classes_[codes]
+
+    @available_if(lambda self: isinstance(self.river_model, base.Classifier))
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """A probability for each class, 0 where the model does not know the class yet."""
+        labels = self.classes_.tolist()
+        probabilities = map(self.river_model.predict_proba_one, _dicts(X))
+        return np.array([[p.get(label, 0.0) for label in labels] for p in probabilities])
+
+    @available_if(lambda self: isinstance(self.river_model, cluster.KMeans))
+    def transform(self, X: Any) -> np.ndarray:
+        """Distances to the centres of the clusters."""
+        model, rows = self.river_model, _dicts(X)
+        if isinstance(model, compose.Pipeline):
+            rows = [model.transform_one(x) for x in rows]
+            model = model[-1]
+        return np.array(
+            [[_distance(x, center) for center in model.centers.values()] for x in rows]
+        )
+
+
+class RiverLearner(Adapter):
+    """A River model over rows that stay as they are.
+
+    Parameters are those of ``Adapter``. A training phase is ``learn_one`` row after row, or one
+    ``learn_many`` that learns the same.
+    """
+
+    def __init__(
+        self,
+        estimator: RiverEstimator,
+        rows: PreparedRows,
+        response_method: str | None,
+        seed: int,
+    ) -> None:
+        model = estimator.river_model
+        if hasattr(rows.X, "tocsr"):
+            raise ValueError(
+                f"X must be an array or a data frame for River's {model!s}, got sparse rows."
+            )
+        if rows.classes is not None and not model._multiclass:
+            if not set(rows.classes.tolist()) <= {False, True}:
+                raise ValueError(
+                    f"y must hold False and True, or 0 and 1, for River's {model!s}, got "
+                    f"{rows.classes.tolist()}; multiclass.OneVsRestClassifier would take any."
+                )
+        super().__init__(estimator, rows, response_method, seed)
+
+    def update(self, state: State, phase: Phase) -> None:
+        try:
+            super().update(state, phase)
+        except OverflowError:  # Python's math has no infinity where NumPy has
+            state.estimator = None
+
+    def outputs(self, state: State, start: int, stop: int, out: np.ndarray) -> None:
+        of_classes = self._response_method == "predict" and self.rows.classes is not None
+        try:
+            if of_classes and state.estimator is not None:
+                X = take_rows(self.rows.X, slice(start, stop))
+                out[start:stop, 0] = state.estimator.predict_codes(X)
+            else:
+                super().outputs(state, start, stop, out)
+        except OverflowError:
+            out[start:stop] = np.nan
+
+
+def around(model: Any) -> RiverEstimator:
+    """An untrained copy of a River model with the methods of a scikit-learn estimator.
+
+    Raises
+    ------
+    ValueError
+        If it is none that learns and predicts row by row.
+    """
+    if not any(isinstance(model, kind) for kind in _KINDS.values()):
+        raise ValueError(
+            "estimator must be a classifier, regressor or clusterer of River, or a pipeline that "
+            f"ends in one, got {model!s}."
+        )
+    return RiverEstimator(model.clone())
+
+
+def _learns_many_alike(model: Any) -> bool:
+    """Whether ``learn_many`` learns what ``learn_one`` does row after row.
+
+    Pipelines transform a whole batch by what they have learned at its end, and wrappers show it
+    to models of classes not seen before.
+    """
+    return (
+        hasattr(model, "learn_many")
+        and not isinstance(model, compose.Pipeline | base.Wrapper)
+        and _LEARNS_MANY_OTHERWISE not in model._unit_test_skips()
+    )
+
+
+def _dicts(X: Any) -> list[dict[Any, Any]]:
+    """Rows as River takes them: by column name, of an array by 0, 1, ..."""
+    if hasattr(X, "to_dict"):
+        return X.to_dict("records")
+    return [dict(enumerate(row)) for row in X.tolist()]
+
+
+def _distance(x: dict[Any, Any], center: Mapping[Any, float]) -> float:
+    return math.sqrt(sum((center.get(k, 0) - x.get(k, 0)) ** 2 for k in {**x, **center}))
+
+
+def _inside(param: Any) -> dict[str, Any] | None:
+    """The parameters in a parameter, as River's ``_get_params`` writes them."""
+    if isinstance(param, tuple) and len(param) == 2 and isinstance(param[0], type):
+        param = param[1]
+    return param if isinstance(param, dict) else None
+
+
+def _flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for name, param in params.items():
+        if name.startswith("_"):
+            continue  # positional arguments have no names
+        flat[prefix + name] = param
+        flat.update(_flat(_inside(param) or {}, f"{prefix}{name}__"))
+    return flat
