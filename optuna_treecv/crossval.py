@@ -40,9 +40,9 @@ def tree_cross_validate(
 
     Parameters
     ----------
-    estimator : estimator with ``partial_fit``
+    estimator : estimator with ``partial_fit``, Pipeline or River model
         It is cloned. ``PegasosClassifier`` and ``LSQSGDRegressor`` are compiled down to the
-        leaves.
+        leaves. The steps of a Pipeline must have ``partial_fit`` or be stateless.
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         The compiled learners take dense numbers; float32 stays float32.
     y : array-like of shape (n_rows,), default=None
