@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import inspect
 from pathlib import Path
 import re
+import sys
 
 from numpydoc.validate import validate
 import optuna
 import pytest
 
 import optuna_treecv
+import optuna_treecv.testing
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,6 +39,10 @@ def public() -> list[str]:
             ]
             names += [f"optuna_treecv.{name}.{n}" for n in own if n not in INSIDE]
     return names
+
+
+def test_docstring_of_the_contract():
+    assert not doctest.testmod(optuna_treecv.testing).failed
 
 
 @pytest.mark.parametrize("name", public())
@@ -68,6 +75,20 @@ def test_snippet_of_the_readme(capsys):
     assert snippets
     for snippet in snippets:
         exec(compile(snippet, "README.md", "exec"), {})
+
+
+def test_the_example_of_an_own_learner_keeps_the_contract(monkeypatch):
+    path = ROOT / "examples" / "own_learner.py"
+    assert len(path.read_text().splitlines()) < 60
+    spec = importlib.util.spec_from_file_location("own_learner", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "own_learner", module)  # where pickle looks for its classes
+    spec.loader.exec_module(module)
+    contract = module.TestNearestMean()
+    names = [name for name in dir(contract) if name.startswith("test_")]
+    assert len(names) >= 8
+    for name in names:
+        getattr(contract, name)()
 
 
 def test_every_public_name_is_in_the_docs():

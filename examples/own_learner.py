@@ -1,0 +1,57 @@
+"""A learner of your own: an estimator with ``partial_fit``, its tests, and a study.
+
+python examples/own_learner.py        the study
+pytest examples/own_learner.py        the tests
+"""
+
+import numpy as np
+import optuna
+from sklearn.base import BaseEstimator
+from sklearn.base import ClassifierMixin
+from sklearn.datasets import load_digits
+
+from optuna_treecv import treecv_objective
+from optuna_treecv.testing import LearnerContract
+
+
+class NearestMean(ClassifierMixin, BaseEstimator):
+    """The class whose mean is nearest, each mean drawn to that of all rows by ``shrinkage``."""
+
+    def __init__(self, shrinkage=0.0):
+        self.shrinkage = shrinkage
+
+    def partial_fit(self, X, y, classes=None):
+        """Take rows in. All that training changes is in attributes, so a deep copy copies it."""
+        if classes is not None:  # named in the first call, whatever rows it brings
+            self.classes_ = np.asarray(classes)
+            self.sums_ = np.zeros((len(self.classes_), X.shape[1]))
+            self.counts_ = np.zeros(len(self.classes_))
+        codes = np.searchsorted(self.classes_, y)
+        np.add.at(self.sums_, codes, X)
+        np.add.at(self.counts_, codes, 1)
+        return self
+
+    def predict(self, X):
+        """The nearest class."""
+        means = self.sums_ / np.maximum(self.counts_, 1)[:, None]
+        means += self.shrinkage * (self.sums_.sum(axis=0) / self.counts_.sum() - means)
+        distances = np.square(X[:, None, :] - means).sum(axis=2)
+        return self.classes_[distances.argmin(axis=1)]
+
+
+class TestNearestMean(LearnerContract):
+    may_be_cut = True  # sums do not feel where a phase ends
+
+    def make_estimator(self):
+        return NearestMean(0.1)
+
+
+if __name__ == "__main__":
+    X, y = load_digits(return_X_y=True)
+    shrinkage = optuna.distributions.FloatDistribution(0, 1)
+    objective = treecv_objective(
+        NearestMean(), X, y, param_distributions={"shrinkage": shrinkage}, cv=100
+    )
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=20)
+    print(f"error {study.best_value:.4f} at shrinkage {study.best_params['shrinkage']:.2f}")
