@@ -1,11 +1,11 @@
 """What one pass is worth: the single-pass learners against the best that any method could do.
 
-Left: well-specified least squares, 20 features, eigenvalues 0.1 to 1, unit noise. Rows times
+Above: well-specified least squares, 20 features, eigenvalues 0.1 to 1, unit noise. Rows times
 excess risk, over the constant of the empirical risk minimiser (d / 2). Theory: b / (b - 1) for
 streaming SVRG with batches growing by b, 1 for its factorial schedule, averaged SGD and ROOT-SGD.
 Streaming SVRG is read at the ends of its stages.
 
-Middle and right: 10-fold error on Covertype (class 1 against the rest) by TreeCV, against the step
+Below: 10-fold error on Covertype (class 1 against the rest) by TreeCV, against the step
 size, and for PEGASOS, whose steps are 1 / (alpha t), against alpha.
 
     python examples/single_pass.py [seeds] [rows] [figure.svg]
@@ -92,7 +92,10 @@ def least_squares():
 
 def main():
     matplotlib.rcParams["svg.hashsalt"] = "optuna_treecv"  # the same file from the same numbers
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    figure, panels = plt.subplot_mosaic(
+        [["rates", "rates"], ["steps", "alphas"]], figsize=(8, 7.5), layout="constrained"
+    )
+    axes = list(panels.values())
     curves = least_squares()
     print(f"N x excess risk / (d / 2) at the last point before N = {n_rows:,}, {seeds} seeds")
     for name, points in curves.items():

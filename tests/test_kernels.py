@@ -20,6 +20,7 @@ from optuna_treecv._kernels.root import RootSGD
 from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.svrg import StreamingSVRG
 import pytest
+from scipy import sparse
 
 from optuna_treecv._kernels import reference
 from optuna_treecv.data import aligned_empty
@@ -202,6 +203,12 @@ REGRESSORS = (
         )
     ]
 )
+
+
+def takes_sparse(case):
+    """Not ROOT-SGD, nor mini-batches."""
+    make, _, options = case
+    return make is not RootSGD and not (make is SGD and options[6] > 1)
 
 
 def name_of(case):
@@ -390,6 +397,48 @@ def test_an_order_is_the_same_as_the_rows_moved():
         here.update_in_order(a, order)
         there.update(b, 0, 60)
         assert np.array_equal(a, b)
+
+
+SPARSE = [case for case in [*CLASSIFIERS, *REGRESSORS] if takes_sparse(case)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(SPARSE),
+    st.sampled_from(FLOATS),
+    st.integers(2, 70),
+    st.sampled_from([0.0, 0.02, 0.2]),
+    st.integers(0, 2**32),
+    st.booleans(),
+    st.tuples(st.integers(1, 40), st.sampled_from([1.0, 1.5, 3.0]), st.integers(1, 100)),
+)
+def test_a_whole_tree_in_one_call(case, dtype, n_folds, density, seed, random, schedule):
+    # From the root, so that every phase of the learner is undone somewhere, its longest steps too.
+    make, _, options = case
+    if make is StreamingSVRG:
+        options = (*options[:4], *schedule, *options[7:])
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(70, 250)) * (rng.uniform(size=(70, 250)) < density)).astype(dtype)
+    order = np.arange(70, dtype=np.uint32)
+    regressor = case in REGRESSORS
+    y = X[:, 0] + 1 if regressor else rng.integers(0, 3, 70).astype(np.int32)
+    outs = []
+    for rows in (pad_rows(X, order, False), pad_rows(sparse.csr_array(X), order, False)):
+        kernel = make(rows, y, None if regressor else 3, *options)
+        states = aligned_empty((8, kernel.state_bytes))
+        kernel.start(states[0])
+        out = np.zeros((70, kernel.n_outputs), dtype)
+        kernel.walk_subtree(
+            states,
+            aligned_empty((kernel.model_bytes,)),
+            aligned_empty((kernel.log_bytes,)) if kernel.log_bytes else None,
+            *(0, n_folds, n_folds, None),
+            np.empty(70, np.uint32) if random else None,
+            seed,
+            out.view(np.uint8),
+        )
+        outs.append(out)
+    assert np.array_equal(*outs)
 
 
 def test_long_loops_hold_no_lock():
