@@ -6,7 +6,6 @@ from math import log
 from math import pi
 from numbers import Real
 from typing import Any
-from typing import Self
 
 import numpy as np
 from scipy.linalg import cholesky
@@ -19,12 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.gaussian import Gaussian
-from optuna_treecv.data import RowLayout
 from optuna_treecv.data import SparseRows
-from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
 
 
-class StreamingGaussianDensity(DensityMixin, CompiledEstimator):
+class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     r"""Gaussian density with diagonal or full covariance, by running sums (Welford 1962).
 
     .. math::
@@ -100,40 +98,6 @@ class StreamingGaussianDensity(DensityMixin, CompiledEstimator):
         self.shuffle = shuffle
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Train from scratch, in one pass.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows, float64 or float32; everything else becomes float64.
-        y : None
-            Not used.
-
-        Returns
-        -------
-        StreamingGaussianDensity
-            The fitted estimator.
-        """
-        return self._pass(X, first=True)
-
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Go on training, with one pass over these rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows, float64 or float32; everything else becomes float64.
-        y : None
-            Not used.
-
-        Returns
-        -------
-        StreamingGaussianDensity
-            The fitted estimator.
-        """
-        return self._pass(X, first=not hasattr(self, "_state"))
-
     def score_samples(self, X: Any) -> np.ndarray:
         """Log densities of rows.
 
@@ -183,11 +147,6 @@ class StreamingGaussianDensity(DensityMixin, CompiledEstimator):
         """Log densities (rows, 1) -> log densities (rows,)."""
         return outputs[:, 0]
 
-    @property
-    def row_layout(self) -> RowLayout:
-        """How TreeCV lays out the rows for this estimator."""
-        return RowLayout(padded=True)
-
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> Gaussian:
@@ -195,16 +154,8 @@ class StreamingGaussianDensity(DensityMixin, CompiledEstimator):
         full = self.covariance_type == "full"
         return Gaussian(X, self.n_features_in_, full, self.reg_covar)
 
-    def _pass(self, X: Any, first: bool) -> Self:
-        self._validate_params()
-        if not first:
-            self._check_unchanged()
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=first)
-        if first:
-            self._start(X)
-        return self._train(X, None)
-
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        super()._take_model(kernel, model, dtype, n_features)
         numbers = model.view(np.float64)
         self.mean_ = numbers[:n_features].copy()
         if self.covariance_type == "diag":

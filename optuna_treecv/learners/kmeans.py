@@ -14,12 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.kmeans import KMeans
-from optuna_treecv.data import RowLayout
 from optuna_treecv.data import SparseRows
-from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
 
 
-class StreamingKMeans(TransformerMixin, ClusterMixin, CompiledEstimator):
+class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
     r"""K-means in one pass: each row moves the nearest centre to the mean of the rows it has won.
 
     The first rows that differ become the centres. From then on
@@ -92,40 +91,6 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, CompiledEstimator):
         self.shuffle = shuffle
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Train from scratch, in one pass.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; float32 stays float32, everything else becomes float64.
-        y : None
-            Not used.
-
-        Returns
-        -------
-        StreamingKMeans
-            The fitted estimator.
-        """
-        return self._pass(X, first=True)
-
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Go on training, with one pass over these rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Of the type of the first call's X, or it is converted.
-        y : None
-            Not used.
-
-        Returns
-        -------
-        StreamingKMeans
-            The fitted estimator.
-        """
-        return self._pass(X, first=not hasattr(self, "_state"))
-
     def transform(self, X: Any) -> np.ndarray:
         """Distances to the centres.
 
@@ -183,30 +148,19 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, CompiledEstimator):
             return outputs[:, 1].astype(np.int32)
         return np.sqrt(outputs[:, 0])
 
-    @property
-    def row_layout(self) -> RowLayout:
-        """How TreeCV lays out the rows for this estimator."""
-        return RowLayout(padded=True)
-
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> KMeans:
         """The compiled learner with this estimator's settings over padded rows."""
         return KMeans(X, self.n_clusters)
 
-    def _pass(self, X: Any, first: bool) -> Self:
-        self._validate_params()
-        if not first:
-            self._check_unchanged()
-        types = [np.float64, np.float32] if first else self.cluster_centers_.dtype
-        X = validate_data(self, X, dtype=types, reset=first)
-        if first:
-            self._start(X)
-        self._train(X, None)
+    def _train(self, X: Any, y: np.ndarray | None) -> Self:
+        super()._train(X, y)
         self.labels_ = self.predict(X)
         return self
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        super()._take_model(kernel, model, dtype, n_features)
         self.cluster_centers_ = (
             model.view(dtype).reshape(self.n_clusters, -1)[:, :n_features].copy()
         )

@@ -1,0 +1,68 @@
+"""What compiled estimators without targets share."""
+
+from __future__ import annotations
+
+from typing import Any
+from typing import Self
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from optuna_treecv.data import RowLayout
+from optuna_treecv.learners.compiled import CompiledEstimator
+
+
+class UnsupervisedEstimator(CompiledEstimator):
+    """A compiled estimator that learns from rows alone."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train from scratch, in one pass.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; float32 stays float32, everything else becomes float64.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        return self._pass(X, first=True)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Go on training, with one pass over these rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Of the type of the first call's X, or it is converted.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        return self._pass(X, first=not hasattr(self, "_state"))
+
+    @property
+    def row_layout(self) -> RowLayout:
+        """How TreeCV lays out the rows for this estimator."""
+        return RowLayout(padded=True)
+
+    def _pass(self, X: Any, first: bool) -> Self:
+        self._validate_params()
+        if not first:
+            self._check_unchanged()
+        types = [np.float64, np.float32] if first else self._dtype
+        X = validate_data(self, X, dtype=types, reset=first)
+        if first:
+            self._start(X)
+        return self._train(X, None)
+
+    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        self._dtype = dtype  # a model goes on in the type it began with
