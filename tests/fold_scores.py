@@ -9,15 +9,20 @@ import hashlib
 from itertools import product
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import is_regressor
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RootSGDClassifier
+from optuna_treecv import StreamingGaussianDensity
+from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
+
+METHODS = {"StreamingKMeans": "predict", "StreamingGaussianDensity": "score_samples"}
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(3000, 37))
@@ -30,20 +35,29 @@ estimators = [
     StreamingSVRGClassifier(step_size=0.02),
     RootSGDClassifier(step_size=0.02),
     StreamingSVRGRegressor("huber"),
+    StreamingKMeans(5),
+    StreamingGaussianDensity("full"),
     LSQSGDRegressor(radius=0.5),
     LSQSGDRegressor(step_size=0.01, radius=np.inf, average=False, fit_intercept=True),
 ]
-for estimator, dtype, order, cv in product(
-    estimators, [np.float64, np.float32], ["fixed", "random"], [10, "loo"]
+for estimator, dtype, order, cv, form in product(
+    estimators,
+    [np.float64, np.float32],
+    ["fixed", "random"],
+    [10, "loo"],
+    [np.asarray, sparse.csr_array],
 ):
+    if form is sparse.csr_array and not estimator.__sklearn_tags__().input_tags.sparse:
+        continue
     regressor = is_regressor(estimator)
     predictions = tree_cross_val_predict(
         estimator,
-        X.astype(dtype),
+        form(X.astype(dtype)),
         y if regressor else np.digitize(y, [-0.3, 0.5]),
         cv=cv,
         order=order,
-        response_method="predict" if regressor else "decision_function",
+        response_method=METHODS.get(type(estimator).__name__)
+        or ("predict" if regressor else "decision_function"),
     )
     digest = hashlib.sha256(np.ascontiguousarray(predictions).tobytes()).hexdigest()[:16]
-    print(digest, estimator, np.dtype(dtype), order, cv)
+    print(digest, str(estimator).replace("\n", ""), np.dtype(dtype), order, cv, form.__name__)

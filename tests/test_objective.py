@@ -23,8 +23,14 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import scale
 
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import RootSGDClassifier
+from optuna_treecv import StreamingGaussianDensity
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 
@@ -44,6 +50,36 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         return f"sqlite:///{tmp_path}/study.db"
     path = str(tmp_path / "study.log")
     return optuna.storages.JournalStorage(JournalFileBackend(path, JournalFileOpenLock(path)))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "steps"),
+    [
+        (StreamingSVRGClassifier(initial_batch_size=10, inner_steps=20), "step_size"),
+        (AveragedSGDClassifier("log_loss"), "step_size"),
+        (RootSGDClassifier(burn_in=10), "step_size"),
+        (AveragedSGDRegressor("huber"), "step_size"),
+        (StreamingSVRGRegressor(initial_batch_size=10, inner_steps=20), "step_size"),
+        (StreamingGaussianDensity("full"), "reg_covar"),
+    ],
+    ids=str,
+)
+def test_a_study_goes_on_after_steps_that_diverge(estimator, steps, binary):
+    X, y = binary
+    X = np.vstack([X] * 6)
+    y = None if steps == "reg_covar" else np.tile(y, 6)
+    grid = {steps: [1e-3, 1e-2, 1e200, 1e-1]}
+    objective = treecv_objective(
+        estimator, X, y, param_distributions={steps: CategoricalDistribution(grid[steps])}, cv=20
+    )
+    study = optuna.create_study(
+        sampler=optuna.samplers.GridSampler(grid), direction=objective.direction
+    )
+    study.optimize(objective)
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 4
+    assert study.best_params[steps] != 1e200 and np.isfinite(study.best_value)
+    fitted = objective.best_estimator(study)
+    assert np.isfinite(getattr(fitted, "coef_", 0.0)).all()
 
 
 def test_a_study_on_each_storage(storage, binary):
