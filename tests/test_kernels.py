@@ -458,16 +458,19 @@ def test_long_loops_hold_no_lock():
         lambda: kernel.test(states[0], model, 0, len(X), out),
     ]
     for loop in loops:
+
+        def run(loop=loop):
+            for _ in range(30):
+                loop()
+
         during = 0
-        for _ in range(20):
-            thread = threading.Thread(target=loop)
-            thread.start()
-            while thread.is_alive():
-                during += 1
-                time.sleep(1e-5)
-            thread.join()
-        # With the lock held the main thread would get a turn before and after a loop, not within.
-        assert during > 30
+        thread = threading.Thread(target=run)
+        thread.start()
+        while thread.is_alive():
+            during += 1
+            time.sleep(1e-5)
+        # With the lock held the main thread would get a turn between two loops, not within one.
+        assert during > 60
 
 
 def test_wrong_buffers_are_refused():

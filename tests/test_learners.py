@@ -178,11 +178,31 @@ def test_unknown_labels_in_partial_fit():
         (LSQSGDRegressor(step_size=0), "'step_size' parameter of LSQSGDRegressor must be"),
         (LSQSGDRegressor(step_size="fast"), "'step_size' parameter of LSQSGDRegressor must be"),
         (LSQSGDRegressor(radius=-1.0), "'radius' parameter of LSQSGDRegressor must be"),
+        (StreamingSVRGClassifier(initial_batch_size=0), "'initial_batch_size' parameter of Str"),
+        (StreamingSVRGClassifier(initial_batch_size=-5), r"in the range \[1, .*Got -5 instead"),
+        (StreamingSVRGClassifier(inner_steps=0), r"'inner_steps' .* in the range \[1, .*Got 0"),
+        (StreamingSVRGRegressor(batch_growth=0.9), r"'batch_growth' .* range \[1.0, inf\)"),
+        (StreamingSVRGRegressor(warm_stages=-1), "'warm_stages' parameter"),
+        (StreamingSVRGRegressor(schedule="linear"), "'schedule' parameter .*'factorial'"),
+        (StreamingSVRGRegressor(step_size=0.0), "'step_size' parameter"),
+        (StreamingSVRGRegressor(loss="hinge"), "'loss' parameter .*'squared_error'"),
+        (AveragedSGDClassifier(loss="squared_error"), "'loss' parameter .*'hinge'"),
+        (AveragedSGDClassifier(batch_size=0), "'batch_size' parameter"),
+        (AveragedSGDClassifier(average_start=-1), "'average_start' parameter"),
+        (AveragedSGDRegressor(epsilon=-0.1), "'epsilon' parameter"),
+        (AveragedSGDRegressor(learning_rate="optimal"), "'learning_rate' parameter"),
+        (RootSGDClassifier(burn_in=0), "'burn_in' parameter"),
+        (StreamingKMeans(0), "'n_clusters' parameter"),
+        (StreamingKMeans(2**61), "'n_clusters' parameter"),
+        (StreamingGaussianDensity("tied"), "'covariance_type' parameter"),
+        (StreamingGaussianDensity(reg_covar=0.0), "'reg_covar' parameter"),
     ],
 )
 def test_wrong_parameters(estimator, match, binary):
     with pytest.raises(ValueError, match=match):
         estimator.fit(*binary)
+    with pytest.raises(ValueError, match=match):
+        tree_cross_validate(estimator, *binary)
 
 
 def test_nan_alpha_is_refused(binary):
