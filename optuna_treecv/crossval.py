@@ -44,8 +44,8 @@ def tree_cross_validate(
         It is cloned. The learners of this package are compiled down to the leaves. The steps of a
         Pipeline must have ``partial_fit`` or be stateless.
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
-        float32 stays float32. Sparse rows are trained in the time of their nonzeros by the linear
-        learners of this package, but for ROOT-SGD and mini-batches.
+        Rows; float32 stays float32. Sparse ones are trained in the time of their nonzeros by the
+        linear learners of this package, but for ROOT-SGD and mini-batches.
     y : array-like of shape (n_rows,), default=None
         Labels or targets; None for unsupervised estimators.
     cv : int, "loo", scikit-learn splitter or array-like of shape (n_rows,), default=10
