@@ -210,6 +210,12 @@ def test_clusters_that_are_apart_are_found():
     assert model.counts_.sum() == 400 and len(np.unique(model.labels_)) == 4
 
 
+def test_a_row_between_two_centres_goes_to_the_first():
+    model = StreamingKMeans(2, shuffle=False).fit([[0.0], [2.0], [1.0]])
+    assert model.cluster_centers_.ravel().tolist() == [0.5, 2.0]
+    assert model.counts_.tolist() == [2, 1]
+
+
 # Rates: rows x excess risk over d / 2, the constant of the empirical risk minimiser.
 
 
