@@ -205,6 +205,19 @@ def test_wrong_parameters(estimator, match, binary):
         tree_cross_validate(estimator, *binary)
 
 
+def test_numbers_of_rows_beyond_all_rows(binary):
+    X, y = binary
+    for estimator in (
+        StreamingSVRGClassifier(initial_batch_size=2**70, inner_steps=2**70, warm_stages=2**70),
+        AveragedSGDClassifier(batch_size=2**70, average_start=2**70),
+        RootSGDClassifier(burn_in=2**70),
+    ):
+        assert not estimator.fit(X, y).coef_.any()
+    model = AveragedSGDClassifier(average_start=2**70, random_state=0).fit(X, y)
+    last = AveragedSGDClassifier(average=False, random_state=0).fit(X, y)
+    assert np.array_equal(model.coef_, last.coef_)
+
+
 def test_nan_alpha_is_refused(binary):
     with pytest.raises(ValueError, match="'alpha'"):
         PegasosClassifier(alpha=np.nan).fit(*binary)

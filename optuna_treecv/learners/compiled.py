@@ -29,6 +29,9 @@ from optuna_treecv.plan import Plan
 # An estimator's own fit pads this many rows at a time, so that it needs no second copy of X.
 _ROWS_AT_A_TIME = 4096
 
+#: What kernels take for "more rows than there will ever be".
+MOST_ROWS = 2**62
+
 
 class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     """An estimator whose training is a compiled kernel."""

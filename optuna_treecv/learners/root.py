@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from optuna_treecv._kernels.root import RootSGD as Kernel
 from optuna_treecv.data import SparseRows
+from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.linear import LinearClassifier
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.linear import LinearRegressor
@@ -24,7 +25,7 @@ class RootSGD(LinearEstimator):
     _parameter_constraints = {
         "alpha": [Interval(Real, 0, None, closed="left")],
         "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "burn_in": [Interval(Integral, 1, 2**62, closed="both")],
+        "burn_in": [Interval(Integral, 1, None, closed="left")],
         "fit_intercept": ["boolean"],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
@@ -53,7 +54,8 @@ class RootSGD(LinearEstimator):
         """The compiled learner with this estimator's settings over padded rows."""
         return Kernel(
             *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0), self.alpha),
-            *(0.0 if isinstance(self.step_size, str) else self.step_size, self.burn_in),
+            0.0 if isinstance(self.step_size, str) else self.step_size,
+            min(self.burn_in, MOST_ROWS),
         )
 
 

@@ -15,6 +15,7 @@ from sklearn.utils.metaestimators import available_if
 
 from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv.data import SparseRows
+from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.linear import LinearClassifier
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.linear import LinearRegressor
@@ -30,8 +31,8 @@ class AveragedSGD(LinearEstimator):
         "learning_rate": [StrOptions({"constant", "invscaling"})],
         "power_t": [Interval(Real, 0, None, closed="left")],
         "average": ["boolean"],
-        "average_start": [Interval(Integral, 0, 2**62, closed="both")],
-        "batch_size": [Interval(Integral, 1, 2**62, closed="both")],
+        "average_start": [Interval(Integral, 0, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
         "radius": [Interval(Real, 0, None, closed="right")],
         "fit_intercept": ["boolean"],
         "shuffle": ["boolean"],
@@ -73,9 +74,9 @@ class AveragedSGD(LinearEstimator):
             self.step_size,
             0.0 if self.learning_rate == "constant" else self.power_t,
             self.radius,
-            self.batch_size,
+            min(self.batch_size, MOST_ROWS),
             self.average,
-            self.average_start,
+            min(self.average_start, MOST_ROWS),
         )
 
 

@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from optuna_treecv._kernels.svrg import StreamingSVRG as Kernel
 from optuna_treecv.data import largest_norm2
 from optuna_treecv.data import SparseRows
+from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.linear import LinearClassifier
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.linear import LinearRegressor
@@ -31,10 +32,10 @@ class StreamingSVRG(LinearEstimator):
     _parameter_constraints = {
         "alpha": [Interval(Real, 0, None, closed="left")],
         "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "initial_batch_size": [Interval(Integral, 1, 2**62, closed="both")],
+        "initial_batch_size": [Interval(Integral, 1, None, closed="left")],
         "batch_growth": [Interval(Real, 1, None, closed="left")],
-        "inner_steps": [Interval(Integral, 1, 2**62, closed="both")],
-        "warm_stages": [Interval(Integral, 0, 2**62, closed="both")],
+        "inner_steps": [Interval(Integral, 1, None, closed="left")],
+        "warm_stages": [Interval(Integral, 0, None, closed="left")],
         "schedule": [StrOptions({"geometric", "factorial"})],
         "settings": [StrOptions({"given", "theory"})],
         "fit_intercept": ["boolean"],
@@ -80,9 +81,10 @@ class StreamingSVRG(LinearEstimator):
                 self.schedule == "factorial",
             )
         step_size, first, growth, steps, factorial = schedule
+        first, steps, warm = (min(n, MOST_ROWS) for n in (first, steps, self.warm_stages))
         return Kernel(
             *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0), self.alpha),
-            *(step_size, first, growth, steps, self.warm_stages, factorial, self._seed),
+            *(step_size, first, growth, steps, warm, factorial, self._seed),
         )
 
     def _settle(self, X: Any, seed: int | None) -> None:
