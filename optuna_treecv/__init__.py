@@ -2,6 +2,7 @@
 for Optuna.
 """
 
+from optuna_treecv.cache import ModelCache
 from optuna_treecv.crossval import tree_cross_val_predict
 from optuna_treecv.crossval import tree_cross_validate
 from optuna_treecv.evaluation import CVResult
@@ -23,6 +24,7 @@ __all__ = [
     "AveragedSGDRegressor",
     "CVResult",
     "LSQSGDRegressor",
+    "ModelCache",
     "PegasosClassifier",
     "RootSGDClassifier",
     "RootSGDRegressor",

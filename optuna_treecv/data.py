@@ -5,6 +5,7 @@ read forwards.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
+from optuna_treecv._kernels.prepare import address
 from optuna_treecv._kernels.prepare import gather_rows
 
 
@@ -119,12 +121,16 @@ def padded_width(n_columns: int) -> int:
     return -(-n_columns // 8) * 8
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
-    """``np.empty`` that begins on a cache line of 64 bytes."""
-    n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+def aligned_bytes(n_bytes: int) -> np.ndarray:
+    """Bytes that begin on a cache line of 64."""
     memory = np.empty(n_bytes + 64, np.uint8)
-    begin = -memory.ctypes.data % 64
-    return memory[begin : begin + n_bytes].view(dtype).reshape(shape)
+    begin = -address(memory) % 64
+    return memory[begin : begin + n_bytes]
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
+    """``np.empty`` that begins on a cache line."""
+    return aligned_bytes(prod(shape) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
 
 
 def pad_rows(X: Any, order: np.ndarray, intercept: bool) -> np.ndarray | SparseRows:

@@ -20,10 +20,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.cache import ModelCache
 from optuna_treecv.data import Data
 from optuna_treecv.data import PreparedRows
 from optuna_treecv.data import RowLayout
 from optuna_treecv.folds import make_folds
+from optuna_treecv.keys import fingerprint
+from optuna_treecv.keys import token
 from optuna_treecv.learners import as_estimator
 from optuna_treecv.learners import as_given
 from optuna_treecv.learners import check_methods
@@ -33,6 +36,7 @@ from optuna_treecv.learners import name_of
 from optuna_treecv.learners import takes_seed
 from optuna_treecv.learners.base import Learner
 from optuna_treecv.learners.base import SubtreeWalker
+from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.pipeline import check_incremental
 from optuna_treecv.plan import Node
 from optuna_treecv.plan import Plan
@@ -42,13 +46,23 @@ from optuna_treecv.scoring import OutputsAtLeaves
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import ScoresAtLeaves
 from optuna_treecv.scoring import scoring_for
+from optuna_treecv.sharing import results_of
+from optuna_treecv.sharing import SharedLearner
+from optuna_treecv.sharing import Way
 from optuna_treecv.walk import Done
+from optuna_treecv.walk import replay
+from optuna_treecv.walk import TestNode
 from optuna_treecv.walk import walk_standard
 from optuna_treecv.walk import walk_to_leaves
 from optuna_treecv.walk import walk_tree
 
 #: Parts in which a tree is walked and shared out among threads, and at most so many are reported.
 MAX_BLOCKS = 32
+# As many do where nobody waits for reports: each costs the interpreter's time.
+_FEW_BLOCKS = 8
+_ROWS_OF_FEW_BLOCKS = 2**22
+
+_MOST_WAYS = 8
 
 RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")
 DIVERGENCE_ADVICE = "a smaller step size, or scaled features, may help."
@@ -71,8 +85,10 @@ class CVResult:
         Folds a repeat.
     n_updates : int
         Rows trained on, counted over all models.
+    n_updates_saved : int
+        Rows that need not be trained on, because models were shared with other evaluations.
     n_updates_standard : int
-        The same for k trainings from scratch.
+        Rows that k trainings from scratch would take.
     seconds : float
         The evaluation alone: from prepared rows to scores.
     seconds_prepare : float
@@ -87,6 +103,7 @@ class CVResult:
     std: float | None
     n_folds: int
     n_updates: int
+    n_updates_saved: int
     n_updates_standard: int
     seconds: float
     seconds_prepare: float
@@ -97,8 +114,9 @@ class Evaluation:
     """Everything about a cross-validation but the estimator: made once, run for many, in many
     threads.
 
-    Parameters are those of ``tree_cross_validate``. Rows are prepared when the first estimator
-    asks for them, and kept.
+    Parameters are those of ``tree_cross_validate``; in ``cache`` models are shared, with others
+    than this evaluation too if ``is_shared``. Rows are prepared when the first estimator asks for
+    them, and kept.
     """
 
     def __init__(
@@ -115,6 +133,9 @@ class Evaluation:
         scoring: Any,
         random_state: Any,
         n_jobs: int | None,
+        cache: ModelCache | None = None,
+        is_shared: bool = False,
+        reports: bool = False,
     ) -> None:
         check_choice("shuffle", shuffle, (True, False))
         check_choice("order", order, ("fixed", "random"))
@@ -131,6 +152,11 @@ class Evaluation:
         self.order = order
         self.method = method
         self.seed = draw_seed(random_state)
+        self.cache = cache
+        self._is_shared = is_shared
+        self._reports = reports
+        self._identities: dict[tuple[RowLayout, int], bytes] = {}
+        self._ways: dict[tuple[bytes, int], Way] = {}
         begin = perf_counter()
         self.data = Data(X, y)
         if groups is not None and _num_samples(groups) != self.data.n_rows:
@@ -156,15 +182,24 @@ class Evaluation:
         )
         self._seconds = perf_counter() - begin
         self._kept: dict[RowLayout, tuple[PreparedRows, float]] = {}
+        self._preparing = Lock()
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         # Prepared rows are made again where they are needed: they are larger than what they are
         # made from.
-        return {**self.__dict__, "_kept": {}, "_lock": None}
+        return {
+            **self.__dict__,
+            "_kept": {},
+            "_identities": {},
+            "_ways": {},
+            "_preparing": None,
+            "_lock": None,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._preparing = Lock()
         self._lock = Lock()
 
     def repeat_seed(self, repeat: int) -> int:
@@ -182,6 +217,25 @@ class Evaluation:
             self.repeat_seed(repeat),
         )
 
+    def identity(self, layout: RowLayout, rows: PreparedRows, repeat: int) -> bytes:
+        """A name for prepared rows, by their content if others may have the same."""
+        with self._lock:
+            if (layout, repeat) not in self._identities:
+                found = fingerprint(rows) if self._is_shared else None
+                self._identities[layout, repeat] = found or token()
+            return self._identities[layout, repeat]
+
+    def way(self, identity: bytes, repeat: int) -> Way:
+        """Where the ways over a repeat's rows begin; those of a few repeats are remembered."""
+        with self._lock:
+            way = self._ways.pop((identity, repeat), None)
+            if way is None:
+                way = Way(identity)
+            self._ways[identity, repeat] = way
+            if len(self._ways) > _MOST_WAYS:
+                del self._ways[next(iter(self._ways))]
+            return way
+
     def rows(self, estimator: Any, repeat: int = 0) -> tuple[PreparedRows, float]:
         """The rows of a repeat as an estimator wants them, and the seconds it took to prepare
         them.
@@ -192,7 +246,7 @@ class Evaluation:
         layout = layout_for(estimator)
         if repeat > 0:
             return self._prepare(layout, repeat)
-        with self._lock:
+        with self._preparing:
             if layout not in self._kept:
                 rows, seconds = self._prepare(layout, 0)
                 self._kept[layout] = rows, seconds + self._seconds
@@ -273,17 +327,34 @@ class Evaluation:
     ) -> Generator[Done]:
         """Walk a tree, or train k times; ``leaves`` keeps what comes out."""
 
-        def test(node: Node, state: Any) -> int:
-            if isinstance(learner, SubtreeWalker) and isinstance(leaves, OutputsAtLeaves):
-                return learner.walk_subtree(plan, node, state, leaves.out)
-            return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
+        test: TestNode
+        if isinstance(learner, SubtreeWalker) and isinstance(leaves, OutputsAtLeaves):
+            walk_subtree = learner.walk_subtree
+
+            def test(node: Node, state: Any) -> int:
+                return walk_subtree(plan, node, state, leaves.out)
+        else:
+
+            def test(node: Node, state: Any) -> int:
+                return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
 
         walk_blocks = walk_tree if self.method == "treecv" else walk_standard
-        return walk_blocks(plan, learner, test, plan.blocks(MAX_BLOCKS), self.n_jobs)
+        return walk_blocks(plan, learner, test, self.blocks(plan), self.n_jobs)
+
+    def parts(self, plan: Plan) -> list[Node]:
+        """The parts in which a tree is scored, and reported."""
+        return plan.blocks(MAX_BLOCKS // self.n_repeats) if self._reports else self.blocks(plan)
+
+    def blocks(self, plan: Plan) -> list[Node]:
+        """The parts in which a tree is walked."""
+        few = self.n_jobs <= 2 and plan.n_rows < _ROWS_OF_FEW_BLOCKS and not self._reports
+        return plan.blocks(_FEW_BLOCKS if few else MAX_BLOCKS)
 
     def _prepare(self, layout: RowLayout, repeat: int) -> tuple[PreparedRows, float]:
         begin = perf_counter()
         rows = self.data.prepare(layout, self.folds[repeat].order)
+        if self.cache is not None:
+            self.identity(layout, rows, repeat)
         return rows, perf_counter() - begin
 
 
@@ -301,6 +372,7 @@ class Run:
         self.test_score = np.empty(evaluation.n_repeats * evaluation.n_folds)
         self.n_scored = 0
         self.n_updates = 0
+        self._n_needed = 0  # rows of all phases that were passed, trained on or not
         self.diverged_folds = 0
         self.seconds = 0.0
         self.seconds_prepare = 0.0
@@ -314,16 +386,10 @@ class Run:
             rows, seconds = evaluation.rows(self._estimator, repeat)
             self.seconds_prepare += seconds
             plan = evaluation.plan(repeat)
-            ends = {block.last for block in plan.blocks(MAX_BLOCKS // evaluation.n_repeats)}
-            begin = perf_counter()
-            with closing(self._walk(plan, rows, repeat)) as blocks:
-                for block in blocks:
-                    if block.last in ends:
-                        self.seconds += perf_counter() - begin
-                        yield part
-                        part += 1
-                        begin = perf_counter()
-            self.seconds += perf_counter() - begin
+            with closing(self._walk(plan, rows, repeat)) as parts:
+                for _ in parts:
+                    yield part
+                    part += 1
 
     def finish(self) -> CVResult:
         """Walk to the end."""
@@ -342,6 +408,7 @@ class Run:
             std=std,
             n_folds=evaluation.n_folds,
             n_updates=self.n_updates,
+            n_updates_saved=max(0, self._n_needed - self.n_updates),
             n_updates_standard=evaluation.n_repeats
             * (evaluation.n_folds - 1)
             * evaluation.data.n_rows,
@@ -351,23 +418,51 @@ class Run:
         )
 
     def _walk(self, plan: Plan, rows: PreparedRows, repeat: int) -> Generator[Node]:
-        """Walk one repeat's tree and score its blocks from the left."""
+        """Walk one repeat's tree, or take its results where they are kept, and score its parts
+        from the left.
+        """
         evaluation = self._evaluation
-        method = self.scoring.response_method
-        learner = evaluation.learner(self._estimator, rows, method, repeat)
+        cache = evaluation.cache
+        learner = evaluation.learner(self._estimator, rows, self.scoring.response_method, repeat)
+        results = None
+        if cache is not None:
+            identity = evaluation.identity(layout_for(self._estimator), rows, repeat)
+            results = results_of(learner, cache, identity, plan, evaluation.method)
+            if isinstance(learner, CompiledLearner) and evaluation.method == "treecv":
+                learner = SharedLearner(learner, cache, evaluation.way(identity, repeat))
         leaves: OutputsAtLeaves | ScoresAtLeaves
         if isinstance(self.scoring, Loss):
             leaves = OutputsAtLeaves(plan, learner, self.scoring)
         else:
             leaves = ScoresAtLeaves(plan, learner, self.scoring)
-        with closing(evaluation.walk(plan, learner, leaves)) as blocks:
-            for block, n_updates in blocks:
-                scores, diverged = leaves.scores(block)
+        n_kept = None if results is None else results.take(leaves)
+        parts = evaluation.parts(plan)
+        if n_kept is None:
+            blocks = evaluation.walk(plan, learner, leaves)
+        else:
+            blocks = replay(parts, n_kept)
+        n_before, needed_before, seconds_before = self.n_updates, self._n_needed, self.seconds
+        begin = perf_counter()
+        with closing(blocks):
+            for part in parts:
+                for block, n_updates in blocks:
+                    self._n_needed += n_updates
+                    if isinstance(learner, SharedLearner):
+                        self.n_updates = n_before + learner.n_updates
+                    elif n_kept is None:
+                        self.n_updates += n_updates
+                    if block.last == part.last:
+                        break
+                scores, diverged = leaves.scores(part)
                 self.test_score[self.n_scored : self.n_scored + len(scores)] = scores
                 self.n_scored += len(scores)
-                self.n_updates += n_updates
                 self.diverged_folds += int(np.count_nonzero(diverged))
-                yield block
+                self.seconds += perf_counter() - begin
+                yield part
+                begin = perf_counter()
+        if results is not None and n_kept is None:
+            n_updates = self._n_needed - needed_before
+            results.keep(leaves, n_updates, self.seconds - seconds_before)
 
 
 def mean_and_std(scores: np.ndarray) -> tuple[float, float | None]:

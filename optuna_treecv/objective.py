@@ -16,6 +16,7 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 from sklearn.base import clone
 
+from optuna_treecv.cache import ModelCache
 from optuna_treecv.evaluation import check_choice
 from optuna_treecv.evaluation import CVResult
 from optuna_treecv.evaluation import Evaluation
@@ -194,7 +195,7 @@ class TreeCVObjective:
             trial.set_user_attr("std_test_score", result.std)
         trial.set_user_attr("folds_scored", run.n_scored)
         trial.set_user_attr("n_updates", result.n_updates)
-        trial.set_user_attr("n_updates_standard", result.n_updates_standard)
+        trial.set_user_attr("n_updates_saved", result.n_updates_saved)
         trial.set_user_attr("seconds", round(result.seconds, 6))
         if result.diverged_folds:
             trial.set_user_attr("diverged_folds", result.diverged_folds)
@@ -217,6 +218,7 @@ def treecv_objective(
     random_state: Any = 0,
     n_jobs: int | None = 1,
     report: str | None = None,
+    cache: str | ModelCache | None = "memory",
 ) -> TreeCVObjective:
     """An objective for ``study.optimize``: each trial is a cross-validation by TreeCV.
 
@@ -268,6 +270,10 @@ def treecv_objective(
         ``WilcoxonPruner`` pairs with the best trial's. "mean": the mean of all folds so far, which
         ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner`` expect. 1e300 (or
         -1e300) stands for an infinite mean.
+    cache : {"memory", None} or ModelCache, default="memory"
+        Where trials share models: what the training of two has in common is done once, and no
+        number depends on it. One cache for all trials of this objective (256 MiB), none, or one
+        that several objectives share.
 
     Returns
     -------
@@ -288,8 +294,8 @@ def treecv_objective(
     Notes
     -----
     Each trial gets these attributes: ``mean_test_score``, ``std_test_score``, ``folds_scored``,
-    ``n_updates`` (rows trained on), ``n_updates_standard`` (what k trainings would have taken),
-    ``seconds`` and, if there are any, ``diverged_folds``.
+    ``n_updates`` (rows trained on), ``n_updates_saved`` (those that shared models made
+    unnecessary), ``seconds`` and, if there are any, ``diverged_folds``.
 
     A tree's first fold is ready after about one reading of the data; pruning saves what follows.
 
@@ -340,6 +346,9 @@ def treecv_objective(
         scoring=scoring,
         random_state=random_state,
         n_jobs=n_jobs,
+        cache=_make_cache(cache),
+        is_shared=isinstance(cache, ModelCache),
+        reports=report is not None,
     )
     if report is not None and evaluation.n_repeats > MAX_BLOCKS:
         raise ValueError(
@@ -382,6 +391,14 @@ def _check_distributions(
                 f"param_distributions: {name!r} must have a FloatDistribution, IntDistribution or "
                 f"CategoricalDistribution of optuna.distributions, got {distribution!r}."
             )
+
+
+def _make_cache(cache: Any) -> ModelCache | None:
+    """``cache`` as given -> what keeps models."""
+    if cache is None or isinstance(cache, ModelCache):
+        return cache
+    check_choice("cache", cache, (None, "memory"))
+    return ModelCache()
 
 
 def _check_names(argument: str, given: Mapping[str, Any], wanted: Collection[str]) -> None:

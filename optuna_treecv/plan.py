@@ -14,8 +14,38 @@ import numpy as np
 
 from optuna_treecv._kernels.order import random_order
 
-#: Prepared rows to train on, in order: a range of them, or their numbers (uint32).
-Phase = slice | np.ndarray
+#: Prepared rows, in order: a range of them, or their numbers (uint32).
+Rows = slice | np.ndarray
+
+
+class Phase(NamedTuple):
+    """A training phase: the rows start..stop-1, as they lie or in an order of their own.
+
+    The order is drawn from (seed, range, rows seen before), so these numbers stand for the rows;
+    they are written out when somebody trains on them.
+    """
+
+    start: int
+    stop: int
+    n_seen: int = 0
+    seed: int | None = None  # None: as they lie
+
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def rows(self) -> Rows:
+        if self.seed is None or self.n_rows < 2:
+            return slice(self.start, self.stop)
+        rows = np.empty(self.n_rows, np.uint32)
+        random_order(self.seed, self.start, self.stop, self.n_seen, rows)
+        return rows
+
+
+def rows_of(phase: Phase | Rows) -> Rows:
+    """The rows of a phase, or rows as they are."""
+    return phase.rows if isinstance(phase, Phase) else phase
 
 
 class Node(NamedTuple):
@@ -88,7 +118,7 @@ class Plan:
             start = self.begin(child.last)
         else:
             stop = self.begin(child.first)
-        return self._feed(start, stop, n_seen)
+        return Phase(start, stop, n_seen, self.seed if self.random else None)
 
     def rest(self, fold: Node) -> np.ndarray:
         """All rows that ``fold`` does not hold out, as the standard method trains on them at once.
@@ -121,10 +151,3 @@ class Plan:
                 break
             nodes = below
         return nodes
-
-    def _feed(self, start: int, stop: int, n_seen: int) -> Phase:
-        if not self.random or stop - start < 2:
-            return slice(start, stop)
-        rows = np.empty(stop - start, np.uint32)
-        random_order(self.seed, start, stop, n_seen, rows)
-        return rows

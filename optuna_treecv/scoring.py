@@ -51,6 +51,7 @@ class Scorer:
 
     name: str
     score: Callable[[Any, Any, Any], float]
+    is_registered: bool = False  # scikit-learn knows it by its name
     response_method = None  # it asks for itself
     if_diverged = -np.inf
     direction = "maximize"
@@ -128,7 +129,7 @@ def make_scoring(scoring: Any) -> Loss | Scorer | None:
         if scoring in LOSSES:
             return LOSSES[scoring]
         if scoring in get_scorer_names():
-            return Scorer(scoring, get_scorer(scoring))
+            return Scorer(scoring, get_scorer(scoring), is_registered=True)
         raise ValueError(
             f"scoring must be a loss ({', '.join(LOSSES)}) or the name of a scikit-learn scorer, "
             f"got {scoring!r}."
@@ -190,10 +191,15 @@ class OutputsAtLeaves:
     ----------
     out : ndarray of shape (n_rows, n_outputs)
         Outputs of prepared rows.
+    results : ndarray
+        All there is to keep of an evaluation; scores are computed from it.
+    results_name : str or None
+        What it is, for whoever keeps it; None if that cannot be told from other things.
     """
 
     def __init__(self, plan: Plan, learner: Learner, loss: Loss | None = None) -> None:
-        self.out = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
+        self.out = self.results = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
+        self.results_name = "outputs"
         self._plan = plan
         self._learner = learner
         self._loss = loss
@@ -222,13 +228,14 @@ class OutputsAtLeaves:
 
 
 class ScoresAtLeaves:
-    """Asks a scorer at each leaf."""
+    """Asks a scorer at each leaf; ``results`` and ``results_name`` as of ``OutputsAtLeaves``."""
 
     def __init__(self, plan: Plan, learner: Learner, scorer: Scorer) -> None:
         self._plan = plan
         self._learner = learner
         self._scorer = scorer
-        self._scores = np.empty(plan.n_folds)
+        self._scores = self.results = np.empty(plan.n_folds)
+        self.results_name = scorer.name if scorer.is_registered else None
 
     def test_leaf(self, fold: Node, state: Any) -> None:
         start, stop = self._plan.rows(fold)

@@ -60,7 +60,9 @@ def walk_standard(
         for chunk in range(block.first, block.last):
             fold = Node(chunk, chunk + 1)
             state = learner.start()
-            n_updates += train(learner, state, plan.rest(fold)) + test(fold, state)
+            rows = plan.rest(fold)
+            learner.update(state, rows)
+            n_updates += len(rows) + test(fold, state)
         return Done(block, n_updates)
 
     if n_jobs == 1:
@@ -71,6 +73,13 @@ def walk_standard(
         yield from pool.map(run, blocks)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def replay(blocks: list[Node], n_updates: int) -> Generator[Done]:
+    """Blocks whose results are there already; what they once took is said of the first."""
+    for block in blocks:
+        yield Done(block, n_updates)
+        n_updates = 0
 
 
 def walk_to_leaves(
@@ -96,7 +105,7 @@ def make_pool(n_jobs: int) -> ThreadPoolExecutor:
 def train(learner: Learner, state: Any, phase: Phase) -> int:
     """One training phase; its rows."""
     learner.update(state, phase)
-    return phase.stop - phase.start if isinstance(phase, slice) else len(phase)
+    return phase.n_rows
 
 
 def _descend(

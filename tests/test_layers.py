@@ -13,11 +13,17 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 
 # What each module may import of ours.
 ALLOWED = {
-    "__init__": {"objective", "crossval", "evaluation", "learners"},
-    "objective": {"evaluation", "learners"},
+    "__init__": {"objective", "crossval", "evaluation", "learners", "cache"},
+    "objective": {"evaluation", "learners", "cache"},
     "crossval": {"evaluation"},
     "testing": {"crossval", "data", "folds", "learners", "_kernels"},
-    "evaluation": {"data", "folds", "learners", "plan", "scoring", "walk", "_kernels"},
+    "evaluation": {
+        *("cache", "data", "folds", "keys", "learners", "plan", "scoring", "sharing", "walk"),
+        "_kernels",
+    },
+    "sharing": {"cache", "data", "keys", "learners", "plan", "scoring"},
+    "cache": set(),
+    "keys": {"data", "plan"},
     "walk": {"learners", "plan"},
     "scoring": {"learners", "plan"},
     "learners": {"data", "learners", "plan", "_kernels"},

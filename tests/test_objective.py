@@ -97,7 +97,8 @@ def test_a_study_on_each_storage(storage, binary):
         )
         assert trial.value == expected.mean == trial.user_attrs["mean_test_score"]
         assert trial.user_attrs["std_test_score"] == expected.std
-        assert trial.user_attrs["n_updates"] == expected.n_updates
+        done, saved = (trial.user_attrs[name] for name in ("n_updates", "n_updates_saved"))
+        assert done + saved == expected.n_updates
         assert trial.user_attrs["folds_scored"] == len(y)
         assert len(trial.user_attrs) <= 8
         assert all(type(value) in (int, float) for value in trial.user_attrs.values())

@@ -12,6 +12,7 @@ import pytest
 from optuna_treecv._kernels import reference
 from optuna_treecv.plan import Node
 from optuna_treecv.plan import Plan
+from optuna_treecv.plan import rows_of
 from optuna_treecv.walk import walk_standard
 from optuna_treecv.walk import walk_to_leaves
 from optuna_treecv.walk import walk_tree
@@ -24,9 +25,8 @@ class Recorder:
         return []
 
     def update(self, state, phase):
-        state.extend(
-            range(phase.start, phase.stop) if isinstance(phase, slice) else phase.tolist()
-        )
+        rows = rows_of(phase)
+        state.extend(range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist())
 
     def snapshot(self, state):
         return list(state)
@@ -157,9 +157,9 @@ def test_a_tree_has_at_most_32_blocks_at_depth_5():
 def test_random_phases_of_a_row_range_differ_with_what_was_seen():
     plan = Plan(64, 4, None, True, 5)
     left, right = plan.split(plan.root)
-    one = plan.phase(plan.root, left)
+    one = plan.phase(plan.root, left).rows
     assert sorted(one) == list(range(32, 64))
-    assert not np.array_equal(one, plan.phase(Node(0, 4), right) + 32)
+    assert not np.array_equal(one, plan.phase(Node(0, 4), right).rows + 32)
 
 
 @pytest.mark.parametrize("walk", [walk_tree, walk_standard])

@@ -21,9 +21,16 @@ begins again at 0.
 
 Several classes are as many independent models, class against the rest. Thresholds, scales, |u|^2,
 H and v are float64 and rounded once, whatever the type of the rows.
+
+Without projection u does not depend on lambda but through the outcomes of the comparisons: it is
+the same for all lambdas between the largest ratio y u.x / (t - 1) of the rows added and the smallest
+of those not added. A state can keep these two ends.
 """
 
 from cython cimport floating
+from libc.float cimport DBL_EPSILON
+from libc.float cimport DBL_MIN
+from libc.math cimport INFINITY
 from libc.math cimport NAN
 from libc.math cimport isfinite
 from libc.math cimport sqrt
@@ -49,15 +56,19 @@ from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
 
 
+cdef int64_t NEVER = <int64_t> 1 << 62
+
+
 cdef struct Settings:
     LinearSettings linear
     double alpha                # lambda
     bint average
     bint project
+    int64_t tracked_from        # the first step whose lambdas are tracked; not with project
 
 
-# A state: the rows seen and the numbers of each output, to the end of a cache line; then when
-# averaging v of all outputs (float64), then z of all outputs, in the type of the rows.
+# A state: the rows seen, the tracked lambdas and the numbers of each output, to the end of a cache
+# line; then when averaging v of all outputs (float64), then z of all outputs, in the type of the rows.
 cdef struct Numbers:
     double scale
     double norm2                # |u|^2
@@ -66,6 +77,8 @@ cdef struct Numbers:
 
 cdef struct Head:
     int64_t n_seen
+    double low                  # for every lambda in low..high each comparison so far has the same outcome
+    double high
     Numbers outputs[1]          # n_outputs of them
 
 
@@ -82,6 +95,33 @@ cdef inline void *vectors(const Learner *learner, const unsigned char *state) no
     """Where z begins."""
     cdef Py_ssize_t n = learner.n_outputs * learner.width if (<const Settings *> learner.settings).average else 0
     return <void *> (sums(learner, state) + n)
+
+
+# The lambdas for which all comparisons so far come out as they did are low..high: that of a new row
+# does for both ends, or an end is moved; and so it does for all between, as `(floating) (lambda steps)`
+# never falls with lambda.
+
+cdef double raised(double alpha, floating margin, double steps) noexcept nogil:
+    """The smallest lambda for which an update was made, ``margin < lambda steps``, or a little more.
+
+    A quotient rounded once would now and then be wrong: the kernel's own comparison confirms it.
+    """
+    cdef double low = <double> margin / steps
+    cdef double more = DBL_EPSILON
+    while not margin < <floating> (low * steps):
+        low = low * (1 + more) + DBL_MIN
+        more *= 2
+    return min(low, alpha)
+
+
+cdef double lowered(double alpha, floating margin, double steps) noexcept nogil:
+    """The largest lambda for which none was made, ``margin >= lambda steps``, or a little less."""
+    cdef double high = <double> margin / steps
+    cdef double less = DBL_EPSILON
+    while not margin >= <floating> (high * steps):
+        high *= 1 - less
+        less *= 2
+    return max(high, alpha)
 
 
 cdef inlined project(
@@ -125,7 +165,7 @@ cdef inlined train_row(
     const Rows *rows,
     Py_ssize_t row,
     int64_t t,
-    Numbers *numbers,           # INOUT, (n_outputs,)
+    Head *head,                 # INOUT
     floating *z,                # INOUT, (n_outputs, width)
     double *v,                  # INOUT, likewise
     unsigned char *state,
@@ -133,6 +173,7 @@ cdef inlined train_row(
 ) noexcept nogil:
     """Step t of every output."""
     cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Numbers *numbers = head.outputs
     cdef Py_ssize_t width = learner.width
     cdef int32_t y = (<const int32_t *> learner.y)[row]
     cdef Py_ssize_t c
@@ -149,6 +190,8 @@ cdef inlined train_row(
         if margin != margin:                            # no comparison may hide it
             numbers[c].scale = numbers[c].harmonic = NAN
         if margin < threshold or t == 1:
+            if t >= settings.tracked_from and not margin < <floating> (head.low * <double> (t - 1)):
+                head.low = raised(settings.alpha, margin, <double> (t - 1))
             # With u = scale z a step of y x in u is one of (y / scale) x in z; scale is 1 without projection.
             check = add_row(rows, row, <floating> (sign / numbers[c].scale), z + c * width, log)
             if settings.average:
@@ -159,6 +202,8 @@ cdef inlined train_row(
                 # |u + y x|^2 = |u|^2 + 2 y u.x + |x|^2
                 numbers[c].norm2 += 2 * <double> margin + <double> norm2_row(rows, row, z)
                 project(learner, t, &numbers[c], z + c * width, v + c * width, state, log)
+        elif t >= settings.tracked_from and margin < <floating> (head.high * <double> (t - 1)):
+            head.high = lowered(settings.alpha, margin, <double> (t - 1))
 
 
 cdef inlined train_on(
@@ -183,7 +228,7 @@ cdef inlined train_on(
             if i + AHEAD < stop:
                 fetch_row(rows, order[i + AHEAD], z)
         t += 1
-        train_row(learner, rows, row, t, head.outputs, z, v, state, log)
+        train_row(learner, rows, row, t, head, z, v, state, log)
 
 
 cdef dispatched train(
@@ -225,6 +270,7 @@ cdef class Pegasos(LinearKernel):
         self.own.alpha = alpha
         self.own.average = average
         self.own.project = project
+        self.own.tracked_from = NEVER
         n_numbers = self.n_outputs * self.learner.width
         self.learner.n_saved = self.n_outputs * (2 if average else 1)
         self.learner.rewrites = project
@@ -240,5 +286,34 @@ cdef class Pegasos(LinearKernel):
         cdef Py_ssize_t c
         self.check_state(state)
         memset(&state[0], 0, self.state_bytes)
+        head.high = INFINITY
         for c in range(self.n_outputs):
             head.outputs[c].scale = 1
+
+    def track(self):
+        """From now on keep in each state the lambdas for which it is the same."""
+        if self.own.project:
+            raise ValueError("with projection a state belongs to its lambda alone.")
+        self.own.tracked_from = 2                       # the first row is always added
+
+    def domain_of(self, const unsigned char [::1] state):
+        """The smallest and the largest of those lambdas."""
+        cdef const Head *head = <const Head *> &state[0]
+        self.check_state(state)
+        return head.low, head.high
+
+    def domain(
+        self,
+        const unsigned char [:, ::1] states,
+        double [:, ::1] ends,                        # OUT, (n_states, 2)
+    ):
+        """The same of many states."""
+        cdef const Head *head
+        cdef Py_ssize_t i
+        if ends.shape[0] != states.shape[0] or ends.shape[1] != 2:
+            raise ValueError("ends must have a row of two for each state.")
+        for i in range(states.shape[0]):
+            self.check_state(states[i])
+            head = <const Head *> &states[i, 0]
+            ends[i, 0] = head.low
+            ends[i, 1] = head.high

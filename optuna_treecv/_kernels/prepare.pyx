@@ -86,3 +86,8 @@ def gather_rows(
             &X[0, 0], row_step, column_step, n_features, &order[0], order.shape[0], last, &out[0, 0], out.shape[1]
         )
     return check == 0
+
+
+def address(const unsigned char [::1] memory):
+    """Where an array's first byte lies."""
+    return <size_t> &memory[0]

@@ -87,6 +87,8 @@ cdef struct Head:
 cdef enum:
     HEAD_BYTES = 128
 
+cdef int64_t MOST_STEPS = <int64_t> 1 << 31
+
 
 # The vectors of output c.
 
@@ -122,6 +124,17 @@ cdef inlined settle(
     head.shift = 0
 
 
+cdef int64_t draw_length(uint64_t seed, int64_t stage, int64_t most) noexcept nogil:
+    """m~ of a stage, 1..most."""
+    cdef uint64_t counter = chain(seed, stage)
+    return 1 + <int64_t> below(&counter, <uint32_t> most)
+
+
+def inner_length(uint64_t seed, int64_t stage, int64_t inner_steps):
+    """The rows of a stage's inner phase, with the geometric schedule."""
+    return draw_length(seed, stage, min(inner_steps, MOST_STEPS))
+
+
 cdef inlined next_phase(
     const Learner *learner,
     Head *head,                 # INOUT
@@ -135,14 +148,12 @@ cdef inlined next_phase(
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_numbers = learner.n_outputs * learner.width
     cdef int64_t s, most
-    cdef uint64_t counter
     cdef Py_ssize_t j
     if head.in_batch:
         most = settings.inner_steps
         if settings.factorial:
-            most = min(most << min(2 * growing_stage(settings, head.stage), 31), <int64_t> 1 << 31)
-        counter = chain(settings.seed, head.stage)
-        head.left = 1 + <int64_t> below(&counter, <uint32_t> most)
+            most = min(most << min(2 * growing_stage(settings, head.stage), 31), MOST_STEPS)
+        head.left = draw_length(settings.seed, head.stage, most)
         head.in_batch = False
         return
     if log != NULL:
@@ -343,7 +354,7 @@ cdef class StreamingSVRG(LinearKernel):
         self.own.step_size = step_size
         self.own.initial_batch_size = initial_batch_size
         self.own.batch_growth = batch_growth
-        self.own.inner_steps = min(inner_steps, <int64_t> 1 << 31)
+        self.own.inner_steps = min(inner_steps, MOST_STEPS)
         self.own.warm_stages = warm_stages
         self.own.factorial = factorial
         self.own.seed = seed

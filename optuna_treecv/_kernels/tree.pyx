@@ -34,6 +34,8 @@ cdef struct Tree:
     unsigned char *out
     Py_ssize_t out_step         # bytes of outputs a row
     Log log                     # room for 0 entries where rows are dense
+    unsigned char *kept         # where the next node's state is copied to; NULL: nowhere
+    Py_ssize_t least_folds      # of nodes that hold out so many folds or more
 
 
 cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
@@ -153,6 +155,9 @@ cdef int64_t walk(
     cdef Py_ssize_t middle, cut
     cdef int64_t n_seen = tree.n_rows - (stop - start)
     cdef int64_t n_updates
+    if tree.kept != NULL and last - first >= tree.least_folds:
+        memcpy(tree.kept, state, learner.state_bytes)
+        tree.kept += learner.state_bytes
     if last - first == 1:                                       # s = e: test f on its own chunk
         learner.test(learner, state, tree.model, start, stop, tree.out + start * tree.out_step)
         return 0
@@ -164,6 +169,15 @@ cdef int64_t walk(
     n_updates = branch(learner, tree, cut, stop, n_seen, first, middle, state, True, part)
     # trained on s..m, it tests m+1..e
     return n_updates + branch(learner, tree, start, cut, n_seen, middle, last, state, keep, part)
+
+
+cdef Py_ssize_t count_nodes(Py_ssize_t n_folds, Py_ssize_t least) noexcept nogil:
+    """The nodes of a tree that hold out at least so many folds, 1 or more."""
+    if n_folds < least:
+        return 0
+    if n_folds == 1:
+        return 1
+    return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
 
 
 cdef class CompiledLearner:
@@ -260,6 +274,45 @@ cdef class CompiledLearner:
         with nogil:
             self.learner.train(&self.learner, 0, order.shape[0], &order[0], &state[0], NULL)
 
+    def update_keeping(
+        self,
+        unsigned char [::1] state,
+        Py_ssize_t start,
+        Py_ssize_t stop,
+        const uint32_t [::1] order,                  # IN, or None: the rows start..stop-1 as they lie
+        const int64_t [::1] marks,                   # IN, rising, in start..stop
+        unsigned char [:, ::1] kept,                 # OUT, (n_marks, state_bytes)
+    ):
+        """Train on the rows start..stop-1, or on order[start], ..., order[stop-1], and keep a copy of
+        the state from before each row in ``marks``.
+        """
+        cdef Py_ssize_t i, end
+        cdef Py_ssize_t at = start
+        self.check_state(state)
+        if not 0 <= start <= stop <= (self.n_rows if order is None else order.shape[0]):
+            raise IndexError(f"rows {start}..{stop} are outside the rows there are.")
+        if kept.shape[0] != marks.shape[0] or kept.shape[1] != self.state_bytes:
+            raise ValueError("kept must have room for a state a mark.")
+        for i in range(marks.shape[0]):
+            if not at <= marks[i] <= stop:
+                raise ValueError("marks must rise from start to stop.")
+            at = marks[i]
+        if order is not None:
+            for i in range(start, stop):
+                if order[i] >= self.n_rows:
+                    raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
+        with nogil:
+            at = start
+            for i in range(marks.shape[0] + 1):
+                end = marks[i] if i < marks.shape[0] else stop
+                if end > at:
+                    self.learner.train(
+                        &self.learner, at, end, NULL if order is None else &order[0], &state[0], NULL
+                    )
+                    at = end
+                if i < marks.shape[0]:
+                    memcpy(&kept[i, 0], &state[0], self.state_bytes)
+
     def read_out(self, const unsigned char [::1] state, unsigned char [::1] model):
         """Write the model that ``state`` stands for."""
         self.check_state(state)
@@ -301,6 +354,8 @@ cdef class CompiledLearner:
         uint32_t [::1] order,               # OUT, room for the longest training phase; None: fixed order
         uint64_t seed,
         unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
+        unsigned char [:, ::1] kept=None,            # OUT: the states of the nodes, parents first,
+        Py_ssize_t least_folds=1,                    # that hold out so many chunks or more
     ):
         """Test chunks first..last-1 by the tree below the node that holds them out; return the
         row updates done.
@@ -309,7 +364,7 @@ cdef class CompiledLearner:
         cdef int64_t n_updates
         cdef Py_ssize_t i
         cdef Part whole
-        if not 0 <= first < last <= n_folds <= self.n_rows:
+        if least_folds < 1 or not 0 <= first < last <= n_folds <= self.n_rows:
             raise ValueError(f"there is no node [{first}, {last}) in a tree of {n_folds} folds.")
         if bounds is not None and (bounds.shape[0] != n_folds + 1 or bounds[n_folds] != self.n_rows):
             raise ValueError("bounds must hold n_folds + 1 row numbers, 0 first and the number of rows last.")
@@ -325,6 +380,12 @@ cdef class CompiledLearner:
             for i in range(n_folds):
                 if bounds[i] >= bounds[i + 1] or bounds[0] != 0:
                     raise ValueError("bounds must rise from 0.")
+        if kept is not None and (
+            kept.shape[1] != self.state_bytes or kept.shape[0] < count_nodes(last - first, least_folds)
+        ):
+            raise ValueError("kept must have room for a state a node.")
+        tree.kept = NULL if kept is None else &kept[0, 0]
+        tree.least_folds = least_folds
         tree.n_rows = self.n_rows
         tree.n_folds = n_folds
         tree.bounds = NULL if bounds is None else &bounds[0]

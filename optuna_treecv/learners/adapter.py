@@ -19,6 +19,8 @@ from optuna_treecv.data import take_rows
 from optuna_treecv.learners.pipeline import last_step
 from optuna_treecv.learners.pipeline import partial_fit
 from optuna_treecv.plan import Phase
+from optuna_treecv.plan import Rows
+from optuna_treecv.plan import rows_of
 
 # What scikit-learn's estimators say when a model has left the finite numbers.
 _DIVERGED = re.compile("under-/overflow|non-finite parameter weights")
@@ -60,8 +62,8 @@ class Adapter:
         self, estimator: Any, rows: PreparedRows, response_method: str | None, seed: int
     ) -> None:
         self.rows = rows
-        self._response_method = response_method
-        self._fresh = seeded(clone(estimator), seed)
+        self.response_method = response_method
+        self.fresh = seeded(clone(estimator), seed)
         n_classes = 0 if rows.classes is None else len(rows.classes)
         one_a_class = response_method == "predict_proba" or (
             response_method == "decision_function" and n_classes > 2
@@ -69,13 +71,14 @@ class Adapter:
         self.n_outputs = n_classes if one_a_class else 1
 
     def start(self) -> State:
-        return State(clone(self._fresh))
+        return State(clone(self.fresh))
 
-    def update(self, state: State, phase: Phase) -> None:
+    def update(self, state: State, phase: Phase | Rows) -> None:
         if state.estimator is None:
             return
-        X = take_rows(self.rows.X, phase)
-        y = None if self.rows.y is None else self.rows.y[phase]
+        rows = rows_of(phase)
+        X = take_rows(self.rows.X, rows)
+        y = None if self.rows.y is None else self.rows.y[rows]
         classes = (
             {"classes": self.rows.classes}
             if state.is_fresh and self.rows.classes is not None
@@ -99,12 +102,12 @@ class Adapter:
         if state.estimator is None:
             out[start:stop] = np.nan
             return
-        assert self._response_method is not None
-        method = METHODS.get(self._response_method, self._response_method)
+        assert self.response_method is not None
+        method = METHODS.get(self.response_method, self.response_method)
         response = getattr(state.estimator, method)(take_rows(self.rows.X, slice(start, stop)))
-        if self._response_method == "distance":
+        if self.response_method == "distance":
             response = response.min(axis=1)
-        elif self._response_method == "predict" and self.rows.classes is not None:
+        elif self.response_method == "predict" and self.rows.classes is not None:
             response = np.searchsorted(self.rows.classes, response)
         out[start:stop] = np.reshape(response, (stop - start, -1))
 

@@ -17,6 +17,7 @@ from optuna_treecv.data import PreparedRows
 from optuna_treecv.plan import Node
 from optuna_treecv.plan import Phase
 from optuna_treecv.plan import Plan
+from optuna_treecv.plan import Rows
 
 
 class Learner(Protocol):
@@ -30,8 +31,8 @@ class Learner(Protocol):
     def start(self) -> Any:
         """The state before the first row."""
 
-    def update(self, state: Any, phase: Phase) -> None:
-        """Train a state in place on the rows of a phase, in their order."""
+    def update(self, state: Any, phase: Phase | Rows) -> None:
+        """Train a state in place on the rows of a phase, or on rows, in their order."""
 
     def snapshot(self, state: Any) -> Any:
         """A copy of a state that goes its own way from here."""

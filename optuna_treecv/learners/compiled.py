@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils import Tags
 
 from optuna_treecv._kernels.order import random_order
+from optuna_treecv.data import aligned_bytes
 from optuna_treecv.data import aligned_empty
 from optuna_treecv.data import pad_rows
 from optuna_treecv.data import PreparedRows
@@ -25,6 +26,8 @@ from optuna_treecv.data import take_rows
 from optuna_treecv.plan import Node
 from optuna_treecv.plan import Phase
 from optuna_treecv.plan import Plan
+from optuna_treecv.plan import Rows
+from optuna_treecv.plan import rows_of
 
 # An estimator's own fit pads this many rows at a time, so that it needs no second copy of X.
 _ROWS_AT_A_TIME = 4096
@@ -95,7 +98,26 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         """
         if n_seen == 0:
             return frozenset(self._fixed_parameters)
-        return frozenset(self._get_param_names()) - {"fit_intercept", "shuffle", "random_state"}
+        silent = {"fit_intercept", "shuffle"} | (set() if self.draws else {"random_state"})
+        return frozenset(self._get_param_names()) - silent
+
+    def breakpoints(self) -> tuple[int, ...]:
+        """The numbers of rows after which ``bound`` grows, rising.
+
+        Returns
+        -------
+        tuple of int
+            Empty where all parameters act from the first row on.
+        """
+        return ()
+
+    @property
+    def tracked(self) -> str | None:
+        """The parameter whose values are tracked for which a state is the same: the kernel has
+        ``track`` and ``domain``, and read-out alone may depend on it otherwise. None if there is
+        none.
+        """
+        return None
 
     # Inside the tree.
 
@@ -159,14 +181,14 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
 
 def new_state(kernel: Any) -> np.ndarray:
     """The state before the first row."""
-    state = aligned_empty((kernel.state_bytes,))
+    state = aligned_bytes(kernel.state_bytes)
     kernel.start(state)
     return state
 
 
 def read_model(kernel: Any, state: np.ndarray) -> np.ndarray:
     """The model that a state stands for, in bytes."""
-    model = aligned_empty((kernel.model_bytes,))
+    model = aligned_bytes(kernel.model_bytes)
     kernel.read_out(state, model)
     return model
 
@@ -183,26 +205,106 @@ class CompiledLearner:
         n_classes = None if rows.classes is None else len(rows.classes)
         self._kernel = estimator.make_kernel(rows.X, rows.y, n_classes)
         self.n_outputs = self._kernel.n_outputs
+        self.kind = type(estimator)
+        self.tracked = estimator.tracked
+        self.breakpoints = estimator.breakpoints()
+        self.state_bytes: int = self._kernel.state_bytes
 
     def start(self) -> np.ndarray:
         return new_state(self._kernel)
 
-    def update(self, state: np.ndarray, phase: Phase) -> None:
-        if isinstance(phase, slice):
-            self._kernel.update(state, phase.start, phase.stop)
+    def update(self, state: np.ndarray, phase: Phase | Rows) -> None:
+        rows = rows_of(phase)
+        if isinstance(rows, slice):
+            self._kernel.update(state, rows.start, rows.stop)
         else:
-            self._kernel.update_in_order(state, phase)
+            self._kernel.update_in_order(state, rows)
+
+    def settings_at(self, n_seen: int) -> dict[str, Any]:
+        """The parameters that have acted on a state of so many rows, as they were settled."""
+        names = self._settings.bound(n_seen)
+        settings = {name: getattr(self._settings, name) for name in names}
+        if "random_state" in settings:
+            settings["random_state"] = self._settings._seed
+        return settings
+
+    def tracking(self) -> CompiledLearner:
+        """The same learner, whose states keep the values of ``tracked`` for which they hold."""
+        if self.tracked is None:
+            return self
+        learner = CompiledLearner(self._settings, self.rows)
+        learner._kernel.track()
+        return learner
+
+    def update_part(
+        self,
+        state: np.ndarray,
+        phase: Phase,
+        begin: int,
+        end: int,
+        counts: np.ndarray | None = None,
+    ) -> np.ndarray | None:
+        """Train on the rows begin..end-1 of a phase; with ``counts`` (int64, rising) return the
+        states after so many rows of the phase, (n_counts, state_bytes).
+        """
+        rows = phase.rows
+        if counts is None:
+            if isinstance(rows, slice):
+                self._kernel.update(state, phase.start + begin, phase.start + end)
+            else:
+                self._kernel.update_in_order(state, rows[begin:end])
+            return None
+        states = aligned_empty((len(counts), self.state_bytes))
+        if isinstance(rows, slice):
+            start = phase.start
+            marks = counts + start
+            self._kernel.update_keeping(state, start + begin, start + end, None, marks, states)
+        else:
+            self._kernel.update_keeping(state, begin, end, rows, counts, states)
+        return states
+
+    def domain_of(self, state: np.ndarray) -> tuple[float, float]:
+        """The smallest and the largest value of ``tracked`` for which a state is the same."""
+        return self._kernel.domain_of(state)
+
+    def domain(self, states: np.ndarray) -> np.ndarray:
+        """The same of many states, each a row: (n_states, 2)."""
+        ends = np.empty((len(states), 2))
+        self._kernel.domain(states, ends)
+        return ends
+
+    @property
+    def rows_a_copy(self) -> int:
+        """Rows whose training takes about as long as copying a state."""
+        X = self.rows.X
+        n_bytes = (
+            len(X.values) * (X.dtype.itemsize + 4) / len(X)
+            if isinstance(X, SparseRows)
+            else X.shape[1] * X.dtype.itemsize
+        )
+        return 1 + int(self.state_bytes / (1 + n_bytes * self.n_outputs))
 
     def snapshot(self, state: np.ndarray) -> np.ndarray:
-        copy = aligned_empty(state.shape)
+        copy = aligned_bytes(len(state))
         copy[:] = state
         return copy
 
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
-        model = aligned_empty((self._kernel.model_bytes,))
+        model = aligned_bytes(self._kernel.model_bytes)
         self._kernel.test(state, model, start, stop, out.view(np.uint8))
 
-    def walk_subtree(self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray) -> int:
+    def walk_subtree(
+        self,
+        plan: Plan,
+        node: Node,
+        state: np.ndarray,
+        out: np.ndarray,
+        kept: np.ndarray | None = None,
+        least_folds: int = 1,
+    ) -> int:
+        """As in the protocol; in ``kept`` (n_nodes, state_bytes) leave the states of all nodes of
+        at least so many folds, parents first, left before right.
+        """
         n_levels = (node.n_folds - 1).bit_length() + 1
         states = aligned_empty((n_levels, len(state)))
         states[0] = state
@@ -210,8 +312,8 @@ class CompiledLearner:
         log_bytes = self._kernel.log_bytes
         return self._kernel.walk_subtree(
             states,
-            aligned_empty((self._kernel.model_bytes,)),
-            aligned_empty((log_bytes,)) if log_bytes else None,
+            aligned_bytes(self._kernel.model_bytes),
+            aligned_bytes(log_bytes) if log_bytes else None,
             node.first,
             node.last,
             plan.n_folds,
@@ -219,6 +321,8 @@ class CompiledLearner:
             np.empty(stop - start, np.uint32) if plan.random else None,
             plan.seed,
             out.view(np.uint8),
+            kept,
+            least_folds,
         )
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:

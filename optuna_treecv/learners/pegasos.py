@@ -110,6 +110,11 @@ class PegasosClassifier(LinearClassifier):
         self.shuffle = shuffle
         self.random_state = random_state
 
+    @property
+    def tracked(self) -> str | None:
+        """Without projection a state is the same for all values of ``alpha`` in an interval."""
+        return None if self.project else "alpha"
+
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> Pegasos:

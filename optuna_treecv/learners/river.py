@@ -24,6 +24,7 @@ from optuna_treecv.data import take_rows
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import State
 from optuna_treecv.plan import Phase
+from optuna_treecv.plan import Rows
 
 # River's isinstance looks at the last step of a pipeline.
 _KINDS = {
@@ -160,14 +161,14 @@ class RiverLearner(Adapter):
                 )
         super().__init__(estimator, rows, response_method, seed)
 
-    def update(self, state: State, phase: Phase) -> None:
+    def update(self, state: State, phase: Phase | Rows) -> None:
         try:
             super().update(state, phase)
         except OverflowError:  # Python's math has no infinity where NumPy has
             state.estimator = None
 
     def outputs(self, state: State, start: int, stop: int, out: np.ndarray) -> None:
-        of_classes = self._response_method == "predict" and self.rows.classes is not None
+        of_classes = self.response_method == "predict" and self.rows.classes is not None
         try:
             if of_classes and state.estimator is not None:
                 X = take_rows(self.rows.X, slice(start, stop))

@@ -48,6 +48,10 @@ class RootSGD(LinearEstimator):
             return frozenset(self._get_param_names()) & {"loss", "epsilon"}
         return super().bound(n_seen)
 
+    def breakpoints(self) -> tuple[int, ...]:
+        """The end of the burn-in."""
+        return (self.burn_in,)
+
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> Kernel:

@@ -60,6 +60,10 @@ class AveragedSGD(LinearEstimator):
         late = {"average_start"} if n_seen <= self.average_start and self.average else set()
         return super().bound(n_seen) - late
 
+    def breakpoints(self) -> tuple[int, ...]:
+        """Where averaging begins."""
+        return (self.average_start,) if self.average else ()
+
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> SGD:

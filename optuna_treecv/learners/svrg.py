@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 from sklearn.utils._param_validation import StrOptions
 
+from optuna_treecv._kernels.svrg import inner_length
 from optuna_treecv._kernels.svrg import StreamingSVRG as Kernel
 from optuna_treecv.data import largest_norm2
 from optuna_treecv.data import SparseRows
@@ -59,12 +60,25 @@ class StreamingSVRG(LinearEstimator):
         """The parameters that have influenced a state of ``n_seen`` rows.
 
         Until the first batch is complete the state is a sum of gradients at 0 and waits for the
-        rest of its rows.
+        rest of its rows; how batches grow is felt from the second one on.
         """
-        names = frozenset(self._get_param_names())
-        if self.settings == "given" and n_seen <= self.initial_batch_size:
+        names = frozenset(self._get_param_names()) - {"fit_intercept", "shuffle"}
+        if self.settings == "theory":
+            return names
+        if n_seen <= self.initial_batch_size:
             return names & {"loss", "epsilon", "initial_batch_size", "settings"}
-        return names - {"fit_intercept", "shuffle"}
+        if n_seen <= self.breakpoints()[-1]:
+            return names - {"batch_growth", "schedule", "warm_stages"}
+        return names
+
+    def breakpoints(self) -> tuple[int, ...]:
+        """The ends of the first batch and, once its length is drawn, of the first inner phase."""
+        if self.settings == "theory":
+            return ()
+        first = self.initial_batch_size
+        if not hasattr(self, "_seed"):
+            return (first,)
+        return first, first + inner_length(self._seed, 0, min(self.inner_steps, MOST_ROWS))
 
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None

@@ -1,0 +1,423 @@
+"""A learner whose training is looked up before it is done.
+
+The tree is walked as ever; but training a state only notes what it is fed, and a model is made
+when somebody asks it for outputs: from the nearest model on its way that is kept, and all that are
+made are kept in turn. So whatever the trials of a study, or of several, have in common is trained
+once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from bisect import bisect_right
+from collections.abc import Hashable
+from functools import lru_cache
+from math import exp
+from math import log
+from threading import Lock
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.cache import ModelCache
+from optuna_treecv.data import aligned_empty
+from optuna_treecv.keys import digest
+from optuna_treecv.keys import encode
+from optuna_treecv.keys import fed
+from optuna_treecv.keys import NoKey
+from optuna_treecv.keys import plan_key
+from optuna_treecv.learners.adapter import Adapter
+from optuna_treecv.learners.base import Learner
+from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.plan import Node
+from optuna_treecv.plan import Phase
+from optuna_treecv.plan import Plan
+from optuna_treecv.plan import Rows
+from optuna_treecv.scoring import OutputsAtLeaves
+from optuna_treecv.scoring import ScoresAtLeaves
+
+# States along a phase are kept where the rows seen have grown by this part, no closer than what
+# makes copying them cheap beside training, and no more than fill this part of the cache; so few
+# are left out.
+_PART_A_MARK = 1 / 128
+_COPIES_A_MARK = 16
+_PART_A_TRAIL = 1 / 64
+_LEAST_MARKS = 9
+_ROWS_AT_ONCE = 2 * _LEAST_MARKS * _PART_A_MARK
+
+# Models of a subtree are made in one call if their states fill no more of the cache than this.
+_PART_A_CALL = 1 / 16
+
+#: Models are kept down to the leaves of a tree of so many folds, and to that depth in larger ones.
+MOST_KEPT_FOLDS = 1024
+
+_NONE = Phase(0, 0)
+
+
+class Way:
+    """A chain of rows fed: what models are known by. The same for all trials.
+
+    Attributes
+    ----------
+    path : bytes
+        The chain's name.
+    n_seen : int
+        Its rows.
+    origin, phase, end : Way, Phase, int
+        It is that of ``origin`` and then the first ``end`` rows of the phase.
+    """
+
+    __slots__ = ("_next", "below", "end", "n_seen", "origin", "path", "phase")
+
+    def __init__(
+        self, path: bytes, n_seen: int = 0, origin: Way | None = None, phase: Phase = _NONE
+    ) -> None:
+        self.path = path
+        self.n_seen = n_seen
+        self.origin = self if origin is None else origin
+        self.phase = phase
+        self.end = n_seen - self.origin.n_seen
+        self.below: dict[Node, list[Way]] = {}
+        self._next: dict[tuple[Phase, int], Way] = {}
+
+    def feed(self, phase: Phase, end: int) -> Way:
+        """This chain and then the first ``end`` rows of a phase."""
+        way = self._next.get((phase, end))
+        if way is None:
+            path = fed(self.path, phase, end)
+            way = self._next[phase, end] = Way(path, self.n_seen + end, self, phase)
+        return way
+
+
+class Model:
+    """A model on the walk, made or not.
+
+    Attributes
+    ----------
+    way : Way
+    before : Model or None
+        The model that it is trained from, on the rows from ``begin`` on of the way's phase; None
+        before the first row.
+    state : ndarray or None
+        Once it is made; others may hold it too, so it is not to be changed.
+    """
+
+    __slots__ = ("before", "begin", "state", "way")
+
+    def __init__(self, way: Way, before: Model | None = None, begin: int = 0) -> None:
+        self.way = way
+        self.before = before
+        self.begin = begin
+        self.state: np.ndarray | None = None
+
+
+class Branch:
+    """What the walk takes for a state."""
+
+    __slots__ = ("model",)
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+
+class SharedLearner:
+    """A compiled learner that shares its models.
+
+    Parameters
+    ----------
+    learner : CompiledLearner
+    cache : ModelCache or what has its methods
+    root : Way
+        Before the first of the prepared rows.
+
+    Attributes
+    ----------
+    n_updates : int
+        Rows trained on so far, while the walk counts those of all phases.
+    """
+
+    def __init__(self, learner: CompiledLearner, cache: ModelCache, root: Way) -> None:
+        self.rows = learner.rows
+        self.dtype = learner.dtype
+        self.n_outputs = learner.n_outputs
+        self.respond = learner.respond
+        self.score_rows = learner.score_rows
+        self.n_updates = 0
+        self._learner = learner
+        self._trainer = learner.tracking()
+        self._tracked = learner.tracked
+        self._x = 0.0 if self._tracked is None else float(learner.settings_at(1)[self._tracked])
+        self._cache = cache
+        self._root = root
+        self._breakpoints = learner.breakpoints
+        self._settings = [
+            _settings_key(learner, n_seen, learner.tracked)
+            for n_seen in (*self._breakpoints, MOST_ROWS)
+        ]
+        self._grid = _marks_grid(learner.rows_a_copy * _COPIES_A_MARK, len(learner.rows.order))
+        self._most_marks = max(1, int(cache.max_bytes * _PART_A_TRAIL) // learner.state_bytes)
+        self._planned: tuple[Plan, bytes] | None = None
+        self._counting = Lock()
+
+    # What the walk asks for.
+
+    def start(self) -> Branch:
+        return Branch(Model(self._root))
+
+    def snapshot(self, state: Branch) -> Branch:
+        return Branch(state.model)
+
+    def update(self, state: Branch, phase: Phase | Rows) -> None:
+        """Note a phase, in pieces where a hyper-parameter begins to act in the midst of it."""
+        assert isinstance(phase, Phase)  # bare rows have no name
+        model = state.model
+        way, begin = model.way, 0
+        for n_seen in self._breakpoints:
+            if way.n_seen < n_seen < way.n_seen + phase.n_rows:
+                end = n_seen - way.n_seen
+                model = Model(way.feed(phase, end), model, begin)
+                begin = end
+        state.model = Model(way.feed(phase, phase.n_rows), model, begin)
+
+    def outputs(self, state: Branch, start: int, stop: int, out: np.ndarray) -> None:
+        self._learner.outputs(self._state(state.model), start, stop, out)
+
+    def estimator(self, state: Branch) -> Any:
+        return self._learner.estimator(self._state(state.model))
+
+    def walk_subtree(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int:
+        """The tree below a node; the row updates needed.
+
+        Models are kept down to depth 10. Where none of these is there yet, they are made in one
+        call; below depth 10, or where they have no room, what they say of their rows is kept.
+        """
+        if node.n_folds == 1:
+            self.outputs(state, *plan.rows(node), out)
+            return 0
+        ways = _ways_below(state.model.way, plan, node)
+        if not ways or self._pays_at_once(plan, node, ways, state.model.way):
+            n_updates = self._walk_at_once(plan, node, ways, state, out)
+            if n_updates is not None:
+                return n_updates
+        n_updates = 0
+        for child in plan.split(node):
+            branch = self.snapshot(state)
+            phase = plan.phase(node, child)
+            self.update(branch, phase)
+            n_updates += phase.n_rows + self.walk_subtree(plan, child, branch, out)
+        return n_updates
+
+    def _pays_at_once(self, plan: Plan, node: Node, ways: list[Way], way: Way) -> bool:
+        """Whether a subtree may be worth one call: there is room for its models, its phases are
+        too short for a trail, and no hyper-parameter begins to act in it.
+        """
+        start, stop = plan.rows(node)
+        return (
+            len(ways) * self._learner.state_bytes <= self._cache.max_bytes * _PART_A_CALL
+            and (self._tracked is None or stop - start < _ROWS_AT_ONCE * plan.n_rows)
+            and not (self._breakpoints and self._breakpoints[-1] > way.n_seen)
+        )
+
+    def _walk_at_once(
+        self, plan: Plan, node: Node, ways: list[Way], state: Branch, out: np.ndarray
+    ) -> int | None:
+        """In one call, by whoever comes first; None if some of its models are there already.
+
+        Who owns this claim may wait for that of a single model, whose owners wait for nobody.
+        """
+        start, stop = plan.rows(node)
+        key = (state.model.way.path, self._settings[-1], self._x, self._plan_key(plan))
+        outputs = self._cache.claim(key)
+        if outputs is not None:
+            return unpack(outputs, out[start:stop])
+        try:
+            if ways and self._cache.has_any(map(self._key, ways), self._x):
+                return None
+            model = self._state(state.model)
+            began = perf_counter()
+            states = aligned_empty((len(ways) + 1, self._learner.state_bytes))
+            least = _least_folds(plan) if ways else node.n_folds
+            n_updates = self._trainer.walk_subtree(plan, node, model, out, states, least)
+            seconds = perf_counter() - began
+            states.flags.writeable = False
+            with self._counting:
+                self.n_updates += n_updates
+            if ways:
+                ends = None if self._tracked is None else self._trainer.domain(states).tolist()
+                keys: list[Hashable] = [self._key(way) for way in ways]
+                self._cache.keep_all(keys, states[1:], seconds, ends and ends[1:])
+            if not ways or _least_folds(plan) > 1:
+                self._cache.keep(key, pack(out[start:stop], n_updates), seconds)
+            return n_updates
+        finally:
+            self._cache.release(key)
+
+    def _plan_key(self, plan: Plan) -> bytes:
+        if self._planned is None or self._planned[0] is not plan:
+            self._planned = plan, plan_key(plan)
+        return self._planned[1]
+
+    # Models.
+
+    def _state(self, model: Model) -> np.ndarray:
+        """A model's state: found, or trained from the nearest one that is kept."""
+        if model.state is None:
+            if model.before is None:
+                model.state = self._learner.start()
+            else:
+                key = self._key(model.way)
+                model.state = self._cache.find(key, self._x)
+                if model.state is None:
+                    self._make(model, model.before, key)
+        assert model.state is not None
+        return model.state
+
+    def _make(self, model: Model, before: Model, key: tuple[bytes, bytes]) -> None:
+        """Train a model, or wait for whoever is at it."""
+        found = None
+        if self._tracked is not None:
+            found = self._cache.find_on_trails(self._trail_key(model.way), self._x)
+        begin, base = (model.begin, self._state(before)) if found is None else found
+        made = self._cache.claim(key, self._x)  # only now: its owner must not wait
+        if made is not None:
+            model.state = made
+            return
+        try:
+            if model.state is None:  # it may have been made and found no room
+                state = self._learner.snapshot(base)
+                self._train(model.way, begin, state, key)
+                model.state = state
+        finally:
+            self._cache.release(key, self._x)
+
+    def _train(self, way: Way, begin: int, state: np.ndarray, key: tuple[bytes, bytes]) -> None:
+        """From the row ``begin`` of a way's phase to its end; keep what was made."""
+        marks = None if self._tracked is None else self._marks(way, begin)
+        began = perf_counter()
+        states = self._trainer.update_part(state, way.phase, begin, way.end, marks)
+        seconds = perf_counter() - began
+        state.flags.writeable = False
+        with self._counting:
+            self.n_updates += way.end - begin
+        if self._tracked is None:
+            self._cache.keep(key, state, seconds)
+            return
+        self._cache.keep(key, state, seconds, *self._trainer.domain_of(state))
+        if states is not None and marks is not None:
+            ends = self._trainer.domain(states)
+            self._cache.keep_trail(self._trail_key(way), states, seconds, marks, ends)
+
+    def _marks(self, way: Way, begin: int) -> np.ndarray | None:
+        """Where between ``begin`` and the end of a way's phase states are kept, in rows of the
+        phase; None if its end is as good.
+        """
+        seen = way.origin.n_seen
+        first = bisect_right(self._grid, seen + begin)
+        last = bisect_left(self._grid, way.n_seen)
+        if last - first < _LEAST_MARKS:
+            return None
+        every = -(-(last - first) // self._most_marks)
+        return np.array(self._grid[first:last:every]) - seen
+
+    def _key(self, way: Way) -> tuple[bytes, bytes]:
+        return way.path, self._settings[bisect_left(self._breakpoints, way.n_seen)]
+
+    def _trail_key(self, way: Way) -> tuple[Any, ...]:
+        return way.origin.path, way.phase, self._key(way)
+
+
+class Results:
+    """The results of one whole evaluation: kept, or to be kept.
+
+    Parameters
+    ----------
+    cache : ModelCache or what has its methods
+    key : tuple of bytes
+        Of everything but the scoring.
+    """
+
+    def __init__(self, cache: ModelCache, key: tuple[bytes, ...]) -> None:
+        self._cache = cache
+        self._key = key
+
+    def take(self, leaves: OutputsAtLeaves | ScoresAtLeaves) -> int | None:
+        """Fill in the results, if they are kept; the row updates behind them."""
+        if leaves.results_name is None:
+            return None
+        found = self._cache.find((*self._key, encode(leaves.results_name)))
+        return None if found is None else unpack(found, leaves.results)
+
+    def keep(
+        self, leaves: OutputsAtLeaves | ScoresAtLeaves, n_updates: int, seconds: float
+    ) -> None:
+        """Keep what took so many row updates and seconds."""
+        if leaves.results_name is not None:
+            key = (*self._key, encode(leaves.results_name))
+            self._cache.keep(key, pack(leaves.results, n_updates), seconds)
+
+
+def results_of(
+    learner: Learner, cache: ModelCache, identity: bytes, plan: Plan, method: str
+) -> Results | None:
+    """Where an evaluation's results are kept; None if it has no key."""
+    try:
+        if isinstance(learner, CompiledLearner):
+            settings = _settings_key(learner, MOST_ROWS, None)
+        elif isinstance(learner, Adapter):
+            settings = encode(learner.fresh) + encode(learner.response_method)
+        else:
+            return None
+    except NoKey:
+        return None
+    return Results(cache, (identity, digest(settings), plan_key(plan), encode(method)))
+
+
+def _least_folds(plan: Plan) -> int:
+    """How many folds the smallest nodes hold out whose models are kept: one, or those at depth
+    10.
+    """
+    return max(1, plan.n_folds // MOST_KEPT_FOLDS)
+
+
+def _ways_below(way: Way, plan: Plan, node: Node) -> list[Way]:
+    """Of the nodes below one whose models are kept, parents first, left before right."""
+    ways = way.below.get(node)
+    if ways is None:
+        ways = []
+        for child in plan.split(node):
+            if child.n_folds >= _least_folds(plan):
+                phase = plan.phase(node, child)
+                ways.append(way.feed(phase, phase.n_rows))
+                if child.n_folds > 1:
+                    ways += _ways_below(ways[-1], plan, child)
+        way.below[node] = ways
+    return ways
+
+
+@lru_cache(64)
+def _marks_grid(least: int, n_rows: int) -> list[int]:
+    """Numbers of rows seen that are worth a mark: at least so many rows apart."""
+    even_to = min(int(least / _PART_A_MARK), n_rows)
+    n_growing = int(log(n_rows / even_to) / _PART_A_MARK)
+    growing = [int(even_to * exp(_PART_A_MARK * i)) for i in range(1, n_growing + 1)]
+    return [*range(least, even_to + 1, least), *growing]
+
+
+def _settings_key(learner: CompiledLearner, n_seen: int, but: str | None) -> bytes:
+    """What has acted on a state of so many rows, but for one hyper-parameter."""
+    acted = [item for item in sorted(learner.settings_at(n_seen).items()) if item[0] != but]
+    return digest(encode(learner.kind), *(encode(part) for item in acted for part in item))
+
+
+def pack(outputs: np.ndarray, n_updates: int) -> np.ndarray:
+    """Outputs and the row updates behind them, as bytes."""
+    flat = np.ascontiguousarray(outputs).reshape(-1).view(np.uint8)
+    return np.concatenate([flat, np.array([n_updates]).view(np.uint8)])
+
+
+def unpack(packed: np.ndarray, out: np.ndarray) -> int:
+    """Write outputs where they belong; the row updates that they stand for."""
+    out[...] = packed[:-8].view(out.dtype).reshape(out.shape)
+    return int(packed[-8:].view(np.int64)[0])

@@ -1,0 +1,200 @@
+"""What is kept in memory, what goes, and who waits for whom."""
+
+from __future__ import annotations
+
+from math import inf
+import pickle
+from threading import Barrier
+from threading import Thread
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from optuna_treecv import ModelCache
+
+
+def array(value, n_bytes=1000):
+    return np.full(n_bytes, value, np.uint8)
+
+
+def test_what_is_kept_is_found():
+    cache = ModelCache()
+    assert cache.find("a") is None and len(cache) == 0
+    cache.keep("a", array(1), 1.0)
+    assert cache.find("a")[0] == 1 and len(cache) == 1
+    assert 1000 < cache.n_bytes < 3000
+    assert cache.has_any(["b", "a"]) and not cache.has_any(["b"])
+    cache.keep_all(["b", "c"], np.stack([array(2), array(3)]), 1.0)
+    assert [cache.find(key)[0] for key in "abc"] == [1, 2, 3]
+
+
+def test_a_model_is_found_for_the_values_it_holds_for():
+    cache = ModelCache()
+    cache.keep("a", array(1), 1.0, 1.0, 2.0)
+    cache.keep("a", array(2), 1.0, 3.0, 4.0)
+    found = [cache.find("a", x) for x in (0.9, 1.0, 2.0, 2.5, 3.0, 4.0, 4.1)]
+    assert [None if one is None else one[0] for one in found] == [None, 1, 1, None, 2, 2, None]
+    # One that overlaps is the same model: together they hold for the values of both.
+    cache.keep("a", array(1), 1.0, 0.5, 1.5)
+    assert cache.find("a", 0.6)[0] == cache.find("a", 2.0)[0] == 1 and len(cache) == 2
+    cache.keep("a", array(1), 1.0, 1.9, 3.0)
+    assert cache.find("a", 2.7)[0] == 1 and len(cache) == 1
+
+
+def test_trails_give_the_furthest_state():
+    cache = ModelCache()
+    states = np.stack([array(i, 10) for i in range(3)])
+    ends = np.array([[1.0, 9.0], [2.0, 8.0], [5.0, 6.0]])
+    cache.keep_trail("a", states, 1.0, np.array([10, 20, 30]), ends)
+    cache.keep_trail("a", states[:1] + 7, 1.0, np.array([25]), np.array([[7.0, 8.0]]))
+    assert cache.find_on_trails("a", 0.5) is None and cache.find_on_trails("b", 3.0) is None
+    found = [cache.find_on_trails("a", x) for x in (1.0, 2.0, 5.5, 7.5, 8.5)]
+    assert [(count, state[0]) for count, state in found] == [
+        *((10, 0), (20, 1), (30, 2), (25, 7), (10, 0))
+    ]
+    assert cache.find("a", 3.0) is None
+
+
+def test_those_go_that_are_rebuilt_fastest_a_byte():
+    cache = ModelCache(6000)
+    cache.keep("dear", array(1), 5.0)
+    cache.keep("cheap", array(2), 1.0)
+    cache.keep("dear and large", array(3, 4000), 5.0)
+    assert cache.find("cheap") is None and cache.n_bytes <= 6000
+    assert cache.find("dear") is not None
+    cache.keep("too large", array(4, 7000), 100.0)
+    assert cache.find("too large") is None and cache.find("dear") is not None
+
+
+def test_nothing_stays_for_ever():
+    cache = ModelCache(20_000)
+    cache.keep("once dear", array(1), 100.0)
+    for i in range(5000):
+        cache.keep(i, array(2), 1.0)
+        cache.find(i)
+    assert cache.find("once dear") is None
+
+
+def test_what_is_asked_for_stays():
+    cache = ModelCache(20_000)
+    cache.keep("asked for", array(1), 1.0)
+    for i in range(5000):
+        cache.keep(i, array(2), 1.0)
+        assert cache.find("asked for") is not None
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(0, 8000),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["keep", "keep_all", "keep_trail", "find"]),
+            st.integers(0, 4),
+            st.integers(0, 2000),
+            st.floats(0, 10),
+            st.integers(0, 20),
+            st.integers(0, 20),
+        )
+    ),
+)
+def test_it_is_never_larger_than_asked_for(max_bytes, calls):
+    cache = ModelCache(max_bytes)
+    for call, key, n_bytes, seconds, low, width in calls:
+        ends = np.array([[low, low + width], [low, low + width]], float)
+        if call == "keep":
+            cache.keep(key, array(0, n_bytes), seconds, low, low + width)
+        elif call == "keep_all":
+            states = np.zeros((2, n_bytes), np.uint8)
+            cache.keep_all([key, key + 1], states, seconds, ends.tolist())
+        elif call == "keep_trail":
+            states = np.zeros((2, n_bytes), np.uint8)
+            cache.keep_trail(key, states, seconds, np.array([1, 2]), ends)
+        else:
+            found = cache.find(key, low)
+            assert found is None or len(found) <= max_bytes
+        assert cache.n_bytes <= max_bytes
+        for places in cache._kept.values():
+            intervals = [(place.low, place.high) for place in places]
+            assert intervals == sorted(intervals)
+            assert all(a[1] < b[0] for a, b in zip(intervals, intervals[1:], strict=False))
+        blocks = {
+            id(place.block): place.block
+            for kept in (cache._kept, cache._trails)
+            for places in kept.values()
+            for place in places
+        }
+        assert sum(block.n_bytes for block in blocks.values()) <= cache.n_bytes
+        assert sum(len(places) for places in cache._kept.values()) == len(cache)
+
+
+def in_threads(n_threads, run):
+    barrier = Barrier(n_threads)
+
+    def start(i):
+        barrier.wait()
+        run(i)
+
+    threads = [Thread(target=start, args=(i,), daemon=True) for i in range(n_threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive(), "waits for ever"
+
+
+def test_who_comes_first_makes_it_and_the_others_wait():
+    cache, made, found = ModelCache(), [], []
+
+    def run(i):
+        model = cache.claim("a")
+        if model is None:
+            try:
+                made.append(i)
+                cache.keep("a", array(7), 1.0)
+            finally:
+                cache.release("a")
+        else:
+            found.append(model[0])
+
+    in_threads(8, run)
+    assert len(made) == 1 and found == [7] * 7
+
+
+def test_who_waits_for_one_that_fails_makes_it_in_turn():
+    cache, tried = ModelCache(), []
+
+    def run(i):
+        if cache.claim("a") is None:
+            tried.append(i)
+            cache.release("a")  # as after an error: nothing is kept
+
+    in_threads(4, run)
+    assert sorted(tried) == [0, 1, 2, 3]
+
+
+def test_other_values_of_a_key_do_not_wait():
+    cache = ModelCache()
+    assert cache.claim("a", 1.0) is None
+    assert cache.claim("a", 2.0) is None
+    cache.keep("a", array(1), 1.0, -inf, 1.5)
+    cache.release("a", 1.0)
+    assert cache.claim("a", 1.2)[0] == 1
+    cache.release("a", 2.0)
+
+
+def test_a_pickled_cache_comes_back_empty():
+    cache = ModelCache(5000)
+    cache.keep("a", array(1), 1.0)
+    assert cache.claim("b") is None
+    other = pickle.loads(pickle.dumps(cache))
+    assert other.max_bytes == 5000 and len(other) == 0 and other.n_bytes == 0
+    assert other.claim("b") is None
+
+
+@pytest.mark.parametrize("max_bytes", [-1, 1.5, "256MB", True, None])
+def test_room_must_be_a_number_of_bytes(max_bytes):
+    with pytest.raises(ValueError, match="max_bytes must be a number of bytes"):
+        ModelCache(max_bytes)

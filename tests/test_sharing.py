@@ -1,0 +1,489 @@
+"""Trials that share work: the same bits as alone, and no update twice."""
+
+from __future__ import annotations
+
+from threading import Barrier
+from threading import Thread
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.distributions import FloatDistribution
+import pytest
+from scipy import sparse
+from sklearn.base import is_classifier
+from sklearn.base import is_regressor
+from sklearn.linear_model import SGDClassifier
+from sklearn.naive_bayes import GaussianNB
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import ModelCache
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import RootSGDClassifier
+from optuna_treecv import StreamingGaussianDensity
+from optuna_treecv import StreamingKMeans
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import StreamingSVRGRegressor
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv.data import Data
+from optuna_treecv.data import SparseRows
+from optuna_treecv.learners import layout_for
+from optuna_treecv.learners import make_learner
+from optuna_treecv.plan import Phase
+
+# Families of configurations that have beginnings in common.
+FAMILIES = {
+    "PEGASOS": [PegasosClassifier(alpha) for alpha in (1e-3, 1e-2, 0.011, 0.1, 1.0, 30.0)],
+    "averaged PEGASOS": [PegasosClassifier(alpha, average=True) for alpha in (0.01, 0.0101, 1)],
+    "projected PEGASOS": [PegasosClassifier(alpha, project=True) for alpha in (0.01, 0.0101)],
+    "without intercept": [PegasosClassifier(alpha, fit_intercept=False) for alpha in (0.01, 1)],
+    "tail averaging": [
+        *(AveragedSGDClassifier(average_start=start) for start in (0, 30, 77, 500)),
+        AveragedSGDClassifier(average=False),
+    ],
+    "regression": [AveragedSGDRegressor(loss, alpha=0.1) for loss in ("huber", "squared_error")],
+    "SVRG": [
+        *(StreamingSVRGClassifier(step_size=eta, initial_batch_size=40) for eta in (0.1, 0.2)),
+        StreamingSVRGClassifier(step_size=0.1, initial_batch_size=40, batch_growth=3.0),
+        StreamingSVRGClassifier(step_size=0.1, initial_batch_size=40, inner_steps=20),
+        StreamingSVRGClassifier(step_size=0.1, initial_batch_size=40, schedule="factorial"),
+        StreamingSVRGClassifier(step_size=0.1, initial_batch_size=40, random_state=5),
+    ],
+    "SVRG regression": [StreamingSVRGRegressor(alpha=a, initial_batch_size=9) for a in (0, 1)],
+    "ROOT": [RootSGDClassifier(alpha=alpha, burn_in=50) for alpha in (0.01, 0.1)],
+    "K-means": [StreamingKMeans(3), StreamingKMeans(4)],
+    "density": [StreamingGaussianDensity(), StreamingGaussianDensity()],
+}
+N_ROWS = 150
+
+
+def make(estimator, dtype=np.float64, is_sparse=False, n_classes=3, n_rows=N_ROWS, n_features=9):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(n_rows, n_features)).astype(dtype)
+    if is_sparse:
+        X[rng.uniform(size=X.shape) < 0.6] = 0
+    scores = X @ rng.normal(size=(n_features, n_classes)) + rng.normal(size=(n_rows, n_classes))
+    y = None
+    if is_classifier(estimator):
+        y = scores.argmax(axis=1)
+    elif is_regressor(estimator):
+        y = scores[:, 0]
+    return (sparse.csr_array(X) if is_sparse else X), y
+
+
+def objective_of(X, y, cache, **options):
+    return treecv_objective(lambda trial: None, X, y, cache=cache, **options)
+
+
+def evaluate(objective, estimator):
+    objective._estimator = lambda trial: estimator
+    return objective.evaluate({})
+
+
+def assert_same(found, expected):
+    np.testing.assert_array_equal(found.test_score, expected.test_score)
+    assert (found.mean, found.std) == (expected.mean, expected.std)
+    assert found.diverged_folds == expected.diverged_folds
+    assert found.n_updates + found.n_updates_saved == expected.n_updates
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("family", "is_sparse"),
+    [
+        (name, is_sparse)
+        for name, family in FAMILIES.items()
+        for is_sparse in (False, True)
+        if layout_for(family[0]).sparse or not is_sparse
+    ],
+)
+def test_sharing_changes_no_bit(family, is_sparse, dtype, order):
+    estimators = FAMILIES[family]
+    X, y = make(estimators[0], dtype, is_sparse)
+    cache = ModelCache()
+    for cv in (2, 3, 5, 8, 16, 40, "loo"):
+        n_saved = 0
+        for n_jobs in (1, 2):
+            objective = objective_of(X, y, cache, cv=cv, order=order, n_jobs=n_jobs)
+            for estimator in estimators:
+                found = evaluate(objective, estimator)
+                assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, order=order))
+                if n_jobs == 2:
+                    assert found.n_updates == 0  # the same configuration again
+                n_saved += found.n_updates_saved
+        assert n_saved > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 200_000),
+    st.lists(
+        st.tuples(
+            st.sampled_from([name for name in FAMILIES if "regression" not in name]),
+            st.integers(0, 5),
+            st.sampled_from([2, 4, 5, 8, 16, 32, 100, N_ROWS]),
+            st.sampled_from(["fixed", "random"]),
+            st.integers(1, 2),
+            st.sampled_from(["error", None]),
+        ),
+        max_size=8,
+    ),
+)
+def test_nothing_that_was_kept_or_lost_matters(max_bytes, calls):
+    # Whatever came before, in whatever little room.
+    cache = ModelCache(max_bytes)
+    for family, which, cv, order, n_jobs, scoring in calls:
+        estimator = FAMILIES[family][which % len(FAMILIES[family])]
+        X, y = make(estimator)
+        options = {"cv": cv, "order": order}
+        if y is not None:
+            options["scoring"] = scoring
+        objective = objective_of(X, y, cache, n_jobs=n_jobs, **options)
+        expected = tree_cross_validate(estimator, X, y, **options)
+        assert_same(evaluate(objective, estimator), expected)
+        assert cache.n_bytes <= max_bytes
+
+
+# Who shares what, in updates.
+
+
+def test_the_same_configuration_again_costs_nothing():
+    X, y = make(PegasosClassifier())
+    for estimator in (PegasosClassifier(0.1), SGDClassifier(random_state=0), GaussianNB()):
+        objective = objective_of(X, y, "memory", cv=7)
+        first, again = evaluate(objective, estimator), evaluate(objective, estimator)
+        assert first.n_updates > 0 and again.n_updates == 0
+        assert_same(again, tree_cross_validate(estimator, X, y, cv=7))
+
+
+@pytest.mark.parametrize("cv", [8, 1100])
+def test_another_scoring_costs_nothing(cv):
+    estimator = AveragedSGDClassifier("log_loss", step_size=0.1)
+    X, y = make(estimator, n_rows=1200)
+    cache = ModelCache()
+    evaluate(objective_of(X, y, cache, cv=cv, scoring="error"), estimator)
+    for scoring in ("hinge", "log_loss"):
+        found = evaluate(objective_of(X, y, cache, cv=cv, scoring=scoring), estimator)
+        assert found.n_updates == 0
+        assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring=scoring))
+
+
+@pytest.mark.parametrize("cv", [8, 100])
+def test_a_scorer_after_a_loss_costs_nothing(cv):
+    estimator = PegasosClassifier(0.1)
+    X, y = make(estimator, n_rows=1000)
+    cache = ModelCache()
+    evaluate(objective_of(X, y, cache, cv=cv), estimator)
+    for _ in range(2):
+        found = evaluate(objective_of(X, y, cache, cv=cv, scoring="accuracy"), estimator)
+        assert found.n_updates == 0
+        assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring="accuracy"))
+
+
+@pytest.mark.parametrize("cv", [8, 100, 1024])
+def test_another_read_out_costs_nothing(cv):
+    # All lambdas of an interval have one u; w = u / (lambda n) is another for each.
+    estimator = PegasosClassifier(0.1)
+    X, y = make(estimator, n_rows=2000)
+    objective = objective_of(X, y, "memory", cv=cv, scoring="hinge")
+    first = evaluate(objective, estimator)
+    other = PegasosClassifier(0.1 * (1 + 1e-9))
+    found = evaluate(objective, other)
+    assert found.n_updates == 0 and found.mean != first.mean
+    assert_same(found, tree_cross_validate(other, X, y, cv=cv, scoring="hinge"))
+
+
+def test_late_averaging_costs_what_follows():
+    X, y = make(PegasosClassifier(), n_classes=2)
+    objective = objective_of(X, y, "memory", cv=2)
+    n = N_ROWS // 2
+    assert evaluate(objective, AveragedSGDClassifier(average_start=n)).n_updates == 2 * n
+    # The first 30 rows of each half were trained without a cut, so this one begins anew,
+    assert evaluate(objective, AveragedSGDClassifier(average_start=30)).n_updates == 2 * n
+    # but the state after them was kept. What averages from 50 on needs those before 30 no more,
+    assert evaluate(objective, AveragedSGDClassifier(average_start=50)).n_updates <= 2 * n
+    # and what averages after the last row is the first one.
+    assert evaluate(objective, AveragedSGDClassifier(average_start=n + 1)).n_updates == 0
+
+
+@pytest.mark.parametrize("k_0", [30, 75])
+def test_svrg_shares_the_first_batch(k_0):
+    X, y = make(PegasosClassifier(), n_classes=2)
+    objective = objective_of(X, y, "memory", cv=2)
+    for eta in (0.1, 0.2, 0.4):
+        result = evaluate(
+            objective, StreamingSVRGClassifier(step_size=eta, initial_batch_size=k_0)
+        )
+        saved = 0 if eta == 0.1 else 2 * k_0
+        assert result.n_updates_saved == saved
+
+
+def test_twice_the_folds_cost_one_level():
+    estimator = AveragedSGDClassifier()
+    X, y = make(estimator, n_rows=128)
+    cache = ModelCache()
+    done, alone = [], []
+    for cv in (8, 16, 32, 64):
+        result = evaluate(objective_of(X, y, cache, cv=cv), estimator)
+        done.append(result.n_updates)
+        alone.append(result.n_updates + result.n_updates_saved)
+    assert alone == [128 * levels for levels in (3, 4, 5, 6)]
+    assert done == [128 * levels for levels in (3, 1, 1, 1)]
+    assert sum(done) <= 0.4 * sum(alone)
+
+
+def test_a_second_study_on_the_same_data_costs_nothing():
+    X, y = make(PegasosClassifier())
+    cache = ModelCache()
+    for first in (True, False):
+        objective = treecv_objective(
+            PegasosClassifier(),
+            X.copy(),
+            y.copy(),
+            param_distributions={"alpha": CategoricalDistribution([0.01, 0.1])},
+            cache=cache,
+        )
+        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+        study.optimize(objective, n_trials=6)
+        n_updates = sum(trial.user_attrs["n_updates"] for trial in study.trials)
+        assert (n_updates > 0) == first
+
+
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier(random_state=0)])
+def test_other_data_share_nothing(estimator):
+    X, y = make(PegasosClassifier())
+    X = np.abs(X)
+    cache = ModelCache()
+    one_value = X.copy()
+    one_value[-1, -1] = np.nextafter(one_value[-1, -1], 9)
+    one_label = y.copy()
+    one_label[-1] = (y[-1] + 1) % 3
+    intercept = np.hstack([X, np.ones((len(X), 1))])
+    for rows, labels, options in (
+        (X, y, {}),
+        (one_value, y, {}),
+        (X, one_label, {}),
+        (X.astype(np.float32), y, {}),
+        (sparse.csr_array(X), y, {}),
+        (intercept, y, {}),
+        (X, y, {"random_state": 1}),
+        (X, y, {"shuffle": False}),
+        (X, y, {"order": "random"}),
+    ):
+        objective = objective_of(rows, labels, cache, cv=5, **options)
+        result = evaluate(objective, estimator)
+        assert result.n_updates_saved == 0
+        assert_same(result, tree_cross_validate(estimator, rows, labels, cv=5, **options))
+    assert evaluate(objective_of(X, y == 1, cache, cv=5), estimator).n_updates_saved == 0
+
+
+def test_estimators_that_cannot_be_told_apart_share_nothing():
+    class Odd(GaussianNB):
+        def __init__(self, what=None):
+            super().__init__()
+            self.what = what
+
+    X, y = make(PegasosClassifier())
+    objective = objective_of(X, y, "memory", cv=5)
+    for what in (object(), lambda: 1):
+        assert evaluate(objective, Odd(what)).n_updates_saved == 0
+    assert evaluate(objective, Odd(3)).n_updates_saved == 0
+    assert evaluate(objective, Odd(4)).n_updates_saved == 0
+    assert evaluate(objective, Odd(4)).n_updates == 0
+
+
+def test_a_pruned_trial_leaves_its_models():
+    X, y = make(PegasosClassifier(), n_rows=400)
+
+    class Prune(optuna.pruners.BasePruner):
+        on = True
+
+        def prune(self, study, trial):
+            return self.on and trial.last_step == 3
+
+    pruner = Prune()
+    objective = treecv_objective(
+        PegasosClassifier(),
+        X,
+        y,
+        param_distributions={"alpha": CategoricalDistribution([0.01])},
+        cv=16,
+        report="mean",
+    )
+    study = optuna.create_study(pruner=pruner)
+    study.optimize(objective, n_trials=1)
+    pruner.on = False
+    study.optimize(objective, n_trials=2)
+    pruned, whole, again = (trial.user_attrs for trial in study.trials)
+    assert pruned["n_updates_saved"] == 0 < pruned["n_updates"]
+    assert whole["n_updates_saved"] >= pruned["n_updates"]
+    assert whole["n_updates"] + whole["n_updates_saved"] == 1600
+    assert again["n_updates"] == 0
+    reports = [trial.intermediate_values for trial in study.trials]
+    assert reports[1] == reports[2] and len(reports[1]) == 16
+    assert study.trials[1].value == study.trials[2].value
+
+
+def test_threads_train_nothing_twice():
+    X, y = make(PegasosClassifier(), n_rows=2000)
+    for cv in (8, 1500):
+        objective = objective_of(X, y, "memory", cv=cv)
+        objective._estimator = lambda trial: AveragedSGDClassifier("log_loss")
+        barrier, results = Barrier(4), []
+
+        def run(objective=objective, barrier=barrier, results=results):
+            barrier.wait()
+            results.append(objective.evaluate({}))
+
+        threads = [Thread(target=run, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        expected = tree_cross_validate(AveragedSGDClassifier("log_loss"), X, y, cv=cv)
+        assert len(results) == 4
+        assert sum(result.n_updates for result in results) == expected.n_updates
+        for result in results:
+            np.testing.assert_array_equal(result.test_score, expected.test_score)
+
+
+def test_repeats_share_only_with_themselves():
+    X, y = make(PegasosClassifier())
+    cache = ModelCache()
+    one = evaluate(objective_of(X, y, cache, cv=5), PegasosClassifier())
+    three = evaluate(objective_of(X, y, cache, cv=5, n_repeats=3), PegasosClassifier())
+    assert three.n_updates_saved == one.n_updates
+    expected = tree_cross_validate(PegasosClassifier(), X, y, cv=5, n_repeats=3)
+    assert_same(three, expected)
+
+
+def test_from_scratch_shares_whole_results_only():
+    X, y = make(PegasosClassifier())
+    cache = ModelCache()
+    evaluate(objective_of(X, y, cache, cv=5), PegasosClassifier())
+    for n_updates in (4 * N_ROWS, 0):
+        objective = objective_of(X, y, cache, cv=5, method="standard")
+        found = evaluate(objective, PegasosClassifier())
+        assert found.n_updates == n_updates
+        expected = tree_cross_validate(PegasosClassifier(), X, y, cv=5, method="standard")
+        assert_same(found, expected)
+
+
+def test_without_a_cache_nothing_is_shared():
+    X, y = make(PegasosClassifier())
+    objective = objective_of(X, y, None, cv=5)
+    for _ in range(2):
+        assert evaluate(objective, PegasosClassifier()).n_updates_saved == 0
+
+
+@pytest.mark.parametrize("cache", ["disk", 3, True, {}])
+def test_an_unknown_cache_is_refused(cache):
+    X, y = make(PegasosClassifier())
+    with pytest.raises(ValueError, match="cache must be"):
+        objective_of(X, y, cache)
+
+
+# The lambdas for which a state is the same.
+
+
+def ends_by_the_recursion(X, y, alpha, dtype):
+    """The largest and smallest ratio of margin to steps, by the textbook recursion."""
+    u = np.zeros(X.shape[1], dtype)
+    made, not_made = [0.0], [np.inf]
+    for t, (x, sign) in enumerate(zip(X, 2 * y - 1, strict=True), start=1):
+        margin = sign * float(u.astype(np.longdouble) @ x.astype(np.longdouble))
+        if t == 1 or margin < alpha * (t - 1):
+            u += dtype(sign) * x
+            if t > 1:
+                made.append(margin / (t - 1))
+        else:
+            not_made.append(margin / (t - 1))
+    return max(made), min(not_made)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("alpha", [1e-6, 1e-3, 0.1, 1.0, 50.0])
+def test_a_state_is_the_same_for_all_lambdas_of_its_domain(
+    dtype, average, is_sparse, n_classes, alpha
+):
+    X, y = make(PegasosClassifier(), dtype, is_sparse, n_classes, n_rows=300)
+    order = np.arange(300, dtype=np.uint32)
+
+    def train(alpha, n_rows):
+        estimator = PegasosClassifier(alpha, average=average)
+        rows = Data(X, y).prepare(layout_for(estimator), order)
+        learner = make_learner(estimator, rows, None, 0).tracking()
+        state = learner.start()
+        learner.update(state, Phase(0, n_rows))
+        vectors = state.copy()
+        vectors[8:24] = 0  # the ends themselves
+        return vectors, learner.domain_of(state), rows
+
+    rng = np.random.default_rng(0)
+    for n_rows in (1, 2, 10, 100, 300):
+        state, (low, high), rows = train(alpha, n_rows)
+        assert 0 <= low <= alpha <= high
+        top = min(high, 1e4)
+        bottom = max(low, 1e-9)
+        inside = [low, high, np.nextafter(low, 9), np.nextafter(high, 0), bottom, top]
+        inside += np.exp(rng.uniform(np.log(bottom), np.log(top), 5)).tolist()
+        for other in inside:
+            if 0 < other < np.inf and low <= other <= high:
+                assert np.array_equal(train(other, n_rows)[0], state), other
+        if n_classes == 2 and not isinstance(rows.X, SparseRows):
+            ends = ends_by_the_recursion(rows.X[:n_rows], rows.y[:n_rows], alpha, dtype)
+            near = 1e-9 if dtype == np.float64 else 1e-4
+            assert low == pytest.approx(ends[0], rel=near, abs=1e-30)
+            assert high == pytest.approx(ends[1], rel=near)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_ties_end_a_domain_exactly(dtype):
+    # Margins that are whole multiples of lambda (t - 1): a rounded quotient is wrong in some rows.
+    rng = np.random.default_rng(1)
+    X = rng.integers(-3, 4, (400, 8)).astype(dtype) * dtype(0.1)
+    y = rng.integers(0, 2, 400)
+    order = np.arange(400, dtype=np.uint32)
+    for alpha in rng.integers(1, 50, 40) / 1000:
+
+        def train(alpha):
+            estimator = PegasosClassifier(alpha)
+            rows = Data(X, y).prepare(layout_for(estimator), order)
+            learner = make_learner(estimator, rows, None, 0).tracking()
+            state = learner.start()
+            learner.update(state, Phase(0, 400))
+            return np.delete(state, np.s_[8:24]), learner.domain_of(state)
+
+        state, (low, high) = train(alpha)
+        assert low <= alpha <= high
+        for end in (low, high):
+            if 0 < end < np.inf:
+                assert np.array_equal(train(end)[0], state)
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+def test_a_grid_of_lambdas_shares(order):
+    X, y = make(PegasosClassifier(), n_classes=2, n_rows=3000)
+    objective = treecv_objective(
+        PegasosClassifier(),
+        X,
+        y,
+        param_distributions={"alpha": FloatDistribution(1e-9, 1e3)},
+        order=order,
+    )
+    n_done = n_saved = 0
+    for alpha in np.geomspace(1e-8, 1e-1, 16):
+        found = objective.evaluate({"alpha": alpha})
+        assert_same(found, tree_cross_validate(PegasosClassifier(alpha), X, y, order=order))
+        n_done += found.n_updates
+        n_saved += found.n_updates_saved
+    assert n_saved > 0.3 * (n_done + n_saved)
