@@ -15,6 +15,8 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 ALLOWED = {
     "__init__": {"objective", "crossval", "evaluation", "learners", "cache"},
     "objective": {"evaluation", "learners", "cache"},
+    "dashboard": {"report"},
+    "report": {"history"},
     "crossval": {"evaluation"},
     "testing": {"crossval", "data", "folds", "learners", "_kernels"},
     "evaluation": {
@@ -34,7 +36,9 @@ ALLOWED = {
 }
 # Who may import which library.
 LIBRARIES = {
-    "optuna": {"objective"},
+    "optuna": {"objective", "report", "dashboard"},
+    "optuna_dashboard": {"dashboard"},
+    "plotly": {"report"},
     "river": {"learners"},
     "sqlalchemy": set(),
     "sklearn": {
