@@ -173,7 +173,6 @@ def _facts(study: optuna.Study, frame: report.Frame) -> str:
     counts = [f"{count:,} {state}" for state, count in sorted(states.items())]
     counts += [f"{n_infinite:,} of them infinite"] if n_infinite else []
     counts += [f"{len(frame):,} of {finished:,} in the store"] if finished > len(frame) else []
-    spent, from_scratch = frame["seconds"].sum(), report.seconds_from_scratch(frame).sum()
     facts = {
         "data": _each(frame, "{n_rows:,} rows × {n_features:,} features, `{fingerprint:.12}`"),
         "learner": _each(frame, "`{learner}`"),
@@ -182,8 +181,8 @@ def _facts(study: optuna.Study, frame: report.Frame) -> str:
         "score": _each(frame, "{scoring}, {direction}"),
         "trials": ", ".join(counts),
         "row updates": report.work_of(frame),
-        "evaluation": f"{spent:.3g} s; k trainings from scratch about {from_scratch:.3g} s "
-        "(estimate: seconds × n_updates_standard / n_updates)",
+        "evaluation": f"{report.time_of(frame)} "
+        "(estimated as seconds × n_updates_standard / n_updates)",
     }
     return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items()])
 

@@ -262,12 +262,13 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
     if not begun.any():
         return _message(title, trials, frame, "No finished trial has a finite value.")
     estimate = "k trainings from scratch, an estimate:<br>seconds × n_updates_standard / n_updates"
-    spent, from_scratch = frame["seconds"].to_numpy(float), seconds_from_scratch(frame)
     figure = go.Figure()
     for label, line, seconds in (
-        ("this study", {"color": BLUE}, spent),
-        (estimate, {"color": ORANGE, "dash": "dot"}, from_scratch),
+        ("this study", {"color": BLUE}, frame["seconds"].to_numpy(float)),
+        (estimate, {"color": ORANGE, "dash": "dot"}, seconds_from_scratch(frame)),
     ):
+        if np.isnan(seconds).any():
+            continue
         figure.add_scatter(
             x=np.cumsum(seconds)[begun],
             y=best[begun],
@@ -282,8 +283,7 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
     figure.update_xaxes(_log_axis(np.concatenate([trace.x for trace in figure.data])))
     figure.update_xaxes(title_text="seconds of evaluation, summed over trials")
     figure.update_yaxes(title_text=f"best {metric_of(frame)} so far")
-    subtitle = f"{spent.sum():.3g} s in all, from scratch about {from_scratch.sum():.3g} s"
-    return _finish(figure, title, subtitle, trials, frame)
+    return _finish(figure, title, time_of(frame), trials, frame)
 
 
 # What the figures and the note have in common.
@@ -358,6 +358,14 @@ def seconds_from_scratch(frame: Frame) -> np.ndarray:
     elif updates.any():
         rates[:] = seconds.sum() / updates.sum()
     return rates * _updates_from_scratch(frame)
+
+
+def time_of(frame: Frame) -> str:
+    """Seconds of evaluation, and of k trainings from scratch."""
+    from_scratch = seconds_from_scratch(frame).sum()
+    unknown = "unknown, as no trial trained"
+    estimate = unknown if np.isnan(from_scratch) else f"about {from_scratch:.3g} s"
+    return f"{frame['seconds'].sum():.3g} s in all, k trainings from scratch: {estimate}"
 
 
 def _updates_from_scratch(frame: Frame) -> np.ndarray:

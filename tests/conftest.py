@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import datetime
 
 import numpy as np
+import optuna
 from optuna_treecv._kernels.order import derive_seed
 import pytest
 
@@ -65,3 +67,99 @@ def paths_of(n_rows, n_folds, order="fixed", shuffle=True, random_state=0):
 @pytest.fixture
 def training_paths():
     return paths_of
+
+
+class FilledStudy:
+    """A study and what a store would hold of it, in frames with the columns of ``history``."""
+
+    def __init__(self, storage=None, direction="minimize", **common):
+        self.study = optuna.create_study(storage=storage, direction=direction, study_name="iris")
+        self.evaluations, self.fold_scores = [], []
+        self.common = {
+            "key": "k" * 64,
+            "fingerprint": "0123456789abcdef" * 4,
+            "learner": "PegasosClassifier",
+            "cv": "10",
+            "n_repeats": 1,
+            "n_rows": 1234,
+            "n_features": 5,
+            "order": "fixed",
+            "method": "treecv",
+            "scoring": "error",
+            "direction": direction,
+            "random_state": "0",
+            "n_updates": 4000,
+            "n_updates_saved": 0,
+            "n_updates_standard": 9000,
+            "seconds": 0.5,
+            "seconds_prepare": 0.1,
+            "versions": {},
+        } | common
+
+    def add(self, scores, params=(), distributions=(), state="complete", stored=True, **fields):
+        """A finished trial with these fold scores."""
+        number = len(self.study.get_trials(deepcopy=False))
+        run = f"{number:032x}"
+        scores = np.asarray(scores, float)
+        with np.errstate(invalid="ignore"):
+            mean, std = scores.mean(), scores.std()
+        self.study.add_trial(
+            optuna.create_trial(
+                state=optuna.trial.TrialState[state.upper()],
+                value=mean if state == "complete" else None,
+                params=dict(params),
+                distributions=dict(distributions),
+                user_attrs={"treecv_run": run} if stored else {},
+            )
+        )
+        if not stored:
+            return
+        where = {"run": run, "study_name": "iris", "trial_number": number}
+        fields = self.common | fields
+        fields.setdefault("n_folds", len(scores) // fields["n_repeats"])
+        self.evaluations.append(
+            where
+            | {
+                "state": state,
+                "mean": mean,
+                "std": std if np.isfinite(std) else None,
+                "folds_scored": len(scores),
+                "diverged_folds": int((~np.isfinite(scores)).sum()),
+                "created_at": datetime.datetime(2026, 1, 1, 0, 0, number % 60),
+            }
+            | fields
+        )
+        self.fold_scores += [
+            where | {"repeat": i // fields["n_folds"], "fold": i % fields["n_folds"], "score": s}
+            for i, s in enumerate(scores)
+        ]
+
+
+@pytest.fixture
+def fill(monkeypatch):
+    """Make a FilledStudy whose frames ``history`` hands out."""
+    history = pytest.importorskip("optuna_treecv.history")
+    pandas = pytest.importorskip("pandas")
+
+    def frame(rows, columns):
+        made = pandas.DataFrame(rows if rows else None, columns=None if rows else columns)
+        return made.sample(frac=1, random_state=0)  # no order is promised
+
+    def fill(*args, **kwargs):
+        filled = FilledStudy(*args, **kwargs)
+        first = ["run", "trial_number", "mean", "std", "n_folds", "folds_scored", "state"]
+        columns = [*first, *filled.common]
+
+        def load_evaluations(store, *, study_name=None, study=None):
+            assert (store, study) == ("the store", filled.study)
+            return frame(filled.evaluations, columns)
+
+        def load_fold_scores(store, *, study_name=None, study=None):
+            assert (store, study) == ("the store", filled.study)
+            return pandas.DataFrame(filled.fold_scores)
+
+        monkeypatch.setattr(history, "load_evaluations", load_evaluations)
+        monkeypatch.setattr(history, "load_fold_scores", load_fold_scores)
+        return filled
+
+    return fill

@@ -1,0 +1,269 @@
+"""A study's note and figures, as text and in a browser."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+import doctest
+import html
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import warnings
+from wsgiref.simple_server import make_server
+from wsgiref.simple_server import WSGIRequestHandler
+
+import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.distributions import FloatDistribution
+import pytest
+
+optuna_dashboard = pytest.importorskip("optuna_dashboard")
+pytest.importorskip("plotly")
+from optuna_treecv import dashboard  # noqa: E402
+from optuna_treecv import report  # noqa: E402
+
+STORE = "the store"
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+FIGURES = {
+    "treecv-parameters": "Value against each hyper-parameter",
+    "treecv-fold-scores": "Fold scores of the best trials",
+    "treecv-sharing": "Training shared between trials",
+    "treecv-time": "Best value against time",
+}
+
+
+@pytest.fixture
+def filled(fill, tmp_path):
+    """A study of 12 trials in SQLite; trial 7 is the best, trial 3 infinite, trial 5 pruned."""
+    filled = fill(f"sqlite:///{tmp_path / 'study.db'}", n_folds=10)
+    distributions = {
+        "alpha": FloatDistribution(1e-6, 1e6, log=True),
+        "kind": CategoricalDistribution(["a|b", "c"]),
+    }
+    rng = np.random.default_rng(0)
+    for i in range(12):
+        scores = 0.2 + 0.01 * abs(i - 7) + 0.02 * rng.normal(size=10)
+        if i == 3:
+            scores[4] = np.inf
+        params = {"alpha": 10.0 ** (i - 6), "kind": ["a|b", "c"][i % 2]}
+        pruned = {"state": "pruned"} if i == 5 else {}
+        filled.add(
+            scores[: 4 if pruned else 10],
+            params,
+            distributions,
+            n_updates=4000 - 100 * i,
+            n_updates_saved=100 * i,
+            **pruned,
+        )
+    return filled
+
+
+def cells(note):
+    """The rows of a note's tables."""
+    rows = [line for line in note.splitlines() if line.startswith("| ")]
+    return [[cell.replace("&emsp;", "").strip() for cell in row.split("|")[1:-1]] for row in rows]
+
+
+def figures_of(study):
+    attributes = study._storage.get_study_system_attrs(study._study_id)
+    return optuna_dashboard._custom_plot_data.get_plotly_graph_objects(attributes)
+
+
+def test_the_note_says_what_and_how_well(filled):
+    dashboard.publish(filled.study, STORE)
+    note = optuna_dashboard.get_note(filled.study)
+    scores = [row["score"] for row in filled.fold_scores if row["trial_number"] == 7]
+    estimate = report.plus_minus(np.mean(scores), np.std(scores) / np.sqrt(10))
+    assert f"## Best: trial 7, error {estimate}\n" in note
+    assert "standard error of the fold mean, std / √folds" in note
+    rows = cells(note)
+    assert ["trial", "error", "alpha", "kind"] in rows
+    assert ["7", estimate, "10", "c"] in rows
+    best_five = rows[2:7]
+    assert [row[0] for row in best_five] == [
+        str(i)
+        for i in sorted(
+            {row["trial_number"] for row in filled.fold_scores} - {3, 5},
+            key=lambda i: filled.evaluations[i]["mean"],
+        )[:5]
+    ]
+    assert {row[3] for row in best_five} <= {"a/b", "c"}  # a | would end the cell
+    facts = dict(row for row in rows if len(row) == 2)
+    assert facts["**data**"] == "1,234 rows × 5 features, `0123456789ab`"
+    assert facts["**learner**"] == "`PegasosClassifier`"
+    assert facts["**folds**"] == "10 × 1 (`cv=10`), fixed order"
+    assert facts["**method**"] == "treecv, seed 0"
+    assert facts["**score**"] == "error, minimize"
+    assert facts["**trials**"] == "11 complete, 1 pruned, 1 of them infinite"
+    # 12 * 4000 - 6600 done; 11 * 9000 + 9000 * 4 / 10 from scratch.
+    assert facts["**row updates**"] == (
+        "41,400 done, 6,600 saved by sharing (14%), 102,600 in k trainings from scratch"
+    )
+    assert facts["**evaluation**"].startswith("6 s in all, k trainings from scratch: about ")
+    assert "estimate" in facts["**evaluation**"]
+
+
+def test_settings_that_differ_are_all_named(filled):
+    for i, evaluation in enumerate(filled.evaluations):
+        evaluation["n_rows"] = 1000 + i % 5
+        evaluation["random_state"] = str(i % 2)
+    note = optuna_dashboard.get_note
+    dashboard.publish(filled.study, STORE)
+    facts = dict(row for row in cells(note(filled.study)) if len(row) == 2)
+    assert facts["**data**"].count("rows") == 3
+    assert facts["**data**"].endswith("; and 2 more")
+    assert sorted(facts["**method**"].split("; ")) == ["treecv, seed 0", "treecv, seed 1"]
+
+
+def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):
+    study = filled.study
+    optuna_dashboard.save_note(study, "Above.")
+    dashboard.publish(study, STORE)
+    first = optuna_dashboard.get_note(study)
+    assert first.startswith("Above.\n\n")
+    assert list(figures_of(study)) and set(figures_of(study)) == set(FIGURES)
+    optuna_dashboard.save_note(study, first + "\n\nBelow.")
+    dashboard.publish(study, STORE)
+    assert optuna_dashboard.get_note(study) == first + "\n\nBelow."
+    filled.add([0.0] * 10, {"alpha": 0.5}, {"alpha": FloatDistribution(1e-6, 1e6, log=True)})
+    dashboard.publish(study, STORE)
+    note = optuna_dashboard.get_note(study)
+    assert note.startswith("Above.\n\n") and note.endswith("\n\nBelow.")
+    assert note.count("## Best") == 1
+    assert "## Best: trial 12" in note
+    figures = figures_of(study)
+    assert set(figures) == set(FIGURES)
+    for name, plot in dashboard.FIGURES.items():
+        assert figures[name] == plot(study, STORE).to_json()
+
+
+def test_a_study_with_nothing_to_say(fill):
+    filled = fill()
+    dashboard.publish(filled.study, STORE)
+    assert "No trial has finished yet." in optuna_dashboard.get_note(filled.study)
+    filled.add([0.1], stored=False)
+    dashboard.publish(filled.study, STORE)
+    note = optuna_dashboard.get_note(filled.study)
+    assert "None of the 1 finished trials is in the store." in note
+    filled.add([np.inf, 0.1])
+    dashboard.publish(filled.study, STORE)
+    note = optuna_dashboard.get_note(filled.study)
+    assert "No finished trial has a finite value." in note
+    facts = dict(row for row in cells(note) if len(row) == 2)
+    assert facts["**trials**"] == "2 complete, 1 of them infinite, 1 of 2 in the store"
+    assert set(figures_of(filled.study)) == set(FIGURES)
+
+
+def test_the_callback_publishes_every_so_many_trials(monkeypatch):
+    published = []
+    monkeypatch.setattr(
+        dashboard, "publish", lambda study, store: published.append((len(study.trials), store))
+    )
+    study = optuna.create_study()
+    callback = dashboard.DashboardCallback(STORE, every=3)
+
+    def objective(trial):
+        if trial.number in (2, 4):
+            raise optuna.TrialPruned
+        return 1.0
+
+    study.optimize(objective, 8, callbacks=[callback])
+    assert published == [(3, STORE), (6, STORE)]
+
+
+def test_the_callback_never_stops_a_study(monkeypatch):
+    def publish(study, store):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(dashboard, "publish", publish)
+    study = optuna.create_study()
+    with pytest.warns(UserWarning, match="after trial 1, and goes on: the disk is full"):
+        study.optimize(lambda trial: 1.0, 3, callbacks=[dashboard.DashboardCallback(STORE, 2)])
+    assert len(study.trials) == 3
+
+
+@pytest.mark.parametrize("every", [0, -2, 1.5, "20"])
+def test_every_must_be_a_number_of_trials(every):
+    with pytest.raises(ValueError, match="every must be a number of trials"):
+        dashboard.DashboardCallback(STORE, every)
+
+
+def test_without_the_dashboard_one_sentence_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna_dashboard", None)
+    spec = importlib.util.spec_from_file_location("dashboard_anew", dashboard.__file__)
+    with pytest.raises(ImportError, match=r"optuna-dashboard: pip install 'optuna-treecv\[dash"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@contextmanager
+def served(url):
+    """optuna-dashboard in a thread; its address."""
+    with make_server("127.0.0.1", 0, optuna_dashboard.wsgi(url), handler_class=Quiet) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/dashboard"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def page(address, profile):
+    """What chromium makes of a page, after its scripts have run."""
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu"]
+    command += [f"--user-data-dir={profile}", "--window-size=1400,2300"]
+    command += ["--virtual-time-budget=20000", "--dump-dom", address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return html.unescape(done.stdout)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here to look at the pages with")
+def test_note_and_figures_are_on_the_pages(filled, tmp_path):
+    optuna_dashboard.save_note(filled.study, "My own words.")
+    dashboard.publish(filled.study, STORE)
+    with served(f"sqlite:///{tmp_path / 'study.db'}") as address:
+        note = page(f"{address}/studies/1/note", tmp_path / "profile")
+        study = page(f"{address}/studies/1", tmp_path / "profile")
+        table = page(f"{address}/studies/1/smartSelection", tmp_path / "profile")
+
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", note))
+    assert "My own words." in text
+    assert re.search(r"<h2[^>]*>Best: trial 7, error 0\.\d+ ± 0\.\d+</h2>", note)
+    assert "std / √folds" in text
+    assert "1,234 rows × 5 features" in text
+    assert note.count("<table") == 2
+    assert "[treecv]" not in text and "emsp" not in text and "|" not in text
+
+    for name, title in FIGURES.items():
+        begin = study.index(f'id="user-defined-plot:{name}"')
+        following = [study.find('id="user-defined-plot:', begin + 9), study.find("Best Trial")]
+        card = study[begin : min(i for i in following if i > 0)]
+        assert title in card, name
+        assert 'class="main-svg"' in card
+        if name == "treecv-parameters":
+            assert {"alpha", "kind", "complete", "pruned"} <= set(re.findall(r">(\w+)<", card))
+            # In each of two panels: 10 complete, 1 pruned, 1 infinite, and the best's ring.
+            assert len(re.findall(r'class="point\b', card)) == 2 * 13
+            assert len(re.findall(r'class="yerror\b', card)) == 2 * 11
+        if name == "treecv-time":
+            assert "seconds × n_updates_standard / n_updates" in card
+
+    assert "Param alpha" in table
+
+
+@pytest.mark.parametrize("module", [report, dashboard], ids=lambda module: module.__name__)
+def test_examples_of_docstrings(module, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings(action="error"):
+        results = doctest.testmod(module)
+    assert results.attempted > 0
+    assert not results.failed

@@ -1,0 +1,393 @@
+"""Figures hold the numbers that the store holds."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+
+import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+import pytest
+
+plotly = pytest.importorskip("plotly")
+from optuna_treecv import report  # noqa: E402
+
+STORE = "the store"
+LOG = FloatDistribution(1e-6, 1e3, log=True)
+PLOTS = [getattr(report, name) for name in report.__all__]
+
+
+def trace_of(figure, name, axis="x"):
+    (found,) = [t for t in figure.data if t.name.startswith(name) and (t.xaxis or "x") == axis]
+    return found
+
+
+def title_of(figure):
+    return figure.layout.title.text
+
+
+def spoken(figure):
+    return [annotation.text for annotation in figure.layout.annotations]
+
+
+def one_parameter(filled, values, **fields):
+    for i, scores in enumerate(values):
+        filled.add(scores, {"alpha": 10.0 ** (i - 3)}, {"alpha": LOG}, **fields)
+
+
+def test_error_bars_are_standard_errors_of_the_fold_mean(fill):
+    filled = fill()
+    one_parameter(filled, [[0.1, 0.2, 0.3, 0.8], [0.0, 0.0, 0.5, 0.5]])
+    figure = report.plot_parameters(filled.study, STORE)
+    trace = trace_of(figure, "complete")
+    np.testing.assert_allclose(trace.x, [1e-3, 1e-2])
+    np.testing.assert_allclose(trace.y, [0.35, 0.25])
+    # By hand: sqrt(((.25)^2 + (.15)^2 + (.05)^2 + (.45)^2) / 4) / sqrt(4), and 0.25 / 2.
+    np.testing.assert_allclose(trace.error_y.array, [np.sqrt(0.29) / 4, 0.125])
+    assert trace.error_y.symmetric is None
+    assert trace.error_y.type in (None, "data")
+    assert "std / √folds" in title_of(figure)
+    assert "std / √folds" in trace.hovertemplate
+    np.testing.assert_allclose(trace.customdata[:, 2], [np.sqrt(0.29) / 4, 0.125])
+
+
+def test_repeats_do_not_narrow_error_bars(fill):
+    filled = fill(n_repeats=3)
+    scores = np.tile([0.1, 0.2, 0.3, 0.8], 3)
+    one_parameter(filled, [scores])
+    trace = trace_of(report.plot_parameters(filled.study, STORE), "complete")
+    np.testing.assert_allclose(trace.error_y.array, [np.sqrt(0.29) / 4])
+
+
+def test_pruned_trials_stand_apart_with_the_error_of_their_folds(fill):
+    filled = fill(n_folds=10)
+    one_parameter(filled, [np.linspace(0, 1, 10)])
+    filled.add([0.4, 0.6], {"alpha": 1.0}, {"alpha": LOG}, state="pruned")
+    figure = report.plot_parameters(filled.study, STORE)
+    trace = trace_of(figure, "pruned")
+    assert (trace.x, list(trace.y)) == ((1.0,), [0.5])
+    np.testing.assert_allclose(trace.error_y.array, [0.1 / np.sqrt(2)])
+    assert len(trace_of(figure, "complete").x) == 1
+
+
+def test_the_best_is_marked(fill):
+    for direction, best in (("minimize", 1), ("maximize", 2)):
+        filled = fill(direction=direction)
+        one_parameter(filled, [[0.3, 0.3], [0.1, 0.1], [0.9, 0.7]])
+        filled.add([0.0, 2.0], {"alpha": 1.0}, {"alpha": LOG}, state="pruned")
+        figure = report.plot_parameters(filled.study, STORE)
+        trace = trace_of(figure, "best")
+        assert trace.name == f"best: trial {best}"
+        np.testing.assert_allclose(trace.x, [10.0 ** (best - 3)])
+        assert len(trace_of(figure, "complete").x) == 3
+
+
+@pytest.mark.parametrize("direction, infinity", [("minimize", np.inf), ("maximize", -np.inf)])
+def test_infinite_values_stand_at_the_edge(fill, direction, infinity):
+    filled = fill(direction=direction)
+    one_parameter(filled, [[0.3, 0.5], [0.1, 0.3], [infinity, 0.1]])
+    figure = report.plot_parameters(filled.study, STORE)
+    trace, finite = trace_of(figure, "infinite"), trace_of(figure, "complete")
+    assert list(trace.x) == [0.1]
+    assert len(finite.x) == 2
+    if direction == "minimize":
+        assert trace.y[0] > max(finite.y)
+        assert trace.marker.symbol == "triangle-up"
+    else:
+        assert trace.y[0] < min(finite.y)
+        assert trace.marker.symbol == "triangle-down"
+    assert trace.error_y.array is None
+    assert trace.customdata[0, 1] == infinity  # the hover tells the truth
+
+
+def test_a_value_far_off_does_not_squeeze_the_others(fill):
+    filled = fill()
+    one_parameter(filled, [[0.3, 0.5], [0.1, 0.3], [0.2, 0.3], [1e100, 1e90]])
+    figure = report.plot_parameters(filled.study, STORE)
+    assert trace_of(figure, "infinite or far off").y[0] < 1
+    assert list(trace_of(figure, "infinite or far off").customdata[:, 0]) == [3]
+    assert figure.layout.yaxis.type is None
+
+
+def test_losses_of_many_sizes_have_a_log_axis(fill):
+    filled = fill(scoring="squared_error")
+    one_parameter(filled, [[0.01, 0.01], [0.1, 0.3], [3.0, 5.0]])
+    figure = report.plot_parameters(filled.study, STORE)
+    assert figure.layout.yaxis.type == "log"
+    assert figure.layout.yaxis.title.text == "squared_error"
+    filled = fill(scoring="error")
+    one_parameter(filled, [[0.0, 0.0], [0.1, 0.3], [3.0, 5.0]])
+    assert report.plot_parameters(filled.study, STORE).layout.yaxis.type is None
+
+
+def test_axes_are_those_of_the_distributions(fill):
+    filled = fill()
+    distributions = {
+        "a_log": LOG,
+        "b_int_log": IntDistribution(1, 1000, log=True),
+        "c_linear": FloatDistribution(-1, 1),
+        "d_grid": CategoricalDistribution([1e-2, 1e-4, 1e-3]),
+        "e_kind": CategoricalDistribution(["z", None, True]),
+    }
+    for i in range(3):
+        params = {
+            "a_log": 10.0**-i,
+            "b_int_log": 10**i,
+            "c_linear": i / 2,
+            "d_grid": [1e-2, 1e-4, 1e-3][i],
+            "e_kind": ["z", None, True][i],
+        }
+        filled.add([0.1, 0.2, 0.1 * i], params, distributions)
+    figure = report.plot_parameters(filled.study, STORE)
+    layout = figure.layout
+    axes = [layout.xaxis, layout.xaxis2, layout.xaxis3, layout.xaxis4, layout.xaxis5]
+    assert [axis.title.text for axis in axes] == sorted(distributions)
+    assert [axis.type for axis in axes] == ["log", "log", None, "category", "category"]
+    assert list(axes[3].categoryarray) == ["0.0001", "0.001", "0.01"]
+    assert list(axes[4].categoryarray) == ["z", "None", "True"]
+    assert list(trace_of(figure, "complete", "x4").x) == ["0.01", "0.0001", "0.001"]
+    assert list(trace_of(figure, "complete", "x5").x) == ["z", "None", "True"]
+    shown = [trace for trace in figure.data if trace.name == "complete" and trace.showlegend]
+    assert len(shown) == 1
+
+
+def test_choices_that_look_alike_keep_all_digits(fill):
+    filled = fill()
+    both = CategoricalDistribution([0.12345, 0.12346])
+    filled.add([0.1, 0.2], {"a": 0.12345}, {"a": both})
+    figure = report.plot_parameters(filled.study, STORE)
+    assert list(figure.layout.xaxis.categoryarray) == ["0.12345", "0.12346"]
+
+
+def test_a_parameter_that_not_all_trials_have(fill):
+    filled = fill()
+    filled.add([0.1, 0.2], {"a": 1.0}, {"a": LOG})
+    filled.add([0.3, 0.4], {"a": 2.0, "b": 5.0}, {"a": LOG, "b": LOG})
+    figure = report.plot_parameters(filled.study, STORE)
+    assert list(trace_of(figure, "complete", "x").x) == [1.0, 2.0]
+    assert list(trace_of(figure, "complete", "x2").x) == [5.0]
+    assert list(trace_of(figure, "complete", "x2").y) == [pytest.approx(0.35)]
+
+
+def test_more_parameters_than_there_is_room_for(fill):
+    filled = fill()
+    names = "abcdefgh"
+    filled.add([0.1, 0.2], dict.fromkeys(names, 1.0), dict.fromkeys(names, LOG))
+    figure = report.plot_parameters(filled.study, STORE)
+    assert "the first 6 of 8" in title_of(figure)
+    assert len({trace.xaxis for trace in figure.data}) == 6
+
+
+def test_few_folds_are_boxes_best_first(fill):
+    filled = fill()
+    all_scores = [[0.5, 0.7, 0.6], [0.1, 0.3, 0.2], [0.2, 0.4, 0.3], [0.0, np.inf, 0.0]]
+    one_parameter(filled, all_scores)
+    figure = report.plot_fold_scores(filled.study, STORE, n_best=2)
+    assert [trace.type for trace in figure.data] == ["box", "box"]
+    np.testing.assert_allclose(figure.data[0].y, all_scores[1])
+    np.testing.assert_allclose(figure.data[1].y, all_scores[2])
+    # std of .1, .2, .3 is sqrt(.02 / 3) = 0.0816; over sqrt(3) it is 0.0471.
+    assert figure.data[0].name == "1<br>0.200 ± 0.047"
+    assert "std / √folds" in title_of(figure)
+    assert len(report.plot_fold_scores(filled.study, STORE).data) == 3  # not the infinite one
+    filled = fill(direction="maximize")
+    one_parameter(filled, all_scores[:3])
+    figure = report.plot_fold_scores(filled.study, STORE, n_best=1)
+    np.testing.assert_allclose(figure.data[0].y, all_scores[0])
+
+
+def test_errors_of_leave_one_out_are_shares(fill):
+    filled = fill()
+    one_parameter(filled, [[0.0] * 90 + [1.0] * 10, [1.0] * 4 + [0.0] * 96])
+    figure = report.plot_fold_scores(filled.study, STORE)
+    assert [trace.type for trace in figure.data] == ["bar", "bar"]
+    assert [trace.name.split(":")[0] for trace in figure.data] == ["1", "0"]
+    assert list(figure.data[0].x) == ["0", "1"]
+    np.testing.assert_allclose(figure.data[0].y, [96, 4])
+    np.testing.assert_allclose(figure.data[1].y, [90, 10])
+    assert figure.layout.xaxis.type == "category"
+    assert figure.layout.yaxis.range[0] == 0
+
+
+def test_many_folds_are_a_curve_of_few_numbers(fill):
+    filled = fill(scoring="squared_error")
+    scores = np.random.default_rng(0).chisquare(1, size=(2, 5003))
+    one_parameter(filled, scores)
+    figure = report.plot_fold_scores(filled.study, STORE)
+    for trace in figure.data:
+        number = int(trace.name.split(":")[0])
+        assert len(trace.x) + len(trace.y) <= 2000
+        share_up_to = [100 * np.mean(scores[number] <= x) for x in trace.x]
+        np.testing.assert_allclose(share_up_to, trace.y, atol=100 / 5003)
+        assert (trace.x[0], trace.x[-1]) == (scores[number].min(), scores[number].max())
+    assert figure.layout.xaxis.type is None
+    assert len(figure.to_json()) < 100_000
+
+
+def test_many_folds_with_a_heavy_tail_have_a_log_axis(fill):
+    filled = fill(scoring="squared_error")
+    one_parameter(filled, [np.exp(np.random.default_rng(0).normal(size=2000, scale=4))])
+    figure = report.plot_fold_scores(filled.study, STORE)
+    assert figure.layout.xaxis.type == "log"
+
+
+@pytest.mark.parametrize("n_best", [0, -1, 2.0, None])
+def test_n_best_must_be_a_number_of_trials(fill, n_best):
+    with pytest.raises(ValueError, match="n_best must be a number of trials"):
+        report.plot_fold_scores(fill().study, STORE, n_best)
+
+
+def test_sharing_by_trial_and_in_all(fill):
+    filled = fill()
+    for done, saved in ((100, 0), (60, 40), (0, 100)):
+        one_parameter(filled, [[0.1, 0.2]], n_updates=done, n_updates_saved=saved)
+    figure = report.plot_sharing(filled.study, STORE)
+    bars = {trace.name: trace for trace in figure.data if trace.type == "bar"}
+    sums = {trace.name: trace for trace in figure.data if trace.type == "scatter"}
+    assert list(bars["done"].x) == list(sums["done"].x) == [0, 1, 2]
+    assert list(bars["done"].y) == [100, 60, 0]
+    assert list(bars["saved by sharing"].y) == [0, 40, 100]
+    assert list(sums["done"].y) == [100, 160, 160]
+    assert list(sums["saved by sharing"].y) == [0, 40, 140]
+    assert len({trace.stackgroup for trace in sums.values()}) == 1
+    assert figure.layout.barmode == "stack"
+    text = "160 done, 140 saved by sharing (47%), 27,000 in k trainings from scratch"
+    assert text in title_of(figure)
+
+
+def test_time_of_this_study_and_of_k_trainings(fill):
+    filled = fill()
+    values, seconds, updates = [0.5, 0.3, 0.4, 0.1], [1.0, 2.0, 3.0, 4.0], [1000, 500, 1000, 2000]
+    for value, second, n in zip(values, seconds, updates, strict=True):
+        one_parameter(filled, [[value, value]], seconds=second, n_updates=n)
+    figure = report.plot_time(filled.study, STORE)
+    ours, scratch = figure.data
+    np.testing.assert_allclose(ours.x, [1, 3, 6, 10])
+    np.testing.assert_allclose(ours.y, [0.5, 0.3, 0.3, 0.1])
+    # 9000 updates each, at 1, 4, 3 and 2 ms.
+    np.testing.assert_allclose(scratch.x, [9, 45, 72, 90])
+    np.testing.assert_allclose(scratch.y, ours.y)
+    assert "estimate" in scratch.name
+    assert "seconds × n_updates_standard / n_updates" in scratch.name
+    assert ours.line.shape == scratch.line.shape == "hv"
+    assert figure.layout.xaxis.type == "log"
+    assert "seconds" in figure.layout.xaxis.title.text
+    assert "10 s in all, k trainings from scratch: about 90 s" in title_of(figure)
+
+
+def test_time_where_trials_are_pruned_infinite_or_shared(fill):
+    filled = fill(direction="maximize", n_folds=10)
+    one_parameter(filled, [np.full(10, -np.inf)], seconds=1.0, n_updates=1000)
+    one_parameter(filled, [np.full(10, 0.5)], seconds=1.0, n_updates=1000)
+    filled.add(np.full(5, 0.9), {}, {}, state="pruned", seconds=2.0, n_updates=1000)
+    one_parameter(filled, [np.full(10, 0.7)], seconds=0.5, n_updates=0, n_updates_saved=4000)
+    ours, scratch = report.plot_time(filled.study, STORE).data
+    assert list(ours.customdata) == [1, 2, 3]  # nothing to show before
+    np.testing.assert_allclose(ours.x, [2, 4, 4.5])
+    np.testing.assert_allclose(ours.y, [0.5, 0.5, 0.7])  # 0.9 was of half the folds
+    # 1 ms an update: 9 s a trial; the pruned one, 2 ms, but half of the folds; the one that did
+    # no update at the median rate of the others.
+    np.testing.assert_allclose(scratch.x, [18, 27, 36])
+
+
+def test_time_where_all_trials_shared(fill):
+    filled = fill()
+    one_parameter(filled, [[0.5, 0.5]], seconds=3.0, n_updates=1000, n_updates_saved=10)
+    one_parameter(filled, [[0.5, 0.5]], seconds=1.0, n_updates=1000, n_updates_saved=10)
+    _, scratch = report.plot_time(filled.study, STORE).data
+    np.testing.assert_allclose(scratch.x, [18, 36])  # 4 s for 2000 updates
+
+
+def test_time_where_nothing_was_trained(fill):
+    filled = fill()
+    one_parameter(filled, [[0.5, 0.5]], n_updates=0, n_updates_saved=4000)
+    figure = report.plot_time(filled.study, STORE)
+    assert [trace.name for trace in figure.data] == ["this study"]
+    assert "k trainings from scratch: unknown, as no trial trained" in title_of(figure)
+
+
+@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
+def test_a_study_without_finished_trials_says_so(fill, plot):
+    filled = fill()
+    filled.study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL))
+    assert spoken(plot(filled.study, STORE)) == ["The study has no finished trial yet."]
+
+
+@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
+def test_a_store_without_the_study_says_so(fill, plot):
+    filled = fill()
+    one_parameter(filled, [[0.1, 0.2], [0.1, 0.2]], stored=False)
+    text = "None of the 2 finished trials is in the store."
+    assert spoken(plot(filled.study, STORE)) == [text]
+
+
+@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
+def test_trials_that_are_missing_in_the_store_are_counted(fill, plot):
+    filled = fill()
+    one_parameter(filled, [[0.1, 0.2], [0.1, 0.2]])
+    one_parameter(filled, [[0.1, 0.2]], stored=False)
+    figure = plot(filled.study, STORE)
+    assert "1 of 3 finished trials are not in the store" in title_of(figure)
+
+
+@pytest.mark.parametrize("plot", [report.plot_fold_scores, report.plot_time])
+def test_only_infinite_or_pruned_trials(fill, plot):
+    filled = fill()
+    one_parameter(filled, [[0.1, np.inf]])
+    one_parameter(filled, [[0.1, 0.2]], state="pruned")
+    assert spoken(plot(filled.study, STORE)) == ["No finished trial has a finite value."]
+    assert len(report.plot_parameters(filled.study, STORE).data) == 2
+    filled = fill()
+    one_parameter(filled, [[0.1, np.inf]])
+    assert list(report.plot_parameters(filled.study, STORE).data[0].y) == [0]
+
+
+def test_trials_without_parameters(fill):
+    filled = fill()
+    filled.add([0.1, 0.2])
+    figure = report.plot_parameters(filled.study, STORE)
+    assert spoken(figure) == ["The study has no hyper-parameters."]
+
+
+def test_a_study_of_two_objectives_is_refused():
+    study = optuna.create_study(directions=["minimize", "minimize"])
+    with pytest.raises(ValueError, match="study must have one objective"):
+        report.plot_time(study, STORE)
+
+
+@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
+def test_figures_are_small_and_fit_into_a_card(fill, plot):
+    filled = fill()
+    for i in range(200):
+        filled.add([0.1, 0.2, np.inf if i % 7 == 0 else 0.1], {"a": 1.0 + i}, {"a": LOG})
+    figure = plot(filled.study, STORE)
+    text = figure.to_json()
+    assert len(text) < 30_000
+    json.loads(text, parse_constant=pytest.fail)  # NaN is no JSON
+    assert figure.layout.height is None  # a card is 450 pixels high
+    assert figure.layout.template.layout.to_plotly_json() == {}
+
+
+@pytest.mark.parametrize(
+    "mean, error, text",
+    [
+        (0.02812, 0.00691, "0.0281 ± 0.0069"),
+        (0.5, 0.0, "0.5 ± 0"),
+        (1234.5, 12.3, "1234 ± 12"),
+        (-0.91234, 0.1, "-0.91 ± 0.10"),
+        (1e100, 1e99, "1e+100 ± 1e+99"),
+    ],
+)
+def test_estimates_have_the_digits_of_their_errors(mean, error, text):
+    assert report.plus_minus(mean, error) == text
+
+
+def test_without_plotly_one_sentence_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    spec = importlib.util.spec_from_file_location("report_anew", report.__file__)
+    with pytest.raises(ImportError, match=r"needs plotly: pip install 'optuna-treecv\[dashboard"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
