@@ -13,7 +13,17 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
-from optuna_treecv import report
+from optuna_treecv.report import best_of
+from optuna_treecv.report import evaluations_of
+from optuna_treecv.report import Frame
+from optuna_treecv.report import metric_of
+from optuna_treecv.report import plot_fold_scores
+from optuna_treecv.report import plot_parameters
+from optuna_treecv.report import plot_sharing
+from optuna_treecv.report import plot_time
+from optuna_treecv.report import plus_minus
+from optuna_treecv.report import time_of
+from optuna_treecv.report import work_of
 
 try:
     from optuna_dashboard import get_note
@@ -30,10 +40,10 @@ BEGIN, END = '[treecv]: # "begin"', '[treecv]: # "end"'
 __all__ = ["DashboardCallback", "publish"]
 
 FIGURES = {
-    "treecv-parameters": report.plot_parameters,
-    "treecv-fold-scores": report.plot_fold_scores,
-    "treecv-sharing": report.plot_sharing,
-    "treecv-time": report.plot_time,
+    "treecv-parameters": plot_parameters,
+    "treecv-fold-scores": plot_fold_scores,
+    "treecv-sharing": plot_sharing,
+    "treecv-time": plot_time,
 }
 
 
@@ -134,7 +144,7 @@ def _replaced(note: str, ours: str) -> str:
 
 
 def _note(study: optuna.Study, store: Any) -> str:
-    trials, frame = report.load(study, store)
+    trials, frame = evaluations_of(study, store)
     if not trials:
         return "No trial has finished yet."
     if frame.empty:
@@ -142,15 +152,15 @@ def _note(study: optuna.Study, store: Any) -> str:
     return f"{_best(study, trials, frame)}\n\n### What was evaluated\n\n{_facts(study, frame)}"
 
 
-def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: report.Frame) -> str:
+def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) -> str:
     """The best trials, and how far to trust them."""
-    best = report.best_of(study, frame, 5)
+    best = best_of(study, frame, 5)
     if best.empty:
         return "No finished trial has a finite value."
-    metric = report.metric_of(frame)
+    metric = metric_of(frame)
     names = sorted({name for number in best["trial_number"] for name in trials[number].params})
     estimates = [
-        report.plus_minus(mean, error)
+        plus_minus(mean, error)
         for mean, error in zip(best["mean"], best["standard_error"], strict=True)
     ]
     rows = [
@@ -165,7 +175,7 @@ def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: report.
     )
 
 
-def _facts(study: optuna.Study, frame: report.Frame) -> str:
+def _facts(study: optuna.Study, frame: Frame) -> str:
     """Data, learner, folds and work."""
     states = Counter(trial.state.name.lower() for trial in study.get_trials(deepcopy=False))
     finished = states["complete"] + states["pruned"]
@@ -180,14 +190,13 @@ def _facts(study: optuna.Study, frame: report.Frame) -> str:
         "method": _each(frame, "{method}, seed {random_state}"),
         "score": _each(frame, "{scoring}, {direction}"),
         "trials": ", ".join(counts),
-        "row updates": report.work_of(frame),
-        "evaluation": f"{report.time_of(frame)} "
-        "(estimated as seconds × n_updates_standard / n_updates)",
+        "row updates": work_of(frame),
+        "evaluation": f"{time_of(frame)} (estimated as seconds × n_updates_standard / n_updates)",
     }
     return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items()])
 
 
-def _each(frame: report.Frame, template: str) -> str:
+def _each(frame: Frame, template: str) -> str:
     """What evaluations have in common; or the first three of what they have not."""
     found = list(dict.fromkeys(template.format(**row) for row in frame.to_dict("records")))
     more = [f"and {len(found) - 3} more"] if len(found) > 3 else []

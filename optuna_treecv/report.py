@@ -16,7 +16,8 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
-from optuna_treecv import history
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
 
 try:
     import plotly.graph_objects as go
@@ -28,7 +29,7 @@ except ImportError as error:
 
 __all__ = ["plot_fold_scores", "plot_parameters", "plot_sharing", "plot_time"]
 
-#: A pandas.DataFrame; pandas is optional, and ``history`` alone imports it.
+#: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
 Frame: TypeAlias = Any
 
 # Colours that the colour-blind can tell apart (Okabe & Ito).
@@ -70,7 +71,7 @@ def plot_parameters(study: optuna.Study, store: Any) -> go.Figure:
     'The study has no finished trial yet.'
     """
     title = "Value against each hyper-parameter"
-    trials, frame = load(study, store)
+    trials, frame = evaluations_of(study, store)
     names = sorted({name for number in frame["trial_number"] for name in trials[number].params})
     if not names:
         return _message(title, trials, frame, "The study has no hyper-parameters.")
@@ -144,7 +145,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     if not isinstance(n_best, int) or n_best < 1:
         raise ValueError(f"n_best must be a number of trials, 1 or more, got {n_best!r}.")
     title = "Fold scores of the best trials"
-    trials, frame = load(study, store)
+    trials, frame = evaluations_of(study, store)
     best = best_of(study, frame, n_best)
     if best.empty:
         return _message(title, trials, frame, "No finished trial has a finite value.")
@@ -188,7 +189,7 @@ def plot_sharing(study: optuna.Study, store: Any) -> go.Figure:
     'The study has no finished trial yet.'
     """
     title = "Training shared between trials"
-    trials, frame = load(study, store)
+    trials, frame = evaluations_of(study, store)
     if frame.empty:
         return _message(title, trials, frame)
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08)
@@ -254,7 +255,7 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
     'The study has no finished trial yet.'
     """
     title = "Best value against time"
-    trials, frame = load(study, store)
+    trials, frame = evaluations_of(study, store)
     sign = _sign(study)
     values = np.where(_has_value(frame), sign * frame["mean"], np.inf)
     best = sign * np.minimum.accumulate(values)
@@ -289,7 +290,7 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
 # What the figures and the note have in common.
 
 
-def load(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
+def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
     """The study's complete and pruned trials by number, and their evaluations in that order."""
     if len(study.directions) != 1:
         raise ValueError(
@@ -297,7 +298,7 @@ def load(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame
         )
     states = (TrialState.COMPLETE, TrialState.PRUNED)
     trials = {trial.number: trial for trial in study.get_trials(deepcopy=False, states=states)}
-    frame = history.load_evaluations(store, study=study)
+    frame = load_evaluations(store, study=study)
     frame = frame[frame["trial_number"].isin(list(trials))]
     frame = frame.astype({"trial_number": int, "mean": float, "std": float})
     frame = frame.sort_values("trial_number", ignore_index=True)
@@ -385,7 +386,7 @@ def _sign(study: optuna.Study) -> int:
 
 def _fold_scores(study: optuna.Study, store: Any, best: Frame) -> dict[str, np.ndarray]:
     """Fold scores by trial, best first."""
-    found = history.load_fold_scores(store, study=study)
+    found = load_fold_scores(store, study=study)
     return {
         f"{row.trial_number}: {plus_minus(row.mean, row.standard_error)}": found.loc[
             found["run"] == row.run, "score"
@@ -451,7 +452,7 @@ def _parameter_axis(
         choices = distribution.choices
         shown = _short if len({_short(choice) for choice in choices}) == len(choices) else str
         order = [shown(choice) for choice in _in_order(choices)]
-        axis = {
+        axis: dict[str, Any] = {
             "type": "category",
             "categoryorder": "array",
             "categoryarray": order,

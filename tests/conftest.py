@@ -138,7 +138,7 @@ class FilledStudy:
 @pytest.fixture
 def fill(monkeypatch):
     """Make a FilledStudy whose frames ``history`` hands out."""
-    history = pytest.importorskip("optuna_treecv.history")
+    report = pytest.importorskip("optuna_treecv.report")
     pandas = pytest.importorskip("pandas")
 
     def frame(rows, columns):
@@ -158,8 +158,8 @@ def fill(monkeypatch):
             assert (store, study) == ("the store", filled.study)
             return pandas.DataFrame(filled.fold_scores)
 
-        monkeypatch.setattr(history, "load_evaluations", load_evaluations)
-        monkeypatch.setattr(history, "load_fold_scores", load_fold_scores)
+        monkeypatch.setattr(report, "load_evaluations", load_evaluations)
+        monkeypatch.setattr(report, "load_fold_scores", load_fold_scores)
         return filled
 
     return fill

@@ -221,6 +221,7 @@ def test_many_folds_are_a_curve_of_few_numbers(fill):
     for trace in figure.data:
         number = int(trace.name.split(":")[0])
         assert len(trace.x) + len(trace.y) <= 2000
+        assert np.isin(trace.x, scores[number]).all()
         share_up_to = [100 * np.mean(scores[number] <= x) for x in trace.x]
         np.testing.assert_allclose(share_up_to, trace.y, atol=100 / 5003)
         assert (trace.x[0], trace.x[-1]) == (scores[number].min(), scores[number].max())

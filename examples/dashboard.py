@@ -1,0 +1,42 @@
+"""A study that one can look at: every fold score in SQL, a note and figures in optuna-dashboard.
+
+    python -m pip install '.[dashboard]' && python examples/dashboard.py
+"""
+
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.distributions import FloatDistribution
+from sklearn.datasets import load_breast_cancer
+from sklearn.preprocessing import scale
+
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import treecv_objective
+from optuna_treecv.dashboard import DashboardCallback
+from optuna_treecv.dashboard import publish
+
+STUDY = "sqlite:///treecv_study.db"  # Optuna's: trials, and what publish writes
+STORE = "sqlite:///treecv_models.db"  # ours: fold scores and shared models
+
+X, y = load_breast_cancer(return_X_y=True)
+objective = treecv_objective(
+    PegasosClassifier(),
+    scale(X),
+    y,
+    param_distributions={
+        "alpha": FloatDistribution(1e-5, 1e2, log=True),
+        "average": CategoricalDistribution([True, False]),
+    },
+    cv="loo",
+    cache="memory",
+    store=STORE,
+)
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+study = optuna.create_study(
+    storage=STUDY, study_name="pegasos", direction=objective.direction, load_if_exists=True
+)
+study.optimize(objective, n_trials=40, callbacks=[DashboardCallback(STORE, every=20)])
+publish(study, STORE)
+
+print(f"Best: {study.best_params}, leave-one-out error {study.best_value:.2%}.")
+print(f"Look at the study with: optuna-dashboard {STUDY}")
