@@ -1,6 +1,6 @@
 """A study that one can look at: every fold score in SQL, a note and figures in optuna-dashboard.
 
-    python -m pip install '.[dashboard]' && python examples/dashboard.py
+python -m pip install '.[dashboard]' && python examples/dashboard.py
 """
 
 import optuna

@@ -51,8 +51,9 @@ def publish(study: optuna.Study, store: Any) -> None:
     """Write a study's note and figures for optuna-dashboard.
 
     The note says what was evaluated, what the best trials are and what it took. Publishing again
-    replaces both; what you wrote into the note above or below stays. Renaming a study in the
-    dashboard loses its figures: publish again.
+    replaces note and figures; what you wrote into the note above or below ours stays. Renaming a
+    study in the dashboard loses its figures, and two workers that publish in the same moment may
+    mix them, since they are stored in pieces: publish again.
 
     Parameters
     ----------
@@ -135,10 +136,8 @@ class DashboardCallback:
 
 def _replaced(note: str, ours: str) -> str:
     """A note with our part anew; the user's text around it stays."""
-    before, begin, rest = note.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        before, after = note, ""
+    before, _, rest = note.partition(BEGIN)
+    _, _, after = rest.partition(END)
     parts = (before.strip(), f"{BEGIN}\n\n{ours}\n\n{END}", after.strip())
     return "\n\n".join(part for part in parts if part)
 

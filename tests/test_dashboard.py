@@ -6,7 +6,10 @@ from contextlib import contextmanager
 import doctest
 import html
 import importlib.util
+import inspect
+from pathlib import Path
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -25,6 +28,7 @@ optuna_dashboard = pytest.importorskip("optuna_dashboard")
 pytest.importorskip("plotly")
 from optuna_treecv import dashboard  # noqa: E402
 from optuna_treecv import report  # noqa: E402
+from optuna_treecv import treecv_objective  # noqa: E402
 
 STORE = "the store"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -139,6 +143,14 @@ def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):
     assert set(figures) == set(FIGURES)
     for name, plot in dashboard.FIGURES.items():
         assert figures[name] == plot(study, STORE).to_json()
+
+
+def test_a_note_that_was_cut_is_mended(filled):
+    dashboard.publish(filled.study, STORE)
+    note = optuna_dashboard.get_note(filled.study)
+    optuna_dashboard.save_note(filled.study, "Above.\n\n" + note[:200])
+    dashboard.publish(filled.study, STORE)
+    assert optuna_dashboard.get_note(filled.study) == "Above.\n\n" + note
 
 
 def test_a_study_with_nothing_to_say(fill):
@@ -272,3 +284,26 @@ def test_examples_of_docstrings(module, tmp_path, monkeypatch):
         results = doctest.testmod(module)
     assert results.attempted > 0
     assert not results.failed
+
+
+@pytest.mark.skipif(
+    "store" not in inspect.signature(treecv_objective).parameters,
+    reason="the objective has no store yet",
+)
+def test_the_example(tmp_path, monkeypatch, capsys):
+    path = Path(__file__).resolve().parents[1] / "examples" / "dashboard.py"
+    assert len(path.read_text().splitlines()) < 60
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(path))
+    printed = capsys.readouterr().out
+    assert "optuna-dashboard sqlite:///treecv_study.db" in printed
+    study = optuna.load_study(study_name="pegasos", storage="sqlite:///treecv_study.db")
+    note = optuna_dashboard.get_note(study)
+    assert f"## Best: trial {study.best_trial.number}, error {study.best_value:.4f} ± " in note
+    assert set(figures_of(study)) == set(FIGURES)
+    # Columns that one can read and sort: few, numbers, with short names.
+    for trial in study.trials:
+        columns = {name: value for name, value in trial.user_attrs.items() if name != "treecv_run"}
+        assert len(trial.user_attrs) <= 8
+        assert all(isinstance(value, (int, float)) for value in columns.values())
+        assert max(map(len, columns)) <= 18
