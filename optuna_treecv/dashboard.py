@@ -208,7 +208,7 @@ def _value(value: Any) -> str:
 
 def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
     """Markdown; the dashboard sets cells without a gap, hence the wide spaces."""
-    lines = [[f"{cell}&emsp;" for cell in line] for line in (head, *rows)]
+    lines = [[f"{cell}&emsp;" if cell != "" else "" for cell in line] for line in (head, *rows)]
     lines.insert(1, [":--"] * len(head))
     return "\n".join(
         f"| {' | '.join(' '.join(cell.replace('|', '/').split()) for cell in line)} |"

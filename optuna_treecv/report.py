@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import math
+from types import SimpleNamespace
 from typing import Any
 from typing import TypeAlias
 
@@ -149,7 +150,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     best = best_of(study, frame, n_best)
     if best.empty:
         return _message(title, trials, frame, "No finished trial has a finite value.")
-    scores = _fold_scores(study, store, best)
+    scores = _fold_scores(study, store, [trials[number] for number in best["trial_number"]], best)
     values = np.unique(np.concatenate(list(scores.values())))
     n_folds = max(map(len, scores.values()))
     figure = go.Figure()
@@ -384,9 +385,16 @@ def _sign(study: optuna.Study) -> int:
     return 1 if study.direction == StudyDirection.MINIMIZE else -1
 
 
-def _fold_scores(study: optuna.Study, store: Any, best: Frame) -> dict[str, np.ndarray]:
+def _fold_scores(
+    study: optuna.Study, store: Any, chosen: list[FrozenTrial], best: Frame
+) -> dict[str, np.ndarray]:
     """Fold scores by trial, best first."""
-    found = load_fold_scores(store, study=study)
+    # What load_fold_scores asks a study for, with few trials: all of a study's scores may be
+    # more than there is memory.
+    part = SimpleNamespace(
+        study_name=study.study_name, trials=chosen, get_trials=lambda *_, **__: chosen
+    )
+    found = load_fold_scores(store, study=part)
     return {
         f"{row.trial_number}: {plus_minus(row.mean, row.standard_error)}": found.loc[
             found["run"] == row.run, "score"

@@ -192,6 +192,7 @@ def test_few_folds_are_boxes_best_first(fill):
     np.testing.assert_allclose(figure.data[1].y, all_scores[2])
     # std of .1, .2, .3 is sqrt(.02 / 3) = 0.0816; over sqrt(3) it is 0.0471.
     assert figure.data[0].name == "1<br>0.200 ± 0.047"
+    assert filled.asked_for == [f"{1:032x}", f"{2:032x}"]  # no other scores are read
     assert "std / √folds" in title_of(figure)
     assert len(report.plot_fold_scores(filled.study, STORE).data) == 3  # not the infinite one
     filled = fill(direction="maximize")
