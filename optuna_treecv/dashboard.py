@@ -72,8 +72,9 @@ def publish(study: optuna.Study, store: Any) -> None:
     >>> import optuna
     >>> from optuna_dashboard import get_note
     >>> from optuna_treecv.dashboard import publish
+    >>> from optuna_treecv.database import Database
     >>> study = optuna.create_study()
-    >>> publish(study, "sqlite:///treecv.db")
+    >>> publish(study, Database("sqlite:///treecv.db"))
     >>> "No trial has finished yet." in get_note(study)
     True
     """
@@ -102,8 +103,9 @@ class DashboardCallback:
     --------
     >>> import optuna
     >>> from optuna_treecv.dashboard import DashboardCallback
+    >>> from optuna_treecv.database import Database
     >>> study = optuna.create_study()
-    >>> callback = DashboardCallback("sqlite:///treecv.db", every=2)
+    >>> callback = DashboardCallback(Database("sqlite:///treecv.db"), every=2)
     >>> study.optimize(lambda trial: trial.suggest_float("x", 0, 1), 2, callbacks=[callback])
     """
 

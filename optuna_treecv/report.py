@@ -6,7 +6,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import math
-from types import SimpleNamespace
 from typing import Any
 from typing import TypeAlias
 
@@ -66,8 +65,9 @@ def plot_parameters(study: optuna.Study, store: Any) -> go.Figure:
     Examples
     --------
     >>> import optuna
+    >>> from optuna_treecv.database import Database
     >>> from optuna_treecv.report import plot_parameters
-    >>> figure = plot_parameters(optuna.create_study(), "sqlite:///treecv.db")
+    >>> figure = plot_parameters(optuna.create_study(), Database("sqlite:///treecv.db"))
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """
@@ -138,8 +138,9 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     Examples
     --------
     >>> import optuna
+    >>> from optuna_treecv.database import Database
     >>> from optuna_treecv.report import plot_fold_scores
-    >>> figure = plot_fold_scores(optuna.create_study(), "sqlite:///treecv.db")
+    >>> figure = plot_fold_scores(optuna.create_study(), Database("sqlite:///treecv.db"))
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """
@@ -150,7 +151,9 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     best = best_of(study, frame, n_best)
     if best.empty:
         return _message(title, trials, frame, "No finished trial has a finite value.")
-    scores = _fold_scores(study, store, [trials[number] for number in best["trial_number"]], best)
+    scores = _fold_scores(study, store, best)
+    if not scores:
+        return _message(title, trials, frame, "The fold scores are not in the store.")
     values = np.unique(np.concatenate(list(scores.values())))
     n_folds = max(map(len, scores.values()))
     figure = go.Figure()
@@ -184,8 +187,9 @@ def plot_sharing(study: optuna.Study, store: Any) -> go.Figure:
     Examples
     --------
     >>> import optuna
+    >>> from optuna_treecv.database import Database
     >>> from optuna_treecv.report import plot_sharing
-    >>> figure = plot_sharing(optuna.create_study(), "sqlite:///treecv.db")
+    >>> figure = plot_sharing(optuna.create_study(), Database("sqlite:///treecv.db"))
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """
@@ -250,8 +254,9 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
     Examples
     --------
     >>> import optuna
+    >>> from optuna_treecv.database import Database
     >>> from optuna_treecv.report import plot_time
-    >>> figure = plot_time(optuna.create_study(), "sqlite:///treecv.db")
+    >>> figure = plot_time(optuna.create_study(), Database("sqlite:///treecv.db"))
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """
@@ -385,21 +390,16 @@ def _sign(study: optuna.Study) -> int:
     return 1 if study.direction == StudyDirection.MINIMIZE else -1
 
 
-def _fold_scores(
-    study: optuna.Study, store: Any, chosen: list[FrozenTrial], best: Frame
-) -> dict[str, np.ndarray]:
+def _fold_scores(study: optuna.Study, store: Any, best: Frame) -> dict[str, np.ndarray]:
     """Fold scores by trial, best first."""
-    # What load_fold_scores asks a study for, with few trials: all of a study's scores may be
-    # more than there is memory.
-    part = SimpleNamespace(
-        study_name=study.study_name, trials=chosen, get_trials=lambda *_, **__: chosen
-    )
-    found = load_fold_scores(store, study=part)
+    found = load_fold_scores(store, study=study, runs=list(best["run"]))
+    there = set(found["run"])
     return {
         f"{row.trial_number}: {plus_minus(row.mean, row.standard_error)}": found.loc[
             found["run"] == row.run, "score"
         ].to_numpy(float)
         for row in best.itertuples()
+        if row.run in there
     }
 
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-import datetime
+from datetime import datetime
+from datetime import timedelta
+from datetime import UTC
+from itertools import count
+from uuid import uuid4
 
 import numpy as np
 import optuna
 from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.database import Database
+from optuna_treecv.history import record
+from optuna_treecv.records import EvaluationRow
 import pytest
 
 from optuna_treecv._kernels import reference
@@ -70,21 +77,19 @@ def training_paths():
 
 
 class FilledStudy:
-    """A study and what a store would hold of it, in frames with the columns of ``history``."""
+    """A study with a store, trial by trial as one likes them."""
 
-    def __init__(self, storage=None, direction="minimize", **common):
+    def __init__(self, store, storage=None, direction="minimize", **common):
         self.study = optuna.create_study(storage=storage, direction=direction, study_name="iris")
-        self.evaluations, self.fold_scores = [], []
+        self.store = store
+        self.database = Database(store)
         self.common = {
-            "key": "k" * 64,
             "fingerprint": "0123456789abcdef" * 4,
             "learner": "PegasosClassifier",
             "cv": "10",
             "n_repeats": 1,
             "n_rows": 1234,
             "n_features": 5,
-            "order": "fixed",
-            "method": "treecv",
             "scoring": "error",
             "direction": direction,
             "random_state": "0",
@@ -92,17 +97,15 @@ class FilledStudy:
             "n_updates_saved": 0,
             "n_updates_standard": 9000,
             "seconds": 0.5,
-            "seconds_prepare": 0.1,
-            "versions": {},
         } | common
 
     def add(self, scores, params=(), distributions=(), state="complete", stored=True, **fields):
         """A finished trial with these fold scores."""
         number = len(self.study.get_trials(deepcopy=False))
-        run = f"{number:032x}"
         scores = np.asarray(scores, float)
         with np.errstate(invalid="ignore"):
             mean, std = scores.mean(), scores.std()
+        run = uuid4().hex
         self.study.add_trial(
             optuna.create_trial(
                 state=optuna.trial.TrialState[state.upper()],
@@ -114,56 +117,26 @@ class FilledStudy:
         )
         if not stored:
             return
-        where = {"run": run, "study_name": "iris", "trial_number": number}
-        fields = self.common | fields
-        fields.setdefault("n_folds", len(scores) // fields["n_repeats"])
-        self.evaluations.append(
-            where
-            | {
-                "state": state,
-                "mean": mean,
-                "std": std if np.isfinite(std) else None,
-                "folds_scored": len(scores),
-                "diverged_folds": int((~np.isfinite(scores)).sum()),
-                "created_at": datetime.datetime(2026, 1, 1, 0, 0, number % 60),
-            }
-            | fields
+        fields = {"n_folds": len(scores) // self.common["n_repeats"]} | self.common | fields
+        row = EvaluationRow(
+            run=run,
+            state=state,
+            parameters=dict(params),
+            mean=mean,
+            std=std if np.isfinite(std) else None,
+            folds_scored=len(scores),
+            diverged_folds=int((~np.isfinite(scores)).sum()),
+            # The store's order is not that of the trials: workers do not finish in turn.
+            created_at=datetime(2026, 1, 1, tzinfo=UTC) - timedelta(seconds=number),
+            **fields,
         )
-        self.fold_scores += [
-            where | {"repeat": i // fields["n_folds"], "fold": i % fields["n_folds"], "score": s}
-            for i, s in enumerate(scores)
-        ]
+        assert record(self.database, row, scores)
 
 
 @pytest.fixture
-def fill(monkeypatch):
-    """Make a FilledStudy whose frames ``history`` hands out."""
-    report = pytest.importorskip("optuna_treecv.report")
-    pandas = pytest.importorskip("pandas")
-
-    def frame(rows, columns):
-        made = pandas.DataFrame(rows if rows else None, columns=None if rows else columns)
-        return made.sample(frac=1, random_state=0)  # no order is promised
-
-    def fill(*args, **kwargs):
-        filled = FilledStudy(*args, **kwargs)
-        first = ["run", "trial_number", "mean", "std", "n_folds", "folds_scored", "state"]
-        columns = [*first, *filled.common]
-
-        def load_evaluations(store, *, study_name=None, study=None):
-            assert (store, study) == ("the store", filled.study)
-            return frame(filled.evaluations, columns)
-
-        def load_fold_scores(store, *, study_name=None, study=None):
-            assert (store, study.study_name) == ("the store", "iris")
-            trials = study.get_trials(deepcopy=False)
-            assert study.trials == trials
-            filled.asked_for = [trial.user_attrs["treecv_run"] for trial in trials]
-            rows = [row for row in filled.fold_scores if row["run"] in filled.asked_for]
-            return pandas.DataFrame(rows)
-
-        monkeypatch.setattr(report, "load_evaluations", load_evaluations)
-        monkeypatch.setattr(report, "load_fold_scores", load_fold_scores)
-        return filled
-
-    return fill
+def fill(tmp_path):
+    """Make a FilledStudy."""
+    numbers = count()
+    return lambda *args, **kwargs: FilledStudy(
+        f"sqlite:///{tmp_path / f'store{next(numbers)}.db'}", *args, **kwargs
+    )

@@ -26,6 +26,8 @@ import pytest
 
 optuna_dashboard = pytest.importorskip("optuna_dashboard")
 pytest.importorskip("plotly")
+from optuna_treecv.history import load_fold_scores  # noqa: E402
+
 from optuna_treecv import dashboard  # noqa: E402
 from optuna_treecv import report  # noqa: E402
 from optuna_treecv import treecv_objective  # noqa: E402
@@ -78,9 +80,10 @@ def figures_of(study):
 
 
 def test_the_note_says_what_and_how_well(filled):
-    dashboard.publish(filled.study, STORE)
+    dashboard.publish(filled.study, filled.store)
     note = optuna_dashboard.get_note(filled.study)
-    scores = [row["score"] for row in filled.fold_scores if row["trial_number"] == 7]
+    found = load_fold_scores(filled.store, study=filled.study)
+    scores = found["score"][found["trial_number"] == 7]
     estimate = report.plus_minus(np.mean(scores), np.std(scores) / np.sqrt(10))
     assert f"## Best: trial 7, error {estimate}\n" in note
     assert "standard error of the fold mean, std / √folds" in note
@@ -88,13 +91,8 @@ def test_the_note_says_what_and_how_well(filled):
     assert ["trial", "error", "alpha", "kind"] in rows
     assert ["7", estimate, "10", "c"] in rows
     best_five = rows[2:7]
-    assert [row[0] for row in best_five] == [
-        str(i)
-        for i in sorted(
-            {row["trial_number"] for row in filled.fold_scores} - {3, 5},
-            key=lambda i: filled.evaluations[i]["mean"],
-        )[:5]
-    ]
+    means = found.groupby("trial_number")["score"].mean().drop([3, 5]).sort_values()
+    assert [int(row[0]) for row in best_five] == list(means.index[:5])
     assert {row[3] for row in best_five} <= {"a/b", "c"}  # a | would end the cell
     facts = dict(row for row in rows if len(row) == 2)
     assert facts["**data**"] == "1,234 rows × 5 features, `0123456789ab`"
@@ -111,30 +109,30 @@ def test_the_note_says_what_and_how_well(filled):
     assert "estimate" in facts["**evaluation**"]
 
 
-def test_settings_that_differ_are_all_named(filled):
-    for i, evaluation in enumerate(filled.evaluations):
-        evaluation["n_rows"] = 1000 + i % 5
-        evaluation["random_state"] = str(i % 2)
-    note = optuna_dashboard.get_note
-    dashboard.publish(filled.study, STORE)
-    facts = dict(row for row in cells(note(filled.study)) if len(row) == 2)
+def test_settings_that_differ_are_all_named(fill):
+    filled = fill()
+    for i in range(10):
+        filled.add([0.1, 0.2], n_rows=1000 + i % 5, random_state=str(i % 2))
+    dashboard.publish(filled.study, filled.store)
+    note = optuna_dashboard.get_note(filled.study)
+    facts = dict(row for row in cells(note) if len(row) == 2)
     assert facts["**data**"].count("rows") == 3
     assert facts["**data**"].endswith("; and 2 more")
-    assert sorted(facts["**method**"].split("; ")) == ["treecv, seed 0", "treecv, seed 1"]
+    assert facts["**method**"] == "treecv, seed 0; treecv, seed 1"
 
 
 def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):
     study = filled.study
     optuna_dashboard.save_note(study, "Above.")
-    dashboard.publish(study, STORE)
+    dashboard.publish(study, filled.store)
     first = optuna_dashboard.get_note(study)
     assert first.startswith("Above.\n\n")
     assert list(figures_of(study)) and set(figures_of(study)) == set(FIGURES)
     optuna_dashboard.save_note(study, first + "\n\nBelow.")
-    dashboard.publish(study, STORE)
+    dashboard.publish(study, filled.store)
     assert optuna_dashboard.get_note(study) == first + "\n\nBelow."
     filled.add([0.0] * 10, {"alpha": 0.5}, {"alpha": FloatDistribution(1e-6, 1e6, log=True)})
-    dashboard.publish(study, STORE)
+    dashboard.publish(study, filled.store)
     note = optuna_dashboard.get_note(study)
     assert note.startswith("Above.\n\n") and note.endswith("\n\nBelow.")
     assert note.count("## Best") == 1
@@ -142,27 +140,27 @@ def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):
     figures = figures_of(study)
     assert set(figures) == set(FIGURES)
     for name, plot in dashboard.FIGURES.items():
-        assert figures[name] == plot(study, STORE).to_json()
+        assert figures[name] == plot(study, filled.store).to_json()
 
 
 def test_a_note_that_was_cut_is_mended(filled):
-    dashboard.publish(filled.study, STORE)
+    dashboard.publish(filled.study, filled.store)
     note = optuna_dashboard.get_note(filled.study)
     optuna_dashboard.save_note(filled.study, "Above.\n\n" + note[:200])
-    dashboard.publish(filled.study, STORE)
+    dashboard.publish(filled.study, filled.store)
     assert optuna_dashboard.get_note(filled.study) == "Above.\n\n" + note
 
 
 def test_a_study_with_nothing_to_say(fill):
     filled = fill()
-    dashboard.publish(filled.study, STORE)
+    dashboard.publish(filled.study, filled.store)
     assert "No trial has finished yet." in optuna_dashboard.get_note(filled.study)
     filled.add([0.1], stored=False)
-    dashboard.publish(filled.study, STORE)
+    dashboard.publish(filled.study, filled.store)
     note = optuna_dashboard.get_note(filled.study)
     assert "None of the 1 finished trials is in the store." in note
     filled.add([np.inf, 0.1])
-    dashboard.publish(filled.study, STORE)
+    dashboard.publish(filled.study, filled.store)
     note = optuna_dashboard.get_note(filled.study)
     assert "No finished trial has a finite value." in note
     facts = dict(row for row in cells(note) if len(row) == 2)
@@ -246,7 +244,7 @@ def text_of(page):
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here to look at the pages with")
 def test_note_and_figures_are_on_the_pages(filled, tmp_path):
     optuna_dashboard.save_note(filled.study, "My own words.")
-    dashboard.publish(filled.study, STORE)
+    dashboard.publish(filled.study, filled.store)
     with served(f"sqlite:///{tmp_path / 'study.db'}") as address:
         note = page(f"{address}/studies/1/note", tmp_path / "profile")
         study = page(f"{address}/studies/1", tmp_path / "profile")

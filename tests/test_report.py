@@ -11,12 +11,14 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
+from optuna_treecv.records import FoldScoreRow
 import pytest
+from sqlalchemy import delete
 
 plotly = pytest.importorskip("plotly")
+from optuna_treecv import history  # noqa: E402
 from optuna_treecv import report  # noqa: E402
 
-STORE = "the store"
 LOG = FloatDistribution(1e-6, 1e3, log=True)
 PLOTS = [getattr(report, name) for name in report.__all__]
 
@@ -42,7 +44,7 @@ def one_parameter(filled, values, **fields):
 def test_error_bars_are_standard_errors_of_the_fold_mean(fill):
     filled = fill()
     one_parameter(filled, [[0.1, 0.2, 0.3, 0.8], [0.0, 0.0, 0.5, 0.5]])
-    figure = report.plot_parameters(filled.study, STORE)
+    figure = report.plot_parameters(filled.study, filled.store)
     trace = trace_of(figure, "complete")
     np.testing.assert_allclose(trace.x, [1e-3, 1e-2])
     np.testing.assert_allclose(trace.y, [0.35, 0.25])
@@ -59,7 +61,7 @@ def test_repeats_do_not_narrow_error_bars(fill):
     filled = fill(n_repeats=3)
     scores = np.tile([0.1, 0.2, 0.3, 0.8], 3)
     one_parameter(filled, [scores])
-    trace = trace_of(report.plot_parameters(filled.study, STORE), "complete")
+    trace = trace_of(report.plot_parameters(filled.study, filled.store), "complete")
     np.testing.assert_allclose(trace.error_y.array, [np.sqrt(0.29) / 4])
 
 
@@ -67,7 +69,7 @@ def test_pruned_trials_stand_apart_with_the_error_of_their_folds(fill):
     filled = fill(n_folds=10)
     one_parameter(filled, [np.linspace(0, 1, 10)])
     filled.add([0.4, 0.6], {"alpha": 1.0}, {"alpha": LOG}, state="pruned")
-    figure = report.plot_parameters(filled.study, STORE)
+    figure = report.plot_parameters(filled.study, filled.store)
     trace = trace_of(figure, "pruned")
     assert (trace.x, list(trace.y)) == ((1.0,), [0.5])
     np.testing.assert_allclose(trace.error_y.array, [0.1 / np.sqrt(2)])
@@ -79,7 +81,7 @@ def test_the_best_is_marked(fill):
         filled = fill(direction=direction)
         one_parameter(filled, [[0.3, 0.3], [0.1, 0.1], [0.9, 0.7]])
         filled.add([0.0, 2.0], {"alpha": 1.0}, {"alpha": LOG}, state="pruned")
-        figure = report.plot_parameters(filled.study, STORE)
+        figure = report.plot_parameters(filled.study, filled.store)
         trace = trace_of(figure, "best")
         assert trace.name == f"best: trial {best}"
         np.testing.assert_allclose(trace.x, [10.0 ** (best - 3)])
@@ -90,7 +92,7 @@ def test_the_best_is_marked(fill):
 def test_infinite_values_stand_at_the_edge(fill, direction, infinity):
     filled = fill(direction=direction)
     one_parameter(filled, [[0.3, 0.5], [0.1, 0.3], [infinity, 0.1]])
-    figure = report.plot_parameters(filled.study, STORE)
+    figure = report.plot_parameters(filled.study, filled.store)
     trace, finite = trace_of(figure, "infinite"), trace_of(figure, "complete")
     assert list(trace.x) == [0.1]
     assert len(finite.x) == 2
@@ -107,7 +109,7 @@ def test_infinite_values_stand_at_the_edge(fill, direction, infinity):
 def test_a_value_far_off_does_not_squeeze_the_others(fill):
     filled = fill()
     one_parameter(filled, [[0.3, 0.5], [0.1, 0.3], [0.2, 0.3], [1e100, 1e90]])
-    figure = report.plot_parameters(filled.study, STORE)
+    figure = report.plot_parameters(filled.study, filled.store)
     assert trace_of(figure, "infinite or far off").y[0] < 1
     assert list(trace_of(figure, "infinite or far off").customdata[:, 0]) == [3]
     assert figure.layout.yaxis.type is None
@@ -116,12 +118,12 @@ def test_a_value_far_off_does_not_squeeze_the_others(fill):
 def test_losses_of_many_sizes_have_a_log_axis(fill):
     filled = fill(scoring="squared_error")
     one_parameter(filled, [[0.01, 0.01], [0.1, 0.3], [3.0, 5.0]])
-    figure = report.plot_parameters(filled.study, STORE)
+    figure = report.plot_parameters(filled.study, filled.store)
     assert figure.layout.yaxis.type == "log"
     assert figure.layout.yaxis.title.text == "squared_error"
     filled = fill(scoring="error")
     one_parameter(filled, [[0.0, 0.0], [0.1, 0.3], [3.0, 5.0]])
-    assert report.plot_parameters(filled.study, STORE).layout.yaxis.type is None
+    assert report.plot_parameters(filled.study, filled.store).layout.yaxis.type is None
 
 
 def test_axes_are_those_of_the_distributions(fill):
@@ -142,7 +144,7 @@ def test_axes_are_those_of_the_distributions(fill):
             "e_kind": ["z", None, True][i],
         }
         filled.add([0.1, 0.2, 0.1 * i], params, distributions)
-    figure = report.plot_parameters(filled.study, STORE)
+    figure = report.plot_parameters(filled.study, filled.store)
     layout = figure.layout
     axes = [layout.xaxis, layout.xaxis2, layout.xaxis3, layout.xaxis4, layout.xaxis5]
     assert [axis.title.text for axis in axes] == sorted(distributions)
@@ -159,7 +161,7 @@ def test_choices_that_look_alike_keep_all_digits(fill):
     filled = fill()
     both = CategoricalDistribution([0.12345, 0.12346])
     filled.add([0.1, 0.2], {"a": 0.12345}, {"a": both})
-    figure = report.plot_parameters(filled.study, STORE)
+    figure = report.plot_parameters(filled.study, filled.store)
     assert list(figure.layout.xaxis.categoryarray) == ["0.12345", "0.12346"]
 
 
@@ -167,7 +169,7 @@ def test_a_parameter_that_not_all_trials_have(fill):
     filled = fill()
     filled.add([0.1, 0.2], {"a": 1.0}, {"a": LOG})
     filled.add([0.3, 0.4], {"a": 2.0, "b": 5.0}, {"a": LOG, "b": LOG})
-    figure = report.plot_parameters(filled.study, STORE)
+    figure = report.plot_parameters(filled.study, filled.store)
     assert list(trace_of(figure, "complete", "x").x) == [1.0, 2.0]
     assert list(trace_of(figure, "complete", "x2").x) == [5.0]
     assert list(trace_of(figure, "complete", "x2").y) == [pytest.approx(0.35)]
@@ -177,34 +179,44 @@ def test_more_parameters_than_there_is_room_for(fill):
     filled = fill()
     names = "abcdefgh"
     filled.add([0.1, 0.2], dict.fromkeys(names, 1.0), dict.fromkeys(names, LOG))
-    figure = report.plot_parameters(filled.study, STORE)
+    figure = report.plot_parameters(filled.study, filled.store)
     assert "the first 6 of 8" in title_of(figure)
     assert len({trace.xaxis for trace in figure.data}) == 6
 
 
-def test_few_folds_are_boxes_best_first(fill):
+def test_few_folds_are_boxes_best_first(fill, monkeypatch):
+    asked_for = []
+
+    def load_fold_scores(store, **kwargs):
+        asked_for.extend(kwargs["runs"])
+        return history.load_fold_scores(store, **kwargs)
+
+    monkeypatch.setattr(report, "load_fold_scores", load_fold_scores)
     filled = fill()
     all_scores = [[0.5, 0.7, 0.6], [0.1, 0.3, 0.2], [0.2, 0.4, 0.3], [0.0, np.inf, 0.0]]
     one_parameter(filled, all_scores)
-    figure = report.plot_fold_scores(filled.study, STORE, n_best=2)
+    figure = report.plot_fold_scores(filled.study, filled.store, n_best=2)
     assert [trace.type for trace in figure.data] == ["box", "box"]
     np.testing.assert_allclose(figure.data[0].y, all_scores[1])
     np.testing.assert_allclose(figure.data[1].y, all_scores[2])
     # std of .1, .2, .3 is sqrt(.02 / 3) = 0.0816; over sqrt(3) it is 0.0471.
     assert figure.data[0].name == "1<br>0.200 ± 0.047"
-    assert filled.asked_for == [f"{1:032x}", f"{2:032x}"]  # no other scores are read
+    runs = [trial.user_attrs["treecv_run"] for trial in filled.study.trials]
+    assert asked_for == runs[1:3]  # a study's scores may be more than there is memory
     assert "std / √folds" in title_of(figure)
-    assert len(report.plot_fold_scores(filled.study, STORE).data) == 3  # not the infinite one
+    assert (
+        len(report.plot_fold_scores(filled.study, filled.store).data) == 3
+    )  # not the infinite one
     filled = fill(direction="maximize")
     one_parameter(filled, all_scores[:3])
-    figure = report.plot_fold_scores(filled.study, STORE, n_best=1)
+    figure = report.plot_fold_scores(filled.study, filled.store, n_best=1)
     np.testing.assert_allclose(figure.data[0].y, all_scores[0])
 
 
 def test_errors_of_leave_one_out_are_shares(fill):
     filled = fill()
     one_parameter(filled, [[0.0] * 90 + [1.0] * 10, [1.0] * 4 + [0.0] * 96])
-    figure = report.plot_fold_scores(filled.study, STORE)
+    figure = report.plot_fold_scores(filled.study, filled.store)
     assert [trace.type for trace in figure.data] == ["bar", "bar"]
     assert [trace.name.split(":")[0] for trace in figure.data] == ["1", "0"]
     assert list(figure.data[0].x) == ["0", "1"]
@@ -218,7 +230,7 @@ def test_many_folds_are_a_curve_of_few_numbers(fill):
     filled = fill(scoring="squared_error")
     scores = np.random.default_rng(0).chisquare(1, size=(2, 5003))
     one_parameter(filled, scores)
-    figure = report.plot_fold_scores(filled.study, STORE)
+    figure = report.plot_fold_scores(filled.study, filled.store)
     for trace in figure.data:
         number = int(trace.name.split(":")[0])
         assert len(trace.x) + len(trace.y) <= 2000
@@ -233,21 +245,35 @@ def test_many_folds_are_a_curve_of_few_numbers(fill):
 def test_many_folds_with_a_heavy_tail_have_a_log_axis(fill):
     filled = fill(scoring="squared_error")
     one_parameter(filled, [np.exp(np.random.default_rng(0).normal(size=2000, scale=4))])
-    figure = report.plot_fold_scores(filled.study, STORE)
+    figure = report.plot_fold_scores(filled.study, filled.store)
     assert figure.layout.xaxis.type == "log"
+
+
+def test_fold_scores_that_are_gone(fill):
+    filled = fill()
+    one_parameter(filled, [[0.1, 0.2], [0.3, 0.4]])
+    with filled.database.writing() as session:
+        gone = FoldScoreRow.run == filled.study.trials[0].user_attrs["treecv_run"]
+        session.execute(delete(FoldScoreRow).where(gone))
+    figure = report.plot_fold_scores(filled.study, filled.store)
+    assert [list(trace.y) for trace in figure.data] == [[0.3, 0.4]]
+    with filled.database.writing() as session:
+        session.execute(delete(FoldScoreRow))
+    figure = report.plot_fold_scores(filled.study, filled.store)
+    assert spoken(figure) == ["The fold scores are not in the store."]
 
 
 @pytest.mark.parametrize("n_best", [0, -1, 2.0, None])
 def test_n_best_must_be_a_number_of_trials(fill, n_best):
     with pytest.raises(ValueError, match="n_best must be a number of trials"):
-        report.plot_fold_scores(fill().study, STORE, n_best)
+        report.plot_fold_scores(fill().study, "any", n_best)
 
 
 def test_sharing_by_trial_and_in_all(fill):
     filled = fill()
     for done, saved in ((100, 0), (60, 40), (0, 100)):
         one_parameter(filled, [[0.1, 0.2]], n_updates=done, n_updates_saved=saved)
-    figure = report.plot_sharing(filled.study, STORE)
+    figure = report.plot_sharing(filled.study, filled.store)
     bars = {trace.name: trace for trace in figure.data if trace.type == "bar"}
     sums = {trace.name: trace for trace in figure.data if trace.type == "scatter"}
     assert list(bars["done"].x) == list(sums["done"].x) == [0, 1, 2]
@@ -266,7 +292,7 @@ def test_time_of_this_study_and_of_k_trainings(fill):
     values, seconds, updates = [0.5, 0.3, 0.4, 0.1], [1.0, 2.0, 3.0, 4.0], [1000, 500, 1000, 2000]
     for value, second, n in zip(values, seconds, updates, strict=True):
         one_parameter(filled, [[value, value]], seconds=second, n_updates=n)
-    figure = report.plot_time(filled.study, STORE)
+    figure = report.plot_time(filled.study, filled.store)
     ours, scratch = figure.data
     np.testing.assert_allclose(ours.x, [1, 3, 6, 10])
     np.testing.assert_allclose(ours.y, [0.5, 0.3, 0.3, 0.1])
@@ -287,7 +313,7 @@ def test_time_where_trials_are_pruned_infinite_or_shared(fill):
     one_parameter(filled, [np.full(10, 0.5)], seconds=1.0, n_updates=1000)
     filled.add(np.full(5, 0.9), {}, {}, state="pruned", seconds=2.0, n_updates=1000)
     one_parameter(filled, [np.full(10, 0.7)], seconds=0.5, n_updates=0, n_updates_saved=4000)
-    ours, scratch = report.plot_time(filled.study, STORE).data
+    ours, scratch = report.plot_time(filled.study, filled.store).data
     assert list(ours.customdata) == [1, 2, 3]  # nothing to show before
     np.testing.assert_allclose(ours.x, [2, 4, 4.5])
     np.testing.assert_allclose(ours.y, [0.5, 0.5, 0.7])  # 0.9 was of half the folds
@@ -300,14 +326,14 @@ def test_time_where_all_trials_shared(fill):
     filled = fill()
     one_parameter(filled, [[0.5, 0.5]], seconds=3.0, n_updates=1000, n_updates_saved=10)
     one_parameter(filled, [[0.5, 0.5]], seconds=1.0, n_updates=1000, n_updates_saved=10)
-    _, scratch = report.plot_time(filled.study, STORE).data
+    _, scratch = report.plot_time(filled.study, filled.store).data
     np.testing.assert_allclose(scratch.x, [18, 36])  # 4 s for 2000 updates
 
 
 def test_time_where_nothing_was_trained(fill):
     filled = fill()
     one_parameter(filled, [[0.5, 0.5]], n_updates=0, n_updates_saved=4000)
-    figure = report.plot_time(filled.study, STORE)
+    figure = report.plot_time(filled.study, filled.store)
     assert [trace.name for trace in figure.data] == ["this study"]
     assert "k trainings from scratch: unknown, as no trial trained" in title_of(figure)
 
@@ -316,7 +342,7 @@ def test_time_where_nothing_was_trained(fill):
 def test_a_study_without_finished_trials_says_so(fill, plot):
     filled = fill()
     filled.study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL))
-    assert spoken(plot(filled.study, STORE)) == ["The study has no finished trial yet."]
+    assert spoken(plot(filled.study, filled.store)) == ["The study has no finished trial yet."]
 
 
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
@@ -324,7 +350,7 @@ def test_a_store_without_the_study_says_so(fill, plot):
     filled = fill()
     one_parameter(filled, [[0.1, 0.2], [0.1, 0.2]], stored=False)
     text = "None of the 2 finished trials is in the store."
-    assert spoken(plot(filled.study, STORE)) == [text]
+    assert spoken(plot(filled.study, filled.store)) == [text]
 
 
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
@@ -332,7 +358,7 @@ def test_trials_that_are_missing_in_the_store_are_counted(fill, plot):
     filled = fill()
     one_parameter(filled, [[0.1, 0.2], [0.1, 0.2]])
     one_parameter(filled, [[0.1, 0.2]], stored=False)
-    figure = plot(filled.study, STORE)
+    figure = plot(filled.study, filled.store)
     assert "1 of 3 finished trials are not in the store" in title_of(figure)
 
 
@@ -341,24 +367,24 @@ def test_only_infinite_or_pruned_trials(fill, plot):
     filled = fill()
     one_parameter(filled, [[0.1, np.inf]])
     one_parameter(filled, [[0.1, 0.2]], state="pruned")
-    assert spoken(plot(filled.study, STORE)) == ["No finished trial has a finite value."]
-    assert len(report.plot_parameters(filled.study, STORE).data) == 2
+    assert spoken(plot(filled.study, filled.store)) == ["No finished trial has a finite value."]
+    assert len(report.plot_parameters(filled.study, filled.store).data) == 2
     filled = fill()
     one_parameter(filled, [[0.1, np.inf]])
-    assert list(report.plot_parameters(filled.study, STORE).data[0].y) == [0]
+    assert list(report.plot_parameters(filled.study, filled.store).data[0].y) == [0]
 
 
 def test_trials_without_parameters(fill):
     filled = fill()
     filled.add([0.1, 0.2])
-    figure = report.plot_parameters(filled.study, STORE)
+    figure = report.plot_parameters(filled.study, filled.store)
     assert spoken(figure) == ["The study has no hyper-parameters."]
 
 
 def test_a_study_of_two_objectives_is_refused():
     study = optuna.create_study(directions=["minimize", "minimize"])
     with pytest.raises(ValueError, match="study must have one objective"):
-        report.plot_time(study, STORE)
+        report.plot_time(study, "any")
 
 
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
@@ -366,7 +392,7 @@ def test_figures_are_small_and_fit_into_a_card(fill, plot):
     filled = fill()
     for i in range(200):
         filled.add([0.1, 0.2, np.inf if i % 7 == 0 else 0.1], {"a": 1.0 + i}, {"a": LOG})
-    figure = plot(filled.study, STORE)
+    figure = plot(filled.study, filled.store)
     text = figure.to_json()
     assert len(text) < 30_000
     json.loads(text, parse_constant=pytest.fail)  # NaN is no JSON
