@@ -184,15 +184,16 @@ def _facts(study: optuna.Study, frame: Frame) -> str:
     counts = [f"{count:,} {state}" for state, count in sorted(states.items())]
     counts += [f"{n_infinite:,} of them infinite"] if n_infinite else []
     counts += [f"{len(frame):,} of {finished:,} in the store"] if finished > len(frame) else []
+    data = _each(frame, "{n_rows:,} rows × {n_features:,} features, `{fingerprint:.12}`")
     facts = {
-        "data": _each(frame, "{n_rows:,} rows × {n_features:,} features, `{fingerprint:.12}`"),
+        "data": data.replace(", ``", ""),  # not all evaluations have a fingerprint
         "learner": _each(frame, "`{learner}`"),
         "folds": _each(frame, "{n_folds:,} × {n_repeats} (`cv={cv}`), {order} order"),
         "method": _each(frame, "{method}, seed {random_state}"),
         "score": _each(frame, "{scoring}, {direction}"),
         "trials": ", ".join(counts),
         "row updates": work_of(frame),
-        "evaluation": f"{time_of(frame)} (estimated as seconds × n_updates_standard / n_updates)",
+        "time": time_of(frame),
     }
     return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items()])
 

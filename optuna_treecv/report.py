@@ -234,7 +234,7 @@ def plot_sharing(study: optuna.Study, store: Any) -> go.Figure:
 
 
 def plot_time(study: optuna.Study, store: Any) -> go.Figure:
-    """Plot the best value so far against the time that evaluations took.
+    """Plot the best value so far against time and against work.
 
     Parameters
     ----------
@@ -246,10 +246,10 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        Beside it the same with the time that k trainings from scratch would have taken, an
-        estimate: seconds * n_updates_standard / n_updates of each trial. Pruned trials count with
-        the folds they got to; trials that shared, with the median seconds an update of those that
-        did not.
+        On the left against the seconds that evaluations took, on the right against row updates:
+        those done, those of the same trials without sharing, and those of k trainings from
+        scratch, for pruned trials of the folds they got to. All are counted; what k trainings
+        would have taken in seconds cannot be told from what the tree took.
 
     Examples
     --------
@@ -260,37 +260,47 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """
-    title = "Best value against time"
+    title = "Best value against time and work"
     trials, frame = evaluations_of(study, store)
     sign = _sign(study)
-    values = np.where(_has_value(frame), sign * frame["mean"], np.inf)
-    best = sign * np.minimum.accumulate(values)
+    best = sign * np.minimum.accumulate(np.where(_has_value(frame), sign * frame["mean"], np.inf))
     begun = np.isfinite(best)
     if not begun.any():
         return _message(title, trials, frame, "No finished trial has a finite value.")
-    estimate = "k trainings from scratch, an estimate:<br>seconds × n_updates_standard / n_updates"
-    figure = go.Figure()
-    for label, line, seconds in (
-        ("this study", {"color": BLUE}, frame["seconds"].to_numpy(float)),
-        (estimate, {"color": ORANGE, "dash": "dot"}, seconds_from_scratch(frame)),
-    ):
-        if np.isnan(seconds).any():
-            continue
+    done, saved = frame["n_updates"].to_numpy(), frame["n_updates_saved"].to_numpy()
+    this, alone = {"color": BLUE}, {"color": GREEN, "dash": "dash"}
+    scratch = {"color": ORANGE, "dash": "dot"}
+    lines = [
+        (1, "this study", this, "s", frame["seconds"].to_numpy(float)),
+        (2, "this study", this, "row updates", done),
+        (2, "without sharing", alone, "row updates", done + saved),
+        (2, "k trainings from scratch", scratch, "row updates", updates_from_scratch(frame)),
+    ]
+    figure = make_subplots(1, 2, shared_yaxes=True, horizontal_spacing=0.06)
+    for column, label, line, unit, cost in lines:
         figure.add_scatter(
-            x=np.cumsum(seconds)[begun],
+            x=np.cumsum(cost)[begun],
             y=best[begun],
             customdata=frame["trial_number"].to_numpy()[begun],
-            hovertemplate="after trial %{customdata}: %{x:.3g} s<br>"
-            f"best {metric_of(frame)} %{{y:.4g}}<extra></extra>",
+            hovertemplate=f"after trial %{{customdata}}: %{{x:,.4~g}} {unit}<br>"
+            f"best {metric_of(frame)} %{{y:.4g}}<extra>{label}</extra>",
             mode="lines+markers",
             marker_size=4,
             line=line | {"shape": "hv"},
             name=label,
+            showlegend=unit != "s",
+            row=1,
+            col=column,
         )
-    figure.update_xaxes(_log_axis(np.concatenate([trace.x for trace in figure.data])))
-    figure.update_xaxes(title_text="seconds of evaluation, summed over trials")
-    figure.update_yaxes(title_text=f"best {metric_of(frame)} so far")
-    return _finish(figure, title, time_of(frame), trials, frame)
+    works = np.concatenate([trace.x for trace in figure.data[1:]])
+    figure.update_xaxes(title_text="seconds of evaluation", rangemode="tozero", nticks=5, col=1)
+    figure.update_xaxes(_log_axis(works, n_ticks=4) | {"title_text": "row updates"}, col=2)
+    if (best[begun] == best[-1]).all():  # plotly would draw from -1 to 1
+        room = 0.1 * abs(best[-1]) or 0.1
+        figure.update_yaxes(range=[best[-1] - room, best[-1] + room])
+    figure.update_yaxes(title_text=f"best {metric_of(frame)} so far", col=1)
+    subtitle = f"{time_of(frame)}; k trainings were counted, not run"
+    return _finish(figure, title, subtitle, trials, frame)
 
 
 # What the figures and the note have in common.
@@ -347,35 +357,16 @@ def work_of(frame: Frame) -> str:
     share = f" ({saved / (done + saved):.0%})" if saved else ""
     return (
         f"{amount(done)} done, {amount(saved)} saved by sharing{share}, "
-        f"{amount(_updates_from_scratch(frame).sum())} in k trainings from scratch"
+        f"{amount(updates_from_scratch(frame).sum())} in k trainings from scratch"
     )
 
 
-def seconds_from_scratch(frame: Frame) -> np.ndarray:
-    """An estimate of what k trainings would have taken, a number a trial; NaN where unknown.
-
-    The seconds of a trial that shared say little about those of an update: it may have done none.
-    """
-    seconds, updates = frame["seconds"].to_numpy(float), frame["n_updates"].to_numpy(float)
-    alone = (frame["n_updates_saved"] == 0).to_numpy() & (updates > 0)
-    rates = np.full(len(frame), np.nan)
-    rates[alone] = seconds[alone] / updates[alone]
-    if alone.any():
-        rates[~alone] = np.median(rates[alone])
-    elif updates.any():
-        rates[:] = seconds.sum() / updates.sum()
-    return rates * _updates_from_scratch(frame)
-
-
 def time_of(frame: Frame) -> str:
-    """Seconds of evaluation, and of k trainings from scratch."""
-    from_scratch = seconds_from_scratch(frame).sum()
-    unknown = "unknown, as no trial trained"
-    estimate = unknown if np.isnan(from_scratch) else f"about {from_scratch:.3g} s"
-    return f"{frame['seconds'].sum():.3g} s in all, k trainings from scratch: {estimate}"
+    """Seconds of evaluation."""
+    return f"{frame['seconds'].sum():.3g} s of evaluation"
 
 
-def _updates_from_scratch(frame: Frame) -> np.ndarray:
+def updates_from_scratch(frame: Frame) -> np.ndarray:
     """Row updates of k trainings, for the folds that were scored."""
     share = frame["folds_scored"] / (frame["n_folds"] * frame["n_repeats"])
     return (frame["n_updates_standard"] * share).to_numpy(float)
@@ -445,7 +436,8 @@ def _edge_and_axis(values: np.ndarray, sign: int) -> tuple[float, dict[str, Any]
 
 def _log_axis(values: Any, n_ticks: int = 6) -> dict[str, Any]:
     """A logarithmic axis with labels that have room."""
-    decades = math.log10(max(values) / min(values))
+    values = [value for value in values if value > 0]
+    decades = math.log10(max(values) / min(values)) if values else 0
     ticks = {"dtick": math.ceil(decades / n_ticks)} if decades > n_ticks / 2 else {}
     return {"type": "log", "exponentformat": "power", "tickangle": 0, **ticks}
 

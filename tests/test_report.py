@@ -287,55 +287,54 @@ def test_sharing_by_trial_and_in_all(fill):
     assert text in title_of(figure)
 
 
-def test_time_of_this_study_and_of_k_trainings(fill):
+def lines_of(figure):
+    return {(trace.name, trace.xaxis): trace for trace in figure.data}
+
+
+def test_time_and_work(fill):
     filled = fill()
-    values, seconds, updates = [0.5, 0.3, 0.4, 0.1], [1.0, 2.0, 3.0, 4.0], [1000, 500, 1000, 2000]
-    for value, second, n in zip(values, seconds, updates, strict=True):
-        one_parameter(filled, [[value, value]], seconds=second, n_updates=n)
+    values, seconds = [0.5, 0.3, 0.4, 0.1], [1.0, 2.0, 3.0, 4.0]
+    for value, second, n in zip(values, seconds, [1000, 500, 1000, 0], strict=True):
+        one_parameter(
+            filled, [[value, value]], seconds=second, n_updates=n, n_updates_saved=1000 - n
+        )
     figure = report.plot_time(filled.study, filled.store)
-    ours, scratch = figure.data
-    np.testing.assert_allclose(ours.x, [1, 3, 6, 10])
-    np.testing.assert_allclose(ours.y, [0.5, 0.3, 0.3, 0.1])
-    # 9000 updates each, at 1, 4, 3 and 2 ms.
-    np.testing.assert_allclose(scratch.x, [9, 45, 72, 90])
-    np.testing.assert_allclose(scratch.y, ours.y)
-    assert "estimate" in scratch.name
-    assert "seconds × n_updates_standard / n_updates" in scratch.name
-    assert ours.line.shape == scratch.line.shape == "hv"
-    assert figure.layout.xaxis.type == "log"
-    assert "seconds" in figure.layout.xaxis.title.text
-    assert "10 s in all, k trainings from scratch: about 90 s" in title_of(figure)
+    lines = lines_of(figure)
+    np.testing.assert_allclose(lines["this study", "x"].x, [1, 3, 6, 10])
+    np.testing.assert_allclose(lines["this study", "x2"].x, [1000, 1500, 2500, 2500])
+    np.testing.assert_allclose(lines["without sharing", "x2"].x, [1000, 2000, 3000, 4000])
+    scratch = lines["k trainings from scratch", "x2"]
+    np.testing.assert_allclose(scratch.x, [9000, 18000, 27000, 36000])
+    for line in figure.data:
+        np.testing.assert_allclose(line.y, [0.5, 0.3, 0.3, 0.1])
+        assert line.line.shape == "hv"
+    assert len(figure.data) == 4
+    assert figure.layout.xaxis.type is None
+    assert figure.layout.xaxis2.type == "log"
+    assert figure.layout.xaxis.title.text == "seconds of evaluation"
+    assert figure.layout.xaxis2.title.text == "row updates"
+    assert "10 s of evaluation; k trainings were counted, not run" in title_of(figure)
 
 
-def test_time_where_trials_are_pruned_infinite_or_shared(fill):
+def test_time_and_work_where_trials_are_pruned_or_infinite(fill):
     filled = fill(direction="maximize", n_folds=10)
-    one_parameter(filled, [np.full(10, -np.inf)], seconds=1.0, n_updates=1000)
-    one_parameter(filled, [np.full(10, 0.5)], seconds=1.0, n_updates=1000)
-    filled.add(np.full(5, 0.9), {}, {}, state="pruned", seconds=2.0, n_updates=1000)
-    one_parameter(filled, [np.full(10, 0.7)], seconds=0.5, n_updates=0, n_updates_saved=4000)
-    ours, scratch = report.plot_time(filled.study, filled.store).data
+    one_parameter(filled, [np.full(10, -np.inf)], seconds=1.0)
+    one_parameter(filled, [np.full(10, 0.5)], seconds=1.0)
+    filled.add(np.full(5, 0.9), {}, {}, state="pruned", seconds=2.0)
+    one_parameter(filled, [np.full(10, 0.7)], seconds=0.5)
+    lines = lines_of(report.plot_time(filled.study, filled.store))
+    ours = lines["this study", "x"]
     assert list(ours.customdata) == [1, 2, 3]  # nothing to show before
     np.testing.assert_allclose(ours.x, [2, 4, 4.5])
     np.testing.assert_allclose(ours.y, [0.5, 0.5, 0.7])  # 0.9 was of half the folds
-    # 1 ms an update: 9 s a trial; the pruned one, 2 ms, but half of the folds; the one that did
-    # no update at the median rate of the others.
-    np.testing.assert_allclose(scratch.x, [18, 27, 36])
+    np.testing.assert_allclose(lines["k trainings from scratch", "x2"].x, [18000, 22500, 31500])
 
 
-def test_time_where_all_trials_shared(fill):
+def test_a_best_value_that_never_changes(fill):
     filled = fill()
-    one_parameter(filled, [[0.5, 0.5]], seconds=3.0, n_updates=1000, n_updates_saved=10)
-    one_parameter(filled, [[0.5, 0.5]], seconds=1.0, n_updates=1000, n_updates_saved=10)
-    _, scratch = report.plot_time(filled.study, filled.store).data
-    np.testing.assert_allclose(scratch.x, [18, 36])  # 4 s for 2000 updates
-
-
-def test_time_where_nothing_was_trained(fill):
-    filled = fill()
-    one_parameter(filled, [[0.5, 0.5]], n_updates=0, n_updates_saved=4000)
+    one_parameter(filled, [[0.5, 0.5], [0.7, 0.7]], n_updates=0, n_updates_saved=4000)
     figure = report.plot_time(filled.study, filled.store)
-    assert [trace.name for trace in figure.data] == ["this study"]
-    assert "k trainings from scratch: unknown, as no trial trained" in title_of(figure)
+    assert list(figure.layout.yaxis.range) == pytest.approx([0.45, 0.55])
 
 
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
