@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import contextmanager
 from contextlib import suppress
 from functools import partial
@@ -94,7 +95,7 @@ class Database:
             self._prepare(create)
         except (SQLAlchemyError, OSError) as error:
             raise ValueError(
-                f"store must be a database that can be opened, got {self}: {_reason(error)}."
+                f"store must be a database that can be opened, got {self}: {reason_of(error)}."
             ) from error
 
     def _start(self) -> None:
@@ -106,7 +107,7 @@ class Database:
         self._failing: set[bool] = set()
 
     def __str__(self) -> str:
-        return _hidden(self._url)
+        return without_password(self._url)
 
     def __getstate__(self) -> dict[str, Any]:
         if _is_memory(self._url):
@@ -196,7 +197,7 @@ class Database:
                 self._retry_at[write] = monotonic() + RETRY_SECONDS
         if not known:
             warnings.warn(
-                f"store {self}: {_reason(error)}; trials go on without {without}.",
+                f"store {self}: {reason_of(error)}; trials go on without {without}.",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -231,7 +232,7 @@ class Database:
 
     def _prepare(self, create: bool) -> None:
         """Make or migrate the schema. Most often there is nothing to do, and no lock is taken."""
-        if not create and self._own and _is_missing(self._url):  # SQLite would make the file
+        if not create and self._own and is_missing(self._url):  # SQLite would make the file
             raise FileNotFoundError("there is no such file")
         with self._session() as session:
             version = self._version(session)
@@ -272,6 +273,12 @@ class Database:
         return version
 
 
+def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """So many as one statement can name: SQLite takes 32766 parameters, PostgreSQL 65535."""
+    for start in range(0, len(values), 500):
+        yield values[start : start + 500]
+
+
 def _url_and_engine(store: str | URL | Engine) -> tuple[URL, Engine | None]:
     """What was given, if it is something that we can use."""
     if isinstance(store, Engine):
@@ -285,7 +292,7 @@ def _url_and_engine(store: str | URL | Engine) -> tuple[URL, Engine | None]:
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         raise ValueError(
             "store must be SQLite (sqlite:///file.db) or PostgreSQL (postgresql://...), got "
-            f"{_hidden(url)}."
+            f"{without_password(url)}."
         )
     return url, engine
 
@@ -323,11 +330,11 @@ def _make_engine(url: URL) -> Engine:
         engine = create_engine(url, connect_args=arguments, pool_pre_ping=not _is_sqlite(url))
     except ImportError as error:
         raise ImportError(
-            f"store {_hidden(url)} needs a driver that cannot be imported ({error}): pip install "
-            "'optuna-treecv[postgres]' brings psycopg, the driver of postgresql://."
+            f"store {without_password(url)} needs a driver that cannot be imported ({error}): pip "
+            "install 'optuna-treecv[postgres]' brings psycopg, the driver of postgresql://."
         ) from error
     if engine.dialect.is_async:
-        raise ValueError(f"store must name a driver without async, got {_hidden(url)}.")
+        raise ValueError(f"store must name a driver without async, got {without_password(url)}.")
     if _is_sqlite(url):
         event.listen(engine, "connect", _enforce_foreign_keys)
     return engine
@@ -357,8 +364,8 @@ def _is_memory(url: URL) -> bool:
 
 def _no_memory(url: URL) -> ValueError:
     return ValueError(
-        f"store must be a SQLite file or an Engine with StaticPool, got {_hidden(url)}: each "
-        "connection to SQLite in memory is another database."
+        f"store must be a SQLite file or an Engine with StaticPool, got {without_password(url)}: "
+        "each connection to SQLite in memory is another database."
     )
 
 
@@ -368,15 +375,17 @@ def _path(url: URL) -> str | None:
     return None if not _is_sqlite(url) or not name or name.startswith("file:") else name
 
 
-def _is_missing(url: URL) -> bool:
+def is_missing(url: URL) -> bool:
+    """Whether it names a SQLite file that is not there, which opening it would make."""
     return not _is_memory(url) and (path := _path(url)) is not None and not os.path.exists(path)
 
 
-def _hidden(url: URL) -> str:
+def without_password(url: URL) -> str:
+    """A URL for messages."""
     return url.difference_update_query(["password"]).render_as_string(hide_password=True)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """The first line of what a driver says."""
     said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     lines = str(said).splitlines() or [type(said).__name__]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Iterator
-from collections.abc import Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -22,6 +21,7 @@ from sqlalchemy import URL
 from sqlalchemy.orm import Session
 
 from optuna_treecv.database import Database
+from optuna_treecv.database import parts
 from optuna_treecv.records import EvaluationRow
 from optuna_treecv.records import FoldScoreBlockRow
 from optuna_treecv.records import FoldScoreRow
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 RUN_ATTRIBUTE = "treecv_run"
 #: More fold scores than these are one block in place of rows.
 MAX_SCORE_ROWS = 1000
-
-# Runs named in one statement; SQLite takes 32766 parameters, PostgreSQL 65535.
-_PART = 500
 
 #: An optuna.Study, or what has its name and trials.
 AnyStudy: TypeAlias = Any
@@ -255,7 +252,7 @@ def forget(
     kept = set(keep_runs or ())
     with _opened(store) as database, database.writing() as session:
         forgotten = [run for run in session.scalars(query) if run not in kept]
-        for part in _parts(forgotten):
+        for part in parts(forgotten):
             # An Engine of the user's may not enforce SQLite's foreign keys.
             for table in (FoldScoreRow, FoldScoreBlockRow, EvaluationRow):
                 session.execute(delete(table).where(table.run.in_(part)))
@@ -292,11 +289,6 @@ def _sql_value(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
-def _parts(runs: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(runs), _PART):
-        yield runs[start : start + _PART]
-
-
 def _evaluations(
     session: Session, study_name: str | None, study: AnyStudy
 ) -> list[dict[str, Any]]:
@@ -309,16 +301,16 @@ def _evaluations(
     elif study_name is not None:
         raise ValueError(f"study_name must be None when study is given, got {study_name!r}.")
     else:
-        numbers = _runs_of(study)
+        numbers = runs_of(study)
         found = [
             dict(row) | {"study_name": study.study_name, "trial_number": numbers[row["run"]]}
-            for part in _parts(list(numbers))
+            for part in parts(list(numbers))
             for row in session.execute(query.where(EvaluationRow.run.in_(part))).mappings()
         ]
     return sorted(found, key=lambda row: (row["created_at"], row["run"]))
 
 
-def _runs_of(study: AnyStudy) -> Mapping[str, int]:
+def runs_of(study: AnyStudy) -> dict[str, int]:
     """The runs that trials name, and the numbers of the trials, the first of several."""
     numbers: dict[str, int] = {}
     for trial in study.get_trials(deepcopy=False):
@@ -331,7 +323,7 @@ def _runs_of(study: AnyStudy) -> Mapping[str, int]:
 def _scores(session: Session, runs: list[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Folds and scores of each run that has any."""
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for part in _parts(runs):
+    for part in parts(runs):
         lists: dict[str, tuple[list[int], list[float]]] = {}
         columns = FoldScoreRow.run, FoldScoreRow.fold, FoldScoreRow.score
         query = select(*columns).where(FoldScoreRow.run.in_(part)).order_by(*columns[:2])
