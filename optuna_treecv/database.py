@@ -95,8 +95,19 @@ class Database:
             self._prepare(create)
         except (SQLAlchemyError, OSError) as error:
             raise ValueError(
-                f"store must be a database that can be opened, got {self}: {reason_of(error)}."
+                f"store must be a database that can be opened, got {self}: {reason_of(error)}"
+                f"{self._advice()}."
             ) from error
+
+    def _advice(self) -> str:
+        """SQLite reads a file that was written ahead only where it may write beside it."""
+        path = _path(self._url)
+        if path is None or not os.path.exists(path) or os.access(os.path.dirname(path), os.W_OK):
+            return ""
+        return (
+            f"; a file that nobody writes any more, in a folder that is read-only, is "
+            f"sqlite:///file:{path}?immutable=1&uri=true"
+        )
 
     def _start(self) -> None:
         self._pid = os.getpid()

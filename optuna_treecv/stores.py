@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence
 import hashlib
+import os
 from struct import Struct
 from threading import Lock
 from time import monotonic
@@ -81,7 +82,7 @@ class ModelStore:
     def _start(self) -> None:
         self._last_id = 0
         self._next_look = 0.0
-        self._looking = Lock()
+        self._pid, self._looking = os.getpid(), Lock()
 
     def __getstate__(self) -> tuple[Database, int]:
         return self.database, self.max_bytes
@@ -98,6 +99,8 @@ class ModelStore:
             query = select(*columns).where(ModelRow.id > self._last_id).order_by(ModelRow.id)
             return [Known(*row) for row in session.execute(query)]
 
+        if self._pid != os.getpid():  # a thread of the parent may have had the lock
+            self._pid, self._looking = os.getpid(), Lock()
         if not self._looking.acquire(blocking=False):
             return []
         try:
