@@ -1,24 +1,32 @@
-"""Small data."""
+"""Small data, and databases."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import datetime
 from datetime import timedelta
 from datetime import UTC
 from itertools import count
+import os
+from pathlib import Path
+import pwd
+import shutil
+import subprocess
+import tempfile
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import optuna
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.database import Database
-from optuna_treecv.history import record
-from optuna_treecv.records import EvaluationRow
 import pytest
 
 from optuna_treecv._kernels import reference
+from optuna_treecv.database import Database
 from optuna_treecv.folds import make_folds
+from optuna_treecv.history import record
+from optuna_treecv.records import EvaluationRow
 
 
 def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -140,3 +148,119 @@ def fill(tmp_path):
     return lambda *args, **kwargs: FilledStudy(
         f"sqlite:///{tmp_path / f'store{next(numbers)}.db'}", *args, **kwargs
     )
+
+
+class PostgresServer:
+    """A PostgreSQL server in a folder of its own, on a Unix socket there."""
+
+    def __init__(self, binaries: Path) -> None:
+        self.binaries = binaries
+        self.folder = Path(tempfile.mkdtemp(prefix="treecv-"))  # pytest's are closed to others
+        self.n_databases = 0
+        self.user: dict[str, Any] = {}
+        if os.getuid() == 0:  # the server refuses to run as root
+            names = {entry.pw_name: entry for entry in pwd.getpwall()}
+            user = names.get("postgres") or names["nobody"]
+            self.user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+            os.chown(self.folder, user.pw_uid, user.pw_gid)
+        self.run("initdb", "-U", "treecv", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+
+    def run(self, program: str, *arguments: str) -> None:
+        with open(self.folder / "output", "w+b") as output:  # a pipe would stay open
+            done = subprocess.run(
+                [self.binaries / program, "-D", self.folder / "data", *arguments],
+                cwd=self.folder,
+                stdout=output,
+                stderr=output,
+                check=False,
+                **self.user,
+            )
+            output.seek(0)
+            assert done.returncode == 0, output.read().decode()
+
+    def start(self) -> None:
+        options = f"-c listen_addresses='' -c unix_socket_directories={self.folder} -c fsync=off"
+        self.run("pg_ctl", "start", "-w", "-l", str(self.folder / "log"), "-o", options)
+
+    def stop(self) -> None:
+        self.run("pg_ctl", "stop", "-w", "-m", "immediate")
+
+    def execute(self, statement: str) -> None:
+        import psycopg
+
+        with psycopg.connect(
+            host=str(self.folder), user="treecv", dbname="postgres", autocommit=True
+        ) as connection:
+            connection.execute(statement)
+
+    def url(self, name: str) -> str:
+        return f"postgresql+psycopg://treecv@/{name}?host={self.folder}"
+
+
+def postgres_binaries() -> Path | None:
+    """The folder of Debian's ``postgresql`` package, or of another one."""
+    config = shutil.which("pg_config")
+    folders = [] if config is None else [subprocess.check_output([config, "--bindir"], text=True)]
+    folders += os.environ.get("PATH", "").split(os.pathsep)
+    folders += sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
+    for folder in map(str.strip, folders):
+        if all((Path(folder) / program).is_file() for program in ("initdb", "pg_ctl", "postgres")):
+            return Path(folder)
+    return None
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    pytest.importorskip("psycopg")
+    binaries = postgres_binaries()
+    if binaries is None:
+        pytest.skip("no PostgreSQL server here: Debian's package is postgresql")
+    server = PostgresServer(binaries)
+    try:
+        server.start()
+        yield server
+        server.stop()
+    finally:
+        shutil.rmtree(server.folder)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A new database."""
+    postgres_server.n_databases += 1
+    name = f"test_{postgres_server.n_databases}"
+    postgres_server.execute(f"CREATE DATABASE {name} STRATEGY FILE_COPY")
+    yield postgres_server.url(name)
+    postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A new database of each kind."""
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgres_url")
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def make_evaluation() -> Callable[..., EvaluationRow]:
+    def make(**fields: Any) -> EvaluationRow:
+        usual: dict[str, Any] = {
+            "learner": "PegasosClassifier",
+            "parameters": {"alpha": 0.1},
+            "cv": "10",
+            "n_folds": 10,
+            "n_rows": 100,
+            "n_features": 5,
+            "scoring": "error",
+            "direction": "minimize",
+            "random_state": "0",
+            "mean": 0.25,
+            "folds_scored": 10,
+            "n_updates": 340,
+            "n_updates_standard": 900,
+            "seconds": 0.5,
+        }
+        return EvaluationRow(**usual | fields)
+
+    return make

@@ -32,15 +32,20 @@ ALLOWED = {
     "data": {"_kernels"},
     "folds": {"_kernels"},
     "plan": {"_kernels"},
+    "cli": {"database", "history", "records", "stores"},
+    "history": {"database", "records"},
+    "stores": {"database", "records"},
+    "database": {"records"},
+    "records": set(),
     "_kernels": {"_kernels"},
 }
 # Who may import which library.
 LIBRARIES = {
-    "optuna": {"objective", "report", "dashboard"},
+    "optuna": {"cli", "objective", "report", "dashboard"},
     "optuna_dashboard": {"dashboard"},
     "plotly": {"report"},
     "river": {"learners"},
-    "sqlalchemy": set(),
+    "sqlalchemy": {"cli", "history", "stores", "database", "records"},
     "sklearn": {
         "objective",
         "evaluation",

@@ -1,0 +1,360 @@
+"""Evaluations and their fold scores: into a store, out as data frames, and away."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from typing import TYPE_CHECKING
+from typing import TypeAlias
+import warnings
+import zlib
+
+import numpy as np
+from sqlalchemy import delete
+from sqlalchemy import Engine
+from sqlalchemy import insert
+from sqlalchemy import select
+from sqlalchemy import URL
+from sqlalchemy.orm import Session
+
+from optuna_treecv.database import Database
+from optuna_treecv.database import parts
+from optuna_treecv.records import EvaluationRow
+from optuna_treecv.records import FoldScoreBlockRow
+from optuna_treecv.records import FoldScoreRow
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+#: The trial's user attribute that names its evaluation.
+RUN_ATTRIBUTE = "treecv_run"
+#: More fold scores than these are one block in place of rows.
+MAX_SCORE_ROWS = 1000
+
+#: An optuna.Study, or what has its name and trials.
+AnyStudy: TypeAlias = Any
+
+
+def record(database: Database, evaluation: EvaluationRow, scores: np.ndarray) -> bool:
+    """Write an evaluation and its fold scores in one transaction.
+
+    A store that fails is left alone for a while, after one warning. A fold without a score (NaN)
+    has no row.
+
+    Returns
+    -------
+    bool
+        Whether they were written.
+    """
+    values = {
+        column.name: _sql_value(getattr(evaluation, column.name))
+        for column in EvaluationRow.__table__.columns
+    }
+    scores = np.ascontiguousarray(scores, dtype="<f8").ravel()
+    run = evaluation.run
+    if len(scores) > MAX_SCORE_ROWS:
+        rows: list[dict[str, Any]] = [
+            {"run": run, "n_scores": len(scores), "scores": zlib.compress(scores.tobytes())}
+        ]
+        table: type[FoldScoreRow | FoldScoreBlockRow] = FoldScoreBlockRow
+    else:
+        folds = np.flatnonzero(~np.isnan(scores)).tolist()
+        rows = [{"run": run, "fold": fold, "score": float(scores[fold])} for fold in folds]
+        table = FoldScoreRow
+
+    def write(session: Session) -> bool:
+        session.execute(insert(EvaluationRow).values(values))
+        if rows:
+            session.execute(insert(table), rows)
+        return True
+
+    return database.attempt(write, False, without="records of evaluations", write=True)
+
+
+def load_evaluations(
+    store: str | URL | Engine | Database,
+    *,
+    study_name: str | None = None,
+    study: AnyStudy = None,
+) -> DataFrame:
+    """The evaluations in a store, the oldest first.
+
+    Parameters
+    ----------
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or Database
+        What the objective was given.
+    study_name : str, default=None
+        Only those of the study that had this name at the time.
+    study : optuna.Study, default=None
+        Only those that its trials name in their attribute ``treecv_run``, whatever the study is
+        called by now. Its name and its trials' numbers are the present ones.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row an evaluation; the columns of the table ``treecv_evaluations``, and in place of its
+        ``parameters`` a column ``params_<name>`` for each. An infinite or missing parameter value
+        is the string "inf", "-inf" or "nan".
+
+    Raises
+    ------
+    ImportError
+        Without pandas.
+    ValueError
+        If there is no such store.
+
+    See Also
+    --------
+    load_fold_scores : The score of each fold.
+
+    Examples
+    --------
+    >>> load_evaluations("sqlite:///treecv.db", study_name="lambda")  # doctest: +SKIP
+    """
+    pandas = _import_pandas("load_evaluations")
+    names = [column.name for column in EvaluationRow.__table__.columns]
+    with _opened(store) as database, database.reading() as session:
+        found = _evaluations(session, study_name, study)
+    frame = pandas.DataFrame(found, columns=names)
+    frame = frame.astype({"mean": float, "std": float, "trial_number": "Int64"})
+    # Some databases give whole seconds another resolution than others.
+    frame["created_at"] = pandas.to_datetime(frame["created_at"], utc=True).astype(
+        "datetime64[us, UTC]"
+    )
+    parameters = pandas.DataFrame([row["parameters"] for row in found], index=frame.index)
+    return frame.drop(columns="parameters").join(parameters.add_prefix("params_"))
+
+
+def load_fold_scores(
+    store: str | URL | Engine | Database,
+    *,
+    study_name: str | None = None,
+    study: AnyStudy = None,
+    runs: Collection[str] | None = None,
+) -> DataFrame:
+    """The score of each fold of the evaluations in a store.
+
+    Parameters
+    ----------
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or Database
+        What the objective was given.
+    study_name : str, default=None
+        As for ``load_evaluations``.
+    study : optuna.Study, default=None
+        As for ``load_evaluations``.
+    runs : collection of str, default=None
+        Only of these evaluations: a leave-one-out has as many scores as rows.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``run``, ``study_name`` (both categorical), ``trial_number``, ``repeat``, ``fold``
+        and ``score``; evaluations as in ``load_evaluations``, their folds in order. Folds that a
+        pruned trial did not come to are left out, and so are, with a warning, damaged scores.
+
+    Raises
+    ------
+    ImportError
+        Without pandas.
+    ValueError
+        If there is no such store.
+
+    See Also
+    --------
+    load_evaluations : Their means, parameters and settings.
+
+    Examples
+    --------
+    >>> scores = load_fold_scores("sqlite:///treecv.db", study=study)  # doctest: +SKIP
+    >>> scores.groupby("trial_number")["score"].std()  # doctest: +SKIP
+    """
+    pandas = _import_pandas("load_fold_scores")
+    if isinstance(runs, str):
+        raise ValueError(f"runs must be a collection of runs, got the string {runs!r}.")
+    with _opened(store) as database, database.reading() as session:
+        found = _evaluations(session, study_name, study)
+        if runs is not None:
+            wanted = set(runs)
+            found = [row for row in found if row["run"] in wanted]
+        scores = _scores(session, [row["run"] for row in found])
+    none = (np.empty(0, np.int64), np.empty(0))
+    folds_and_scores = [scores.get(row["run"], none) for row in found]
+    lengths = [len(folds) for folds, _ in folds_and_scores]
+    folds = np.concatenate([none[0], *(folds for folds, _ in folds_and_scores)])
+    n_folds = np.repeat(np.array([row["n_folds"] for row in found], np.int64), lengths)
+
+    def spread(column: str, kind: str) -> Any:
+        values = pandas.Series([row[column] for row in found], dtype=object).astype(kind)
+        return values.repeat(lengths).array
+
+    return pandas.DataFrame(
+        {
+            "run": spread("run", "category"),
+            "study_name": spread("study_name", "category"),
+            "trial_number": spread("trial_number", "Int64"),
+            "repeat": folds // n_folds,
+            "fold": folds % n_folds,
+            "score": np.concatenate([none[1], *(scores for _, scores in folds_and_scores)]),
+        }
+    )
+
+
+def forget(
+    store: str | URL | Engine | Database,
+    *,
+    keep_runs: Collection[str] | None = None,
+    study_name: str | None = None,
+    before: datetime | None = None,
+) -> int:
+    """Delete evaluations with their fold scores, for instance after ``optuna.delete_study``.
+
+    Parameters
+    ----------
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or Database
+        What the objective was given.
+    keep_runs : collection of str, default=None
+        All but these.
+    study_name : str, default=None
+        Only those of the study that had this name at the time.
+    before : datetime.datetime, default=None
+        Only older ones; local time unless it says otherwise.
+
+    Returns
+    -------
+    int
+        How many were deleted.
+
+    Raises
+    ------
+    ValueError
+        If no argument says which, or if there is no such store.
+
+    Examples
+    --------
+    >>> forget("sqlite:///treecv.db", study_name="first try")  # doctest: +SKIP
+    """
+    if keep_runs is None and study_name is None and before is None:
+        raise ValueError(
+            "forget must be told which evaluations: keep_runs, study_name or before, got none."
+        )
+    if isinstance(keep_runs, str):
+        raise ValueError(f"keep_runs must be a collection of runs, got the string {keep_runs!r}.")
+    if before is not None and not isinstance(before, datetime):
+        raise ValueError(f"before must be a datetime.datetime, got {before!r}.")
+    query = select(EvaluationRow.run)
+    if study_name is not None:
+        query = query.where(EvaluationRow.study_name == study_name)
+    if before is not None:
+        query = query.where(EvaluationRow.created_at < before)
+    kept = set(keep_runs or ())
+    with _opened(store) as database, database.writing() as session:
+        forgotten = [run for run in session.scalars(query) if run not in kept]
+        for part in parts(forgotten):
+            # An Engine of the user's may not enforce SQLite's foreign keys.
+            for table in (FoldScoreRow, FoldScoreBlockRow, EvaluationRow):
+                session.execute(delete(table).where(table.run.in_(part)))
+    return len(forgotten)
+
+
+@contextmanager
+def _opened(store: str | URL | Engine | Database) -> Iterator[Database]:
+    if isinstance(store, Database):
+        yield store
+        return
+    database = Database(store, create=False)
+    try:
+        yield database
+    finally:
+        if not isinstance(store, Engine):
+            database.engine.dispose()
+
+
+def _import_pandas(function: str) -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(
+            f"{function} needs pandas: pip install 'optuna-treecv[pandas]'."
+        ) from error
+    return pandas
+
+
+def _sql_value(value: Any) -> Any:
+    """SQLite's driver takes an integer of NumPy's for bytes, and NaN is NULL to it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and value != value else value
+
+
+def _evaluations(
+    session: Session, study_name: str | None, study: AnyStudy
+) -> list[dict[str, Any]]:
+    """Rows of the table, the oldest first."""
+    query = select(EvaluationRow.__table__)
+    if study is None:
+        if study_name is not None:
+            query = query.where(EvaluationRow.study_name == study_name)
+        found = [dict(row) for row in session.execute(query).mappings()]
+    elif study_name is not None:
+        raise ValueError(f"study_name must be None when study is given, got {study_name!r}.")
+    else:
+        numbers = runs_of(study)
+        found = [
+            dict(row) | {"study_name": study.study_name, "trial_number": numbers[row["run"]]}
+            for part in parts(list(numbers))
+            for row in session.execute(query.where(EvaluationRow.run.in_(part))).mappings()
+        ]
+    return sorted(found, key=lambda row: (row["created_at"], row["run"]))
+
+
+def runs_of(study: AnyStudy) -> dict[str, int]:
+    """The runs that trials name, and the numbers of the trials, the first of several."""
+    numbers: dict[str, int] = {}
+    for trial in study.get_trials(deepcopy=False):
+        run = trial.user_attrs.get(RUN_ATTRIBUTE)
+        if isinstance(run, str):
+            numbers.setdefault(run, trial.number)
+    return numbers
+
+
+def _scores(session: Session, runs: list[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Folds and scores of each run that has any."""
+    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for part in parts(runs):
+        lists: dict[str, tuple[list[int], list[float]]] = {}
+        columns = FoldScoreRow.run, FoldScoreRow.fold, FoldScoreRow.score
+        query = select(*columns).where(FoldScoreRow.run.in_(part)).order_by(*columns[:2])
+        for run, fold, score in session.execute(query):
+            folds, scores = lists.setdefault(run, ([], []))
+            folds.append(fold)
+            scores.append(score)
+        for run, (folds, scores) in lists.items():
+            found[run] = np.array(folds, np.int64), np.array(scores)
+        blocks = select(FoldScoreBlockRow.__table__).where(FoldScoreBlockRow.run.in_(part))
+        for run, n_scores, block in session.execute(blocks):
+            unpacked = _unpack(block, n_scores)
+            if unpacked is None:
+                warnings.warn(
+                    f"store: the fold scores of run {run} are damaged and left out.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+                continue
+            there = np.flatnonzero(~np.isnan(unpacked))
+            found[run] = there, unpacked[there]
+    return found
+
+
+def _unpack(block: bytes, n_scores: int) -> np.ndarray | None:
+    """The scores, or None if these are not so many. No more is unpacked than should be there."""
+    unpacker = zlib.decompressobj()
+    try:
+        unpacked = unpacker.decompress(block, 8 * n_scores + 1)
+    except zlib.error:
+        return None
+    if len(unpacked) != 8 * n_scores or not unpacker.eof:
+        return None
+    return np.frombuffer(unpacked, "<f8").astype(float)

@@ -1,0 +1,677 @@
+"""Opening, making, migrating and losing a store's database, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from contextlib import contextmanager
+import multiprocessing
+import os
+from pathlib import Path
+import pickle
+import shutil
+import socket
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import warnings
+
+import numpy as np
+import optuna
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy import event
+from sqlalchemy import func
+from sqlalchemy import insert
+from sqlalchemy import inspect
+from sqlalchemy import make_url
+from sqlalchemy import select
+from sqlalchemy import text
+from sqlalchemy import update
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import StaticPool
+
+from optuna_treecv import database as database_module
+from optuna_treecv.database import Database
+from optuna_treecv.database import SCHEMA_VERSION
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
+from optuna_treecv.history import record
+from optuna_treecv.records import Base
+from optuna_treecv.records import EvaluationRow
+from optuna_treecv.records import ModelRow
+from optuna_treecv.records import SchemaRow
+
+FORK = multiprocessing.get_context("fork")
+STORE_V1 = Path(__file__).with_name("store_v1.sql")
+
+
+def in_processes(n: int, work: Callable[[int], None]) -> None:
+    """Run in n forked processes; their failures are ours."""
+    failures = FORK.SimpleQueue()
+
+    def run(i: int) -> None:
+        try:
+            work(i)
+        except BaseException:
+            failures.put(traceback.format_exc())
+        finally:
+            os._exit(0)  # neither pytest's nor our parent's exit handlers
+
+    processes = [FORK.Process(target=run, args=(i,)) for i in range(n)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert failures.empty(), failures.get()
+
+
+def schema_of(database: Database) -> dict[str, object]:
+    """What two databases must have in common, whatever way they were made."""
+    inspector = inspect(database.engine)
+    return {
+        name: (
+            {
+                column["name"]: (str(column["type"]), column["nullable"], column["default"])
+                for column in inspector.get_columns(name)
+            },
+            inspector.get_pk_constraint(name)["constrained_columns"],
+            sorted(tuple(index["column_names"]) for index in inspector.get_indexes(name)),
+            [(key["referred_table"], key["options"]) for key in inspector.get_foreign_keys(name)],
+        )
+        for name in inspector.get_table_names()
+    }
+
+
+def version_of(database: Database) -> int:
+    with database.reading() as session:
+        return session.scalars(select(SchemaRow.version)).one()
+
+
+def set_version(database: Database, version: int) -> None:
+    with database.writing() as session:
+        session.execute(update(SchemaRow).values(version=version))
+
+
+def make_version_1(url: str) -> None:
+    """A store as version 1 had it; on SQLite a true one."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(make_url(url).database)) as connection:
+            connection.executescript(STORE_V1.read_text())
+        return
+    database = Database(url)
+    with database.writing() as session:
+        session.execute(text("DROP TABLE treecv_models"))
+        session.execute(text("ALTER TABLE treecv_evaluations DROP COLUMN n_updates_saved"))
+        session.execute(update(SchemaRow).values(version=1))
+    database.engine.dispose()
+
+
+@contextmanager
+def no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+# Opening.
+
+
+def test_makes_the_schema_once(store_url):
+    first = Database(store_url)
+    assert set(inspect(first.engine).get_table_names()) == set(Base.metadata.tables)
+    assert all(name.startswith("treecv_") for name in Base.metadata.tables)
+    second = Database(store_url)
+    assert version_of(second) == SCHEMA_VERSION == 2
+
+
+def test_an_open_store_takes_no_lock(store_url):
+    with Database(store_url).writing(alone=True):
+        Database(store_url)
+
+
+def test_sqlite_writes_ahead_and_enforces_foreign_keys(tmp_path):
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    with database.engine.connect() as connection:
+        pragmas = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+            for name in ("journal_mode", "foreign_keys", "busy_timeout")
+        }
+    assert pragmas == {"journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 60_000}
+
+
+def test_postgresql_means_psycopg(postgres_url):
+    database = Database(postgres_url.replace("+psycopg", ""))
+    assert database.engine.driver == "psycopg"
+
+
+def test_a_url_object_and_an_engine_are_stores(store_url):
+    engine = create_engine(store_url)
+    assert Database(engine).engine is engine
+    assert version_of(Database(make_url(store_url))) == SCHEMA_VERSION
+
+
+def test_a_users_engine_is_used_as_it_is(tmp_path):
+    engine = create_engine(f"sqlite:///{tmp_path / 'store.db'}")
+    Database(engine)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "delete"
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 0
+
+
+def test_a_path_is_the_same_file_in_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    database = Database("sqlite:///store.db")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert version_of(pickle.loads(pickle.dumps(database))) == SCHEMA_VERSION
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+# Refusing.
+
+
+@pytest.mark.parametrize(
+    ("store", "reason"),
+    [
+        (3, "store must be a SQLAlchemy URL or Engine, got 3"),
+        (None, "store must be a SQLAlchemy URL or Engine, got None"),
+        ("models.db", "store must be a SQLAlchemy URL such as 'sqlite:///models.db', got 'models"),
+        ("mysql://me:secret@host/name", r"PostgreSQL .*, got mysql://me:\*\*\*@host/name"),
+        ("postgres://host/name", "store must be SQLite .* or PostgreSQL .*got postgres://host"),
+        ("sqlite+nothing:///x.db", "store must .*nothing"),
+        ("sqlite://", "each connection to SQLite in memory is another database"),
+        ("sqlite:///:memory:", "another database"),
+        ("sqlite:///file:name?mode=memory&cache=shared&uri=true", "another database"),
+        ("sqlite:////no/such/folder/x.db", "store must be .*unable to open database file"),
+        ("sqlite:////tmp", "store must be .*unable to open database file"),
+        ("host:secret@x", r"store must be a SQLAlchemy URL .*'host:\*\*\*@x'"),
+    ],
+)
+def test_refuses(store, reason):
+    with pytest.raises(ValueError, match=reason) as refusal:
+        Database(store)
+    assert "secret" not in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_refuses_an_engine_in_memory_without_a_static_pool():
+    with pytest.raises(ValueError, match="Engine with StaticPool"):
+        Database(create_engine("sqlite://"))
+
+
+def test_refuses_a_file_that_is_no_database(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database, but long enough to be one" * 50)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="store must be .*notes.txt: file is not a database"):
+        Database(f"sqlite:///{path}")
+    assert path.read_bytes() == before
+
+
+def test_refuses_a_server_that_is_not_there():
+    pytest.importorskip("psycopg")
+    with closing(socket.socket()) as bound:  # and does not listen
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        begin = time.monotonic()
+        with pytest.raises(ValueError, match="store must be .*[Cc]onnection refused") as refusal:
+            Database(f"postgresql://me:secret@127.0.0.1:{port}/name?password=secret")
+    assert time.monotonic() - begin < database_module.CONNECT_SECONDS
+    assert "secret" not in str(refusal.value)
+
+
+def test_waits_5_seconds_for_a_server_and_no_longer(monkeypatch):
+    pytest.importorskip("psycopg")
+    assert database_module.CONNECT_SECONDS == 5
+    monkeypatch.setattr(database_module, "CONNECT_SECONDS", 2)  # the least that libpq knows
+    with closing(socket.socket()) as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        begin = time.monotonic()
+        with pytest.raises(ValueError, match="store must be .*timeout"):
+            Database(f"postgresql://me@127.0.0.1:{silent.getsockname()[1]}/name")
+    assert time.monotonic() - begin < 4
+
+
+def test_a_missing_driver_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ImportError, match=r"pip install 'optuna-treecv\[postgres\]'"):
+        Database("postgresql://host/name")
+
+
+def test_refuses_a_newer_schema(store_url):
+    set_version(Database(store_url), SCHEMA_VERSION + 1)
+    before = schema_of_url(store_url)
+    with pytest.raises(ValueError, match="store must have .*version 2 or older, got .*version 3"):
+        Database(store_url)
+    assert schema_of_url(store_url) == before
+
+
+def schema_of_url(url: str) -> list[str]:
+    engine = create_engine(url)
+    names = inspect(engine).get_table_names()
+    engine.dispose()
+    return names
+
+
+def test_opens_only_what_is_there_if_asked_to(store_url, tmp_path):
+    with pytest.raises(ValueError, match="store must be"):
+        Database(store_url, create=False)
+    assert not (tmp_path / "store.db").exists()
+    sqlite3.connect(tmp_path / "store.db").close()
+    with pytest.raises(ValueError, match="no trial has written to it"):
+        Database(store_url, create=False)
+    Database(store_url)
+    Database(store_url, create=False)
+
+
+# Migrating.
+
+
+def test_migrates_a_store_of_version_1(store_url, tmp_path, postgres_url_or_none):
+    make_version_1(store_url)
+    migrated = Database(store_url)
+    assert version_of(migrated) == SCHEMA_VERSION
+    new = postgres_url_or_none or f"sqlite:///{tmp_path / 'new.db'}"
+    assert schema_of(migrated) == schema_of(Database(new))
+
+
+@pytest.fixture
+def postgres_url_or_none(store_url, request):
+    """Another new database of the same kind."""
+    if store_url.startswith("sqlite"):
+        yield None
+        return
+    server = request.getfixturevalue("postgres_server")
+    server.execute("CREATE DATABASE another STRATEGY FILE_COPY")
+    yield server.url("another")
+    server.execute("DROP DATABASE another WITH (FORCE)")
+
+
+def test_keeps_what_version_1_wrote(tmp_path, make_evaluation):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    make_version_1(url)
+    database = Database(url)
+    old = load_evaluations(database)
+    assert old["trial_number"].tolist() == [0, 1]
+    assert old["state"].tolist() == ["complete", "pruned"]
+    assert old["mean"].tolist() == [0.25, np.inf]
+    assert old["params_alpha"].tolist() == [0.5, 2.0]
+    assert old["random_state"].tolist() == [str(2**64 - 1)] * 2
+    assert old["n_updates_saved"].tolist() == [0, 0]
+    scores = load_fold_scores(database)["score"].tolist()
+    assert scores == [0.125, 0.25, 0.25, 0.375, 0.5, np.inf]
+    assert record(database, make_evaluation(n_updates_saved=7), np.zeros(10))
+    assert load_evaluations(database)["n_updates_saved"].tolist() == [0, 0, 7]
+
+
+def test_a_migration_that_fails_leaves_the_old_store(store_url, monkeypatch):
+    make_version_1(store_url)
+
+    def fail(connection):
+        connection.execute(text("SELECT * FROM treecv_nothing"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(database_module, "MIGRATIONS", [*database_module.MIGRATIONS, fail])
+        patched.setattr(database_module, "SCHEMA_VERSION", 3)
+        with pytest.raises(ValueError, match="store must be .*treecv_nothing"):
+            Database(store_url)
+    assert "treecv_models" not in schema_of_url(store_url)
+    assert version_of(Database(store_url)) == 2
+
+
+@pytest.mark.parametrize("begin", ["nothing", "version 1"])
+def test_processes_make_or_migrate_at_once(store_url, begin):
+    if begin == "version 1":
+        make_version_1(store_url)
+    barrier = FORK.Barrier(6)
+
+    def work(i: int) -> None:
+        barrier.wait(30)
+        assert version_of(Database(store_url)) == SCHEMA_VERSION
+
+    in_processes(6, work)
+    database = Database(store_url)
+    with database.reading() as session:
+        assert session.scalar(select(func.count()).select_from(SchemaRow)) == 1
+        if store_url.startswith("sqlite"):
+            assert session.scalar(text("PRAGMA journal_mode")) == "wal"
+
+
+# Transactions.
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_writers_wait_for_each_other(store_url, kind):
+    database = Database(store_url)
+    with database.writing() as session:
+        session.execute(insert(SchemaRow).values(version=-1000))
+
+    def count(i: int) -> None:
+        for _ in range(10):
+            with database.writing(alone=True) as session:
+                found = session.scalars(select(SchemaRow.version).order_by(SchemaRow.version))
+                lowest = found.first()
+                time.sleep(0.001)
+                session.execute(
+                    update(SchemaRow)
+                    .where(SchemaRow.version == lowest)
+                    .values(version=SchemaRow.version + 1)
+                )
+
+    if kind == "processes":
+        in_processes(4, count)
+    else:
+        threads = [threading.Thread(target=count, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with database.reading() as session:
+        assert session.scalar(select(func.min(SchemaRow.version))) == -1000 + 40
+
+
+def test_an_error_undoes_the_transaction(store_url):
+    database = Database(store_url)
+    with pytest.raises(KeyError):
+        with database.writing() as session:
+            session.execute(update(SchemaRow).values(version=7))
+            raise KeyError
+    assert version_of(database) == SCHEMA_VERSION
+
+
+def test_an_engine_that_begins_by_itself(tmp_path):
+    engine = create_engine(f"sqlite:///{tmp_path / 'store.db'}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection):
+        connection.exec_driver_sql("BEGIN")
+
+    database = Database(engine)
+    set_version(database, 1)
+    assert version_of(database) == 1
+
+
+def test_threads_share_the_one_connection_of_a_static_pool():
+    engine = create_engine(
+        "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
+    )
+    database = Database(engine)
+    failures = []
+
+    def work(i: int) -> None:
+        try:
+            for _ in range(20):
+                with database.writing() as session:
+                    session.execute(update(SchemaRow).values(version=SchemaRow.version + 1))
+                    time.sleep(0.0005)
+                    if i == 0:
+                        session.rollback()
+        except SQLAlchemyError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    with database.reading() as session:
+        assert session.scalars(select(SchemaRow.version)).one() == SCHEMA_VERSION + 60
+
+
+# Other processes.
+
+
+def test_pickles_without_its_engine(store_url):
+    database = Database(store_url)
+    made = []
+    event.listen(database.engine, "connect", lambda *_: made.append(1))
+    for store in (database, Database(create_engine(store_url))):
+        copy = pickle.loads(pickle.dumps(store))
+        assert copy._engine is None
+        assert str(copy) == str(store)
+        assert version_of(copy) == SCHEMA_VERSION
+        assert copy.engine is not store.engine
+
+
+def test_a_pickle_keeps_the_password():
+    database = Database.__new__(Database)
+    database.__setstate__({"url": "postgresql+psycopg://me:secret@host/name"})
+    assert "secret" not in str(database)
+    assert pickle.loads(pickle.dumps(database))._url.password == "secret"
+
+
+def test_a_pickled_one_makes_the_schema_where_it_arrives(tmp_path):
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    pickled = pickle.dumps(database)
+    database.engine.dispose()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert version_of(pickle.loads(pickled)) == SCHEMA_VERSION
+
+
+def test_refuses_to_pickle_memory():
+    database = Database(create_engine("sqlite://", poolclass=StaticPool))
+    with pytest.raises(ValueError, match="store must be a SQLite file .* other processes"):
+        pickle.dumps(database)
+
+
+@pytest.mark.parametrize("given", ["url", "engine"])
+def test_a_forked_child_leaves_its_parents_connections_alone(store_url, given):
+    database = Database(store_url if given == "url" else create_engine(store_url))
+    made = []
+    event.listen(database.engine, "connect", lambda *_: made.append(os.getpid()))
+
+    def server_process() -> int:
+        with database.reading() as session:
+            if database.engine.dialect.name == "sqlite":
+                return id(session.connection().connection.dbapi_connection)
+            return session.scalar(text("SELECT pg_backend_pid()"))
+
+    database.engine.dispose()
+    before = server_process()
+
+    def child(i: int) -> None:
+        database._lock.acquire()  # as if another thread of the parent had had it
+        made.clear()
+        assert server_process() != before or store_url.startswith("sqlite")
+        assert made == [os.getpid()]
+        with database.writing() as session:
+            session.execute(update(SchemaRow).values(version=SchemaRow.version + 10))
+
+    in_processes(1, child)
+    assert server_process() == before
+    assert made == [os.getpid()]
+    with database.reading() as session:
+        assert session.scalars(select(SchemaRow.version)).one() == SCHEMA_VERSION + 10
+
+
+# Outages.
+
+
+def look(database: Database) -> int | None:
+    return database.attempt(
+        lambda session: session.scalars(select(SchemaRow.version)).one(), None, without="it"
+    )
+
+
+def test_a_lost_server_is_one_warning_and_is_found_again(
+    postgres_server, postgres_url, monkeypatch
+):
+    monkeypatch.setattr(database_module, "RETRY_SECONDS", 0.2)
+    database = Database(postgres_url)
+    assert look(database) == SCHEMA_VERSION
+    postgres_server.stop()
+    try:
+        with pytest.warns(
+            RuntimeWarning, match="^store postgresql.*; trials go on without it.$"
+        ) as w:
+            assert look(database) is None
+        assert len(w) == 1
+        with no_warning():
+            assert look(database) is None  # no attempt
+            time.sleep(0.25)
+            assert look(database) is None  # an attempt
+    finally:
+        postgres_server.start()
+    with no_warning():
+        time.sleep(0.25)
+        assert look(database) == SCHEMA_VERSION
+    postgres_server.stop()
+    try:
+        with pytest.warns(RuntimeWarning, match="trials go on without it"):  # another outage
+            assert look(database) is None
+    finally:
+        postgres_server.start()
+
+
+def test_a_server_that_started_anew_is_no_outage(postgres_server, postgres_url):
+    database = Database(postgres_url)
+    assert look(database) == SCHEMA_VERSION
+    postgres_server.stop()
+    postgres_server.start()
+    with no_warning():
+        assert look(database) == SCHEMA_VERSION
+
+
+def test_an_outage_is_left_alone_for_30_seconds(tmp_path, monkeypatch):
+    assert database_module.RETRY_SECONDS == 30
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    attempts = []
+
+    def work(session):
+        attempts.append(1)
+        raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("gone"))
+
+    now = 1000.0
+    monkeypatch.setattr(database_module, "monotonic", lambda: now)
+    with pytest.warns(RuntimeWarning, match="gone; trials go on without models"):
+        assert database.attempt(work, "nothing", without="models") == "nothing"
+    now += 29.9
+    assert database.attempt(work, "nothing", without="models") == "nothing"
+    assert len(attempts) == 1
+    now += 0.2
+    with no_warning():
+        assert database.attempt(work, "nothing", without="models") == "nothing"
+    assert len(attempts) == 2
+
+
+def test_an_operating_system_error_is_an_outage(tmp_path):
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+
+    def work(session):
+        raise OSError("the disk is on fire")
+
+    with pytest.warns(RuntimeWarning, match="on fire"):
+        assert database.attempt(work, 7, without="it") == 7
+
+
+def test_an_error_of_ours_is_not_hidden(tmp_path):
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+
+    def work(session):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        database.attempt(work, 7, without="it")
+
+
+def fill(session) -> bool:
+    session.execute(update(SchemaRow).values(version=SCHEMA_VERSION))
+    return True
+
+
+def check_read_only(url: str) -> None:
+    database = Database(url)
+    assert look(database) == SCHEMA_VERSION
+    with pytest.warns(RuntimeWarning, match="attempt to write a readonly database; trials"):
+        assert not database.attempt(fill, False, without="it", write=True)
+    with no_warning():
+        assert look(database) == SCHEMA_VERSION
+        database._retry_at[True] = 0.0
+        assert not database.attempt(fill, False, without="it", write=True)
+    with pytest.raises(OperationalError):
+        with database.writing() as session:
+            fill(session)
+
+
+def test_a_read_only_store_is_read(tmp_path):
+    path = tmp_path / "store.db"
+    Database(f"sqlite:///{path}").engine.dispose()
+    check_read_only(f"sqlite:///file:{path}?mode=ro&uri=true")
+
+
+def test_a_read_only_file_without_the_schema_is_refused(tmp_path):
+    path = tmp_path / "store.db"
+    sqlite3.connect(path).execute("CREATE TABLE other (x)").connection.close()
+    with pytest.raises(ValueError, match="store must be .*attempt to write a readonly database"):
+        Database(f"sqlite:///file:{path}?mode=ro&uri=true")
+
+
+@pytest.mark.parametrize("folder", ["writable", "read-only"])
+def test_a_file_that_the_user_may_not_write_is_read(folder):
+    path = Path(tempfile.mkdtemp(prefix="treecv-")) / "store.db"
+    try:
+        Database(f"sqlite:///{path}").engine.dispose()
+        path.chmod(0o444)
+        path.parent.chmod(0o777 if folder == "writable" else 0o555)
+
+        def child(i: int) -> None:
+            if os.getuid() == 0:  # whom no mode stops
+                os.setgid(65534)
+                os.setuid(65534)
+            check_read_only(f"sqlite:///{path}")
+
+        in_processes(1, child)
+    finally:
+        path.parent.chmod(0o777)
+        shutil.rmtree(path.parent)
+
+
+# Beside Optuna.
+
+
+def test_a_study_in_the_same_database(store_url):
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(storage=store_url, study_name="both")
+    database = Database(store_url)
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=2)
+    assert version_of(database) == SCHEMA_VERSION
+    optuna.delete_study(study_name="both", storage=store_url)
+    assert optuna.get_all_study_names(store_url) == []
+    Database(store_url)
+    assert not {
+        key.column.table.name for t in Base.metadata.tables.values() for key in t.foreign_keys
+    } - {"treecv_evaluations"}
+
+
+def test_ids_of_models_are_never_used_again(store_url):
+    database = Database(store_url)
+    ids = []
+    for _ in range(3):
+        with database.writing() as session:
+            model = ModelRow(key=b"k", low=None, high=None, n_bytes=1, seconds=1.0, payload=b"p")
+            session.add(model)
+            session.flush()
+            ids.append(model.id)
+            session.delete(model)
+    assert ids == sorted(set(ids))
+
+
+def test_foreign_keys_cascade(store_url, make_evaluation):
+    database = Database(store_url)
+    assert record(database, make_evaluation(), np.zeros(10))
+    assert record(database, make_evaluation(), np.zeros(2000))
+    with database.writing() as session:
+        session.execute(text("DELETE FROM treecv_evaluations"))
+    with database.reading() as session:
+        for table in Base.metadata.tables.values():
+            if "score" in table.name:
+                assert session.scalar(select(func.count()).select_from(table)) == 0
+    assert EvaluationRow.__tablename__ == "treecv_evaluations"
