@@ -1,19 +1,30 @@
-"""What is kept of models, bounded in bytes: memory, and behind it perhaps a store."""
+"""What is kept of models: in memory, bounded in bytes, and behind it perhaps a store.
+
+A key ends with the length of its array; that is all that is known of it here.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable
 from collections.abc import Iterable
+from collections.abc import Sequence
 from heapq import heappop
 from heapq import heappush
 from itertools import count
 from math import inf
 from operator import attrgetter
 from threading import Lock
+from time import perf_counter
 from typing import Any
 
 import numpy as np
+
+from optuna_treecv.data import aligned_bytes
+from optuna_treecv.keys import Key
+from optuna_treecv.keys import stored_as
+from optuna_treecv.stores import Kept
+from optuna_treecv.stores import Known
+from optuna_treecv.stores import ModelStore
 
 # What Python itself takes for an array, and for each key under which it is found.
 _BLOCK_BYTES = 500
@@ -32,7 +43,7 @@ class _Block:
         self.n_bytes = array.nbytes + _BLOCK_BYTES
         self.seconds = seconds
         self.priority = 0.0, 0  # and when it was given: the older goes first
-        self.places: list[tuple[Hashable, _Place]] = []  # where it is to be found
+        self.places: list[tuple[Key, _Place]] = []  # where it is to be found
 
 
 class _Trail(_Block):
@@ -105,13 +116,13 @@ class ModelCache:
 
     def _clear(self) -> None:
         self.n_bytes = 0
-        self._kept: dict[Hashable, list[_Place]] = {}  # by low; no two overlap
-        self._trails: dict[Hashable, list[_Place]] = {}
+        self._kept: dict[Key, list[_Place]] = {}  # by low; no two overlap
+        self._trails: dict[Key, list[_Place]] = {}
         self._next_to_go: list[tuple[tuple[float, int], _Block]] = []
         self._n_blocks = 0
         self._level = 0.0  # the priority of the last block that had to go
         self._ticks = count()
-        self._at_work: dict[tuple[Hashable, float], Lock] = {}
+        self._at_work: dict[tuple[Key, float], Lock] = {}
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -124,12 +135,12 @@ class ModelCache:
     def __len__(self) -> int:
         return sum(map(len, self._kept.values()))
 
-    def find(self, key: Hashable, x: float = 0.0) -> np.ndarray | None:
+    def find(self, key: Key, x: float = 0.0) -> np.ndarray | None:
         """Look up an array.
 
         Parameters
         ----------
-        key : hashable
+        key : tuple
             What it was made from.
         x : float
             The value of the hyper-parameter that is not in the key.
@@ -142,12 +153,12 @@ class ModelCache:
         with self._lock:
             return self._find(key, x)
 
-    def has_any(self, keys: Iterable[Hashable], x: float = 0.0) -> bool:
+    def has_any(self, keys: Iterable[Key], x: float = 0.0) -> bool:
         """Look up several keys at once.
 
         Parameters
         ----------
-        keys : iterable of hashable
+        keys : iterable of tuple
             As of ``find``.
         x : float
             As of ``find``.
@@ -162,7 +173,7 @@ class ModelCache:
 
     def keep(
         self,
-        key: Hashable,
+        key: Key,
         array: np.ndarray,
         seconds: float,
         low: float = -inf,
@@ -172,7 +183,7 @@ class ModelCache:
 
         Parameters
         ----------
-        key : hashable
+        key : tuple
             What it was made from.
         array : ndarray
             Not to be changed from now on.
@@ -188,7 +199,7 @@ class ModelCache:
 
     def keep_all(
         self,
-        keys: list[Hashable],
+        keys: list[Key],
         arrays: np.ndarray,
         seconds: float,
         ends: list[list[float]] | None = None,
@@ -197,7 +208,7 @@ class ModelCache:
 
         Parameters
         ----------
-        keys : list of hashable
+        keys : list of tuple
             A key for each row.
         arrays : ndarray of shape (n_keys, n_bytes)
             Not to be changed from now on.
@@ -213,12 +224,12 @@ class ModelCache:
                 self._place(key, arrays[i], low, high, block)
             self._admit(block)
 
-    def find_on_trails(self, key: Hashable, x: float) -> tuple[int, np.ndarray] | None:
+    def find_on_trails(self, key: Key, x: float) -> tuple[int, np.ndarray] | None:
         """Look up the furthest state on any trail.
 
         Parameters
         ----------
-        key : hashable
+        key : tuple
             Of a training phase.
         x : float
             As of ``find``.
@@ -245,7 +256,7 @@ class ModelCache:
 
     def keep_trail(
         self,
-        key: Hashable,
+        key: Key,
         states: np.ndarray,
         seconds: float,
         counts: np.ndarray,
@@ -255,7 +266,7 @@ class ModelCache:
 
         Parameters
         ----------
-        key : hashable
+        key : tuple
             Of the phase.
         states : ndarray of shape (n_states, n_bytes)
             Not to be changed from now on.
@@ -273,14 +284,14 @@ class ModelCache:
             trail.places.append((key, place))
             self._admit(trail)
 
-    def claim(self, key: Hashable, x: float = 0.0) -> np.ndarray | None:
+    def claim(self, key: Key, x: float = 0.0) -> np.ndarray | None:
         """Look up an array, or take it upon oneself to make it.
 
         Whoever asks in the meantime waits, and if nothing comes of it makes it in turn.
 
         Parameters
         ----------
-        key : hashable
+        key : tuple
             As of ``find``.
         x : float
             As of ``find``.
@@ -303,12 +314,12 @@ class ModelCache:
             with maker:
                 pass
 
-    def release(self, key: Hashable, x: float = 0.0) -> None:
+    def release(self, key: Key, x: float = 0.0) -> None:
         """End a claim.
 
         Parameters
         ----------
-        key : hashable
+        key : tuple
             As of ``claim``.
         x : float
             As of ``claim``.
@@ -316,7 +327,7 @@ class ModelCache:
         with self._lock:
             self._at_work.pop((key, x)).release()
 
-    def _find(self, key: Hashable, x: float) -> np.ndarray | None:
+    def _find(self, key: Key, x: float) -> np.ndarray | None:
         places = self._kept.get(key)
         if places is None:
             return None
@@ -326,9 +337,7 @@ class ModelCache:
         self._touch(places[at].block)
         return places[at].array
 
-    def _place(
-        self, key: Hashable, array: np.ndarray, low: float, high: float, block: _Block
-    ) -> None:
+    def _place(self, key: Key, array: np.ndarray, low: float, high: float, block: _Block) -> None:
         """Let a block be found under a key, unless what is there already is the same."""
         places = self._kept.get(key)
         if places is None:
@@ -378,3 +387,128 @@ class ModelCache:
             kept[key].remove(place)
             if not kept[key]:
                 del kept[key]
+
+
+# Seconds of training between two writings to a store, which is what a killed worker loses; and what
+# is not worth one: a store takes about a millisecond a model, and a second for 50 MB.
+_SECONDS_A_WRITING = 2.0
+_SECONDS_A_MODEL = 1e-3
+_SECONDS_A_BYTE = 1 / 50e6
+
+
+class StoredModelCache:
+    """A ``ModelCache`` before a store that other processes, and later ones, share: it has the same
+    methods.
+
+    A store that is lost costs time only.
+
+    Parameters
+    ----------
+    memory : ModelCache
+    store : ModelStore
+    """
+
+    def __init__(self, memory: ModelCache, store: ModelStore) -> None:
+        self.memory = memory
+        self.max_bytes = memory.max_bytes
+        self.release = memory.release
+        self.find_on_trails = memory.find_on_trails
+        self.keep_trail = memory.keep_trail
+        self._store = store
+        self._known: dict[bytes, list[Known]] = {}  # what the store holds
+        self._seconds = 0.0  # of training since the last writing
+        self._to_write: list[Kept] = []
+        self._lock = Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"memory": self.memory, "store": self._store}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def find(self, key: Key, x: float = 0.0) -> np.ndarray | None:
+        found = self.memory.find(key, x)
+        return self._fetch(key, x) if found is None else found
+
+    def has_any(self, keys: Iterable[Key], x: float = 0.0) -> bool:
+        keys = list(keys)
+        return self.memory.has_any(keys, x) or any(self._where(key, x) is not None for key in keys)
+
+    def claim(self, key: Key, x: float = 0.0) -> np.ndarray | None:
+        found = self.memory.claim(key, x)
+        if found is None:
+            found = self._fetch(key, x)
+            if found is not None:
+                self.memory.release(key, x)
+        return found
+
+    def keep(
+        self,
+        key: Key,
+        array: np.ndarray,
+        seconds: float,
+        low: float = -inf,
+        high: float = inf,
+    ) -> None:
+        self.memory.keep(key, array, seconds, low, high)
+        self._gather([key], [array], seconds, [(low, high)])
+
+    def keep_all(
+        self,
+        keys: list[Key],
+        arrays: np.ndarray,
+        seconds: float,
+        ends: list[list[float]] | None = None,
+    ) -> None:
+        self.memory.keep_all(keys, arrays, seconds, ends)
+        self._gather(keys, arrays, seconds, ends or [(-inf, inf)] * len(keys))
+
+    def _where(self, key: Key, x: float) -> Known | None:
+        """Where the store holds what is asked for."""
+        with self._lock:
+            for known in self._store.news():
+                self._known.setdefault(known.key, []).append(known)
+            if self._known:
+                for known in self._known.get(stored_as(key), ()):
+                    if known.low is None or known.high is None or known.low <= x <= known.high:
+                        return known
+        return None
+
+    def _fetch(self, key: Key, x: float) -> np.ndarray | None:
+        """From the store into memory."""
+        known = self._where(key, x)
+        if known is None:
+            return None
+        began = perf_counter()
+        array = self._store.read(known)
+        if array is None or len(array) != key[-1]:
+            with self._lock:
+                self._known[known.key].remove(known)
+            return None
+        aligned = aligned_bytes(len(array))
+        aligned[:] = array
+        aligned.flags.writeable = False
+        ends = () if known.low is None or known.high is None else (known.low, known.high)
+        self.memory.keep(key, aligned, perf_counter() - began, *ends)  # it can be fetched again
+        return aligned
+
+    def _gather(
+        self,
+        keys: list[Key],
+        arrays: Sequence[np.ndarray] | np.ndarray,
+        seconds: float,
+        ends: Sequence[Sequence[float]],
+    ) -> None:
+        """Put aside what is worth writing, and write it when enough has gathered."""
+        share = seconds / len(keys)
+        with self._lock:
+            self._seconds += seconds
+            for key, array, (low, high) in zip(keys, arrays, ends, strict=True):
+                if share > _SECONDS_A_MODEL + _SECONDS_A_BYTE * array.nbytes:
+                    own = (None, None) if low == -inf else (low, high)
+                    self._to_write.append(Kept(stored_as(key), array, share, *own))
+            if self._seconds < _SECONDS_A_WRITING:
+                return
+            to_write, self._to_write, self._seconds = self._to_write, [], 0.0
+        if to_write:
+            self._store.write(to_write)

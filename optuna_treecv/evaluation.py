@@ -21,11 +21,13 @@ from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.cache import ModelCache
+from optuna_treecv.cache import StoredModelCache
 from optuna_treecv.data import Data
 from optuna_treecv.data import PreparedRows
 from optuna_treecv.data import RowLayout
 from optuna_treecv.folds import make_folds
 from optuna_treecv.keys import fingerprint
+from optuna_treecv.keys import is_ours
 from optuna_treecv.keys import token
 from optuna_treecv.learners import as_estimator
 from optuna_treecv.learners import as_given
@@ -133,7 +135,7 @@ class Evaluation:
         scoring: Any,
         random_state: Any,
         n_jobs: int | None,
-        cache: ModelCache | None = None,
+        cache: ModelCache | StoredModelCache | None = None,
         is_shared: bool = False,
         reports: bool = False,
     ) -> None:
@@ -147,6 +149,7 @@ class Evaluation:
                 f"n_jobs must be None, a number of threads or -1 for all cores, got {n_jobs!r}."
             )
         self.scoring = make_scoring(scoring)
+        self.cv = _describe(cv)
         self.n_repeats = int(n_repeats)
         self.n_jobs = effective_n_jobs(n_jobs)
         self.order = order
@@ -235,6 +238,14 @@ class Evaluation:
             if len(self._ways) > _MOST_WAYS:
                 del self._ways[next(iter(self._ways))]
             return way
+
+    def cache_for(self, estimator: Any) -> ModelCache | StoredModelCache | None:
+        """Where an estimator's models are kept. Code that is not ours may change between two
+        processes: its models stay in memory.
+        """
+        if isinstance(self.cache, StoredModelCache):
+            return self.cache if is_ours(type(estimator)) else self.cache.memory
+        return self.cache
 
     def rows(self, estimator: Any, repeat: int = 0) -> tuple[PreparedRows, float]:
         """The rows of a repeat as an estimator wants them, and the seconds it took to prepare
@@ -376,6 +387,7 @@ class Run:
         self.diverged_folds = 0
         self.seconds = 0.0
         self.seconds_prepare = 0.0
+        self.key = self.fingerprint = ""  # what was trained how, and on which rows
         self._evaluation = evaluation
         self._estimator = estimator
 
@@ -390,6 +402,25 @@ class Run:
                 for _ in parts:
                     yield part
                     part += 1
+
+    def about(self) -> dict[str, Any]:
+        """What was evaluated, in words and numbers."""
+        evaluation = self._evaluation
+        return {
+            "key": self.key,
+            "fingerprint": self.fingerprint,
+            "learner": name_of(self._estimator),
+            "cv": evaluation.cv,
+            "n_folds": evaluation.n_folds,
+            "n_repeats": evaluation.n_repeats,
+            "n_rows": evaluation.data.n_rows,
+            "n_features": evaluation.data.X.shape[1],
+            "order": evaluation.order,
+            "method": evaluation.method,
+            "scoring": self.scoring.name,
+            "direction": self.scoring.direction,
+            "random_state": str(evaluation.seed),
+        }
 
     def finish(self) -> CVResult:
         """Walk to the end."""
@@ -422,12 +453,15 @@ class Run:
         from the left.
         """
         evaluation = self._evaluation
-        cache = evaluation.cache
+        cache = evaluation.cache_for(self._estimator)
         learner = evaluation.learner(self._estimator, rows, self.scoring.response_method, repeat)
         results = None
         if cache is not None:
             identity = evaluation.identity(layout_for(self._estimator), rows, repeat)
             results = results_of(learner, cache, identity, plan, evaluation.method)
+            if repeat == 0:
+                self.fingerprint = identity.hex()
+                self.key = "" if results is None else results.name
             if isinstance(learner, CompiledLearner) and evaluation.method == "treecv":
                 learner = SharedLearner(learner, cache, evaluation.way(identity, repeat))
         leaves: OutputsAtLeaves | ScoresAtLeaves
@@ -504,6 +538,13 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Refuse what is none of the choices; an array, which has no hash, is none."""
     if not isinstance(value, Hashable) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def _describe(cv: Any) -> str:
+    """``cv`` in a few words."""
+    if isinstance(cv, str | int | np.integer):
+        return str(cv)
+    return f"{cv}" if hasattr(cv, "split") else "fold ids"
 
 
 def _is_integer(value: Any) -> bool:

@@ -26,6 +26,9 @@ from optuna_treecv.data import SparseRows
 from optuna_treecv.plan import Phase
 from optuna_treecv.plan import Plan
 
+#: Names, and at the end the length in bytes of the array that they stand for.
+Key = tuple[Any, ...]
+
 _PACKAGE = "optuna_treecv"
 _VERSION = version("optuna-treecv")
 
@@ -44,6 +47,13 @@ def digest(*parts: bytes) -> bytes:
     hashed = blake2b(digest_size=16)
     for part in parts:
         hashed.update(len(part).to_bytes(8, "little") + part)
+    return hashed.digest()
+
+
+def stored_as(key: Key) -> bytes:
+    """The 32 bytes by which a store knows a key."""
+    hashed = blake2b(digest_size=32)
+    hashed.update(digest(*(part if isinstance(part, bytes) else encode(part) for part in key)))
     return hashed.digest()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Mapping
+from importlib.metadata import version
 import re
 from typing import Any
 from typing import TypeAlias
@@ -17,17 +18,24 @@ from optuna.distributions import IntDistribution
 from sklearn.base import clone
 
 from optuna_treecv.cache import ModelCache
+from optuna_treecv.cache import StoredModelCache
+from optuna_treecv.database import Database
 from optuna_treecv.evaluation import check_choice
 from optuna_treecv.evaluation import CVResult
 from optuna_treecv.evaluation import Evaluation
 from optuna_treecv.evaluation import MAX_BLOCKS
 from optuna_treecv.evaluation import mean_and_std
 from optuna_treecv.evaluation import Run
+from optuna_treecv.history import record
 from optuna_treecv.learners import as_estimator
 from optuna_treecv.learners import name_of
+from optuna_treecv.records import EvaluationRow
+from optuna_treecv.stores import ModelStore
 
 # What FixedTrial and FrozenTrial say when they are asked for a parameter that they do not have.
 _NOT_FOUND = re.compile("value of the parameter '(.+)' is not found")
+
+_VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
 
 # What is reported in place of an infinite mean: pruners rank it last, and sums of 32 are finite.
 _HUGE = 1e300
@@ -51,6 +59,7 @@ class TreeCVObjective:
         param_distributions: Mapping[str, BaseDistribution] | None,
         evaluation: Evaluation,
         report: str | None,
+        database: Database | None = None,
     ) -> None:
         self.direction: str = (
             "minimize" if evaluation.scoring is None else evaluation.scoring.direction
@@ -59,6 +68,7 @@ class TreeCVObjective:
         self._param_distributions = param_distributions
         self._evaluation = evaluation
         self._report = report
+        self._database = database
 
     def __call__(self, trial: AnyTrial) -> float:
         """Evaluate a trial.
@@ -188,8 +198,30 @@ class TreeCVObjective:
                 )
 
     def _record(self, trial: AnyTrial, run: Run) -> CVResult:
-        """Plain numbers for the dashboard."""
+        """Everything into the store, plain numbers for the dashboard."""
         result = run.result()
+        if self._database is not None:
+            whole = run.n_scored == len(run.test_score)
+            row = EvaluationRow(
+                **run.about(),
+                study_name=getattr(getattr(trial, "study", None), "study_name", None),
+                trial_number=trial.number,
+                state="complete" if whole else "pruned",
+                parameters=trial.params,
+                mean=result.mean,
+                std=result.std,
+                folds_scored=run.n_scored,
+                diverged_folds=result.diverged_folds,
+                n_updates=result.n_updates,
+                n_updates_saved=result.n_updates_saved,
+                n_updates_standard=result.n_updates_standard,
+                seconds=result.seconds,
+                seconds_prepare=result.seconds_prepare,
+                versions=_VERSIONS,
+            )
+            run_id = row.run
+            if record(self._database, row, result.test_score):
+                trial.set_user_attr("treecv_run", run_id)
         trial.set_user_attr("mean_test_score", result.mean)
         if result.std is not None:
             trial.set_user_attr("std_test_score", result.std)
@@ -219,6 +251,7 @@ def treecv_objective(
     n_jobs: int | None = 1,
     report: str | None = None,
     cache: str | ModelCache | None = "memory",
+    store: Any = None,
 ) -> TreeCVObjective:
     """An objective for ``study.optimize``: each trial is a cross-validation by TreeCV.
 
@@ -274,6 +307,11 @@ def treecv_objective(
         Where trials share models: what the training of two has in common is done once, and no
         number depends on it. One cache for all trials of this objective (256 MiB), none, or one
         that several objectives share.
+    store : str, sqlalchemy.URL or sqlalchemy.Engine, default=None
+        A SQLite file or PostgreSQL database (``"sqlite:///treecv.db"``, the URL of a study's own
+        PostgreSQL database, too) for the score of every fold, and for models that took long to
+        train, so that other workers and later runs share them and a killed trial goes on. Read it
+        by ``load_evaluations`` and ``load_fold_scores``. If it is lost, trials go on without it.
 
     Returns
     -------
@@ -334,6 +372,7 @@ def treecv_objective(
             "param_distributions must be None when estimator is a callable, which suggests for "
             "itself."
         )
+    database = None if store is None else Database(store)
     evaluation = Evaluation(
         X,
         y,
@@ -346,8 +385,8 @@ def treecv_objective(
         scoring=scoring,
         random_state=random_state,
         n_jobs=n_jobs,
-        cache=_make_cache(cache),
-        is_shared=isinstance(cache, ModelCache),
+        cache=_make_cache(cache, database),
+        is_shared=isinstance(cache, ModelCache) or database is not None,
         reports=report is not None,
     )
     if report is not None and evaluation.n_repeats > MAX_BLOCKS:
@@ -361,7 +400,7 @@ def treecv_objective(
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
         evaluation.scoring_of(estimator, of_class=choices)
         evaluation.rows(estimator)
-    return TreeCVObjective(estimator, param_distributions, evaluation, report)
+    return TreeCVObjective(estimator, param_distributions, evaluation, report, database)
 
 
 def _check_distributions(
@@ -393,12 +432,14 @@ def _check_distributions(
             )
 
 
-def _make_cache(cache: Any) -> ModelCache | None:
-    """``cache`` as given -> what keeps models."""
-    if cache is None or isinstance(cache, ModelCache):
-        return cache
-    check_choice("cache", cache, (None, "memory"))
-    return ModelCache()
+def _make_cache(cache: Any, database: Database | None) -> ModelCache | StoredModelCache | None:
+    """``cache`` and ``store`` as given -> what keeps models."""
+    if not isinstance(cache, ModelCache):
+        check_choice("cache", cache, (None, "memory"))
+    if cache is None:
+        return None
+    memory = cache if isinstance(cache, ModelCache) else ModelCache()
+    return memory if database is None else StoredModelCache(memory, ModelStore(database))
 
 
 def _check_names(argument: str, given: Mapping[str, Any], wanted: Collection[str]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from bisect import bisect_right
-from collections.abc import Hashable
 from functools import lru_cache
 from math import exp
 from math import log
@@ -21,10 +20,12 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.cache import ModelCache
+from optuna_treecv.cache import StoredModelCache
 from optuna_treecv.data import aligned_empty
 from optuna_treecv.keys import digest
 from optuna_treecv.keys import encode
 from optuna_treecv.keys import fed
+from optuna_treecv.keys import Key
 from optuna_treecv.keys import NoKey
 from optuna_treecv.keys import plan_key
 from optuna_treecv.learners.adapter import Adapter
@@ -54,6 +55,9 @@ _PART_A_CALL = 1 / 16
 MOST_KEPT_FOLDS = 1024
 
 _NONE = Phase(0, 0)
+
+
+AnyCache = ModelCache | StoredModelCache
 
 
 class Way:
@@ -138,7 +142,7 @@ class SharedLearner:
         Rows trained on so far, while the walk counts those of all phases.
     """
 
-    def __init__(self, learner: CompiledLearner, cache: ModelCache, root: Way) -> None:
+    def __init__(self, learner: CompiledLearner, cache: AnyCache, root: Way) -> None:
         self.rows = learner.rows
         self.dtype = learner.dtype
         self.n_outputs = learner.n_outputs
@@ -228,7 +232,9 @@ class SharedLearner:
         Who owns this claim may wait for that of a single model, whose owners wait for nobody.
         """
         start, stop = plan.rows(node)
-        key = (state.model.way.path, self._settings[-1], self._x, self._plan_key(plan))
+        x = encode(self._x)
+        n_bytes = packed_bytes(out[start:stop])
+        key = (state.model.way.path, self._settings[-1], x, self._plan_key(plan), n_bytes)
         outputs = self._cache.claim(key)
         if outputs is not None:
             return unpack(outputs, out[start:stop])
@@ -246,7 +252,7 @@ class SharedLearner:
                 self.n_updates += n_updates
             if ways:
                 ends = None if self._tracked is None else self._trainer.domain(states).tolist()
-                keys: list[Hashable] = [self._key(way) for way in ways]
+                keys: list[Key] = [self._key(way) for way in ways]
                 self._cache.keep_all(keys, states[1:], seconds, ends and ends[1:])
             if not ways or _least_folds(plan) > 1:
                 self._cache.keep(key, pack(out[start:stop], n_updates), seconds)
@@ -274,7 +280,7 @@ class SharedLearner:
         assert model.state is not None
         return model.state
 
-    def _make(self, model: Model, before: Model, key: tuple[bytes, bytes]) -> None:
+    def _make(self, model: Model, before: Model, key: Key) -> None:
         """Train a model, or wait for whoever is at it."""
         found = None
         if self._tracked is not None:
@@ -292,7 +298,7 @@ class SharedLearner:
         finally:
             self._cache.release(key, self._x)
 
-    def _train(self, way: Way, begin: int, state: np.ndarray, key: tuple[bytes, bytes]) -> None:
+    def _train(self, way: Way, begin: int, state: np.ndarray, key: Key) -> None:
         """From the row ``begin`` of a way's phase to its end; keep what was made."""
         marks = None if self._tracked is None else self._marks(way, begin)
         began = perf_counter()
@@ -321,8 +327,9 @@ class SharedLearner:
         every = -(-(last - first) // self._most_marks)
         return np.array(self._grid[first:last:every]) - seen
 
-    def _key(self, way: Way) -> tuple[bytes, bytes]:
-        return way.path, self._settings[bisect_left(self._breakpoints, way.n_seen)]
+    def _key(self, way: Way) -> Key:
+        settings = self._settings[bisect_left(self._breakpoints, way.n_seen)]
+        return way.path, settings, self._learner.state_bytes
 
     def _trail_key(self, way: Way) -> tuple[Any, ...]:
         return way.origin.path, way.phase, self._key(way)
@@ -338,15 +345,20 @@ class Results:
         Of everything but the scoring.
     """
 
-    def __init__(self, cache: ModelCache, key: tuple[bytes, ...]) -> None:
+    def __init__(self, cache: AnyCache, key: tuple[bytes, ...]) -> None:
         self._cache = cache
         self._key = key
+
+    @property
+    def name(self) -> str:
+        """Of what was trained how, on which rows."""
+        return digest(*self._key).hex()
 
     def take(self, leaves: OutputsAtLeaves | ScoresAtLeaves) -> int | None:
         """Fill in the results, if they are kept; the row updates behind them."""
         if leaves.results_name is None:
             return None
-        found = self._cache.find((*self._key, encode(leaves.results_name)))
+        found = self._cache.find(self._key_of(leaves))
         return None if found is None else unpack(found, leaves.results)
 
     def keep(
@@ -354,12 +366,14 @@ class Results:
     ) -> None:
         """Keep what took so many row updates and seconds."""
         if leaves.results_name is not None:
-            key = (*self._key, encode(leaves.results_name))
-            self._cache.keep(key, pack(leaves.results, n_updates), seconds)
+            self._cache.keep(self._key_of(leaves), pack(leaves.results, n_updates), seconds)
+
+    def _key_of(self, leaves: OutputsAtLeaves | ScoresAtLeaves) -> Key:
+        return *self._key, encode(leaves.results_name), packed_bytes(leaves.results)
 
 
 def results_of(
-    learner: Learner, cache: ModelCache, identity: bytes, plan: Plan, method: str
+    learner: Learner, cache: AnyCache, identity: bytes, plan: Plan, method: str
 ) -> Results | None:
     """Where an evaluation's results are kept; None if it has no key."""
     try:
@@ -415,6 +429,11 @@ def pack(outputs: np.ndarray, n_updates: int) -> np.ndarray:
     """Outputs and the row updates behind them, as bytes."""
     flat = np.ascontiguousarray(outputs).reshape(-1).view(np.uint8)
     return np.concatenate([flat, np.array([n_updates]).view(np.uint8)])
+
+
+def packed_bytes(outputs: np.ndarray) -> int:
+    """The length of what ``pack`` makes of them."""
+    return outputs.nbytes + 8
 
 
 def unpack(packed: np.ndarray, out: np.ndarray) -> int:

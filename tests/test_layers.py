@@ -14,7 +14,9 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 # What each module may import of ours.
 ALLOWED = {
     "__init__": {"objective", "crossval", "evaluation", "learners", "cache"},
-    "objective": {"evaluation", "learners", "cache"},
+    "objective": {
+        *("cache", "database", "evaluation", "history", "learners", "records", "stores"),
+    },
     "dashboard": {"report"},
     "report": {"history"},
     "crossval": {"evaluation"},
@@ -24,7 +26,7 @@ ALLOWED = {
         "_kernels",
     },
     "sharing": {"cache", "data", "keys", "learners", "plan", "scoring"},
-    "cache": set(),
+    "cache": {"data", "keys", "stores"},
     "keys": {"data", "plan"},
     "walk": {"learners", "plan"},
     "scoring": {"learners", "plan"},

@@ -11,9 +11,10 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
-from optuna_treecv.records import FoldScoreRow
 import pytest
 from sqlalchemy import delete
+
+from optuna_treecv.records import FoldScoreRow
 
 plotly = pytest.importorskip("plotly")
 from optuna_treecv import history  # noqa: E402

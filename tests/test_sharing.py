@@ -487,3 +487,20 @@ def test_a_grid_of_lambdas_shares(order):
         n_done += found.n_updates
         n_saved += found.n_updates_saved
     assert n_saved > 0.3 * (n_done + n_saved)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_bytes_are_a_state_that_harms_nobody(family):
+    # A store may hold anything. Numbers may be nonsense then, memory must not be.
+    estimator = FAMILIES[family][0]
+    X, y = make(estimator)
+    rows = Data(X, y).prepare(layout_for(estimator), np.arange(N_ROWS, dtype=np.uint32))
+    learner = make_learner(estimator, rows, "predict", 0)
+    rng = np.random.default_rng(0)
+    out = np.empty((N_ROWS, learner.n_outputs), learner.dtype)
+    for fill in (0, 255, 127, None, None, None):
+        state = learner.start()
+        state[:] = rng.integers(0, 256, len(state)) if fill is None else fill
+        learner.outputs(state, 0, N_ROWS, out)
+        learner.update(state, Phase(0, 60))
+        learner.outputs(state, 0, N_ROWS, out)

@@ -45,6 +45,11 @@ cdef inline void *centres_in(const Learner *learner, const unsigned char *state)
     return <void *> (counts_in(state) + (<const Settings *> learner.settings).n_clusters)
 
 
+cdef inline int64_t n_centres_in(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """The centres there are; no more than there is room for, whoever wrote the state."""
+    return min(max((<const Head *> state).n_centres, 0), (<const Settings *> learner.settings).n_clusters)
+
+
 cdef inline Py_ssize_t nearest(
     const floating *centres,
     Py_ssize_t n_centres,
@@ -82,6 +87,7 @@ cdef inlined train_on(
     cdef floating distance, part
     cdef Py_ssize_t i, j, c, row
     head.n_seen += stop - start
+    head.n_centres = n_centres_in(learner, state)
     for i in range(start, stop):
         row = i
         if order != NULL:
@@ -108,7 +114,7 @@ cdef inlined read_centres(
     floating *out,              # OUT, (n_clusters, width)
 ) noexcept nogil:
     """The centres; in the place of one that no row has founded stands the first."""
-    cdef Py_ssize_t n_centres = (<const Head *> state).n_centres
+    cdef Py_ssize_t n_centres = n_centres_in(learner, state)
     cdef Py_ssize_t c
     for c in range((<const Settings *> learner.settings).n_clusters):
         memcpy(
@@ -128,7 +134,7 @@ cdef inlined test_on(
 ) noexcept nogil:
     """The squared distance to the nearest centre, and its number."""
     cdef const floating *x = (<const floating *> learner.dense.values) + start * learner.width
-    cdef Py_ssize_t n_centres = max(1, (<const Head *> state).n_centres)
+    cdef Py_ssize_t n_centres = max(1, n_centres_in(learner, state))
     cdef Py_ssize_t i
     for i in range(stop - start):
         out[2 * i + 1] = nearest(centres, n_centres, learner.width, x + i * learner.width, out + 2 * i)
