@@ -97,9 +97,8 @@ def _store(options: argparse.Namespace) -> None:
 def _forget_unnamed(database: Database, storage: str) -> int:
     begun = datetime.now(UTC)  # what is recorded meanwhile has a trial that we may have missed
     with database.reading() as session:
-        recorded = dict(
-            session.execute(select(EvaluationRow.run, EvaluationRow.study_name)).tuples().all()
-        )
+        query = select(EvaluationRow.run, EvaluationRow.study_name)
+        recorded = {run: study_name for run, study_name in session.execute(query)}
     named = _named_in(storage)
     if recorded and not named & recorded.keys():
         # The wrong storage would cost the whole history.

@@ -277,24 +277,15 @@ def test_opens_only_what_is_there_if_asked_to(store_url, tmp_path):
 # Migrating.
 
 
-def test_migrates_a_store_of_version_1(store_url, tmp_path, postgres_url_or_none):
+def test_migrates_a_store_of_version_1(store_url, tmp_path, request):
     make_version_1(store_url)
     migrated = Database(store_url)
     assert version_of(migrated) == SCHEMA_VERSION
-    new = postgres_url_or_none or f"sqlite:///{tmp_path / 'new.db'}"
-    assert schema_of(migrated) == schema_of(Database(new))
-
-
-@pytest.fixture
-def postgres_url_or_none(store_url, request):
-    """Another new database of the same kind."""
     if store_url.startswith("sqlite"):
-        yield None
-        return
-    server = request.getfixturevalue("postgres_server")
-    server.execute("CREATE DATABASE another STRATEGY FILE_COPY")
-    yield server.url("another")
-    server.execute("DROP DATABASE another WITH (FORCE)")
+        new = f"sqlite:///{tmp_path / 'new.db'}"
+    else:
+        new = request.getfixturevalue("postgres_server").new_schema()
+    assert schema_of(migrated) == schema_of(Database(new))
 
 
 def test_keeps_what_version_1_wrote(tmp_path, make_evaluation):
