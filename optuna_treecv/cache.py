@@ -389,8 +389,8 @@ class ModelCache:
                 del kept[key]
 
 
-# Seconds of training between two writings to a store, which is what a killed worker loses; and what
-# is not worth one: a store takes about a millisecond a model, and a second for 50 MB.
+# Seconds of training between two writings to a store, which is what a killed worker loses; and
+# what is not worth one: a store takes about a millisecond a model, and a second for 50 MB.
 _SECONDS_A_WRITING = 2.0
 _SECONDS_A_MODEL = 1e-3
 _SECONDS_A_BYTE = 1 / 50e6

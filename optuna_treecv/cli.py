@@ -9,6 +9,7 @@ import re
 import sys
 
 import optuna
+from optuna.exceptions import OptunaError
 from sqlalchemy import case
 from sqlalchemy import func
 from sqlalchemy import make_url
@@ -35,7 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; what it returns is the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        _store(options)
+        database = Database(options.url, create=False)
+        try:
+            _store(database, options)
+        finally:
+            database.engine.dispose()
     except (ValueError, ImportError, SQLAlchemyError) as error:
         print(f"optuna-treecv: {reason_of(error)}.", file=sys.stderr)
         return 2
@@ -71,8 +76,7 @@ def _bytes(given: str) -> int:
     return int(float(number) * 1000 ** _UNITS.index(unit or "b"))
 
 
-def _store(options: argparse.Namespace) -> None:
-    database = Database(options.url, create=False)
+def _store(database: Database, options: argparse.Namespace) -> None:
     n_deleted = 0
     if options.max_bytes is not None:
         with database.writing(alone=True) as session:
@@ -97,9 +101,8 @@ def _store(options: argparse.Namespace) -> None:
 def _forget_unnamed(database: Database, storage: str) -> int:
     begun = datetime.now(UTC)  # what is recorded meanwhile has a trial that we may have missed
     with database.reading() as session:
-        recorded = dict(
-            session.execute(select(EvaluationRow.run, EvaluationRow.study_name)).tuples().all()
-        )
+        query = select(EvaluationRow.run, EvaluationRow.study_name)
+        recorded = {run: study_name for run, study_name in session.execute(query)}
     named = _named_in(storage)
     if recorded and not named & recorded.keys():
         # The wrong storage would cost the whole history.
@@ -123,9 +126,11 @@ def _named_in(storage: str) -> set[str]:
             for name in names
             for run in runs_of(optuna.load_study(study_name=name, storage=rdb))
         }
-    except (SQLAlchemyError, OSError, ImportError, RuntimeError) as error:
+    except (SQLAlchemyError, OSError, ImportError, RuntimeError, OptunaError) as error:
+        # Optuna's own say less than what they come from.
+        cause = error.__cause__ if isinstance(error, OptunaError) else None
         raise ValueError(
-            f"storage must be an Optuna storage that can be opened: {reason_of(error)}."
+            f"storage must be an Optuna storage that can be opened: {reason_of(cause or error)}."
         ) from error
 
 

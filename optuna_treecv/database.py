@@ -396,7 +396,7 @@ def without_password(url: URL) -> str:
     return url.difference_update_query(["password"]).render_as_string(hide_password=True)
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """The first line of what a driver says."""
     said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     lines = str(said).splitlines() or [type(said).__name__]

@@ -170,6 +170,6 @@ class ModelRow(Base, kw_only=True):
     n_bytes: Mapped[int] = mapped_column(BigInteger)
     #: To train it again.
     seconds: Mapped[float]
-    created_at: Mapped[datetime] = mapped_column(default_factory=now)
+    created_at: Mapped[datetime] = mapped_column(default_factory=now, insert_default=now)
     #: Last, so that SQLite need not read past it for the other columns.
     payload: Mapped[bytes] = mapped_column(LargeBinary)

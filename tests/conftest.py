@@ -16,11 +16,15 @@ import subprocess
 import tempfile
 from typing import Any
 from uuid import uuid4
+import weakref
 
 import numpy as np
 import optuna
 from optuna_treecv._kernels.order import derive_seed
 import pytest
+from sqlalchemy import Connection
+from sqlalchemy import Engine
+from sqlalchemy import event
 
 from optuna_treecv._kernels import reference
 from optuna_treecv.database import Database
@@ -156,7 +160,7 @@ class PostgresServer:
     def __init__(self, binaries: Path) -> None:
         self.binaries = binaries
         self.folder = Path(tempfile.mkdtemp(prefix="treecv-"))  # pytest's are closed to others
-        self.n_databases = 0
+        self.n_schemas = 0
         self.user: dict[str, Any] = {}
         if os.getuid() == 0:  # the server refuses to run as root
             names = {entry.pw_name: entry for entry in pwd.getpwall()}
@@ -185,16 +189,18 @@ class PostgresServer:
     def stop(self) -> None:
         self.run("pg_ctl", "stop", "-w", "-m", "immediate")
 
-    def execute(self, statement: str) -> None:
+    def new_schema(self) -> str:
+        """A URL whose tables are in a schema of their own: a tenth of a new database's time."""
         import psycopg
 
+        self.n_schemas += 1
+        name = f"test_{self.n_schemas}"
         with psycopg.connect(
-            host=str(self.folder), user="treecv", dbname="postgres", autocommit=True
+            host=str(self.folder), user="treecv", dbname="postgres"
         ) as connection:
-            connection.execute(statement)
-
-    def url(self, name: str) -> str:
-        return f"postgresql+psycopg://treecv@/{name}?host={self.folder}"
+            connection.execute(f"CREATE SCHEMA {name}")
+        place = f"host={self.folder}&options=-csearch_path%3D{name}"
+        return f"postgresql+psycopg://treecv@/postgres?{place}"
 
 
 def postgres_binaries() -> Path | None:
@@ -226,17 +232,22 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
-    """A new database."""
-    postgres_server.n_databases += 1
-    name = f"test_{postgres_server.n_databases}"
-    postgres_server.execute(f"CREATE DATABASE {name} STRATEGY FILE_COPY")
-    yield postgres_server.url(name)
-    postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    """An empty schema; connections to it are closed in the end."""
+    engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+    def note(connection: Connection) -> None:
+        engines.add(connection.engine)
+
+    event.listen(Engine, "engine_connect", note)
+    yield postgres_server.new_schema()
+    event.remove(Engine, "engine_connect", note)
+    for engine in engines:
+        engine.dispose()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A new database of each kind."""
+    """Somewhere new on each kind of database."""
     if request.param == "postgresql":
         return request.getfixturevalue("postgres_url")
     return f"sqlite:///{tmp_path / 'store.db'}"

@@ -1,0 +1,206 @@
+"""The command ``optuna-treecv``."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+import sqlite3
+
+import numpy as np
+import optuna
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy import inspect
+
+from optuna_treecv.cli import main
+from optuna_treecv.database import Database
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import record
+from optuna_treecv.stores import Kept
+from optuna_treecv.stores import ModelStore
+
+
+@pytest.fixture
+def filled(store_url, make_evaluation):
+    """A store with evaluations of two studies and of none, and ten models of 1028 bytes."""
+    database = Database(store_url)
+    for trial_number in range(3):
+        for study_name in ("first", "second"):
+            fields = {"study_name": study_name, "trial_number": trial_number}
+            state = "pruned" if trial_number == 2 else "complete"
+            assert record(database, make_evaluation(state=state, **fields), np.zeros(10))
+    assert record(database, make_evaluation(), np.random.default_rng(0).random(20_000))
+    payload = np.zeros(1000, np.uint8)
+    ModelStore(database).write([Kept(bytes([i] * 32), payload, float(i)) for i in range(10)])
+    return store_url
+
+
+def study_names(url: str) -> set[str | None]:
+    names = load_evaluations(url)["study_name"]
+    return {name if isinstance(name, str) else None for name in names}
+
+
+def table(output: str) -> dict[str, list[str]]:
+    """The printed lines by their first word."""
+    rows = [line.rsplit(maxsplit=2) for line in output.splitlines()]
+    return {row[0]: row[1:] for row in rows if len(row) == 3}
+
+
+def test_is_installed():
+    (command,) = entry_points(group="console_scripts", name="optuna-treecv")
+    assert command.load() is main
+
+
+def test_shows_what_is_there(filled, capsys):
+    assert main(["store", filled]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[0].endswith(": tables of version 2")
+    shown = table(output)
+    assert shown["treecv_evaluations"][0] == "7"
+    assert shown["treecv_fold_scores"][0] == "60"
+    assert shown["treecv_fold_score_blocks"][0] == "1"
+    assert 140_000 < int(shown["treecv_fold_score_blocks"][1]) < 250_000
+    assert shown["treecv_models"][0] == "10"
+    assert int(shown["treecv_models"][1]) > 1000
+    assert shown["first"] == shown["second"] == ["2", "1"]
+    assert shown["(no study)"] == ["1", "0"]
+    assert "deleted" not in output
+
+
+def test_an_empty_store(store_url, capsys):
+    Database(store_url)
+    assert main(["store", store_url]) == 0
+    assert table(capsys.readouterr().out)["treecv_evaluations"][0] == "0"
+
+
+def test_sizes_without_dbstat(tmp_path, capsys, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    Database(url)
+    monkeypatch.setattr("optuna_treecv.cli.text", lambda _: __import__("sqlalchemy").text("SELEC"))
+    assert main(["store", url]) == 0
+    assert table(capsys.readouterr().out)["treecv_models"] == ["0", "?"]
+
+
+@pytest.mark.parametrize(
+    ("size", "left"),
+    [("100MB", 10), ("5.2kB", 5), ("3084", 3), ("3083b", 2), ("0", 0), ("0.000004 GB", 3)],
+)
+def test_prunes_models(filled, size, left, capsys):
+    assert main(["store", filled, "--max-bytes", size]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[0] == f"deleted: {10 - left} shared models"
+    assert table(output)["treecv_models"][0] == str(left)
+    keys = [known.key[0] for known in ModelStore(Database(filled)).news()]
+    assert keys == list(range(10 - left, 10))  # of the most seconds
+    assert len(load_evaluations(filled)) == 7
+
+
+def test_a_sqlite_file_shrinks(tmp_path):
+    path = tmp_path / "store.db"
+    database = Database(f"sqlite:///{path}")
+    ModelStore(database).write([Kept(b"k", np.zeros(3_000_000, np.uint8), 1.0)])
+    database.engine.dispose()
+    assert path.stat().st_size > 3_000_000
+    assert main(["store", f"sqlite:///{path}", "--max-bytes", "1MB"]) == 0
+    Database(f"sqlite:///{path}").engine.dispose()
+    assert path.stat().st_size < 300_000
+
+
+def test_forgets_a_study(filled, capsys):
+    assert main(["store", filled, "--forget-study", "first"]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[0] == "deleted: 3 evaluations of study 'first'"
+    assert "first" not in table(output)
+    assert study_names(filled) == {"second", None}
+    assert main(["store", filled, "--forget-study", "unknown"]) == 0
+    assert capsys.readouterr().out.startswith("deleted: 0 evaluations of study 'unknown'")
+
+
+def storage_naming(path, runs) -> str:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    url = f"sqlite:///{path}"
+    study = optuna.create_study(storage=url, study_name="renamed since")
+    for run in runs:
+        study.add_trial(optuna.trial.create_trial(value=0.0, user_attrs={"treecv_run": run}))
+    optuna.create_study(storage=url, study_name="without trials")
+    return url
+
+
+def test_forgets_what_no_trial_names(filled, tmp_path, capsys):
+    evaluations = load_evaluations(filled)
+    named = evaluations["run"][evaluations["study_name"] == "second"].tolist()[:2]
+    url = storage_naming(tmp_path / "studies.db", [*named, "of another store"])
+    assert main(["store", filled, "--storage", url]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[0] == "deleted: 4 evaluations that no trial names any more"
+    assert table(output)["second"] == ["2", "0"]
+    left = load_evaluations(filled)
+    assert left["run"][left["study_name"].notna()].tolist() == named
+    assert left["study_name"].isna().sum() == 1  # never had a trial
+
+
+def check_nothing_is_forgotten(store: str, storage: str, capsys, reason: str) -> None:
+    assert main(["store", store, "--storage", storage]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("optuna-treecv: storage must be")
+    assert reason in said.err
+    assert said.err.count("\n") == 1
+    assert len(load_evaluations(store)) == 7
+
+
+def test_a_wrong_storage_forgets_nothing(filled, tmp_path, capsys):
+    """A typing error would otherwise delete all there is."""
+    url = storage_naming(tmp_path / "studies.db", ["of another store"])
+    check_nothing_is_forgotten(filled, url, capsys, "name none of its 7 evaluations")
+    check_nothing_is_forgotten(filled, f"sqlite:///{tmp_path}/typo.db", capsys, "no such file")
+    assert not (tmp_path / "typo.db").exists()
+    other = tmp_path / "other.db"
+    sqlite3.connect(other).execute("CREATE TABLE other (x)").connection.close()
+    check_nothing_is_forgotten(filled, f"sqlite:///{other}", capsys, "no such table")
+    assert inspect(create_engine(f"sqlite:///{other}")).get_table_names() == ["other"]
+    check_nothing_is_forgotten(filled, "not a url", capsys, "parse")
+    check_nothing_is_forgotten(filled, filled, capsys, "exist" if "post" in filled else "no such")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["sqlite:///{folder}/typo.db"], "there is no such file"),
+        (["sqlite:////no/such/folder/x.db"], "there is no such file"),
+        (["mysql://me:secret@host/name"], "store must be SQLite"),
+        (["nonsense"], "store must be a SQLAlchemy URL"),
+        (["postgresql://me:secret@/name?host={folder}"], "store must be a database"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, reason, tmp_path, capsys):
+    assert main(["store", *(argument.format(folder=tmp_path) for argument in arguments)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("optuna-treecv: store must be")
+    assert reason in said.err
+    assert said.err.count("\n") == 1 and said.err.endswith(".\n")
+    assert "secret" not in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--max-bytes", "many"], "must be a size such as 100MB or 2GB, got 'many'"),
+        (["--max-bytes", "-1"], "--max-bytes"),
+        (["--max-bytes", "1PB"], "got '1PB'"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
+def test_bad_options(arguments, reason, tmp_path, capsys):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with pytest.raises(SystemExit) as stop:
+        main(["store", url, *arguments])
+    assert stop.value.code == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "store.db").exists()
+
+
+def test_a_store_that_others_are_writing_to(filled):
+    with Database(filled).reading():
+        assert main(["store", filled]) == 0

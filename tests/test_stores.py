@@ -1,0 +1,505 @@
+"""Shared models: there and back, bounded, undamaged, and never a reason to fail."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+import pickle
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy import event
+from sqlalchemy import func
+from sqlalchemy import select
+from sqlalchemy import update
+
+from optuna_treecv import database as database_module
+from optuna_treecv import stores
+from optuna_treecv.database import Database
+from optuna_treecv.history import record
+from optuna_treecv.records import ModelRow
+from optuna_treecv.stores import Kept
+from optuna_treecv.stores import Known
+from optuna_treecv.stores import ModelStore
+
+HEADER = 28
+
+
+@pytest.fixture(autouse=True)
+def look_at_once(monkeypatch):
+    monkeypatch.setattr(stores, "NEWS_SECONDS", 0.0)
+
+
+def key_of(i: int) -> bytes:
+    return i.to_bytes(32, "big")
+
+
+def kept(i: int, n_bytes: int = 100, seconds: float = 1.0, low=None, high=None) -> Kept:
+    payload = np.random.default_rng(i).integers(0, 256, n_bytes, np.uint8)
+    return Kept(key_of(i), payload, seconds, low, high)
+
+
+def payloads(database: Database) -> dict[int, bytes]:
+    with database.reading() as session:
+        return {row.id: row.payload for row in session.execute(select(ModelRow.__table__))}
+
+
+def set_payload(database: Database, id: int, payload: bytes) -> None:
+    with database.writing() as session:
+        session.execute(update(ModelRow).where(ModelRow.id == id).values(payload=payload))
+
+
+@contextmanager
+def no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+# There and back.
+
+
+def test_reads_what_was_written(store_url):
+    store = ModelStore(Database(store_url))
+    sizes = [0, 1, 7, 4096, 3_000_001]
+    store.write([kept(n_bytes, n_bytes) for n_bytes in sizes])
+    news = ModelStore(Database(store_url)).news()
+    assert [known[1:] for known in news] == [(key_of(size), None, None) for size in sizes]
+    for known, size in zip(news, sizes, strict=True):
+        read = store.read(known)
+        assert read.dtype == np.uint8
+        np.testing.assert_array_equal(read, kept(size, size).payload)
+        assert read.flags.writeable and read.flags.owndata
+
+
+def test_intervals_come_back_bit_by_bit(store_url):
+    intervals = [
+        (0.0, 1.0),
+        (-0.0, 0.0),
+        (0.1 + 0.2, np.nextafter(0.3, 1)),
+        (-np.inf, np.inf),
+        (None, 5e-324),
+        (1e308, None),
+    ]
+    store = ModelStore(Database(store_url))
+    store.write([kept(i, low=low, high=high) for i, (low, high) in enumerate(intervals)])
+    news = store.news()
+    assert [known[2:] for known in news] == intervals
+    with no_warning():
+        for i, known in enumerate(news):
+            np.testing.assert_array_equal(store.read(known), kept(i).payload)
+
+
+def test_an_array_of_any_layout(store_url):
+    store = ModelStore(Database(store_url))
+    strided = np.arange(200, dtype=np.uint8)[::-2]
+    store.write([Kept(key_of(1), strided, 1.0)])
+    np.testing.assert_array_equal(store.read(store.news()[0]), strided)
+
+
+def test_news_are_what_came_since(store_url):
+    ours, theirs = ModelStore(Database(store_url)), ModelStore(Database(store_url))
+    assert ours.news() == []
+    theirs.write([kept(1), kept(2)])
+    assert [known.key for known in ours.news()] == [key_of(1), key_of(2)]
+    assert ours.news() == []
+    ours.write([kept(3)])
+    theirs.write([kept(4)])
+    assert [known.key for known in ours.news()] == [key_of(3), key_of(4)]
+
+
+def test_news_are_one_query_in_two_seconds(store_url, monkeypatch):
+    monkeypatch.setattr(stores, "NEWS_SECONDS", 2.0)
+    now = 100.0
+    monkeypatch.setattr(stores, "monotonic", lambda: now)
+    store = ModelStore(Database(store_url))
+    queries = []
+    event.listen(store.database.engine, "before_cursor_execute", lambda *a: queries.append(a[2]))
+    assert store.news() == []
+    selects = sum("treecv_models" in query for query in queries)
+    assert selects == 1
+    store.write([kept(1)])
+    queries.clear()
+    now += 1.9
+    assert store.news() == []
+    assert queries == []
+    now += 0.2
+    assert len(store.news()) == 1
+    assert not any("payload" in query for query in queries)
+
+
+def test_what_is_there_is_not_written_again(store_url):
+    store = ModelStore(Database(store_url))
+    store.write([kept(1), kept(1), kept(2, low=0.0, high=1.0)])
+    store.write([kept(1), kept(2, low=0.0, high=1.0), kept(2, low=0.5, high=1.0), kept(2)])
+    assert [known[1:] for known in store.news()] == [
+        (key_of(1), None, None),
+        (key_of(2), 0.0, 1.0),
+        (key_of(2), 0.5, 1.0),
+        (key_of(2), None, None),
+    ]
+
+
+def test_many_at_once(store_url):
+    store = ModelStore(Database(store_url))
+    store.write([kept(i) for i in range(1200)])
+    store.write([kept(i) for i in range(1300)])
+    assert [known.key for known in store.news()] == [key_of(i) for i in range(1300)]
+
+
+def test_a_write_is_one_commit(store_url):
+    store = ModelStore(Database(store_url), max_bytes=1000)
+    commits = []
+    event.listen(store.database.engine, "commit", commits.append)
+    store.write([kept(i) for i in range(20)])
+    assert len(commits) == 1
+    store.write([])
+    assert len(commits) == 1
+    store.read(store.news()[0])
+    assert len(commits) == 1
+
+
+def test_a_pickled_store(store_url):
+    store = ModelStore(Database(store_url), max_bytes=12345)
+    store.write([kept(1)])
+    store.news()
+    copy = pickle.loads(pickle.dumps(store))
+    assert copy.max_bytes == 12345
+    np.testing.assert_array_equal(copy.read(copy.news()[0]), kept(1).payload)
+
+
+# Bounded.
+
+
+def test_models_of_least_seconds_a_byte_go_first(store_url):
+    store = ModelStore(Database(store_url), max_bytes=10 * (100 + HEADER))
+    store.write([kept(i, seconds=abs(i - 7.5)) for i in range(16)])  # 7 and 8 are worth least
+    left = [0, 1, 2, 3, 4, 11, 12, 13, 14, 15]
+    assert [known.key for known in store.news()] == [key_of(i) for i in left]
+    # As large as three of them, and worth more a byte than 4, 11, 3 and 12.
+    store.write([kept(20, 3 * (100 + HEADER) - HEADER, seconds=15.0)])
+    left = [0, 1, 2, 12, 13, 14, 15, 20]
+    assert [known.key for known in ModelStore(store.database).news()] == [key_of(i) for i in left]
+
+
+def test_of_equal_models_the_older_go_first(store_url):
+    store = ModelStore(Database(store_url), max_bytes=3 * (100 + HEADER))
+    for i in range(5):
+        store.write([kept(i)])
+    assert [known.key for known in store.news()] == [key_of(2), key_of(3), key_of(4)]
+
+
+def test_the_bound_holds(store_url):
+    rng = np.random.default_rng(0)
+    store = ModelStore(Database(store_url), max_bytes=20_000)
+    for i in range(30):
+        sizes = rng.integers(0, 3000, 4)
+        store.write([kept(10 * i + j, int(n), rng.random()) for j, n in enumerate(sizes)])
+        found = payloads(store.database)
+        assert sum(map(len, found.values())) <= 20_000
+        with store.database.reading() as session:
+            assert session.scalar(select(func.sum(ModelRow.n_bytes))) == sum(
+                map(len, found.values())
+            )
+    assert sum(map(len, found.values())) > 15_000
+
+
+def test_a_payload_above_the_bound_is_not_written(store_url):
+    store = ModelStore(Database(store_url), max_bytes=1000)
+    store.write([kept(1), kept(2, 1001 - HEADER, seconds=1e9), kept(3, 1000 - HEADER, 0.0)])
+    assert [known.key for known in store.news()] == [key_of(1)]
+    store.write([kept(3, 1000 - HEADER, seconds=1e9)])
+    assert [known.key for known in store.news()] == [key_of(3)]
+
+
+# Damaged.
+
+
+def check_damage(store: ModelStore, known: Known, i: int) -> None:
+    """It is detected, warned of, deleted, and may be written anew."""
+    with pytest.warns(RuntimeWarning, match=f"store .*: model {known.id} is damaged and deleted"):
+        assert store.read(known) is None
+    assert known.id not in payloads(store.database)
+    with no_warning():
+        assert store.read(known) is None
+        store.write([kept(i)])
+        (again,) = store.news()
+        assert again.key == known.key and again.id > known.id
+        np.testing.assert_array_equal(store.read(again), kept(i).payload)
+
+
+def test_truncated_models(store_url):
+    store = ModelStore(Database(store_url))
+    lengths = [0, 1, 4, HEADER - 1, HEADER, HEADER + 1, HEADER + 99]
+    store.write([kept(i) for i in range(len(lengths))])
+    found = payloads(store.database)
+    for (i, known), length in zip(enumerate(store.news()), lengths, strict=True):
+        set_payload(store.database, known.id, found[known.id][:length])
+        check_damage(store, known, i)
+
+
+def test_a_model_with_more_bytes(store_url):
+    store = ModelStore(Database(store_url))
+    store.write([kept(1)])
+    (known,) = store.news()
+    set_payload(store.database, known.id, payloads(store.database)[known.id] + b"\0")
+    check_damage(store, known, 1)
+
+
+def test_flipped_bits(store_url):
+    store = ModelStore(Database(store_url))
+    positions = [0, 3, 4, 11, 12, 27, HEADER, HEADER + 50, HEADER + 99]
+    store.write([kept(i) for i in range(len(positions))])
+    found = payloads(store.database)
+    for (i, known), position in zip(enumerate(store.news()), positions, strict=True):
+        damaged = bytearray(found[known.id])
+        damaged[position] ^= 0x10
+        set_payload(store.database, known.id, bytes(damaged))
+        check_damage(store, known, i)
+
+
+def test_two_swapped_models(store_url):
+    store = ModelStore(Database(store_url))
+    store.write([kept(1), kept(2)])
+    first, second = store.news()
+    found = payloads(store.database)
+    set_payload(store.database, first.id, found[second.id])
+    set_payload(store.database, second.id, found[first.id])
+    check_damage(store, first, 1)
+    check_damage(store, second, 2)
+
+
+def test_two_swapped_intervals_of_one_key(store_url):
+    store = ModelStore(Database(store_url))
+    first = kept(1, low=0.0, high=1.0)
+    second = Kept(first.key, kept(2).payload, 1.0, 1.0, 2.0)
+    store.write([first, second])
+    one, two = store.news()
+    found = payloads(store.database)
+    set_payload(store.database, one.id, found[two.id])
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        assert store.read(one) is None
+    np.testing.assert_array_equal(store.read(two), second.payload)
+
+
+def test_a_changed_interval_is_not_believed(store_url):
+    store = ModelStore(Database(store_url))
+    changes = [{"low": 0.5}, {"high": 3.0}, {"low": None}, {"high": None}]
+    store.write([kept(i, low=0.0, high=1.0) for i in range(len(changes))])
+    with store.database.writing() as session:
+        for i, change in enumerate(changes):
+            session.execute(update(ModelRow).where(ModelRow.key == key_of(i)).values(change))
+    for known in store.news():
+        with pytest.warns(RuntimeWarning, match="damaged"):
+            assert store.read(known) is None
+
+
+def test_another_store_in_the_place_of_the_old_one(tmp_path):
+    """Its ids begin anew and mean other models."""
+    path = tmp_path / "store.db"
+    store = ModelStore(Database(f"sqlite:///{path}"))
+    store.write([kept(1)])
+    (known,) = store.news()
+    store.database.engine.dispose()
+    path.unlink()
+    other = ModelStore(Database(f"sqlite:///{path}"))
+    other.write([kept(2)])
+    assert other.news()[0].id == known.id
+    with no_warning():
+        assert store.read(known) is None
+    assert len(payloads(other.database)) == 1
+
+
+def test_a_model_that_is_gone(store_url):
+    store = ModelStore(Database(store_url))
+    store.write([kept(1)])
+    (known,) = store.news()
+    with store.database.writing() as session:
+        stores.evict(session, 0)
+    with no_warning():
+        assert store.read(known) is None
+
+
+class Bomb:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_nothing_that_is_read_is_executed(store_url, tmp_path):
+    marker = tmp_path / "executed"
+    bomb = pickle.dumps(Bomb(marker))
+    store = ModelStore(Database(store_url))
+    store.write([kept(1), Kept(key_of(2), np.frombuffer(bomb, np.uint8), 1.0)])
+    first, second = store.news()
+    set_payload(store.database, first.id, bomb)
+    check_damage(store, first, 1)
+    assert store.read(second).tobytes() == bomb  # with a true header: bytes, no more
+    assert not marker.exists()
+    pickle.loads(bomb)
+    assert marker.exists()
+
+
+# Outages.
+
+
+def check_silence(store: ModelStore, known: Known) -> None:
+    assert store.news() == []
+    assert store.read(known) is None
+    store.write([kept(9)])
+
+
+def test_a_server_that_goes_and_comes_back(postgres_server, postgres_url, monkeypatch):
+    monkeypatch.setattr(database_module, "RETRY_SECONDS", 0.2)
+    store = ModelStore(Database(postgres_url))
+    store.write([kept(1)])
+    (known,) = store.news()
+    postgres_server.stop()
+    try:
+        with pytest.warns(RuntimeWarning, match="; trials go on without shared models.$") as w:
+            check_silence(store, known)
+            time.sleep(0.25)
+            check_silence(store, known)
+        assert len(w) == 1
+    finally:
+        postgres_server.start()
+    time.sleep(0.25)
+    with no_warning():
+        np.testing.assert_array_equal(store.read(known), kept(1).payload)
+        store.write([kept(2)])
+        assert [known.key for known in store.news()] == [key_of(2)]
+
+
+def small_engine(path: Path, n_pages: int):
+    """SQLite says that the disk is full where a file would have more pages."""
+    engine = create_engine(f"sqlite:///{path}")
+
+    @event.listens_for(engine, "connect")
+    def limit(connection, _):
+        connection.execute(f"PRAGMA max_page_count = {n_pages}")
+
+    return engine
+
+
+def test_a_full_disk(tmp_path, monkeypatch, make_evaluation):
+    path = tmp_path / "store.db"
+    room = ModelStore(Database(f"sqlite:///{path}"))
+    room.write([kept(1)])
+    (known,) = room.news()
+    store = ModelStore(Database(small_engine(path, 30)))
+    with pytest.warns(RuntimeWarning, match="disk is full; trials go on without shared") as w:
+        store.write([kept(2), kept(3, 200_000)])
+        store.write([kept(4)])
+        np.testing.assert_array_equal(store.read(known), kept(1).payload)
+    assert len(w) == 1
+    assert [known.key for known in room.news()] == []  # neither, and nothing half-written
+    with no_warning():
+        store.database._retry_at[True] = 0.0
+        store.write([kept(5)])  # which fits
+    assert [known.key for known in room.news()] == [key_of(5)]
+    with pytest.warns(RuntimeWarning, match="disk is full; trials go on without records"):
+        scores = np.random.default_rng(0).random(30_000)
+        assert not record(store.database, make_evaluation(), scores)
+    with no_warning():
+        store.database._retry_at[True] = 0.0
+        assert record(store.database, make_evaluation(), scores[:10])
+
+
+def test_a_read_only_file(tmp_path):
+    path = tmp_path / "store.db"
+    writer = ModelStore(Database(f"sqlite:///{path}"))
+    writer.write([kept(1), kept(2)])
+    known, damaged = writer.news()
+    set_payload(writer.database, damaged.id, b"")
+    store = ModelStore(Database(f"sqlite:///file:{path}?mode=ro&uri=true"))
+    with pytest.warns(RuntimeWarning, match="readonly database; trials go on without") as w:
+        store.write([kept(3)])
+        store.write([kept(3)])
+        np.testing.assert_array_equal(store.read(known), kept(1).payload)
+    assert len(w) == 1
+    assert len(store.news()) == 2
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        assert store.read(damaged) is None
+    assert len(payloads(writer.database)) == 2
+
+
+def test_waits_5_seconds_for_a_writer_who_does_not_end(store_url, monkeypatch):
+    assert stores.CONNECT_SECONDS == 5
+    monkeypatch.setattr(stores, "CONNECT_SECONDS", 0.3)
+    store = ModelStore(Database(store_url))
+    begin = time.monotonic()
+    with Database(store_url).writing(alone=True):
+        with pytest.warns(RuntimeWarning, match="trials go on without shared models"):
+            store.write([kept(1)])
+    assert 0.3 <= time.monotonic() - begin < 3
+
+
+def test_tables_that_are_gone(store_url):
+    store = ModelStore(Database(store_url))
+    with store.database.writing() as session:
+        session.connection().exec_driver_sql("DROP TABLE treecv_models")
+    with pytest.warns(RuntimeWarning, match="treecv_models.*trials go on") as w:
+        check_silence(store, Known(1, key_of(1), None, None))
+    assert len(w) == 1
+
+
+# Threads.
+
+
+def test_threads_share_a_store(store_url):
+    store = ModelStore(Database(store_url))
+    reader = ModelStore(Database(store_url))
+    found: list[Known] = []
+    failures = []
+
+    def write(i: int) -> None:
+        try:
+            for j in range(10):
+                store.write([kept(100 * i + j)])
+                store.news()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(4)]
+    with no_warning():
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            found += reader.news()
+        for thread in threads:
+            thread.join()
+        found += reader.news()
+    assert not failures
+    assert sorted(known.key for known in found) == [
+        key_of(100 * i + j) for i in range(4) for j in range(10)
+    ]
+
+
+def test_no_model_is_overlooked_that_was_committed_late(postgres_url, monkeypatch):
+    """PostgreSQL gives ids before it commits: the later one may be there first."""
+    slow, quick = ModelStore(Database(postgres_url)), ModelStore(Database(postgres_url))
+    reader = ModelStore(Database(postgres_url))
+    inserted, found = threading.Event(), []
+
+    @event.listens_for(slow.database.engine, "after_cursor_execute")
+    def linger(connection, cursor, statement, *_):
+        if "INSERT INTO treecv_models" in statement:
+            inserted.set()
+            time.sleep(0.3)
+
+    first = threading.Thread(target=slow.write, args=([kept(1)],))
+    second = threading.Thread(target=quick.write, args=([kept(2)],))
+    first.start()
+    assert inserted.wait(10)
+    second.start()
+    while first.is_alive() or second.is_alive():
+        found += reader.news()
+        time.sleep(0.01)
+    found += reader.news()
+    assert [known.key for known in found] == [key_of(1), key_of(2)]
