@@ -1,0 +1,299 @@
+"""Trials with a store: what they write, what they find, and what happens when it fails."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+import warnings
+
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.storages import RDBStorage
+import pytest
+from sklearn.linear_model import SGDClassifier
+from sqlalchemy import create_engine
+from sqlalchemy import event
+from sqlalchemy import func
+from sqlalchemy import select
+from sqlalchemy import text
+from sqlalchemy import update
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import ModelCache
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv.database import Database
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
+from optuna_treecv.records import ModelRow
+
+STEP = {"step_size": FloatDistribution(1e-3, 1.0, log=True)}
+AT = {"step_size": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def all_is_worth_writing(monkeypatch):
+    """Trainings of microseconds are written as if they took seconds."""
+    for name in ("_SECONDS_A_WRITING", "_SECONDS_A_MODEL", "_SECONDS_A_BYTE"):
+        monkeypatch.setattr(f"optuna_treecv.cache.{name}", 0.0)
+    monkeypatch.setattr("optuna_treecv.stores.NEWS_SECONDS", 0.0)
+    monkeypatch.setattr("optuna_treecv.database.RETRY_SECONDS", 0.0)
+
+
+def make(n_rows=120, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 5))
+    return X, (X[:, 0] + rng.normal(size=n_rows) > 0).astype(int)
+
+
+def objective_with(store, data=None, estimator=None, **options):
+    X, y = make() if data is None else data
+    estimator = AveragedSGDClassifier() if estimator is None else estimator
+    options = {"param_distributions": STEP, "cv": 8} | options
+    return treecv_objective(estimator, X, y, store=store, **options)
+
+
+def expected(data=None, cv=8):
+    return tree_cross_validate(AveragedSGDClassifier(**AT), *(data or make()), cv=cv)
+
+
+def run(objective, n_trials=3, **options):
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1), **options)
+    study.optimize(objective, n_trials=n_trials)
+    return study
+
+
+@pytest.mark.parametrize("cv", [5, "loo"])
+@pytest.mark.parametrize("n_rows", [30, 1200])
+def test_every_fold_score_is_in_the_store(store_url, cv, n_rows):
+    data = make(n_rows)
+    objective = objective_with(store_url, data, cv=cv)
+    study = run(objective)
+    evaluations = load_evaluations(store_url, study=study)
+    scores = load_fold_scores(store_url, study=study)
+    assert list(evaluations.run) == [trial.user_attrs["treecv_run"] for trial in study.trials]
+    for trial, row in zip(study.trials, evaluations.itertuples(), strict=True):
+        result = tree_cross_validate(AveragedSGDClassifier(**trial.params), *data, cv=cv)
+        found = scores[scores.trial_number == trial.number].sort_values("fold").score
+        assert found.tolist() == result.test_score.tolist()
+        assert (row.mean, row.std, row.n_folds) == (result.mean, result.std, result.n_folds)
+        assert row.n_updates + row.n_updates_saved == result.n_updates
+        assert row.params_step_size == trial.params["step_size"]
+        assert (row.learner, row.cv, row.scoring) == ("AveragedSGDClassifier", str(cv), "error")
+        assert (row.n_rows, row.n_features, row.state) == (n_rows, 5, "complete")
+        assert len(row.fingerprint) == 64 and len(row.key) == 32
+    assert evaluations.fingerprint.nunique() == 1 and evaluations.key.nunique() == 3
+
+
+def test_a_pruned_trial_is_in_the_store(store_url):
+    class Prune(optuna.pruners.BasePruner):
+        def prune(self, study, trial):
+            return trial.last_step == 3
+
+    study = run(objective_with(store_url, report="mean"), n_trials=1, pruner=Prune())
+    row = load_evaluations(store_url, study=study).iloc[0]
+    assert (row.state, row.folds_scored) == ("pruned", 4)
+    assert len(load_fold_scores(store_url, study=study)) == 4
+
+
+def test_the_record_survives_copies_new_names_and_deletion(store_url, tmp_path):
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    study = run(objective_with(store_url), storage=storage, study_name="one")
+    before = load_evaluations(store_url, study=study)
+    optuna.copy_study(
+        from_study_name="one", from_storage=storage, to_storage=storage, to_study_name="two"
+    )
+    optuna.delete_study(study_name="one", storage=storage)
+    copy = optuna.load_study(study_name="two", storage=storage)
+    after = load_evaluations(store_url, study=copy)
+    assert list(after.run) == list(before.run) and set(after.study_name) == {"two"}
+    assert set(load_evaluations(store_url, study_name="one").run) == set(before.run)
+
+
+@pytest.mark.parametrize("cv", [5, "loo"])
+def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
+    monkeypatch.setattr("optuna_treecv.cache._SECONDS_A_WRITING", 2.0)
+    counts = []
+    for ours in (True, False):
+        storage = RDBStorage(f"sqlite:///{tmp_path / f'study{ours}.db'}")
+        objective = objective_with(f"sqlite:///{tmp_path / f'{ours}.db'}", make(300), cv=cv)
+        study = optuna.create_study(storage=storage)
+        commits = []
+        for engine in (storage.engine, objective._database.engine):
+            event.listen(engine, "commit", commits.append)
+        study.optimize(
+            objective if ours else lambda trial: trial.suggest_float("step_size", 1e-3, 1.0),
+            n_trials=5,
+        )
+        assert len(commits) >= 5
+        counts.append(len(commits) / 5)
+    assert counts[0] - counts[1] <= 8 + 2
+
+
+@pytest.mark.parametrize("cv", [8, 1100])
+def test_a_later_run_finds_the_models(store_url, cv):
+    data = make(1200)
+    first = objective_with(store_url, data, cv=cv).evaluate(AT)
+    again = objective_with(store_url, data, cv=cv).evaluate(AT)
+    assert first.n_updates > 0 == again.n_updates
+    assert again.n_updates_saved == first.n_updates
+    np.testing.assert_array_equal(again.test_score, first.test_score)
+    other = objective_with(store_url, data, cv=cv, scoring="hinge").evaluate(AT)
+    assert other.n_updates == 0
+
+
+def test_models_of_an_interval_are_found(store_url):
+    from optuna_treecv import PegasosClassifier
+
+    for i in range(2):
+        objective = objective_with(
+            store_url,
+            estimator=PegasosClassifier(),
+            param_distributions={"alpha": FloatDistribution(1e-9, 1e3)},
+            scoring="hinge",
+        )
+        result = objective.evaluate({"alpha": 0.1 * (1 + 1e-9 * i)})
+        alone = tree_cross_validate(
+            PegasosClassifier(0.1 * (1 + 1e-9 * i)), *make(), cv=8, scoring="hinge"
+        )
+        np.testing.assert_array_equal(result.test_score, alone.test_score)
+        assert (result.n_updates == 0) == (i == 1)
+
+
+def test_other_rows_under_the_same_store_share_nothing(store_url):
+    objective_with(store_url).evaluate(AT)
+    X, y = make()
+    X[7, 3] = np.nextafter(X[7, 3], 9)
+    result = objective_with(store_url, (X, y)).evaluate(AT)
+    assert result.n_updates_saved == 0
+    np.testing.assert_array_equal(result.test_score, expected((X, y)).test_score)
+
+
+def test_code_that_is_not_ours_is_not_stored(store_url):
+    class Mine(AveragedSGDClassifier):
+        pass
+
+    for estimator in (Mine(), SGDClassifier(random_state=0)):
+        objective = objective_with(
+            store_url,
+            estimator=estimator,
+            param_distributions={"alpha": FloatDistribution(1e-5, 1)},
+        )
+        assert objective.evaluate({"alpha": 0.1}).n_updates > 0
+        assert objective.evaluate({"alpha": 0.1}).n_updates == 0
+    with Database(store_url).reading() as session:
+        assert session.scalar(select(func.count(ModelRow.id))) == 0
+
+
+@pytest.mark.parametrize("damage", ["truncated", "bit", "empty", "hostile"])
+def test_damaged_models_are_trained_again_and_replaced(store_url, damage):
+    objective_with(store_url).evaluate(AT)
+    database = Database(store_url)
+    with database.writing() as session:
+        rows = session.execute(select(ModelRow.id, ModelRow.payload)).all()
+        assert len(rows) > 8
+        for number, payload in rows:
+            damaged = {
+                "truncated": payload[:-1],
+                "bit": payload[:60] + bytes([payload[60] ^ 1]) + payload[61:],
+                "empty": b"",
+                "hostile": pickle.dumps(print),
+            }[damage]
+            session.execute(update(ModelRow).where(ModelRow.id == number).values(payload=damaged))
+    with pytest.warns(RuntimeWarning, match="is damaged"):
+        result = objective_with(store_url).evaluate(AT)
+    assert result.n_updates_saved == 0
+    np.testing.assert_array_equal(result.test_score, expected().test_score)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert objective_with(store_url).evaluate(AT).n_updates == 0
+
+
+def test_a_store_that_is_lost_is_a_warning(store_url):
+    objective = objective_with(store_url)
+    study = run(objective, n_trials=1)
+    with objective._database.engine.begin() as connection:
+        for table in ("fold_scores", "fold_score_blocks", "evaluations", "models"):
+            connection.execute(text(f"DROP TABLE treecv_{table}"))
+    with pytest.warns(RuntimeWarning, match="trials go on without"):
+        study.optimize(objective, n_trials=3)
+    for trial in study.trials:
+        result = tree_cross_validate(AveragedSGDClassifier(**trial.params), *make(), cv=8)
+        assert trial.value == result.mean
+        assert ("treecv_run" in trial.user_attrs) == (trial.number == 0)
+
+
+def test_a_server_that_stops_is_a_warning(request):
+    server = request.getfixturevalue("postgres_server")
+    url = server.new_schema()
+    objective = objective_with(url)
+    study = run(objective, n_trials=1)
+    server.stop()
+    try:
+        with pytest.warns(RuntimeWarning, match="trials go on without"):
+            study.optimize(objective, n_trials=2)
+    finally:
+        server.start()
+    study.optimize(objective, n_trials=1)
+    named = ["treecv_run" in trial.user_attrs for trial in study.trials]
+    assert named == [True, False, False, True]
+    objective._database.engine.dispose()
+
+
+def test_a_full_disk_is_a_warning(tmp_path):
+    url = f"sqlite:///{tmp_path / 'small.db'}"
+    Database(url)
+    engine = create_engine(url)
+
+    @event.listens_for(engine, "connect")
+    def bound(connection, _):
+        n_pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {n_pages + 2}")
+
+    data = make(4000)
+    objective = objective_with(engine, data, cv="loo")
+    with pytest.warns(RuntimeWarning, match="full"):
+        study = run(objective, n_trials=2)
+    for trial in study.trials:
+        result = tree_cross_validate(AveragedSGDClassifier(**trial.params), *data, cv="loo")
+        assert trial.value == result.mean
+    with sqlite3.connect(tmp_path / "small.db") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        runs = connection.execute("SELECT count(*) FROM treecv_evaluations").fetchone()
+        blocks = connection.execute("SELECT count(*) FROM treecv_fold_score_blocks").fetchone()
+    assert runs == blocks  # nothing is half-written
+
+
+def test_a_read_only_store_is_read(tmp_path):
+    path = tmp_path / "store.db"
+    objective_with(f"sqlite:///{path}").evaluate(AT)
+    objective = objective_with(f"sqlite:///file:{path}?mode=ro&uri=true")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert objective.evaluate(AT).n_updates == 0
+    with pytest.warns(RuntimeWarning, match="trials go on without"):
+        study = run(objective)
+    assert all("treecv_run" not in trial.user_attrs for trial in study.trials)
+
+
+@pytest.mark.parametrize("store", ["sqlite:////no/such/folder/a.db", "nonsense", 3, "mysql://a/b"])
+def test_a_store_that_cannot_be_opened_is_an_error(store):
+    with pytest.raises(ValueError, match="store must be"):
+        objective_with(store)
+
+
+def test_a_pickled_objective_finds_its_store(store_url):
+    objective = objective_with(store_url)
+    first = objective.evaluate(AT)
+    result = pickle.loads(pickle.dumps(objective)).evaluate(AT)
+    assert result.n_updates == 0
+    np.testing.assert_array_equal(result.test_score, first.test_score)
+
+
+def test_a_cache_and_a_store_together(store_url):
+    cache = ModelCache()
+    objective_with(store_url, cache=cache).evaluate(AT)
+    assert len(cache) > 0
+    assert objective_with(None, cache=cache).evaluate(AT).n_updates == 0
+    assert objective_with(store_url, cache=None).evaluate(AT).n_updates > 0
