@@ -222,9 +222,9 @@ class TreeCVObjective:
             run_id = row.run
             if record(self._database, row, result.test_score):
                 trial.set_user_attr("treecv_run", run_id)
-        trial.set_user_attr("mean_test_score", result.mean)
+        trial.set_user_attr("mean_test_score", _readable(result.mean))
         if result.std is not None:
-            trial.set_user_attr("std_test_score", result.std)
+            trial.set_user_attr("std_test_score", _readable(result.std))
         trial.set_user_attr("folds_scored", run.n_scored)
         trial.set_user_attr("n_updates", result.n_updates)
         trial.set_user_attr("n_updates_saved", result.n_updates_saved)
@@ -331,7 +331,8 @@ def treecv_objective(
 
     Notes
     -----
-    Each trial gets these attributes: ``mean_test_score``, ``std_test_score``, ``folds_scored``,
+    Each trial gets these attributes: ``mean_test_score`` and ``std_test_score`` to 6 digits,
+    ``folds_scored``,
     ``n_updates`` (rows trained on), ``n_updates_saved`` (those that shared models made
     unnecessary), ``seconds`` and, if there are any, ``diverged_folds``.
 
@@ -440,6 +441,11 @@ def _make_cache(cache: Any, database: Database | None) -> ModelCache | StoredMod
         return None
     memory = cache if isinstance(cache, ModelCache) else ModelCache()
     return memory if database is None else StoredModelCache(memory, ModelStore(database))
+
+
+def _readable(score: float) -> float:
+    """As many digits as a table column has room for; all of them are in the store."""
+    return float(f"{score:.6g}")
 
 
 def _check_names(argument: str, given: Mapping[str, Any], wanted: Collection[str]) -> None:

@@ -95,7 +95,7 @@ class EvaluationRow(Base, kw_only=True):
 
     #: Ours, and the trial's user attribute "treecv_run": it survives copies and renamed studies.
     run: Mapped[str] = mapped_column(
-        String(32), primary_key=True, default_factory=lambda: uuid4().hex
+        String(32), primary_key=True, default_factory=lambda: uuid4().hex[:16]
     )
     key: Mapped[str] = mapped_column(String(64), index=True, default="")
     fingerprint: Mapped[str] = mapped_column(String(64), default="")
