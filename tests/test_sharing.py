@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import KFold
 from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv import AveragedSGDClassifier
@@ -50,7 +51,10 @@ FAMILIES = {
     "SVRG": [
         *(StreamingSVRGClassifier(step_size=eta, initial_batch_size=40) for eta in (0.1, 0.2)),
         StreamingSVRGClassifier(step_size=0.1, initial_batch_size=40, batch_growth=3.0),
-        StreamingSVRGClassifier(step_size=0.1, initial_batch_size=40, inner_steps=20),
+        StreamingSVRGClassifier(step_size=0.1, initial_batch_size=20, inner_steps=20),
+        StreamingSVRGClassifier(
+            step_size=0.1, initial_batch_size=20, inner_steps=20, batch_growth=3.0
+        ),
         StreamingSVRGClassifier(step_size=0.1, initial_batch_size=40, schedule="factorial"),
         StreamingSVRGClassifier(step_size=0.1, initial_batch_size=40, random_state=5),
     ],
@@ -275,12 +279,76 @@ def test_other_data_share_nothing(estimator):
         (X, y, {"random_state": 1}),
         (X, y, {"shuffle": False}),
         (X, y, {"order": "random"}),
+        (X, y, {"order": "random", "shuffle": False}),
+        (X, y, {"order": "random", "shuffle": False, "random_state": 1}),
     ):
         objective = objective_of(rows, labels, cache, cv=5, **options)
         result = evaluate(objective, estimator)
         assert result.n_updates_saved == 0
         assert_same(result, tree_cross_validate(estimator, rows, labels, cv=5, **options))
     assert evaluate(objective_of(X, y == 1, cache, cv=5), estimator).n_updates_saved == 0
+
+
+def test_other_seeds_share_nothing_where_the_learner_draws():
+    X, y = make(PegasosClassifier())
+    cache = ModelCache()
+    estimator = StreamingSVRGClassifier(initial_batch_size=10, inner_steps=30)
+    for seed in (0, 1, 2):
+        options = {"cv": 5, "shuffle": False, "random_state": seed}
+        found = evaluate(objective_of(X, y, cache, **options), estimator)
+        assert_same(found, tree_cross_validate(estimator, X, y, **options))
+
+
+def test_another_class_shares_nothing():
+    class Other(GaussianNB):
+        def predict(self, X):
+            return np.zeros(len(X), int)
+
+    X, y = make(PegasosClassifier())
+    cache = ModelCache()
+    for estimator in (GaussianNB(), Other()):
+        found = evaluate(objective_of(X, y, cache, cv=5), estimator)
+        assert_same(found, tree_cross_validate(estimator, X, y, cv=5))
+        assert found.n_updates_saved == 0
+
+
+def test_an_adapted_estimator_is_asked_anew_for_another_response():
+    X, y = make(PegasosClassifier())
+    cache = ModelCache()
+    estimator = SGDClassifier(loss="log_loss", random_state=0)
+    for scoring in ("error", "hinge", "log_loss"):
+        found = evaluate(objective_of(X, y, cache, cv=5, scoring=scoring), estimator)
+        assert_same(found, tree_cross_validate(estimator, X, y, cv=5, scoring=scoring))
+
+
+def test_repeats_of_the_same_rows_in_other_orders():
+    X, y = make(PegasosClassifier())
+    options = {"cv": KFold(5), "order": "random", "n_repeats": 3}
+    for cache in (ModelCache(), "memory"):
+        for _ in range(2):
+            objective = objective_of(X, y, cache, **options)
+            found = evaluate(objective, PegasosClassifier())
+            assert_same(found, tree_cross_validate(PegasosClassifier(), X, y, **options))
+
+
+def test_more_folds_than_have_models():
+    X, y = make(PegasosClassifier(), n_rows=4200)
+    cache = ModelCache()
+    for cv in (2048, 4096, "loo"):
+        for alpha in (0.1, 0.1 * (1 + 1e-9), 0.2):
+            estimator = PegasosClassifier(alpha)
+            found = evaluate(objective_of(X, y, cache, cv=cv, scoring="hinge"), estimator)
+            assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring="hinge"))
+    assert len(cache) < 3 * 3 * 2200  # those of 10 levels, and results
+
+
+def test_trails_of_other_folds_are_others():
+    X, y = make(PegasosClassifier(), n_rows=3000, n_classes=2)
+    cache = ModelCache()
+    for cv in (2, 3, 4, 5, 6, 7):
+        for alpha in (1e-3, 1e-2, 0.03, 0.1):
+            found = evaluate(objective_of(X, y, cache, cv=cv), PegasosClassifier(alpha))
+            assert_same(found, tree_cross_validate(PegasosClassifier(alpha), X, y, cv=cv))
 
 
 def test_estimators_that_cannot_be_told_apart_share_nothing():
