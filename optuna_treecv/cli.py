@@ -51,7 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="optuna-treecv")
     commands = parser.add_subparsers(required=True, metavar="store")
     store = commands.add_parser("store", help="show what is in a store, or delete from it")
-    store.add_argument("url", help="such as sqlite:///treecv.db or postgresql://user@host/name")
+    store.add_argument(
+        "url", help="such as sqlite:///treecv_store.db or postgresql://user@host/name"
+    )
     store.add_argument(
         "--max-bytes",
         type=_bytes,

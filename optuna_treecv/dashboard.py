@@ -74,7 +74,7 @@ def publish(study: optuna.Study, store: Any) -> None:
     >>> from optuna_treecv.dashboard import publish
     >>> from optuna_treecv.database import Database
     >>> study = optuna.create_study()
-    >>> publish(study, Database("sqlite:///treecv.db"))
+    >>> publish(study, Database("sqlite:///treecv_store.db"))
     >>> "No trial has finished yet." in get_note(study)
     True
     """
@@ -105,7 +105,7 @@ class DashboardCallback:
     >>> from optuna_treecv.dashboard import DashboardCallback
     >>> from optuna_treecv.database import Database
     >>> study = optuna.create_study()
-    >>> callback = DashboardCallback(Database("sqlite:///treecv.db"), every=2)
+    >>> callback = DashboardCallback(Database("sqlite:///treecv_store.db"), every=2)
     >>> study.optimize(lambda trial: trial.suggest_float("x", 0, 1), 2, callbacks=[callback])
     """
 

@@ -114,6 +114,7 @@ class Database:
         self._lock = Lock()
         # The connection of a StaticPool is everybody's, a transaction is one thread's.
         self._static = Lock()
+        # By whether it is for writing.
         self._retry_at = {False: 0.0, True: 0.0}
         self._failing: set[bool] = set()
 

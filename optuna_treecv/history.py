@@ -112,7 +112,7 @@ def load_evaluations(
 
     Examples
     --------
-    >>> load_evaluations("sqlite:///treecv.db", study_name="lambda")  # doctest: +SKIP
+    >>> load_evaluations("sqlite:///treecv_store.db", study_name="lambda")  # doctest: +SKIP
     """
     pandas = _import_pandas("load_evaluations")
     names = [column.name for column in EvaluationRow.__table__.columns]
@@ -168,7 +168,7 @@ def load_fold_scores(
 
     Examples
     --------
-    >>> scores = load_fold_scores("sqlite:///treecv.db", study=study)  # doctest: +SKIP
+    >>> scores = load_fold_scores("sqlite:///treecv_store.db", study=study)  # doctest: +SKIP
     >>> scores.groupby("trial_number")["score"].std()  # doctest: +SKIP
     """
     pandas = _import_pandas("load_fold_scores")
@@ -234,7 +234,7 @@ def forget(
 
     Examples
     --------
-    >>> forget("sqlite:///treecv.db", study_name="first try")  # doctest: +SKIP
+    >>> forget("sqlite:///treecv_store.db", study_name="first try")  # doctest: +SKIP
     """
     if keep_runs is None and study_name is None and before is None:
         raise ValueError(

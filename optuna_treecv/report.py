@@ -67,7 +67,7 @@ def plot_parameters(study: optuna.Study, store: Any) -> go.Figure:
     >>> import optuna
     >>> from optuna_treecv.database import Database
     >>> from optuna_treecv.report import plot_parameters
-    >>> figure = plot_parameters(optuna.create_study(), Database("sqlite:///treecv.db"))
+    >>> figure = plot_parameters(optuna.create_study(), Database("sqlite:///treecv_store.db"))
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """
@@ -140,7 +140,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     >>> import optuna
     >>> from optuna_treecv.database import Database
     >>> from optuna_treecv.report import plot_fold_scores
-    >>> figure = plot_fold_scores(optuna.create_study(), Database("sqlite:///treecv.db"))
+    >>> figure = plot_fold_scores(optuna.create_study(), Database("sqlite:///treecv_store.db"))
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """
@@ -189,7 +189,7 @@ def plot_sharing(study: optuna.Study, store: Any) -> go.Figure:
     >>> import optuna
     >>> from optuna_treecv.database import Database
     >>> from optuna_treecv.report import plot_sharing
-    >>> figure = plot_sharing(optuna.create_study(), Database("sqlite:///treecv.db"))
+    >>> figure = plot_sharing(optuna.create_study(), Database("sqlite:///treecv_store.db"))
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """
@@ -256,7 +256,7 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
     >>> import optuna
     >>> from optuna_treecv.database import Database
     >>> from optuna_treecv.report import plot_time
-    >>> figure = plot_time(optuna.create_study(), Database("sqlite:///treecv.db"))
+    >>> figure = plot_time(optuna.create_study(), Database("sqlite:///treecv_store.db"))
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """

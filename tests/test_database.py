@@ -66,6 +66,7 @@ def in_processes(n: int, work: Callable[[int], None]) -> None:
         process.start()
     for process in processes:
         process.join(60)
+        assert process.exitcode == 0
     assert failures.empty(), failures.get()
 
 
@@ -141,6 +142,7 @@ def test_an_open_store_takes_no_lock(store_url):
 
 
 def test_sqlite_writes_ahead_and_enforces_foreign_keys(tmp_path):
+    Database(f"sqlite:///{tmp_path / 'store.db'}")
     database = Database(f"sqlite:///{tmp_path / 'store.db'}")
     with database.engine.connect() as connection:
         pragmas = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from datetime import timedelta
+from datetime import timezone
 from datetime import UTC
 import json
 from pathlib import Path
@@ -230,8 +231,8 @@ def test_recording_is_one_commit(database, make_evaluation, n_scores):
 def test_the_oldest_first(database, recorded):
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     for hours in (3, 1, 2):
-        moment = begin + timedelta(hours=hours)
-        recorded(trial_number=hours, created_at=moment.astimezone())
+        moment = (begin + timedelta(hours=hours)).astimezone(timezone(timedelta(hours=-5 * hours)))
+        recorded(trial_number=hours, created_at=moment)
     assert load_evaluations(database)["trial_number"].tolist() == [1, 2, 3]
     assert load_fold_scores(database)["trial_number"].tolist() == [1] * 10 + [2] * 10 + [3] * 10
 
@@ -315,7 +316,7 @@ def test_a_run_that_two_trials_name(database, recorded):
     for _ in range(2):
         study.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"treecv_run": run}))
     study.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"treecv_run": "gone"}))
-    study.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"treecv_run": 3}))
+    study.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"treecv_run": [run]}))
     assert load_evaluations(database, study=study)["trial_number"].tolist() == [0]
 
 

@@ -472,6 +472,7 @@ def test_threads_share_a_store(store_url):
             thread.start()
         while any(thread.is_alive() for thread in threads):
             found += reader.news()
+            time.sleep(0.001)
         for thread in threads:
             thread.join()
         found += reader.news()
