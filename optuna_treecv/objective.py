@@ -308,10 +308,10 @@ def treecv_objective(
         number depends on it. One cache for all trials of this objective (256 MiB), none, or one
         that several objectives share.
     store : str, sqlalchemy.URL or sqlalchemy.Engine, default=None
-        A SQLite file or PostgreSQL database (``"sqlite:///treecv_store.db"``, the URL of a study's own
-        PostgreSQL database, too) for the score of every fold, and for models that took long to
+        A SQLite file or PostgreSQL database (``"sqlite:///treecv_store.db"``; the URL of a study's
+        own PostgreSQL database, too) for the score of every fold, and for models that took long to
         train, so that other workers and later runs share them and a killed trial goes on. Read it
-        by ``load_evaluations`` and ``load_fold_scores``. If it is lost, trials go on without it.
+        by ``optuna_treecv.history``. If it is lost, trials go on without it.
 
     Returns
     -------

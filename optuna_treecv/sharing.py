@@ -51,6 +51,9 @@ _ROWS_AT_ONCE = 2 * _LEAST_MARKS * _PART_A_MARK
 # Models of a subtree are made in one call if their states fill no more of the cache than this.
 _PART_A_CALL = 1 / 16
 
+# To look for a model takes longer than to train one on fewer rows.
+_LEAST_ROWS = 8
+
 #: Models are kept down to the leaves of a tree of so many folds, and to that depth in larger ones.
 MOST_KEPT_FOLDS = 1024
 
@@ -194,8 +197,8 @@ class SharedLearner:
     def walk_subtree(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int:
         """The tree below a node; the row updates needed.
 
-        Models are kept down to depth 10. Where none of these is there yet, they are made in one
-        call; below depth 10, or where they have no room, what they say of their rows is kept.
+        Models are kept down to depth 10, or to a few rows. Where none of these is there yet, they
+        are made in one call; below, what all models say of their rows is kept.
         """
         if node.n_folds == 1:
             self.outputs(state, *plan.rows(node), out)
@@ -389,10 +392,11 @@ def results_of(
 
 
 def _least_folds(plan: Plan) -> int:
-    """How many folds the smallest nodes hold out whose models are kept: one, or those at depth
-    10.
+    """How many folds the smallest nodes hold out whose models are kept: one, or in large trees
+    those at depth 10, and in trees of tiny folds those of a few rows.
     """
-    return max(1, plan.n_folds // MOST_KEPT_FOLDS)
+    of_few_rows = -(-_LEAST_ROWS * plan.n_folds // plan.n_rows)
+    return max(1, plan.n_folds // MOST_KEPT_FOLDS, of_few_rows)
 
 
 def _ways_below(way: Way, plan: Plan, node: Node) -> list[Way]:

@@ -14,12 +14,9 @@ import optuna
 import pytest
 
 import optuna_treecv
-<<<<<<< HEAD
 import optuna_treecv.dashboard
-import optuna_treecv.report
-=======
 import optuna_treecv.history
->>>>>>> ee1f3ab53608c2b08805b36d2ebcb588049e9a31
+import optuna_treecv.report
 import optuna_treecv.testing
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,27 +29,17 @@ NOT_ASKED = {"ES01", "EX01", "GL01", "SA01", "SA04", "SS05", "SS06", "RT02", "YD
 INSIDE = {"make_kernel", "respond"}
 
 
-<<<<<<< HEAD
 # Modules with a public face of their own, since what they import is optional.
 MODULES = [optuna_treecv, optuna_treecv.dashboard, optuna_treecv.report]
-
-
-def public() -> list[str]:
-    names = []
-    for module, name in [(m, name) for m in MODULES for name in m.__all__]:
-        names.append(f"{module.__name__}.{name}")
-        thing = getattr(module, name)
-=======
-# Public names of other modules.
+# Public names of another one.
 ELSEWHERE = ["history.load_evaluations", "history.load_fold_scores", "history.forget"]
 
 
 def public() -> list[str]:
     names = [f"optuna_treecv.{name}" for name in ELSEWHERE]
-    for name in optuna_treecv.__all__:
-        names.append(f"optuna_treecv.{name}")
-        thing = getattr(optuna_treecv, name)
->>>>>>> ee1f3ab53608c2b08805b36d2ebcb588049e9a31
+    for module, name in [(m, name) for m in MODULES for name in m.__all__]:
+        names.append(f"{module.__name__}.{name}")
+        thing = getattr(module, name)
         if inspect.isclass(thing):
             own = [
                 n

@@ -194,7 +194,7 @@ def test_a_scorer_after_a_loss_costs_nothing(cv):
 def test_another_read_out_costs_nothing(cv):
     # All lambdas of an interval have one u; w = u / (lambda n) is another for each.
     estimator = PegasosClassifier(0.1)
-    X, y = make(estimator, n_rows=2000)
+    X, y = make(estimator, n_rows=10 * cv)
     objective = objective_of(X, y, "memory", cv=cv, scoring="hinge")
     first = evaluate(objective, estimator)
     other = PegasosClassifier(0.1 * (1 + 1e-9))
@@ -230,15 +230,15 @@ def test_svrg_shares_the_first_batch(k_0):
 
 def test_twice_the_folds_cost_one_level():
     estimator = AveragedSGDClassifier()
-    X, y = make(estimator, n_rows=128)
+    X, y = make(estimator, n_rows=1024)
     cache = ModelCache()
     done, alone = [], []
     for cv in (8, 16, 32, 64):
         result = evaluate(objective_of(X, y, cache, cv=cv), estimator)
         done.append(result.n_updates)
         alone.append(result.n_updates + result.n_updates_saved)
-    assert alone == [128 * levels for levels in (3, 4, 5, 6)]
-    assert done == [128 * levels for levels in (3, 1, 1, 1)]
+    assert alone == [1024 * levels for levels in (3, 4, 5, 6)]
+    assert done == [1024 * levels for levels in (3, 1, 1, 1)]
     assert sum(done) <= 0.4 * sum(alone)
 
 
