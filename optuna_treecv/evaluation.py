@@ -319,9 +319,9 @@ class Evaluation:
         leaves = OutputsAtLeaves(plan, learner)
         for _ in self.walk(plan, learner, leaves):
             pass
-        prepared = learner.respond(leaves.out, response_method)
+        prepared = learner.respond(leaves.results, response_method)
         if response_method == "predict" and not is_regressor(estimator):
-            if not np.all(np.isfinite(leaves.out)):
+            if not np.all(np.isfinite(leaves.results)):
                 raise ValueError(f"{estimator!r} diverges; {DIVERGENCE_ADVICE}")
             codes = prepared.astype(np.intp)
             if rows.classes is not None and np.any(codes < 0):
@@ -343,7 +343,7 @@ class Evaluation:
             walk_subtree = learner.walk_subtree
 
             def test(node: Node, state: Any) -> int:
-                return walk_subtree(plan, node, state, leaves.out)
+                return walk_subtree(plan, node, state, leaves.results)
         else:
 
             def test(node: Node, state: Any) -> int:

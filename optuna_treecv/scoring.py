@@ -189,40 +189,41 @@ class OutputsAtLeaves:
 
     Attributes
     ----------
-    out : ndarray of shape (n_rows, n_outputs)
-        Outputs of prepared rows.
-    results : ndarray
-        All there is to keep of an evaluation; scores are computed from it.
+    results : ndarray of shape (n_rows, n_outputs)
+        Outputs of prepared rows: all there is to keep of an evaluation, whose scores are computed
+        from it.
     results_name : str or None
         What it is, for whoever keeps it; None if that cannot be told from other things.
     """
 
     def __init__(self, plan: Plan, learner: Learner, loss: Loss | None = None) -> None:
-        self.out = self.results = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
+        self.results = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
         self.results_name = "outputs"
         self._plan = plan
         self._learner = learner
         self._loss = loss
 
     def test_leaf(self, fold: Node, state: Any) -> None:
-        self._learner.outputs(state, *self._plan.rows(fold), self.out)
+        self._learner.outputs(state, *self._plan.rows(fold), self.results)
 
     def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
         """The scores of a block's folds, and which of them have diverged."""
         assert self._loss is not None
         start, stop = self._plan.rows(block)
-        outputs = self.out[start:stop]
+        outputs = self.results[start:stop]
         targets = self._learner.rows.targets
-        begins = self._plan.begins(block) - start
-        sizes = np.diff(begins, append=stop - start)
         with np.errstate(all="ignore"):
             response = self._learner.respond(outputs, self._loss.response_method)
             losses = self._loss.of_rows(response, None if targets is None else targets[start:stop])
-            bad = ~(np.isfinite(outputs).all(axis=1) & np.isfinite(losses))
-            scores = (
-                losses if len(begins) == len(losses) else np.add.reduceat(losses, begins) / sizes
-            )
-            diverged = np.logical_or.reduceat(bad, begins) | ~np.isfinite(scores)
+            finite = np.isfinite(outputs).all(axis=1)
+            bad = ~(finite & np.isfinite(losses))
+            if block.n_folds == stop - start:  # leave one out
+                scores, diverged = losses, bad
+            else:
+                begins = self._plan.begins(block) - start
+                sizes = np.diff(begins, append=stop - start)
+                scores = np.add.reduceat(losses, begins) / sizes
+                diverged = np.logical_or.reduceat(bad, begins) | ~np.isfinite(scores)
         scores[diverged] = self._loss.if_diverged
         return scores, diverged
 
@@ -234,14 +235,14 @@ class ScoresAtLeaves:
         self._plan = plan
         self._learner = learner
         self._scorer = scorer
-        self._scores = self.results = np.empty(plan.n_folds)
+        self.results = np.empty(plan.n_folds)
         self.results_name = scorer.name if scorer.is_registered else None
 
     def test_leaf(self, fold: Node, state: Any) -> None:
         start, stop = self._plan.rows(fold)
         estimator = self._learner.estimator(state)
         if estimator is None:
-            self._scores[fold.first] = self._scorer.if_diverged
+            self.results[fold.first] = self._scorer.if_diverged
             return
         X, y = self._learner.score_rows(start, stop)
         try:
@@ -258,7 +259,7 @@ class ScoresAtLeaves:
             raise ValueError(f"{_A_SCORER}, but {name} returned {returned!r}; {_MADE}.") from error
         if np.isnan(score):
             raise self._undefined(fold, "NaN")
-        self._scores[fold.first] = score if np.isfinite(score) else self._scorer.if_diverged
+        self.results[fold.first] = score if np.isfinite(score) else self._scorer.if_diverged
 
     def _undefined(self, fold: Node, what: str) -> ValueError:
         """What to raise where a fold has too few rows, or classes, for the scorer."""
@@ -275,5 +276,5 @@ class ScoresAtLeaves:
 
     def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
         """The scores of a block's folds, and which of them have diverged."""
-        scores = self._scores[block.first : block.last]
+        scores = self.results[block.first : block.last]
         return scores, scores == self._scorer.if_diverged

@@ -240,7 +240,8 @@ class SharedLearner:
         key = (state.model.way.path, self._settings[-1], x, self._plan_key(plan), n_bytes)
         outputs = self._cache.claim(key)
         if outputs is not None:
-            return unpack(outputs, out[start:stop])
+            out[start:stop], n_updates = unpacked(outputs, out[start:stop])
+            return n_updates
         try:
             if ways and self._cache.has_any(map(self._key, ways), self._x):
                 return None
@@ -362,7 +363,10 @@ class Results:
         if leaves.results_name is None:
             return None
         found = self._cache.find(self._key_of(leaves))
-        return None if found is None else unpack(found, leaves.results)
+        if found is None:
+            return None
+        leaves.results, n_updates = unpacked(found, leaves.results)
+        return n_updates
 
     def keep(
         self, leaves: OutputsAtLeaves | ScoresAtLeaves, n_updates: int, seconds: float
@@ -440,7 +444,7 @@ def packed_bytes(outputs: np.ndarray) -> int:
     return outputs.nbytes + 8
 
 
-def unpack(packed: np.ndarray, out: np.ndarray) -> int:
-    """Write outputs where they belong; the row updates that they stand for."""
-    out[...] = packed[:-8].view(out.dtype).reshape(out.shape)
-    return int(packed[-8:].view(np.int64)[0])
+def unpacked(packed: np.ndarray, like: np.ndarray) -> tuple[np.ndarray, int]:
+    """Outputs of that type and shape, where they lie, and the row updates behind them."""
+    outputs = packed[:-8].view(like.dtype).reshape(like.shape)
+    return outputs, int(packed[-8:].view(np.int64)[0])
