@@ -224,7 +224,7 @@ class SharedLearner:
         return (
             len(ways) * self._learner.state_bytes <= self._cache.max_bytes * _PART_A_CALL
             and (self._tracked is None or stop - start < _ROWS_AT_ONCE * plan.n_rows)
-            and not (self._breakpoints and self._breakpoints[-1] > way.n_seen)
+            and not any(way.n_seen < n_seen < plan.n_rows for n_seen in self._breakpoints)
         )
 
     def _walk_at_once(
