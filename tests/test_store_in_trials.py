@@ -13,6 +13,7 @@ from optuna.storages import RDBStorage
 import pytest
 from sklearn.linear_model import SGDClassifier
 from sqlalchemy import create_engine
+from sqlalchemy import delete
 from sqlalchemy import event
 from sqlalchemy import func
 from sqlalchemy import select
@@ -21,12 +22,15 @@ from sqlalchemy import update
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import ModelCache
+from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.database import Database
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
 from optuna_treecv.records import ModelRow
+from optuna_treecv.stores import Kept
+from optuna_treecv.stores import ModelStore
 
 STEP = {"step_size": FloatDistribution(1e-3, 1.0, log=True)}
 AT = {"step_size": 0.1}
@@ -144,21 +148,31 @@ def test_a_later_run_finds_the_models(store_url, cv):
 
 
 def test_models_of_an_interval_are_found(store_url):
-    from optuna_treecv import PegasosClassifier
-
-    for i in range(2):
+    near, far = 0.1 * (1 + 1e-9), 1.0
+    for alpha in (0.1, near, far, 0.1, far):
         objective = objective_with(
             store_url,
             estimator=PegasosClassifier(),
             param_distributions={"alpha": FloatDistribution(1e-9, 1e3)},
             scoring="hinge",
         )
-        result = objective.evaluate({"alpha": 0.1 * (1 + 1e-9 * i)})
-        alone = tree_cross_validate(
-            PegasosClassifier(0.1 * (1 + 1e-9 * i)), *make(), cv=8, scoring="hinge"
-        )
+        result = objective.evaluate({"alpha": alpha})
+        alone = tree_cross_validate(PegasosClassifier(alpha), *make(), cv=8, scoring="hinge")
         np.testing.assert_array_equal(result.test_score, alone.test_score)
-        assert (result.n_updates == 0) == (i == 1)
+        if alpha == near:
+            assert result.n_updates == 0
+
+
+def test_models_of_another_length_are_not_taken(store_url):
+    objective_with(store_url).evaluate(AT)
+    store = ModelStore(Database(store_url))
+    known = store.news()
+    with store.database.writing() as session:
+        session.execute(delete(ModelRow))
+    store.write([Kept(one.key, np.zeros(64, np.uint8), 1.0, one.low, one.high) for one in known])
+    result = objective_with(store_url).evaluate(AT)
+    assert result.n_updates_saved == 0
+    np.testing.assert_array_equal(result.test_score, expected().test_score)
 
 
 def test_other_rows_under_the_same_store_share_nothing(store_url):
