@@ -191,8 +191,8 @@ def evict(session: Session, max_bytes: int) -> int:
 
 
 def _digest(key: bytes, low: float | None, high: float | None, payload: memoryview) -> bytes:
-    # Adding 0.0 makes 0.0 of -0.0, which SQLite does not keep.
-    ends = (low is None, (low or 0.0) + 0.0, high is None, (high or 0.0) + 0.0)
+    # This makes 0.0 of -0.0 too, which not every SQLite keeps.
+    ends = (low is None, low or 0.0, high is None, high or 0.0)
     digest = hashlib.blake2b(_INTERVAL.pack(*ends, len(key)), digest_size=16)
     digest.update(key)
     digest.update(payload)

@@ -61,11 +61,11 @@ def in_processes(n: int, work: Callable[[int], None]) -> None:
         finally:
             os._exit(0)  # neither pytest's nor our parent's exit handlers
 
-    processes = [FORK.Process(target=run, args=(i,)) for i in range(n)]
+    processes = [FORK.Process(target=run, args=(i,), daemon=True) for i in range(n)]
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(30)
         assert process.exitcode == 0
     assert failures.empty(), failures.get()
 
