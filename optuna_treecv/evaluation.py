@@ -61,7 +61,7 @@ from optuna_treecv.walk import walk_tree
 #: Parts in which a tree is walked and shared out among threads, and at most so many are reported.
 MAX_BLOCKS = 32
 # As many do where nobody waits for reports: each costs the interpreter's time.
-_FEW_BLOCKS = 8
+_FEW_BLOCKS = 4
 _ROWS_OF_FEW_BLOCKS = 2**22
 
 _MOST_WAYS = 8
@@ -358,7 +358,7 @@ class Evaluation:
 
     def blocks(self, plan: Plan) -> list[Node]:
         """The parts in which a tree is walked."""
-        few = self.n_jobs <= 2 and plan.n_rows < _ROWS_OF_FEW_BLOCKS and not self._reports
+        few = self.n_jobs == 1 and plan.n_rows < _ROWS_OF_FEW_BLOCKS and not self._reports
         return plan.blocks(_FEW_BLOCKS if few else MAX_BLOCKS)
 
     def _prepare(self, layout: RowLayout, repeat: int) -> tuple[PreparedRows, float]:

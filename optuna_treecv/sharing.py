@@ -47,6 +47,7 @@ _COPIES_A_MARK = 16
 _PART_A_TRAIL = 1 / 64
 _LEAST_MARKS = 9
 _ROWS_AT_ONCE = 2 * _LEAST_MARKS * _PART_A_MARK
+_FOLDS_AT_ONCE = 16
 
 # Models of a subtree are made in one call if their states fill no more of the cache than this.
 _PART_A_CALL = 1 / 16
@@ -217,13 +218,14 @@ class SharedLearner:
         return n_updates
 
     def _pays_at_once(self, plan: Plan, node: Node, ways: list[Way], way: Way) -> bool:
-        """Whether a subtree may be worth one call: there is room for its models, its phases are
-        too short for a trail, and no hyper-parameter begins to act in it.
+        """Whether a subtree may be worth one call: there is room for its models, they are as good
+        as trails or its phases too short for one, and no hyper-parameter begins to act in it.
         """
         start, stop = plan.rows(node)
+        is_dense = node.n_folds >= _FOLDS_AT_ONCE or stop - start < _ROWS_AT_ONCE * plan.n_rows
         return (
             len(ways) * self._learner.state_bytes <= self._cache.max_bytes * _PART_A_CALL
-            and (self._tracked is None or stop - start < _ROWS_AT_ONCE * plan.n_rows)
+            and (self._tracked is None or is_dense)
             and not any(way.n_seen < n_seen < plan.n_rows for n_seen in self._breakpoints)
         )
 
