@@ -119,7 +119,6 @@ class ModelCache:
         self._kept: dict[Key, list[_Place]] = {}  # by low; no two overlap
         self._trails: dict[Key, list[_Place]] = {}
         self._next_to_go: list[tuple[tuple[float, int], _Block]] = []
-        self._n_blocks = 0
         self._level = 0.0  # the priority of the last block that had to go
         self._ticks = count()
         self._at_work: dict[tuple[Key, float], Lock] = {}
@@ -364,7 +363,6 @@ class ModelCache:
 
     def _admit(self, block: _Block) -> None:
         """Count a block in, and others, or itself, out."""
-        self._n_blocks += 1
         self.n_bytes += block.n_bytes
         if not block.places or block.n_bytes > self.max_bytes:
             self._drop(block)
@@ -380,7 +378,6 @@ class ModelCache:
                 self._drop(least)
 
     def _drop(self, block: _Block) -> None:
-        self._n_blocks -= 1
         self.n_bytes -= block.n_bytes
         kept = self._trails if isinstance(block, _Trail) else self._kept
         for key, place in block.places:
@@ -420,11 +417,8 @@ class StoredModelCache:
         self._to_write: list[Kept] = []
         self._lock = Lock()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"memory": self.memory, "store": self._store}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredModelCache, (self.memory, self._store)
 
     def find(self, key: Key, x: float = 0.0) -> np.ndarray | None:
         found = self.memory.find(key, x)

@@ -60,10 +60,12 @@ from optuna_treecv.walk import walk_tree
 
 #: Parts in which a tree is walked and shared out among threads, and at most so many are reported.
 MAX_BLOCKS = 32
-# As many do where nobody waits for reports: each costs the interpreter's time.
+# One thread without reports takes fewer, if the rows are not too many: each costs the
+# interpreter's time.
 _FEW_BLOCKS = 4
 _ROWS_OF_FEW_BLOCKS = 2**22
 
+# Repeats whose chains of keys are remembered.
 _MOST_WAYS = 8
 
 RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")

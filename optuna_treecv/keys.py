@@ -51,10 +51,8 @@ def digest(*parts: bytes) -> bytes:
 
 
 def stored_as(key: Key) -> bytes:
-    """The 32 bytes by which a store knows a key."""
-    hashed = blake2b(digest_size=32)
-    hashed.update(digest(*(part if isinstance(part, bytes) else encode(part) for part in key)))
-    return hashed.digest()
+    """The bytes by which a store knows a key."""
+    return digest(*(part if isinstance(part, bytes) else encode(part) for part in key))
 
 
 def is_ours(kind: type) -> bool:

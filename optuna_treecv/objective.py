@@ -27,6 +27,7 @@ from optuna_treecv.evaluation import MAX_BLOCKS
 from optuna_treecv.evaluation import mean_and_std
 from optuna_treecv.evaluation import Run
 from optuna_treecv.history import record
+from optuna_treecv.history import RUN_ATTRIBUTE
 from optuna_treecv.learners import as_estimator
 from optuna_treecv.learners import name_of
 from optuna_treecv.records import EvaluationRow
@@ -219,9 +220,8 @@ class TreeCVObjective:
                 seconds_prepare=result.seconds_prepare,
                 versions=_VERSIONS,
             )
-            run_id = row.run
             if record(self._database, row, result.test_score):
-                trial.set_user_attr("treecv_run", run_id)
+                trial.set_user_attr(RUN_ATTRIBUTE, row.run)
         trial.set_user_attr("mean_test_score", _readable(result.mean))
         if result.std is not None:
             trial.set_user_attr("std_test_score", _readable(result.std))
@@ -332,9 +332,9 @@ def treecv_objective(
     Notes
     -----
     Each trial gets these attributes: ``mean_test_score`` and ``std_test_score`` to 6 digits,
-    ``folds_scored``,
-    ``n_updates`` (rows trained on), ``n_updates_saved`` (those that shared models made
-    unnecessary), ``seconds`` and, if there are any, ``diverged_folds``.
+    ``folds_scored``, ``n_updates`` (rows trained on), ``n_updates_saved`` (rows that shared models
+    made unnecessary), ``seconds``, with a store ``treecv_run`` (the evaluation's name there) and,
+    if there are any, ``diverged_folds``.
 
     A tree's first fold is ready after about one reading of the data; pruning saves what follows.
 
