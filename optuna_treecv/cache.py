@@ -198,29 +198,39 @@ class ModelCache:
 
     def keep_all(
         self,
-        keys: list[Key],
+        keys: dict[int, Key],
         arrays: np.ndarray,
-        seconds: float,
-        ends: list[list[float]] | None = None,
+        seconds: list[float],
+        ends: np.ndarray | None = None,
+        key: Key | None = None,
     ) -> None:
-        """Keep the rows of an array under a key each; they stay or go together.
+        """Keep rows of an array under a key each; they stay or go together.
 
         Parameters
         ----------
-        keys : list of tuple
-            A key for each row.
-        arrays : ndarray of shape (n_keys, n_bytes)
+        keys : dict of int to tuple
+            Which rows, and their keys.
+        arrays : ndarray of shape (n_rows, n_bytes)
             Not to be changed from now on.
-        seconds : float
-            What it would take to make them all again.
-        ends : list of [low, high], default=None
-            Of each row, as of ``keep``.
+        seconds : list of float
+            What it would take to make each of these rows again, in the order of the keys.
+        ends : ndarray of shape (n_rows, 2), default=None
+            The low and the high of every row, as of ``keep``.
+        key : tuple, default=None
+            Of the whole array, which is right where all its rows are.
         """
-        block = _Block(arrays, seconds)
+        block = _Block(arrays, sum(seconds))
+        low, high = -inf, inf
+        each = None if ends is None else ends.tolist()
         with self._lock:
-            for i, key in enumerate(keys):
-                low, high = (-inf, inf) if ends is None else ends[i]
-                self._place(key, arrays[i], low, high, block)
+            for i, of_row in keys.items():
+                if each is not None:
+                    low, high = each[i]
+                self._place(of_row, arrays[i], low, high, block)
+            if key is not None:
+                if ends is not None:
+                    low, high = float(ends[:, 0].max()), float(ends[:, 1].min())
+                self._place(key, arrays, low, high, block)
             self._admit(block)
 
     def find_on_trails(self, key: Key, x: float) -> tuple[int, np.ndarray] | None:
@@ -445,17 +455,24 @@ class StoredModelCache:
         high: float = inf,
     ) -> None:
         self.memory.keep(key, array, seconds, low, high)
-        self._gather([key], [array], seconds, [(low, high)])
+        self._gather([key], [array], [seconds], [(low, high)])
 
     def keep_all(
         self,
-        keys: list[Key],
+        keys: dict[int, Key],
         arrays: np.ndarray,
-        seconds: float,
-        ends: list[list[float]] | None = None,
+        seconds: list[float],
+        ends: np.ndarray | None = None,
+        key: Key | None = None,
     ) -> None:
-        self.memory.keep_all(keys, arrays, seconds, ends)
-        self._gather(keys, arrays, seconds, ends or [(-inf, inf)] * len(keys))
+        self.memory.keep_all(keys, arrays, seconds, ends, key)
+        each = None if ends is None else ends.tolist()
+        self._gather(
+            list(keys.values()),
+            [arrays[i] for i in keys],
+            seconds,
+            [(-inf, inf) if each is None else each[i] for i in keys],
+        )
 
     def _where(self, key: Key, x: float) -> Known | None:
         """Where the store holds what is asked for."""
@@ -489,18 +506,17 @@ class StoredModelCache:
     def _gather(
         self,
         keys: list[Key],
-        arrays: Sequence[np.ndarray] | np.ndarray,
-        seconds: float,
+        arrays: list[np.ndarray],
+        seconds: list[float],
         ends: Sequence[Sequence[float]],
     ) -> None:
         """Put aside what is worth writing, and write it when enough has gathered."""
-        share = seconds / len(keys)
         with self._lock:
-            self._seconds += seconds
-            for key, array, (low, high) in zip(keys, arrays, ends, strict=True):
-                if share > _SECONDS_A_MODEL + _SECONDS_A_BYTE * array.nbytes:
-                    own = (None, None) if low == -inf else (low, high)
-                    self._to_write.append(Kept(stored_as(key), array, share, *own))
+            self._seconds += sum(seconds)
+            for key, array, own, (low, high) in zip(keys, arrays, seconds, ends, strict=True):
+                if own > _SECONDS_A_MODEL + _SECONDS_A_BYTE * array.nbytes:
+                    domain = (None, None) if low == -inf else (low, high)
+                    self._to_write.append(Kept(stored_as(key), array, own, *domain))
             if self._seconds < _SECONDS_A_WRITING:
                 return
             to_write, self._to_write, self._seconds = self._to_write, [], 0.0

@@ -60,10 +60,9 @@ from optuna_treecv.walk import walk_tree
 
 #: Parts in which a tree is walked and shared out among threads, and at most so many are reported.
 MAX_BLOCKS = 32
-# One thread without reports takes fewer, if the rows are not too many: each costs the
+# One thread without reports takes it as one, if the rows are not too many: each costs the
 # interpreter's time.
-_FEW_BLOCKS = 4
-_ROWS_OF_FEW_BLOCKS = 2**22
+_ROWS_AS_ONE = 2**22
 
 # Repeats whose chains of keys are remembered.
 _MOST_WAYS = 8
@@ -360,8 +359,8 @@ class Evaluation:
 
     def blocks(self, plan: Plan) -> list[Node]:
         """The parts in which a tree is walked."""
-        few = self.n_jobs == 1 and plan.n_rows < _ROWS_OF_FEW_BLOCKS and not self._reports
-        return plan.blocks(_FEW_BLOCKS if few else MAX_BLOCKS)
+        as_one = self.n_jobs == 1 and plan.n_rows < _ROWS_AS_ONE and not self._reports
+        return plan.blocks(1 if as_one else MAX_BLOCKS)
 
     def _prepare(self, layout: RowLayout, repeat: int) -> tuple[PreparedRows, float]:
         begin = perf_counter()

@@ -46,13 +46,13 @@ _PART_A_MARK = 1 / 128
 _COPIES_A_MARK = 16
 _PART_A_TRAIL = 1 / 64
 _LEAST_MARKS = 9
-_ROWS_AT_ONCE = 2 * _LEAST_MARKS * _PART_A_MARK
-_FOLDS_AT_ONCE = 16
 
-# Models of a subtree are made in one call if their states fill no more of the cache than this.
+# A subtree is walked in one call if its states fill no more of the cache than this, and if it
+# reads no more bytes of rows: about a second's.
 _PART_A_CALL = 1 / 16
+_BYTES_A_CALL = 2**33
 
-# To look for a model takes longer than to train one on fewer rows.
+# To look for a model takes longer than to train one on fewer rows: these are kept together only.
 _LEAST_ROWS = 8
 
 #: Models are kept down to the leaves of a tree of so many folds, and to that depth in larger ones.
@@ -87,7 +87,7 @@ class Way:
         self.origin = self if origin is None else origin
         self.phase = phase
         self.end = n_seen - self.origin.n_seen
-        self.below: dict[Node, list[Way]] = {}
+        self.below: dict[Node, dict[int, Way]] = {}
         self._next: dict[tuple[Phase, int], Way] = {}
 
     def feed(self, phase: Phase, end: int) -> Way:
@@ -198,15 +198,14 @@ class SharedLearner:
     def walk_subtree(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int:
         """The tree below a node; the row updates needed.
 
-        Models are kept down to depth 10, or to a few rows. Where none of these is there yet, they
-        are made in one call; below, what all models say of their rows is kept.
+        Models are kept down to depth 10. Where none of these is there yet, they are made in one
+        call; below, what all models say of their rows is kept.
         """
         if node.n_folds == 1:
             self.outputs(state, *plan.rows(node), out)
             return 0
-        ways = _ways_below(state.model.way, plan, node)
-        if not ways or self._pays_at_once(plan, node, ways, state.model.way):
-            n_updates = self._walk_at_once(plan, node, ways, state, out)
+        if self._fits_a_call(plan, node, state.model.way):
+            n_updates = self._walk_at_once(plan, node, state, out)
             if n_updates is not None:
                 return n_updates
         n_updates = 0
@@ -217,50 +216,67 @@ class SharedLearner:
             n_updates += phase.n_rows + self.walk_subtree(plan, child, branch, out)
         return n_updates
 
-    def _pays_at_once(self, plan: Plan, node: Node, ways: list[Way], way: Way) -> bool:
-        """Whether a subtree may be worth one call: there is room for its models, they are as good
-        as trails or its phases too short for one, and no hyper-parameter begins to act in it.
+    def _fits_a_call(self, plan: Plan, node: Node, way: Way) -> bool:
+        """Whether a subtree may be walked in one call: none of its models are to be kept; or there
+        is room for them, it does not take long and no hyper-parameter begins to act in it.
         """
         start, stop = plan.rows(node)
-        is_dense = node.n_folds >= _FOLDS_AT_ONCE or stop - start < _ROWS_AT_ONCE * plan.n_rows
-        return (
-            len(ways) * self._learner.state_bytes <= self._cache.max_bytes * _PART_A_CALL
-            and (self._tracked is None or is_dense)
+        n_kept = _count_nodes(node.n_folds, _least_folds(plan))
+        n_updates = (stop - start) * node.n_folds.bit_length()
+        return n_kept <= 1 or (
+            n_kept * self._learner.state_bytes <= self._cache.max_bytes * _PART_A_CALL
+            and n_updates * self._learner.row_bytes <= _BYTES_A_CALL
             and not any(way.n_seen < n_seen < plan.n_rows for n_seen in self._breakpoints)
         )
 
-    def _walk_at_once(
-        self, plan: Plan, node: Node, ways: list[Way], state: Branch, out: np.ndarray
-    ) -> int | None:
+    def _walk_at_once(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int | None:
         """In one call, by whoever comes first; None if some of its models are there already.
 
         Who owns this claim may wait for that of a single model, whose owners wait for nobody.
         """
         start, stop = plan.rows(node)
-        x = encode(self._x)
-        n_bytes = packed_bytes(out[start:stop])
-        key = (state.model.way.path, self._settings[-1], x, self._plan_key(plan), n_bytes)
+        name = state.model.way.path, self._settings[-1], self._plan_key(plan)
+        key = *name, encode(self._x), packed_bytes(out[start:stop])
         outputs = self._cache.claim(key)
         if outputs is not None:
             out[start:stop], n_updates = unpacked(outputs, out[start:stop])
             return n_updates
         try:
-            if ways and self._cache.has_any(map(self._key, ways), self._x):
+            least = _least_folds(plan)
+            n_kept = max(1, _count_nodes(node.n_folds, least))
+            models_key = (*name, n_kept * self._learner.state_bytes) if least == 1 else None
+            if models_key is not None:
+                found = self._cache.find(models_key, self._x)
+                if found is not None:
+                    return self._learner.test_leaves(plan, node, found, out)
+            ways = _ways_below(state.model.way, plan, node)
+            keys = {i: self._key(way) for i, way in ways.items()}
+            trails = self._trails_among(ways)
+            if self._cache.has_any(keys.values(), self._x) or any(
+                self._cache.find_on_trails(self._trail_key(ways[i]), self._x) for i in trails
+            ):
                 return None
             model = self._state(state.model)
             began = perf_counter()
-            states = aligned_empty((len(ways) + 1, self._learner.state_bytes))
-            least = _least_folds(plan) if ways else node.n_folds
-            n_updates = self._trainer.walk_subtree(plan, node, model, out, states, least)
+            states = aligned_empty((n_kept, self._learner.state_bytes))
+            n_updates, passed = self._trainer.walk_keeping(
+                plan, node, model, out, states, min(least, node.n_folds), trails
+            )
             seconds = perf_counter() - began
-            states.flags.writeable = False
             with self._counting:
                 self.n_updates += n_updates
-            if ways:
-                ends = None if self._tracked is None else self._trainer.domain(states).tolist()
-                keys: list[Key] = [self._key(way) for way in ways]
-                self._cache.keep_all(keys, states[1:], seconds, ends and ends[1:])
-            if not ways or _least_folds(plan) > 1:
+            states.flags.writeable = passed.flags.writeable = False
+            each = {i: seconds * way.end / n_updates for i, way in ways.items()}
+            if keys or models_key is not None:
+                ends = None if self._tracked is None else self._trainer.domain(states)
+                self._cache.keep_all(keys, states, list(each.values()), ends, models_key)
+            begin = 0
+            for i, marks in trails.items():
+                along = passed[begin : begin + len(marks)]
+                ends = self._trainer.domain(along)
+                self._cache.keep_trail(self._trail_key(ways[i]), along, each[i], marks, ends)
+                begin += len(marks)
+            if models_key is None and node != plan.root:
                 self._cache.keep(key, pack(out[start:stop], n_updates), seconds)
             return n_updates
         finally:
@@ -326,12 +342,21 @@ class SharedLearner:
         phase; None if its end is as good.
         """
         seen = way.origin.n_seen
+        if way.end < _LEAST_MARKS * _PART_A_MARK / 2 * seen:
+            return None
         first = bisect_right(self._grid, seen + begin)
         last = bisect_left(self._grid, way.n_seen)
         if last - first < _LEAST_MARKS:
             return None
         every = -(-(last - first) // self._most_marks)
         return np.array(self._grid[first:last:every]) - seen
+
+    def _trails_among(self, ways: dict[int, Way]) -> dict[int, np.ndarray]:
+        """The marks on those ways that have some."""
+        if self._tracked is None:
+            return {}
+        marks = {i: self._marks(way, 0) for i, way in ways.items()}
+        return {i: found for i, found in marks.items() if found is not None}
 
     def _key(self, way: Way) -> Key:
         settings = self._settings[bisect_left(self._breakpoints, way.n_seen)]
@@ -399,23 +424,38 @@ def results_of(
 
 def _least_folds(plan: Plan) -> int:
     """How many folds the smallest nodes hold out whose models are kept: one, or in large trees
-    those at depth 10, and in trees of tiny folds those of a few rows.
+    those at depth 10.
     """
-    of_few_rows = -(-_LEAST_ROWS * plan.n_folds // plan.n_rows)
-    return max(1, plan.n_folds // MOST_KEPT_FOLDS, of_few_rows)
+    return max(1, plan.n_folds // MOST_KEPT_FOLDS)
 
 
-def _ways_below(way: Way, plan: Plan, node: Node) -> list[Way]:
-    """Of the nodes below one whose models are kept, parents first, left before right."""
+@lru_cache(1024)
+def _count_nodes(n_folds: int, least: int) -> int:
+    """The nodes of a tree that hold out at least so many folds."""
+    if n_folds < least:
+        return 0
+    if n_folds == 1:
+        return 1
+    return 1 + _count_nodes((n_folds + 1) // 2, least) + _count_nodes(n_folds // 2, least)
+
+
+def _ways_below(way: Way, plan: Plan, node: Node) -> dict[int, Way]:
+    """Of the nodes below one whose models are kept and worth looking for, by their numbers: the
+    node is 0, parents come first, left before right.
+    """
     ways = way.below.get(node)
     if ways is None:
-        ways = []
+        ways = {}
+        number = 1
         for child in plan.split(node):
-            if child.n_folds >= _least_folds(plan):
-                phase = plan.phase(node, child)
-                ways.append(way.feed(phase, phase.n_rows))
+            phase = plan.phase(node, child)
+            n_kept = _count_nodes(child.n_folds, _least_folds(plan))
+            if n_kept > 0 and plan.n_rows - way.n_seen - phase.n_rows >= _LEAST_ROWS:
+                fed = ways[number] = way.feed(phase, phase.n_rows)
                 if child.n_folds > 1:
-                    ways += _ways_below(ways[-1], plan, child)
+                    below = _ways_below(fed, plan, child)
+                    ways |= {number + i: each for i, each in below.items()}
+            number += n_kept
         way.below[node] = ways
     return ways
 

@@ -27,7 +27,7 @@ def test_what_is_kept_is_found():
     assert cache.find("a")[0] == 1 and len(cache) == 1
     assert 1000 < cache.n_bytes < 3000
     assert cache.has_any(["b", "a"]) and not cache.has_any(["b"])
-    cache.keep_all(["b", "c"], np.stack([array(2), array(3)]), 1.0)
+    cache.keep_all({0: "b", 1: "c"}, np.stack([array(2), array(3)]), [0.5, 0.5])
     assert [cache.find(key)[0] for key in "abc"] == [1, 2, 3]
 
 
@@ -108,7 +108,8 @@ def test_it_is_never_larger_than_asked_for(max_bytes, calls):
             cache.keep(key, array(0, n_bytes), seconds, low, low + width)
         elif call == "keep_all":
             states = np.zeros((2, n_bytes), np.uint8)
-            cache.keep_all([key, key + 1], states, seconds, ends.tolist())
+            keys = {0: key, 1: key + 1} if low % 2 else {1: key}
+            cache.keep_all(keys, states, [seconds / 2] * len(keys), ends, "together")
         elif call == "keep_trail":
             states = np.zeros((2, n_bytes), np.uint8)
             cache.keep_trail(key, states, seconds, np.array([1, 2]), ends)

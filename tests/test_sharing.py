@@ -190,11 +190,12 @@ def test_a_scorer_after_a_loss_costs_nothing(cv):
         assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring="accuracy"))
 
 
+@pytest.mark.parametrize("rows_a_fold", [1, 10])
 @pytest.mark.parametrize("cv", [8, 100, 1024])
-def test_another_read_out_costs_nothing(cv):
+def test_another_read_out_costs_nothing(cv, rows_a_fold):
     # All lambdas of an interval have one u; w = u / (lambda n) is another for each.
     estimator = PegasosClassifier(0.1)
-    X, y = make(estimator, n_rows=10 * cv)
+    X, y = make(estimator, n_rows=rows_a_fold * cv)
     objective = objective_of(X, y, "memory", cv=cv, scoring="hinge")
     first = evaluate(objective, estimator)
     other = PegasosClassifier(0.1 * (1 + 1e-9))

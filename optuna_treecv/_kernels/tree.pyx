@@ -34,8 +34,12 @@ cdef struct Tree:
     unsigned char *out
     Py_ssize_t out_step         # bytes of outputs a row
     Log log                     # room for 0 entries where rows are dense
-    unsigned char *kept         # where the next node's state is copied to; NULL: nowhere
+    unsigned char *kept         # where states of nodes are copied to; NULL: nowhere
     Py_ssize_t least_folds      # of nodes that hold out so many folds or more
+    Py_ssize_t n_nodes          # of which so many have been met
+    const int64_t *n_marks      # how many states on the way to each are copied as well; NULL: none
+    const int64_t *marks        # after how many rows of the phase: those still to come
+    unsigned char *trails       # to where, those still to come
 
 
 cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
@@ -45,21 +49,56 @@ cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
     return <Py_ssize_t> (<int64_t> chunk * tree.n_rows // tree.n_folds)
 
 
+cdef void train_keeping(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,       # INOUT
+    Log *log,
+    Py_ssize_t origin,
+    const int64_t *marks,       # IN, (n_marks,), rising
+    Py_ssize_t n_marks,
+    unsigned char *kept,        # OUT, (n_marks, state_bytes)
+) noexcept nogil:
+    """Train on the rows start..stop-1, or on order[start], ..., order[stop-1], and copy the state
+    from before those at origin + marks[0], ....
+    """
+    cdef Py_ssize_t i, end
+    for i in range(n_marks):
+        end = min(origin + marks[i], stop)
+        if end > start:
+            learner.train(learner, start, end, order, state, log)
+            start = end
+        memcpy(kept + i * learner.state_bytes, state, learner.state_bytes)
+    if stop > start:
+        learner.train(learner, start, stop, order, state, log)
+
+
 cdef inline void feed(
     const Learner *learner,
-    const Tree *tree,
+    Tree *tree,
     Py_ssize_t start,
     Py_ssize_t stop,
     int64_t n_seen,
+    Py_ssize_t n_folds,
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """One training phase."""
+    """One training phase, on the way to a node of so many folds."""
+    cdef const uint32_t *order = NULL
+    cdef Py_ssize_t n_marks
     if tree.order != NULL and stop - start > 1:
         fill_random_order(tree.seed, start, stop, n_seen, tree.order)
-        learner.train(learner, 0, stop - start, tree.order, state, log)
-    else:
-        learner.train(learner, start, stop, NULL, state, log)
+        order = tree.order
+        start, stop = 0, stop - start
+    if tree.n_marks == NULL or n_folds < tree.least_folds or tree.n_marks[tree.n_nodes] == 0:
+        learner.train(learner, start, stop, order, state, log)
+        return
+    n_marks = tree.n_marks[tree.n_nodes]
+    train_keeping(learner, start, stop, order, state, log, start, tree.marks, n_marks, tree.trails)
+    tree.marks += n_marks
+    tree.trails += n_marks * learner.state_bytes
 
 
 cdef inline bint log_is_cheaper(
@@ -124,17 +163,17 @@ cdef int64_t branch(
     cdef unsigned char *child = state + learner.state_bytes
     cdef Py_ssize_t mark = tree.log.n_entries
     if not keep:
-        feed(learner, tree, start, stop, n_seen, state, NULL)
+        feed(learner, tree, start, stop, n_seen, last - first, state, NULL)
         return n_updates + walk(learner, tree, first, last, state, False, part)
     if log_is_cheaper(learner, tree, start, stop):
         tree.log.whole = False
         remember_part(&tree.log, state, learner.head_bytes)
-        feed(learner, tree, start, stop, n_seen, state, &tree.log)
+        feed(learner, tree, start, stop, n_seen, last - first, state, &tree.log)
         n_updates += walk(learner, tree, first, last, state, True, part)
         undo(&tree.log, mark)
         return n_updates
     copy_part(learner, state, part, child)
-    feed(learner, tree, start, stop, n_seen, child, NULL)
+    feed(learner, tree, start, stop, n_seen, last - first, child, NULL)
     return n_updates + walk(learner, tree, first, last, child, False, part)
 
 
@@ -156,8 +195,8 @@ cdef int64_t walk(
     cdef int64_t n_seen = tree.n_rows - (stop - start)
     cdef int64_t n_updates
     if tree.kept != NULL and last - first >= tree.least_folds:
-        memcpy(tree.kept, state, learner.state_bytes)
-        tree.kept += learner.state_bytes
+        memcpy(tree.kept + tree.n_nodes * learner.state_bytes, state, learner.state_bytes)
+        tree.n_nodes += 1
     if last - first == 1:                                       # s = e: test f on its own chunk
         learner.test(learner, state, tree.model, start, stop, tree.out + start * tree.out_step)
         return 0
@@ -171,6 +210,24 @@ cdef int64_t walk(
     return n_updates + branch(learner, tree, start, cut, n_seen, middle, last, state, keep, part)
 
 
+cdef int64_t test_leaves(
+    const Learner *learner,
+    Tree *tree,
+    Py_ssize_t first,
+    Py_ssize_t last,
+) noexcept nogil:
+    """Test the chunks first..last-1 by the kept states of all nodes; the row updates behind them."""
+    cdef Py_ssize_t start = begin(tree, first)
+    cdef Py_ssize_t stop = begin(tree, last)
+    cdef Py_ssize_t middle = (first + last + 1) // 2
+    cdef const unsigned char *state = tree.kept + tree.n_nodes * learner.state_bytes
+    tree.n_nodes += 1
+    if last - first == 1:
+        learner.test(learner, state, tree.model, start, stop, tree.out + start * tree.out_step)
+        return 0
+    return stop - start + test_leaves(learner, tree, first, middle) + test_leaves(learner, tree, middle, last)
+
+
 cdef Py_ssize_t count_nodes(Py_ssize_t n_folds, Py_ssize_t least) noexcept nogil:
     """The nodes of a tree that hold out at least so many folds, 1 or more."""
     if n_folds < least:
@@ -178,6 +235,39 @@ cdef Py_ssize_t count_nodes(Py_ssize_t n_folds, Py_ssize_t least) noexcept nogil
     if n_folds == 1:
         return 1
     return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
+
+
+cdef int set_tree(
+    CompiledLearner learner,
+    Tree *tree,                  # OUT
+    Py_ssize_t first,
+    Py_ssize_t last,
+    Py_ssize_t n_folds,
+    const int64_t [::1] bounds,
+    unsigned char [::1] model,
+    unsigned char [:, ::1] out,
+) except -1:
+    """A tree over chunks that are there, and where the outputs of first..last-1 go."""
+    cdef Py_ssize_t i
+    if not 0 <= first < last <= n_folds <= learner.n_rows:
+        raise ValueError(f"there is no node [{first}, {last}) in a tree of {n_folds} folds.")
+    if bounds is not None and (bounds.shape[0] != n_folds + 1 or bounds[n_folds] != learner.n_rows):
+        raise ValueError("bounds must hold n_folds + 1 row numbers, 0 first and the number of rows last.")
+    if out.shape[0] != learner.n_rows or out.shape[1] != learner.n_outputs * learner.itemsize:
+        raise ValueError("out must have room for the outputs of all rows.")
+    if model.shape[0] != learner.model_bytes:
+        raise ValueError(f"a model has {learner.model_bytes} bytes, got {model.shape[0]}.")
+    if bounds is not None:
+        for i in range(n_folds):
+            if bounds[i] >= bounds[i + 1] or bounds[0] != 0:
+                raise ValueError("bounds must rise from 0.")
+    tree.n_rows = learner.n_rows
+    tree.n_folds = n_folds
+    tree.bounds = NULL if bounds is None else &bounds[0]
+    tree.model = &model[0]
+    tree.out = &out[0, 0]
+    tree.out_step = out.shape[1]
+    return 0
 
 
 cdef class CompiledLearner:
@@ -286,13 +376,13 @@ cdef class CompiledLearner:
         """Train on the rows start..stop-1, or on order[start], ..., order[stop-1], and keep a copy of
         the state from before each row in ``marks``.
         """
-        cdef Py_ssize_t i, end
         cdef Py_ssize_t at = start
+        cdef Py_ssize_t i
         self.check_state(state)
         if not 0 <= start <= stop <= (self.n_rows if order is None else order.shape[0]):
             raise IndexError(f"rows {start}..{stop} are outside the rows there are.")
-        if kept.shape[0] != marks.shape[0] or kept.shape[1] != self.state_bytes:
-            raise ValueError("kept must have room for a state a mark.")
+        if marks.shape[0] == 0 or kept.shape[0] != marks.shape[0] or kept.shape[1] != self.state_bytes:
+            raise ValueError("kept must have room for a state a mark, and there must be one.")
         for i in range(marks.shape[0]):
             if not at <= marks[i] <= stop:
                 raise ValueError("marks must rise from start to stop.")
@@ -302,16 +392,18 @@ cdef class CompiledLearner:
                 if order[i] >= self.n_rows:
                     raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
         with nogil:
-            at = start
-            for i in range(marks.shape[0] + 1):
-                end = marks[i] if i < marks.shape[0] else stop
-                if end > at:
-                    self.learner.train(
-                        &self.learner, at, end, NULL if order is None else &order[0], &state[0], NULL
-                    )
-                    at = end
-                if i < marks.shape[0]:
-                    memcpy(&kept[i, 0], &state[0], self.state_bytes)
+            train_keeping(
+                &self.learner,
+                start,
+                stop,
+                NULL if order is None else &order[0],
+                &state[0],
+                NULL,
+                0,
+                &marks[0],
+                marks.shape[0],
+                &kept[0, 0],
+            )
 
     def read_out(self, const unsigned char [::1] state, unsigned char [::1] model):
         """Write the model that ``state`` stands for."""
@@ -342,6 +434,30 @@ cdef class CompiledLearner:
         with nogil:
             self.learner.test(&self.learner, &state[0], &model[0], start, stop, &out[start, 0])
 
+    def test_leaves(
+        self,
+        const unsigned char [:, ::1] kept,           # IN: the states of all nodes below, parents first
+        unsigned char [::1] model,                   # OUT, room for one model
+        Py_ssize_t first,
+        Py_ssize_t last,
+        Py_ssize_t n_folds,
+        const int64_t [::1] bounds,         # IN, or None: even chunks
+        unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
+    ):
+        """Test chunks first..last-1 by states that ``walk_subtree`` has left; return the row updates
+        behind them.
+        """
+        cdef Tree tree
+        cdef int64_t n_updates
+        set_tree(self, &tree, first, last, n_folds, bounds, model, out)
+        if kept.shape[1] != self.state_bytes or kept.shape[0] != count_nodes(last - first, 1):
+            raise ValueError("kept must hold the states of all nodes.")
+        tree.kept = <unsigned char *> &kept[0, 0]
+        tree.n_nodes = 0
+        with nogil:
+            n_updates = test_leaves(&self.learner, &tree, first, last)
+        return n_updates
+
     def walk_subtree(
         self,
         unsigned char [:, ::1] states,               # INOUT, a row for each level; the first holds the node's model
@@ -356,6 +472,9 @@ cdef class CompiledLearner:
         unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
         unsigned char [:, ::1] kept=None,            # OUT: the states of the nodes, parents first,
         Py_ssize_t least_folds=1,                    # that hold out so many chunks or more
+        const int64_t [::1] n_marks=None,            # IN: how many states are kept on the way to each,
+        const int64_t [::1] marks=None,              # IN: after how many rows of its phase,
+        unsigned char [:, ::1] trails=None,          # OUT: and these
     ):
         """Test chunks first..last-1 by the tree below the node that holds them out; return the
         row updates done.
@@ -363,39 +482,44 @@ cdef class CompiledLearner:
         cdef Tree tree
         cdef int64_t n_updates
         cdef Py_ssize_t i
+        cdef Py_ssize_t n = 0
         cdef Part whole
-        if least_folds < 1 or not 0 <= first < last <= n_folds <= self.n_rows:
-            raise ValueError(f"there is no node [{first}, {last}) in a tree of {n_folds} folds.")
-        if bounds is not None and (bounds.shape[0] != n_folds + 1 or bounds[n_folds] != self.n_rows):
-            raise ValueError("bounds must hold n_folds + 1 row numbers, 0 first and the number of rows last.")
-        if out.shape[0] != self.n_rows or out.shape[1] != self.n_outputs * self.itemsize:
-            raise ValueError("out must have room for the outputs of all rows.")
-        if states.shape[1] != self.state_bytes or model.shape[0] != self.model_bytes:
-            raise ValueError("states or model of another size.")
+        set_tree(self, &tree, first, last, n_folds, bounds, model, out)
+        if states.shape[1] != self.state_bytes:
+            raise ValueError(f"a state has {self.state_bytes} bytes, got {states.shape[1]}.")
         if (0 if log is None else log.shape[0]) != self.log_bytes:
             raise ValueError(f"log must have {self.log_bytes} bytes.")
         if (<int64_t> 1 << (states.shape[0] - 1)) < last - first:
             raise ValueError("states must have a row for each level of the subtree.")
-        if bounds is not None:
-            for i in range(n_folds):
-                if bounds[i] >= bounds[i + 1] or bounds[0] != 0:
-                    raise ValueError("bounds must rise from 0.")
         if kept is not None and (
-            kept.shape[1] != self.state_bytes or kept.shape[0] < count_nodes(last - first, least_folds)
+            least_folds < 1
+            or kept.shape[1] != self.state_bytes
+            or kept.shape[0] != count_nodes(last - first, least_folds)
         ):
             raise ValueError("kept must have room for a state a node.")
-        tree.kept = NULL if kept is None else &kept[0, 0]
-        tree.least_folds = least_folds
-        tree.n_rows = self.n_rows
-        tree.n_folds = n_folds
-        tree.bounds = NULL if bounds is None else &bounds[0]
         if order is not None and order.shape[0] < begin(&tree, last) - begin(&tree, first):
             raise ValueError("order must have room for the rows of the node.")
+        if n_marks is not None:
+            for i in range(n_marks.shape[0]):
+                if n_marks[i] < 0:
+                    raise ValueError("n_marks must not be negative.")
+                n += n_marks[i]
+            if (
+                kept is None
+                or n_marks.shape[0] != kept.shape[0]
+                or marks.shape[0] != n
+                or trails.shape[0] != n
+                or trails.shape[1] != self.state_bytes
+            ):
+                raise ValueError("there must be a number of marks for each kept node, and room for each mark.")
+        tree.kept = NULL if kept is None else &kept[0, 0]
+        tree.least_folds = least_folds
+        tree.n_nodes = 0
+        tree.n_marks = NULL if n_marks is None or n == 0 else &n_marks[0]
+        tree.marks = NULL if tree.n_marks == NULL else &marks[0]
+        tree.trails = NULL if tree.n_marks == NULL else &trails[0, 0]
         tree.seed = seed
         tree.order = NULL if order is None else &order[0]
-        tree.model = &model[0]
-        tree.out = &out[0, 0]
-        tree.out_step = out.shape[1]
         tree.log.entries = NULL if log is None else <Entry *> &log[0]
         tree.log.room = 0 if log is None else self.log_bytes // <Py_ssize_t> sizeof(Entry)
         tree.log.n_entries = 0

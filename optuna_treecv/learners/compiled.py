@@ -274,15 +274,20 @@ class CompiledLearner:
         return ends
 
     @property
-    def rows_a_copy(self) -> int:
-        """Rows whose training takes about as long as copying a state."""
+    def row_bytes(self) -> float:
+        """What training on a row reads of it."""
         X = self.rows.X
         n_bytes = (
             len(X.values) * (X.dtype.itemsize + 4) / len(X)
             if isinstance(X, SparseRows)
             else X.shape[1] * X.dtype.itemsize
         )
-        return 1 + int(self.state_bytes / (1 + n_bytes * self.n_outputs))
+        return 1 + n_bytes * self.n_outputs
+
+    @property
+    def rows_a_copy(self) -> int:
+        """Rows whose training takes about as long as copying a state."""
+        return 1 + int(self.state_bytes / self.row_bytes)
 
     def snapshot(self, state: np.ndarray) -> np.ndarray:
         copy = aligned_bytes(len(state))
@@ -293,18 +298,37 @@ class CompiledLearner:
         model = aligned_bytes(self._kernel.model_bytes)
         self._kernel.test(state, model, start, stop, out.view(np.uint8))
 
-    def walk_subtree(
+    def walk_subtree(self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray) -> int:
+        return self._walk(plan, node, state, out)
+
+    def walk_keeping(
         self,
         plan: Plan,
         node: Node,
         state: np.ndarray,
         out: np.ndarray,
-        kept: np.ndarray | None = None,
-        least_folds: int = 1,
-    ) -> int:
-        """As in the protocol; in ``kept`` (n_nodes, state_bytes) leave the states of all nodes of
-        at least so many folds, parents first, left before right.
+        kept: np.ndarray,
+        least_folds: int,
+        trails: dict[int, np.ndarray],
+    ) -> tuple[int, np.ndarray]:
+        """The same, and in ``kept`` (n_nodes, state_bytes) the states of all nodes of at least so
+        many folds, parents first, left before right.
+
+        Also returned are the states on the way to some of these nodes: by the node's number
+        ``trails`` says after how many rows of its phase (int64, rising). They lie one behind the
+        other, (n_states, state_bytes).
         """
+        n_marks = np.zeros(len(kept), np.int64)
+        for i, marks in trails.items():
+            n_marks[i] = len(marks)
+        marks = np.concatenate([*trails.values(), np.empty(0, np.int64)])
+        passed = aligned_empty((len(marks), self.state_bytes))
+        n_updates = self._walk(plan, node, state, out, kept, least_folds, n_marks, marks, passed)
+        return n_updates, passed
+
+    def _walk(
+        self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray, *keeping: Any
+    ) -> int:
         n_levels = (node.n_folds - 1).bit_length() + 1
         states = aligned_empty((n_levels, len(state)))
         states[0] = state
@@ -321,8 +345,16 @@ class CompiledLearner:
             np.empty(stop - start, np.uint32) if plan.random else None,
             plan.seed,
             out.view(np.uint8),
-            kept,
-            least_folds,
+            *keeping,
+        )
+
+    def test_leaves(self, plan: Plan, node: Node, kept: np.ndarray, out: np.ndarray) -> int:
+        """Test the folds of a node by the states of all nodes there, as ``walk_keeping`` leaves
+        them; the row updates behind them.
+        """
+        model = aligned_bytes(self._kernel.model_bytes)
+        return self._kernel.test_leaves(
+            kept, model, node.first, node.last, plan.n_folds, plan.bounds, out.view(np.uint8)
         )
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
