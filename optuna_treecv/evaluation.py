@@ -42,11 +42,13 @@ from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.pipeline import check_incremental
 from optuna_treecv.plan import Node
 from optuna_treecv.plan import Plan
+from optuna_treecv.scoring import Leaves
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import make_scoring
 from optuna_treecv.scoring import OutputsAtLeaves
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import ScoresAtLeaves
+from optuna_treecv.scoring import ScoresOfOutputs
 from optuna_treecv.scoring import scoring_for
 from optuna_treecv.sharing import results_of
 from optuna_treecv.sharing import SharedLearner
@@ -334,9 +336,7 @@ class Evaluation:
         predictions[rows.order] = prepared
         return predictions
 
-    def walk(
-        self, plan: Plan, learner: Learner, leaves: OutputsAtLeaves | ScoresAtLeaves
-    ) -> Generator[Done]:
+    def walk(self, plan: Plan, learner: Learner, leaves: Leaves) -> Generator[Done]:
         """Walk a tree, or train k times; ``leaves`` keeps what comes out."""
 
         test: TestNode
@@ -465,11 +465,7 @@ class Run:
                 self.key = "" if results is None else results.name
             if isinstance(learner, CompiledLearner) and evaluation.method == "treecv":
                 learner = SharedLearner(learner, cache, evaluation.way(identity, repeat))
-        leaves: OutputsAtLeaves | ScoresAtLeaves
-        if isinstance(self.scoring, Loss):
-            leaves = OutputsAtLeaves(plan, learner, self.scoring)
-        else:
-            leaves = ScoresAtLeaves(plan, learner, self.scoring)
+        leaves = self._leaves(plan, learner)
         n_kept = None if results is None else results.take(leaves)
         parts = evaluation.parts(plan)
         if n_kept is None:
@@ -495,9 +491,20 @@ class Run:
                 self.seconds += perf_counter() - begin
                 yield part
                 begin = perf_counter()
-        if results is not None and n_kept is None:
+        if results is not None:
             n_updates = self._n_needed - needed_before
             results.keep(leaves, n_updates, self.seconds - seconds_before)
+
+    def _leaves(self, plan: Plan, learner: Learner) -> Leaves:
+        """What to do at the leaves. Somebody's own estimator may predict in ways of its own, and
+        a scorer of their own look at more than predictions: they meet.
+        """
+        if isinstance(self.scoring, Loss):
+            return OutputsAtLeaves(plan, learner, self.scoring)
+        if isinstance(learner, CompiledLearner | SharedLearner) and learner.can_answer:
+            if self.scoring.is_made and is_ours(type(self._estimator)):
+                return ScoresOfOutputs(plan, learner, self.scoring)
+        return ScoresAtLeaves(plan, learner, self.scoring)
 
 
 def mean_and_std(scores: np.ndarray) -> tuple[float, float | None]:

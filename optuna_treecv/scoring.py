@@ -19,6 +19,7 @@ from sklearn.utils import get_tags
 
 from optuna_treecv.learners import name_of
 from optuna_treecv.learners.base import Learner
+from optuna_treecv.learners.base import StandsIn
 from optuna_treecv.plan import Node
 from optuna_treecv.plan import Plan
 
@@ -47,11 +48,23 @@ class Loss:
 
 @dataclass(frozen=True)
 class Scorer:
-    """A scikit-learn scorer, asked at each leaf with a fitted estimator."""
+    """A scikit-learn scorer, which asks a fitted estimator.
+
+    Attributes
+    ----------
+    name : str
+    score : callable
+        (estimator, X, y) -> float.
+    is_registered : bool
+        Whether scikit-learn knows it by its name.
+    is_made : bool
+        Whether it is scikit-learn's ``make_scorer``'s, which asks for predictions alone.
+    """
 
     name: str
     score: Callable[[Any, Any, Any], float]
-    is_registered: bool = False  # scikit-learn knows it by its name
+    is_registered: bool = False
+    is_made: bool = False
     response_method = None  # it asks for itself
     if_diverged = -np.inf
     direction = "maximize"
@@ -129,14 +142,15 @@ def make_scoring(scoring: Any) -> Loss | Scorer | None:
         if scoring in LOSSES:
             return LOSSES[scoring]
         if scoring in get_scorer_names():
-            return Scorer(scoring, get_scorer(scoring), is_registered=True)
+            return Scorer(scoring, get_scorer(scoring), is_registered=True, is_made=True)
         raise ValueError(
             f"scoring must be a loss ({', '.join(LOSSES)}) or the name of a scikit-learn scorer, "
             f"got {scoring!r}."
         )
     if callable(scoring):
         _check_takes_rows(scoring)
-        return Scorer(getattr(scoring, "__name__", "scorer"), scoring)
+        is_made = isinstance(scoring, type(get_scorer("accuracy")))
+        return Scorer(getattr(scoring, "__name__", "scorer"), scoring, is_made=is_made)
     raise ValueError(
         "scoring must be None, a loss name, a scorer name or a scorer(estimator, X, y), got "
         f"{scoring!r}."
@@ -192,19 +206,24 @@ class OutputsAtLeaves:
     results : ndarray of shape (n_rows, n_outputs)
         Outputs of prepared rows: all there is to keep of an evaluation, whose scores are computed
         from it.
-    results_name : str or None
-        What it is, for whoever keeps it; None if that cannot be told from other things.
     """
 
     def __init__(self, plan: Plan, learner: Learner, loss: Loss | None = None) -> None:
         self.results = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
-        self.results_name = "outputs"
         self._plan = plan
         self._learner = learner
         self._loss = loss
 
     def test_leaf(self, fold: Node, state: Any) -> None:
         self._learner.outputs(state, *self._plan.rows(fold), self.results)
+
+    def results_by_name(self) -> dict[str, np.ndarray]:
+        """What may be kept for other evaluations, any of which is enough to have all scores."""
+        return {"outputs": self.results}
+
+    def take(self, name: str, results: np.ndarray) -> None:
+        """Have what was kept by a name."""
+        self.results = results
 
     def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
         """The scores of a block's folds, and which of them have diverged."""
@@ -229,18 +248,33 @@ class OutputsAtLeaves:
 
 
 class ScoresAtLeaves:
-    """Asks a scorer at each leaf; ``results`` and ``results_name`` as of ``OutputsAtLeaves``."""
+    """Asks a scorer at each leaf, with the leaf's model.
+
+    Attributes
+    ----------
+    results : ndarray of shape (n_folds,)
+    """
 
     def __init__(self, plan: Plan, learner: Learner, scorer: Scorer) -> None:
+        self.results = np.empty(plan.n_folds)
         self._plan = plan
         self._learner = learner
         self._scorer = scorer
-        self.results = np.empty(plan.n_folds)
-        self.results_name = scorer.name if scorer.is_registered else None
 
     def test_leaf(self, fold: Node, state: Any) -> None:
+        self.ask(fold, self._learner.estimator(state))
+
+    def results_by_name(self) -> dict[str, np.ndarray]:
+        """As of ``OutputsAtLeaves``; nothing if a name does not tell scorers apart."""
+        return {self._scorer.name: self.results} if self._scorer.is_registered else {}
+
+    def take(self, name: str, results: np.ndarray) -> None:
+        """As of ``OutputsAtLeaves``."""
+        self.results = results
+
+    def ask(self, fold: Node, estimator: Any) -> None:
+        """Score a fold with an estimator, None if its model is not finite."""
         start, stop = self._plan.rows(fold)
-        estimator = self._learner.estimator(state)
         if estimator is None:
             self.results[fold.first] = self._scorer.if_diverged
             return
@@ -278,3 +312,43 @@ class ScoresAtLeaves:
         """The scores of a block's folds, and which of them have diverged."""
         scores = self.results[block.first : block.last]
         return scores, scores == self._scorer.if_diverged
+
+
+class ScoresOfOutputs(OutputsAtLeaves):
+    """Keeps what each fold's model says of the fold's rows, and asks a scorer with an estimator
+    that answers by it: so the tree is walked as for a loss, and outputs kept for another scoring
+    are enough.
+    """
+
+    def __init__(self, plan: Plan, learner: StandsIn, scorer: Scorer) -> None:
+        super().__init__(plan, learner)
+        self._answering = learner.answering
+        self._asker = ScoresAtLeaves(plan, learner, scorer)
+        self._have_scores = False
+
+    def results_by_name(self) -> dict[str, np.ndarray]:
+        """Scores, and what they are made from."""
+        scores = self._asker.results_by_name()
+        return scores if self._have_scores else scores | super().results_by_name()
+
+    def take(self, name: str, results: np.ndarray) -> None:
+        """As of ``OutputsAtLeaves``."""
+        if name == "outputs":
+            self.results = results
+        else:
+            self._asker.take(name, results)
+            self._have_scores = True
+
+    def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
+        """The scores of a block's folds, and which of them have diverged."""
+        for chunk in range(block.first, block.last) if not self._have_scores else ():
+            fold = Node(chunk, chunk + 1)
+            start, stop = self._plan.rows(fold)
+            outputs = self.results[start:stop]
+            is_finite = np.isfinite(outputs).all()
+            self._asker.ask(fold, self._answering(outputs) if is_finite else None)
+        return self._asker.scores(block)
+
+
+#: What becomes of the leaves of a tree.
+Leaves = OutputsAtLeaves | ScoresAtLeaves

@@ -36,8 +36,7 @@ from optuna_treecv.plan import Node
 from optuna_treecv.plan import Phase
 from optuna_treecv.plan import Plan
 from optuna_treecv.plan import Rows
-from optuna_treecv.scoring import OutputsAtLeaves
-from optuna_treecv.scoring import ScoresAtLeaves
+from optuna_treecv.scoring import Leaves
 
 # States along a phase are kept where the rows seen have grown by this part, no closer than what
 # makes copying them cheap beside training, and no more than fill this part of the cache; so few
@@ -152,6 +151,8 @@ class SharedLearner:
         self.n_outputs = learner.n_outputs
         self.respond = learner.respond
         self.score_rows = learner.score_rows
+        self.can_answer = learner.can_answer
+        self.answering = learner.answering
         self.n_updates = 0
         self._learner = learner
         self._trainer = learner.tracking()
@@ -379,31 +380,33 @@ class Results:
     def __init__(self, cache: AnyCache, key: tuple[bytes, ...]) -> None:
         self._cache = cache
         self._key = key
+        self._taken: str | None = None
 
     @property
     def name(self) -> str:
         """Of what was trained how, on which rows."""
         return digest(*self._key).hex()
 
-    def take(self, leaves: OutputsAtLeaves | ScoresAtLeaves) -> int | None:
+    def take(self, leaves: Leaves) -> int | None:
         """Fill in the results, if they are kept; the row updates behind them."""
-        if leaves.results_name is None:
-            return None
-        found = self._cache.find(self._key_of(leaves))
-        if found is None:
-            return None
-        leaves.results, n_updates = unpacked(found, leaves.results)
-        return n_updates
+        for name, results in leaves.results_by_name().items():
+            found = self._cache.find(self._key_of(name, results))
+            if found is not None:
+                taken, n_updates = unpacked(found, results)
+                leaves.take(name, taken)
+                self._taken = name
+                return n_updates
+        return None
 
-    def keep(
-        self, leaves: OutputsAtLeaves | ScoresAtLeaves, n_updates: int, seconds: float
-    ) -> None:
-        """Keep what took so many row updates and seconds."""
-        if leaves.results_name is not None:
-            self._cache.keep(self._key_of(leaves), pack(leaves.results, n_updates), seconds)
+    def keep(self, leaves: Leaves, n_updates: int, seconds: float) -> None:
+        """Keep what was not there and took so many row updates and seconds."""
+        for name, results in leaves.results_by_name().items():
+            if name == self._taken:
+                continue
+            self._cache.keep(self._key_of(name, results), pack(results, n_updates), seconds)
 
-    def _key_of(self, leaves: OutputsAtLeaves | ScoresAtLeaves) -> Key:
-        return *self._key, encode(leaves.results_name), packed_bytes(leaves.results)
+    def _key_of(self, name: str, results: np.ndarray) -> Key:
+        return *self._key, encode(name), packed_bytes(results)
 
 
 def results_of(

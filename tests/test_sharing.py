@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from threading import Barrier
 from threading import Thread
+import warnings
 
 from hypothesis import given
 from hypothesis import settings
@@ -17,6 +18,8 @@ from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import make_scorer
+from sklearn.metrics import zero_one_loss
 from sklearn.model_selection import KFold
 from sklearn.naive_bayes import GaussianNB
 
@@ -178,16 +181,37 @@ def test_another_scoring_costs_nothing(cv):
         assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring=scoring))
 
 
+def asks_the_model(estimator, X, y):
+    return estimator.score(X, y)
+
+
+@pytest.mark.parametrize(
+    "scoring", ["accuracy", "neg_log_loss", make_scorer(zero_one_loss), asks_the_model]
+)
 @pytest.mark.parametrize("cv", [8, 100])
-def test_a_scorer_after_a_loss_costs_nothing(cv):
-    estimator = PegasosClassifier(0.1)
-    X, y = make(estimator, n_rows=1000)
+def test_a_scorer_after_a_loss_costs_nothing(cv, scoring):
+    estimator = AveragedSGDClassifier("log_loss")
+    X, y = make(estimator, n_rows=3000)
     cache = ModelCache()
     evaluate(objective_of(X, y, cache, cv=cv), estimator)
     for _ in range(2):
-        found = evaluate(objective_of(X, y, cache, cv=cv, scoring="accuracy"), estimator)
+        found = evaluate(objective_of(X, y, cache, cv=cv, scoring=scoring), estimator)
         assert found.n_updates == 0
-        assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring="accuracy"))
+        assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring=scoring))
+
+
+def test_a_scoring_after_another_costs_nothing_for_any_folds():
+    estimator = PegasosClassifier(0.1)
+    X, y = make(estimator, n_rows=4100)
+    cache = ModelCache()
+    evaluate(objective_of(X, y, cache, cv=2050, scoring="accuracy"), estimator)
+    for scoring in ("hinge", "error", "balanced_accuracy", "accuracy", make_scorer(zero_one_loss)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of folds that lack a class
+            found = evaluate(objective_of(X, y, cache, cv=2050, scoring=scoring), estimator)
+            alone = tree_cross_validate(estimator, X, y, cv=2050, scoring=scoring)
+        assert found.n_updates == 0
+        assert_same(found, alone)
 
 
 @pytest.mark.parametrize("rows_a_fold", [1, 10])

@@ -64,3 +64,16 @@ class SubtreeWalker(Protocol):
         """Test the chunks of ``node``, whose model is ``state`` (used up); the row updates
         done.
         """
+
+
+class StandsIn(Learner, Protocol):
+    """A learner whose estimators may say of a row only what follows from its outputs."""
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether they do."""
+
+    def answering(self, outputs: np.ndarray) -> Any:
+        """What a scorer takes for a fitted estimator: whatever the rows, it answers by these
+        outputs (rows, n_outputs).
+        """

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from abc import abstractmethod
+from copy import copy
 from typing import Any
 from typing import Self
 
@@ -48,6 +49,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     _seed: int  # of what the kernel draws
     _trained_as: tuple[Any, ...]  # the parameters that a state depends on in size or meaning
     _fixed_parameters: tuple[str, ...] = ()  # their names
+    _outputs: Any  # (X) -> what all predictions of rows follow from; if a family has it
 
     # What a family says of itself.
 
@@ -359,6 +361,18 @@ class CompiledLearner:
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         return self._settings.respond(outputs, method)
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether ``answering`` may be asked for."""
+        return hasattr(self.kind, "_outputs")
+
+    def answering(self, outputs: np.ndarray) -> CompiledEstimator:
+        stand_in = copy(self._settings)
+        if self.rows.classes is not None:
+            stand_in.classes_ = self.rows.classes
+        stand_in._outputs = lambda X: outputs
+        return stand_in
 
     def estimator(self, state: np.ndarray) -> CompiledEstimator | None:
         model = read_model(self._kernel, state)

@@ -55,7 +55,7 @@ class LinearEstimator(CompiledEstimator):
             y_numeric=self._target == "number",
         )
 
-    def _decision(self, X: Any) -> np.ndarray:
+    def _outputs(self, X: Any) -> np.ndarray:
         """X w + intercept, (n_samples, n_outputs)."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=False)
@@ -144,7 +144,7 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         ndarray of shape (n_samples,) or (n_samples, n_classes)
             Above 0 for the second of two classes; with more, the largest wins.
         """
-        return self.respond(self._decision(X), "decision_function")
+        return self.respond(self._outputs(X), "decision_function")
 
     def predict(self, X: Any) -> np.ndarray:
         """Class labels.
@@ -159,7 +159,7 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         ndarray of shape (n_samples,)
             Labels out of ``classes_``.
         """
-        codes = self.respond(self._decision(X), "predict")
+        codes = self.respond(self._outputs(X), "predict")
         return self.classes_[codes]
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
@@ -193,7 +193,7 @@ class LogisticMixin:
         ndarray of shape (n_samples, n_classes)
             1 / (1 + exp(-decision)) of each class against the rest, made to sum to 1.
         """
-        return self.respond(self._decision(X), "predict_proba")
+        return self.respond(self._outputs(X), "predict_proba")
 
 
 class LinearRegressor(RegressorMixin, LinearEstimator):
@@ -248,7 +248,7 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
         ndarray of shape (n_samples,)
             X w + intercept.
         """
-        return self._decision(X)[:, 0]
+        return self._outputs(X)[:, 0]
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Predictions (rows, 1) -> predictions (rows,)."""

@@ -216,7 +216,7 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
         ndarray of shape (n_samples, n_classes)
             1 / (1 + exp(-decision)) of each class against the rest, made to sum to 1.
         """
-        return self.respond(self._decision(X), "predict_proba")
+        return self.respond(self._outputs(X), "predict_proba")
 
 
 class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
