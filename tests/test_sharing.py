@@ -181,6 +181,17 @@ def test_another_scoring_costs_nothing(cv):
         assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring=scoring))
 
 
+def test_scores_that_outlive_their_outputs():
+    estimator = PegasosClassifier(0.1)
+    X, y = make(estimator, n_rows=4000)
+    cache = ModelCache(20_000)  # outputs take 32 kB
+    for _ in range(2):
+        evaluate(objective_of(X, y, cache, cv=8, scoring="accuracy"), estimator)
+        cache.max_bytes = 2**20
+    found = evaluate(objective_of(X, y, cache, cv=8), estimator)
+    assert_same(found, tree_cross_validate(estimator, X, y, cv=8))
+
+
 def asks_the_model(estimator, X, y):
     return estimator.score(X, y)
 
@@ -574,7 +585,7 @@ def test_a_grid_of_lambdas_shares(order):
         order=order,
     )
     n_done = n_saved = 0
-    for alpha in np.geomspace(1e-8, 1e-1, 16):
+    for alpha in np.random.default_rng(0).permutation(np.geomspace(1e-8, 1e-1, 16)):
         found = objective.evaluate({"alpha": alpha})
         assert_same(found, tree_cross_validate(PegasosClassifier(alpha), X, y, order=order))
         n_done += found.n_updates
