@@ -322,9 +322,9 @@ class Evaluation:
         leaves = OutputsAtLeaves(plan, learner)
         for _ in self.walk(plan, learner, leaves):
             pass
-        prepared = learner.respond(leaves.results, response_method)
+        prepared = learner.respond(leaves.outputs.array, response_method)
         if response_method == "predict" and not is_regressor(estimator):
-            if not np.all(np.isfinite(leaves.results)):
+            if not np.all(np.isfinite(leaves.outputs.array)):
                 raise ValueError(f"{estimator!r} diverges; {DIVERGENCE_ADVICE}")
             codes = prepared.astype(np.intp)
             if rows.classes is not None and np.any(codes < 0):
@@ -344,7 +344,7 @@ class Evaluation:
             walk_subtree = learner.walk_subtree
 
             def test(node: Node, state: Any) -> int:
-                return walk_subtree(plan, node, state, leaves.results)
+                return walk_subtree(plan, node, state, leaves.outputs.array)
         else:
 
             def test(node: Node, state: Any) -> int:

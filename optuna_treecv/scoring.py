@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 import inspect
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.metrics import get_scorer
 from sklearn.metrics import get_scorer_names
 from sklearn.utils import get_tags
 
+from optuna_treecv.data import aligned_bytes
 from optuna_treecv.learners import name_of
 from optuna_treecv.learners.base import Learner
 from optuna_treecv.learners.base import StandsIn
@@ -198,38 +200,66 @@ def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
     return scoring
 
 
+class Counted:
+    """An array and the row updates behind it, in one piece of memory as it may be kept.
+
+    Attributes
+    ----------
+    array : ndarray
+    memory : ndarray of bytes
+        Both.
+    was_kept : bool
+        Whether it was taken from where it is kept.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any = np.float64) -> None:
+        self._shape, self._dtype = shape, np.dtype(dtype)
+        self.take(aligned_bytes(prod(shape) * self._dtype.itemsize + 8))
+        self.was_kept = False
+
+    def take(self, memory: np.ndarray) -> None:
+        """Have what was kept, where it lies."""
+        self.memory = memory
+        self.array = memory[:-8].view(self._dtype).reshape(self._shape)
+        self.was_kept = True
+
+    @property
+    def n_updates(self) -> int:
+        return int(self.memory[-8:].view(np.int64)[0])
+
+    @n_updates.setter
+    def n_updates(self, n_updates: int) -> None:
+        self.memory[-8:].view(np.int64)[0] = n_updates
+
+
 class OutputsAtLeaves:
     """Keeps what each fold's model says of the fold's rows, and scores it by a loss.
 
     Attributes
     ----------
-    results : ndarray of shape (n_rows, n_outputs)
-        Outputs of prepared rows: all there is to keep of an evaluation, whose scores are computed
-        from it.
+    outputs : Counted
+        Of prepared rows, (n_rows, n_outputs): all there is to keep of an evaluation, whose scores
+        are computed from it.
     """
 
     def __init__(self, plan: Plan, learner: Learner, loss: Loss | None = None) -> None:
-        self.results = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
+        self.outputs = Counted((plan.n_rows, learner.n_outputs), learner.dtype)
         self._plan = plan
         self._learner = learner
         self._loss = loss
 
     def test_leaf(self, fold: Node, state: Any) -> None:
-        self._learner.outputs(state, *self._plan.rows(fold), self.results)
+        self._learner.outputs(state, *self._plan.rows(fold), self.outputs.array)
 
-    def results_by_name(self) -> dict[str, np.ndarray]:
-        """What may be kept for other evaluations, any of which is enough to have all scores."""
-        return {"outputs": self.results}
-
-    def take(self, name: str, results: np.ndarray) -> None:
-        """Have what was kept by a name."""
-        self.results = results
+    def results(self) -> dict[str, Counted]:
+        """By name what may be kept, or had, of an evaluation: any of it gives all scores."""
+        return {"outputs": self.outputs}
 
     def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
         """The scores of a block's folds, and which of them have diverged."""
         assert self._loss is not None
         start, stop = self._plan.rows(block)
-        outputs = self.results[start:stop]
+        outputs = self.outputs.array[start:stop]
         targets = self._learner.rows.targets
         with np.errstate(all="ignore"):
             response = self._learner.respond(outputs, self._loss.response_method)
@@ -248,15 +278,10 @@ class OutputsAtLeaves:
 
 
 class ScoresAtLeaves:
-    """Asks a scorer at each leaf, with the leaf's model.
-
-    Attributes
-    ----------
-    results : ndarray of shape (n_folds,)
-    """
+    """Asks a scorer at each leaf, with the leaf's model."""
 
     def __init__(self, plan: Plan, learner: Learner, scorer: Scorer) -> None:
-        self.results = np.empty(plan.n_folds)
+        self.fold_scores = Counted((plan.n_folds,))
         self._plan = plan
         self._learner = learner
         self._scorer = scorer
@@ -264,19 +289,15 @@ class ScoresAtLeaves:
     def test_leaf(self, fold: Node, state: Any) -> None:
         self.ask(fold, self._learner.estimator(state))
 
-    def results_by_name(self) -> dict[str, np.ndarray]:
+    def results(self) -> dict[str, Counted]:
         """As of ``OutputsAtLeaves``; nothing if a name does not tell scorers apart."""
-        return {self._scorer.name: self.results} if self._scorer.is_registered else {}
-
-    def take(self, name: str, results: np.ndarray) -> None:
-        """As of ``OutputsAtLeaves``."""
-        self.results = results
+        return {self._scorer.name: self.fold_scores} if self._scorer.is_registered else {}
 
     def ask(self, fold: Node, estimator: Any) -> None:
         """Score a fold with an estimator, None if its model is not finite."""
         start, stop = self._plan.rows(fold)
         if estimator is None:
-            self.results[fold.first] = self._scorer.if_diverged
+            self.fold_scores.array[fold.first] = self._scorer.if_diverged
             return
         X, y = self._learner.score_rows(start, stop)
         try:
@@ -293,7 +314,9 @@ class ScoresAtLeaves:
             raise ValueError(f"{_A_SCORER}, but {name} returned {returned!r}; {_MADE}.") from error
         if np.isnan(score):
             raise self._undefined(fold, "NaN")
-        self.results[fold.first] = score if np.isfinite(score) else self._scorer.if_diverged
+        self.fold_scores.array[fold.first] = (
+            score if np.isfinite(score) else self._scorer.if_diverged
+        )
 
     def _undefined(self, fold: Node, what: str) -> ValueError:
         """What to raise where a fold has too few rows, or classes, for the scorer."""
@@ -310,7 +333,7 @@ class ScoresAtLeaves:
 
     def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
         """The scores of a block's folds, and which of them have diverged."""
-        scores = self.results[block.first : block.last]
+        scores = self.fold_scores.array[block.first : block.last]
         return scores, scores == self._scorer.if_diverged
 
 
@@ -324,27 +347,20 @@ class ScoresOfOutputs(OutputsAtLeaves):
         super().__init__(plan, learner)
         self._answering = learner.answering
         self._asker = ScoresAtLeaves(plan, learner, scorer)
-        self._have_scores = False
 
-    def results_by_name(self) -> dict[str, np.ndarray]:
-        """Scores, and what they are made from."""
-        scores = self._asker.results_by_name()
-        return scores if self._have_scores else scores | super().results_by_name()
-
-    def take(self, name: str, results: np.ndarray) -> None:
-        """As of ``OutputsAtLeaves``."""
-        if name == "outputs":
-            self.results = results
-        else:
-            self._asker.take(name, results)
-            self._have_scores = True
+    def results(self) -> dict[str, Counted]:
+        """Scores, and unless these were kept what they are made from."""
+        scores = self._asker.results()
+        return scores if self._asker.fold_scores.was_kept else scores | super().results()
 
     def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
         """The scores of a block's folds, and which of them have diverged."""
-        for chunk in range(block.first, block.last) if not self._have_scores else ():
+        if self._asker.fold_scores.was_kept:
+            return self._asker.scores(block)
+        for chunk in range(block.first, block.last):
             fold = Node(chunk, chunk + 1)
             start, stop = self._plan.rows(fold)
-            outputs = self.results[start:stop]
+            outputs = self.outputs.array[start:stop]
             is_finite = np.isfinite(outputs).all()
             self._asker.ask(fold, self._answering(outputs) if is_finite else None)
         return self._asker.scores(block)

@@ -36,6 +36,7 @@ from optuna_treecv.plan import Node
 from optuna_treecv.plan import Phase
 from optuna_treecv.plan import Plan
 from optuna_treecv.plan import Rows
+from optuna_treecv.scoring import Counted
 from optuna_treecv.scoring import Leaves
 
 # States along a phase are kept where the rows seen have grown by this part, no closer than what
@@ -237,11 +238,13 @@ class SharedLearner:
         """
         start, stop = plan.rows(node)
         name = state.model.way.path, self._settings[-1], self._plan_key(plan)
-        key = *name, encode(self._x), packed_bytes(out[start:stop])
-        outputs = self._cache.claim(key)
-        if outputs is not None:
-            out[start:stop], n_updates = unpacked(outputs, out[start:stop])
-            return n_updates
+        said = Counted(out[start:stop].shape, out.dtype)
+        key = *name, encode(self._x), len(said.memory)
+        found = self._cache.claim(key)
+        if found is not None:
+            said.take(found)
+            out[start:stop] = said.array
+            return said.n_updates
         try:
             least = _least_folds(plan)
             n_kept = max(1, _count_nodes(node.n_folds, least))
@@ -278,7 +281,10 @@ class SharedLearner:
                 self._cache.keep_trail(self._trail_key(ways[i]), along, each[i], marks, ends)
                 begin += len(marks)
             if models_key is None and node != plan.root:
-                self._cache.keep(key, pack(out[start:stop], n_updates), seconds)
+                said.array[:] = out[start:stop]
+                said.n_updates = n_updates
+                said.memory.flags.writeable = False
+                self._cache.keep(key, said.memory, seconds)
             return n_updates
         finally:
             self._cache.release(key)
@@ -380,7 +386,6 @@ class Results:
     def __init__(self, cache: AnyCache, key: tuple[bytes, ...]) -> None:
         self._cache = cache
         self._key = key
-        self._taken: str | None = None
 
     @property
     def name(self) -> str:
@@ -389,24 +394,23 @@ class Results:
 
     def take(self, leaves: Leaves) -> int | None:
         """Fill in the results, if they are kept; the row updates behind them."""
-        for name, results in leaves.results_by_name().items():
+        for name, results in leaves.results().items():
             found = self._cache.find(self._key_of(name, results))
             if found is not None:
-                taken, n_updates = unpacked(found, results)
-                leaves.take(name, taken)
-                self._taken = name
-                return n_updates
+                results.take(found)
+                return results.n_updates
         return None
 
     def keep(self, leaves: Leaves, n_updates: int, seconds: float) -> None:
         """Keep what was not there and took so many row updates and seconds."""
-        for name, results in leaves.results_by_name().items():
-            if name == self._taken:
-                continue
-            self._cache.keep(self._key_of(name, results), pack(results, n_updates), seconds)
+        for name, results in leaves.results().items():
+            if not results.was_kept:
+                results.n_updates = n_updates
+                results.memory.flags.writeable = False
+                self._cache.keep(self._key_of(name, results), results.memory, seconds)
 
-    def _key_of(self, name: str, results: np.ndarray) -> Key:
-        return *self._key, encode(name), packed_bytes(results)
+    def _key_of(self, name: str, results: Counted) -> Key:
+        return *self._key, encode(name), len(results.memory)
 
 
 def results_of(
@@ -476,20 +480,3 @@ def _settings_key(learner: CompiledLearner, n_seen: int, but: str | None) -> byt
     """What has acted on a state of so many rows, but for one hyper-parameter."""
     acted = [item for item in sorted(learner.settings_at(n_seen).items()) if item[0] != but]
     return digest(encode(learner.kind), *(encode(part) for item in acted for part in item))
-
-
-def pack(outputs: np.ndarray, n_updates: int) -> np.ndarray:
-    """Outputs and the row updates behind them, as bytes."""
-    flat = np.ascontiguousarray(outputs).reshape(-1).view(np.uint8)
-    return np.concatenate([flat, np.array([n_updates]).view(np.uint8)])
-
-
-def packed_bytes(outputs: np.ndarray) -> int:
-    """The length of what ``pack`` makes of them."""
-    return outputs.nbytes + 8
-
-
-def unpacked(packed: np.ndarray, like: np.ndarray) -> tuple[np.ndarray, int]:
-    """Outputs of that type and shape, where they lie, and the row updates behind them."""
-    outputs = packed[:-8].view(like.dtype).reshape(like.shape)
-    return outputs, int(packed[-8:].view(np.int64)[0])

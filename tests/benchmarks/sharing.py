@@ -40,6 +40,12 @@ def row(what, must, measured):
     print(f"| {what} | {must} | {measured} |", flush=True)
 
 
+def seconds_of(objective, params):
+    begin = perf_counter()
+    objective.evaluate(params)
+    return perf_counter() - begin
+
+
 def overhead(X, y, rounds):
     """A fresh cache each time, against none; medians of ratios of pairs."""
     for cv, must in ((100, "under 3 %"), (10, ""), ("loo", "")):
@@ -58,11 +64,10 @@ def overhead(X, y, rounds):
         for i in range(rounds):
             params = {"alpha": 1e-6 * 1.01**i}
             cache.__init__()
-            seconds = [alone.evaluate(params).seconds, shared.evaluate(params).seconds]
+            seconds = [seconds_of(alone, params), seconds_of(shared, params)]
             ratios.append(seconds[1] / seconds[0] - 1)
-            begin = perf_counter()
+            again.append(seconds_of(shared, params))
             assert shared.evaluate(params).n_updates == 0
-            again.append(perf_counter() - begin)
         row(f"overhead where nothing is shared, Covertype, cv={cv}", must, f"{median(ratios):.1%}")
         row(
             f"the same configuration again, cv={cv}", "under 5 ms", f"{1e3 * median(again):.1f} ms"
