@@ -5,6 +5,7 @@ for Optuna.
 from optuna_treecv.cache import ModelCache
 from optuna_treecv.crossval import tree_cross_val_predict
 from optuna_treecv.crossval import tree_cross_validate
+from optuna_treecv.crossval import tree_cross_validate_many
 from optuna_treecv.evaluation import CVResult
 from optuna_treecv.learners.gaussian import StreamingGaussianDensity
 from optuna_treecv.learners.kmeans import StreamingKMeans
@@ -35,6 +36,7 @@ __all__ = [
     "TreeCVObjective",
     "tree_cross_val_predict",
     "tree_cross_validate",
+    "tree_cross_validate_many",
     "treecv_objective",
 ]
 

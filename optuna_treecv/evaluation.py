@@ -50,6 +50,8 @@ from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import ScoresAtLeaves
 from optuna_treecv.scoring import ScoresOfOutputs
 from optuna_treecv.scoring import scoring_for
+from optuna_treecv.sharing import FoundTogether
+from optuna_treecv.sharing import Results
 from optuna_treecv.sharing import results_of
 from optuna_treecv.sharing import SharedLearner
 from optuna_treecv.sharing import Way
@@ -161,6 +163,7 @@ class Evaluation:
         self.cache = cache
         self._is_shared = is_shared
         self._reports = reports
+        self.found = FoundTogether()
         self._identities: dict[tuple[RowLayout, int], bytes] = {}
         self._ways: dict[tuple[bytes, int], Way] = {}
         begin = perf_counter()
@@ -241,6 +244,14 @@ class Evaluation:
             if len(self._ways) > _MOST_WAYS:
                 del self._ways[next(iter(self._ways))]
             return way
+
+    def results(
+        self, estimator: Any, learner: Learner, plan: Plan, repeat: int
+    ) -> tuple[bytes, Results | None]:
+        """The name of a repeat's rows, and where an estimator's results on them are kept."""
+        identity = self.identity(layout_for(estimator), learner.rows, repeat)
+        cache = self.cache_for(estimator)
+        return identity, results_of(learner, cache, identity, plan, self.method)
 
     def cache_for(self, estimator: Any) -> ModelCache | StoredModelCache | None:
         """Where an estimator's models are kept. Code that is not ours may change between two
@@ -456,31 +467,38 @@ class Run:
         evaluation = self._evaluation
         cache = evaluation.cache_for(self._estimator)
         learner = evaluation.learner(self._estimator, rows, self.scoring.response_method, repeat)
-        results = None
+        identity, results = evaluation.results(self._estimator, learner, plan, repeat)
         if cache is not None:
-            identity = evaluation.identity(layout_for(self._estimator), rows, repeat)
-            results = results_of(learner, cache, identity, plan, evaluation.method)
             if repeat == 0:
                 self.fingerprint = identity.hex()
                 self.key = "" if results is None else results.name
             if isinstance(learner, CompiledLearner) and evaluation.method == "treecv":
                 learner = SharedLearner(learner, cache, evaluation.way(identity, repeat))
         leaves = self._leaves(plan, learner)
-        n_kept = None if results is None else results.take(leaves)
+        needed_before, seconds_before = self._n_needed, self.seconds
         parts = evaluation.parts(plan)
-        if n_kept is None:
-            blocks = evaluation.walk(plan, learner, leaves)
-        else:
+        n_kept = None if results is None else results.take(leaves)
+        found = None if results is None else evaluation.found.take(results.name)
+        walks = False
+        if n_kept is not None:
             blocks = replay(parts, n_kept)
-        n_before, needed_before, seconds_before = self.n_updates, self._n_needed, self.seconds
+        elif found is not None and isinstance(leaves, OutputsAtLeaves):
+            leaves.outputs.array[:] = found.outputs
+            self.n_updates += found.n_updates
+            self.seconds += found.seconds
+            blocks = replay(parts, found.n_updates)
+        else:
+            walks = True
+            blocks = evaluation.walk(plan, learner, leaves)
+        n_before = self.n_updates
         begin = perf_counter()
         with closing(blocks):
             for part in parts:
                 for block, n_updates in blocks:
                     self._n_needed += n_updates
-                    if isinstance(learner, SharedLearner):
+                    if walks and isinstance(learner, SharedLearner):
                         self.n_updates = n_before + learner.n_updates
-                    elif n_kept is None:
+                    elif walks:
                         self.n_updates += n_updates
                     if block.last == part.last:
                         break
@@ -496,15 +514,24 @@ class Run:
             results.keep(leaves, n_updates, self.seconds - seconds_before)
 
     def _leaves(self, plan: Plan, learner: Learner) -> Leaves:
-        """What to do at the leaves. Somebody's own estimator may predict in ways of its own, and
-        a scorer of their own look at more than predictions: they meet.
-        """
+        """What to do at the leaves."""
         if isinstance(self.scoring, Loss):
             return OutputsAtLeaves(plan, learner, self.scoring)
-        if isinstance(learner, CompiledLearner | SharedLearner) and learner.can_answer:
-            if self.scoring.is_made and is_ours(type(self._estimator)):
+        if isinstance(learner, CompiledLearner | SharedLearner):
+            if outputs_are_enough(self._estimator, learner, self.scoring):
                 return ScoresOfOutputs(plan, learner, self.scoring)
         return ScoresAtLeaves(plan, learner, self.scoring)
+
+
+def outputs_are_enough(
+    estimator: Any, learner: CompiledLearner | SharedLearner, scoring: Loss | Scorer
+) -> bool:
+    """Whether scores follow from outputs. A scorer of one's own may look at more than predictions,
+    and one's own estimator may predict in ways of its own.
+    """
+    if isinstance(scoring, Loss):
+        return True
+    return scoring.is_made and learner.can_answer and is_ours(type(estimator))
 
 
 def mean_and_std(scores: np.ndarray) -> tuple[float, float | None]:

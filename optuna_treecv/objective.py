@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
+from itertools import islice
+from itertools import product
+from math import isfinite
 import re
 from typing import Any
 from typing import TypeAlias
@@ -17,6 +21,7 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 from sklearn.base import clone
 
+from optuna_treecv.batches import Batches
 from optuna_treecv.cache import ModelCache
 from optuna_treecv.cache import StoredModelCache
 from optuna_treecv.database import Database
@@ -52,6 +57,8 @@ class TreeCVObjective:
     ----------
     direction : {"minimize", "maximize"}
         What a study must do with its values.
+    param_grid : dict of str to list, or None
+        The points that trials may have.
     """
 
     def __init__(
@@ -61,6 +68,8 @@ class TreeCVObjective:
         evaluation: Evaluation,
         report: str | None,
         database: Database | None = None,
+        param_grid: Mapping[str, list[Any]] | None = None,
+        batch_size: int = 1,
     ) -> None:
         self.direction: str = (
             "minimize" if evaluation.scoring is None else evaluation.scoring.direction
@@ -70,6 +79,8 @@ class TreeCVObjective:
         self._evaluation = evaluation
         self._report = report
         self._database = database
+        self.param_grid = param_grid
+        self._batches = Batches(evaluation, batch_size)
 
     def __call__(self, trial: AnyTrial) -> float:
         """Evaluate a trial.
@@ -94,11 +105,15 @@ class TreeCVObjective:
         """
         self._check_direction(trial)
         try:
-            run = self._evaluation.run(self._suggest(trial))
-            if self._report is None:
-                run.finish()
-            else:
-                self._run_reporting(trial, run)
+            with self._batches.call():
+                estimator = self._suggest(trial)
+                if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
+                    self._batches.find(estimator, partial(self._unseen, trial))
+                run = self._evaluation.run(estimator)
+                if self._report is None:
+                    run.finish()
+                else:
+                    self._run_reporting(trial, run)
         except optuna.TrialPruned:
             raise
         except Exception as error:
@@ -147,6 +162,42 @@ class TreeCVObjective:
             return self._evaluation.fit(self._suggest_given(trial, argument, trial.params))
         _check_names(argument, trial.params, self._param_distributions)
         return self._evaluation.fit(self._with(trial.params))
+
+    def grid_sampler(self, seed: int | None = None) -> optuna.samplers.GridSampler:
+        """A sampler of the points of ``param_grid``.
+
+        Parameters
+        ----------
+        seed : int, default=None
+            Of the order in which the points come.
+
+        Returns
+        -------
+        optuna.samplers.GridSampler
+            For ``optuna.create_study(sampler=...)``; it stops the study after the last point.
+        """
+        if self.param_grid is None:
+            raise ValueError("grid_sampler needs an objective with a param_grid.")
+        return optuna.samplers.GridSampler(dict(self.param_grid), seed=seed)
+
+    def _unseen(self, trial: optuna.Trial, most: int) -> list[Any]:
+        """Estimators at points of the grid that no trial has, and that can be trained beside this
+        one's; none if it is not at a point of the grid itself.
+        """
+        grid = self.param_grid
+        if grid is None or most <= 0:
+            return []
+        mine = {name: trial.params[name] for name in grid}
+        if any(mine[name] not in values for name, values in grid.items()):
+            return []
+        lanes = getattr(self._estimator, "lane_parameters", ())
+        beside = {name: values if name in lanes else [mine[name]] for name, values in grid.items()}
+        trials = trial.study.get_trials(deepcopy=False)
+        seen = [tuple(one.params.get(name) for name in beside) for one in trials]
+        points = (point for point in product(*beside.values()) if point not in seen)
+        estimators = (self._with(dict(zip(beside, point, strict=True))) for point in points)
+        wanted = (one for one in estimators if not self._batches.has_found(one))
+        return list(islice(wanted, most))
 
     def _suggest(self, trial: AnyTrial) -> Any:
         """The trial's estimator."""
@@ -240,6 +291,8 @@ def treecv_objective(
     y: Any = None,
     *,
     param_distributions: Mapping[str, BaseDistribution] | None = None,
+    param_grid: Mapping[str, Collection[Any]] | None = None,
+    batch_size: int = 32,
     cv: Any = 10,
     groups: Any = None,
     shuffle: bool = True,
@@ -269,7 +322,17 @@ def treecv_objective(
     y : array-like of shape (n_rows,), default=None
         Labels or targets; None for unsupervised estimators.
     param_distributions : dict of str to optuna distribution, default=None
-        What to search, by parameter name; needed with an estimator, refused with a callable.
+        What to search, by parameter name; with an estimator this or ``param_grid`` is needed, with
+        a callable refused.
+    param_grid : dict of str to list, default=None
+        What to search point by point, as ``GridSearchCV`` takes it, with
+        ``sampler=objective.grid_sampler()``. Numbers are suggested as such (on a log scale if they
+        are positive and span a factor of more than 100), other values as categories.
+    batch_size : int, default=32
+        The most configurations that are trained side by side, in one reading of the rows: points
+        of the grid that have had no trial yet, and trials that run at the same time
+        (``study.optimize(n_jobs=...)``). Each gets the numbers that it gets alone, and pruning
+        saves nothing among them. 1: one by one.
     cv : int, "loo", scikit-learn splitter or array-like of shape (n_rows,), default=10
         The number of folds, 2 to n_rows; leave one out; a splitter whose test sets partition the
         rows; or the fold of each row. Folds of an int are not stratified.
@@ -361,8 +424,19 @@ def treecv_objective(
     check_choice("report", report, (None, "folds", "mean"))
     estimator = as_estimator(estimator)
     is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
-    if is_estimator:
-        _check_distributions(estimator, param_distributions)
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
+    grid = None
+    if param_grid is not None:
+        if param_distributions is not None:
+            raise ValueError("param_grid must be None where param_distributions is given.")
+        if not is_estimator:
+            raise ValueError("param_grid must be None when estimator suggests for itself.")
+        grid = _as_lists(param_grid)
+        param_distributions = {name: _distribution_of(values) for name, values in grid.items()}
+        _check_distributions("param_grid", estimator, param_distributions)
+    elif is_estimator:
+        _check_distributions("param_distributions", estimator, param_distributions)
     elif not callable(estimator) or isinstance(estimator, type):
         raise ValueError(
             "estimator must be an estimator instance or a callable trial -> estimator, got "
@@ -401,27 +475,57 @@ def treecv_objective(
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
         evaluation.scoring_of(estimator, of_class=choices)
         evaluation.rows(estimator)
-    return TreeCVObjective(estimator, param_distributions, evaluation, report, database)
+    return TreeCVObjective(
+        estimator, param_distributions, evaluation, report, database, grid, batch_size
+    )
+
+
+def _as_lists(param_grid: Any) -> dict[str, list[Any]]:
+    """``param_grid`` as given -> Python values in lists."""
+    if not isinstance(param_grid, Mapping) or not param_grid:
+        raise ValueError(
+            f"param_grid must be a dict such as {{'alpha': [0.01, 0.1, 1.0]}}, got {param_grid!r}."
+        )
+    grid = {}
+    for name, values in param_grid.items():
+        if isinstance(values, str) or not isinstance(values, Collection | np.ndarray):
+            raise ValueError(f"param_grid: {name!r} must have a list of values, got {values!r}.")
+        grid[name] = [value.item() if isinstance(value, np.generic) else value for value in values]
+        if not grid[name]:
+            raise ValueError(f"param_grid: {name!r} must have at least one value.")
+    return grid
+
+
+def _distribution_of(values: list[Any]) -> BaseDistribution:
+    """Of which a list of values is a sample."""
+    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    if not numbers or not all(map(isfinite, values)):
+        return CategoricalDistribution(values)
+    low, high = min(values), max(values)
+    log = low > 0 and high > 100 * low
+    if all(isinstance(value, int) for value in values):
+        return IntDistribution(low, high, log=log)
+    return FloatDistribution(low, high, log=log)
 
 
 def _check_distributions(
-    estimator: Any, param_distributions: Mapping[str, BaseDistribution] | None
+    argument: str, estimator: Any, distributions: Mapping[str, BaseDistribution] | None
 ) -> None:
-    if not param_distributions:
+    if not distributions:
         raise ValueError(
             "param_distributions must name at least one parameter to search, such as "
-            "{'alpha': ...}."
+            "{'alpha': ...}; or param_grid, such as {'alpha': [0.01, 0.1, 1.0]}."
         )
-    if not isinstance(param_distributions, Mapping):
+    if not isinstance(distributions, Mapping):
         raise ValueError(
             "param_distributions must be a dict such as {'alpha': FloatDistribution(1e-5, 1e2)}, "
-            f"got {param_distributions!r}."
+            f"got {distributions!r}."
         )
     known = estimator.get_params(deep=True)
-    for name, distribution in param_distributions.items():
+    for name, distribution in distributions.items():
         if name not in known:
             raise ValueError(
-                f"param_distributions: {name_of(estimator)} has no parameter {name!r}; it "
+                f"{argument}: {name_of(estimator)} has no parameter {name!r}; it "
                 f"has {', '.join(known)}."
             )
         if not isinstance(

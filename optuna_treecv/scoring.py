@@ -200,6 +200,10 @@ def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
     return scoring
 
 
+#: Of the count behind a ``Counted`` array.
+COUNT_BYTES = 8
+
+
 class Counted:
     """An array and the row updates behind it, in one piece of memory as it may be kept.
 
@@ -214,22 +218,22 @@ class Counted:
 
     def __init__(self, shape: tuple[int, ...], dtype: Any = np.float64) -> None:
         self._shape, self._dtype = shape, np.dtype(dtype)
-        self.take(aligned_bytes(prod(shape) * self._dtype.itemsize + 8))
+        self.take(aligned_bytes(prod(shape) * self._dtype.itemsize + COUNT_BYTES))
         self.was_kept = False
 
     def take(self, memory: np.ndarray) -> None:
         """Have what was kept, where it lies."""
         self.memory = memory
-        self.array = memory[:-8].view(self._dtype).reshape(self._shape)
+        self.array = memory[:-COUNT_BYTES].view(self._dtype).reshape(self._shape)
         self.was_kept = True
 
     @property
     def n_updates(self) -> int:
-        return int(self.memory[-8:].view(np.int64)[0])
+        return int(self.memory[-COUNT_BYTES:].view(np.int64)[0])
 
     @n_updates.setter
     def n_updates(self, n_updates: int) -> None:
-        self.memory[-8:].view(np.int64)[0] = n_updates
+        self.memory[-COUNT_BYTES:].view(np.int64)[0] = n_updates
 
 
 class OutputsAtLeaves:

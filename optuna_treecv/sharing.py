@@ -16,6 +16,7 @@ from math import log
 from threading import Lock
 from time import perf_counter
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from optuna_treecv.plan import Node
 from optuna_treecv.plan import Phase
 from optuna_treecv.plan import Plan
 from optuna_treecv.plan import Rows
+from optuna_treecv.scoring import COUNT_BYTES
 from optuna_treecv.scoring import Counted
 from optuna_treecv.scoring import Leaves
 
@@ -378,12 +380,12 @@ class Results:
 
     Parameters
     ----------
-    cache : ModelCache or what has its methods
+    cache : ModelCache or what has its methods, or None
     key : tuple of bytes
         Of everything but the scoring.
     """
 
-    def __init__(self, cache: AnyCache, key: tuple[bytes, ...]) -> None:
+    def __init__(self, cache: AnyCache | None, key: tuple[bytes, ...]) -> None:
         self._cache = cache
         self._key = key
 
@@ -394,32 +396,74 @@ class Results:
 
     def take(self, leaves: Leaves) -> int | None:
         """Fill in the results, if they are kept; the row updates behind them."""
+        if self._cache is None:
+            return None
         for name, results in leaves.results().items():
-            found = self._cache.find(self._key_of(name, results))
+            found = self._cache.find(self._key_of(name, len(results.memory)))
             if found is not None:
                 results.take(found)
                 return results.n_updates
         return None
 
+    def has_outputs(self, n_bytes: int) -> bool:
+        """Whether outputs of so many bytes are kept."""
+        if self._cache is None:
+            return False
+        return self._cache.find(self._key_of("outputs", n_bytes + COUNT_BYTES)) is not None
+
     def keep(self, leaves: Leaves, n_updates: int, seconds: float) -> None:
         """Keep what was not there and took so many row updates and seconds."""
+        if self._cache is None:
+            return
         for name, results in leaves.results().items():
             if not results.was_kept:
                 results.n_updates = n_updates
                 results.memory.flags.writeable = False
-                self._cache.keep(self._key_of(name, results), results.memory, seconds)
+                self._cache.keep(self._key_of(name, len(results.memory)), results.memory, seconds)
 
-    def _key_of(self, name: str, results: Counted) -> Key:
-        return *self._key, encode(name), len(results.memory)
+    def _key_of(self, name: str, n_bytes: int) -> Key:
+        return *self._key, encode(name), n_bytes
+
+
+class Found(NamedTuple):
+    """What was found of an evaluation in one walk with others."""
+
+    outputs: np.ndarray
+    n_updates: int
+    seconds: float
+
+
+class FoundTogether:
+    """Evaluations' outputs between the walk that found them and whoever asks, once each, by the
+    names of their ``Results``.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, Found] = {}
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FoundTogether, ()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._found
+
+    def put(self, name: str, found: Found) -> None:
+        with self._lock:
+            self._found[name] = found
+
+    def take(self, name: str) -> Found | None:
+        with self._lock:
+            return self._found.pop(name, None)
 
 
 def results_of(
-    learner: Learner, cache: AnyCache, identity: bytes, plan: Plan, method: str
+    learner: Learner, cache: AnyCache | None, identity: bytes, plan: Plan, method: str
 ) -> Results | None:
     """Where an evaluation's results are kept; None if it has no key."""
     try:
         if isinstance(learner, CompiledLearner):
-            settings = _settings_key(learner, MOST_ROWS, None)
+            settings = _settings_key(learner, MOST_ROWS)
         elif isinstance(learner, Adapter):
             settings = encode(learner.fresh) + encode(learner.response_method)
         else:
@@ -476,7 +520,12 @@ def _marks_grid(least: int, n_rows: int) -> list[int]:
     return [*range(least, even_to + 1, least), *growing]
 
 
-def _settings_key(learner: CompiledLearner, n_seen: int, but: str | None) -> bytes:
-    """What has acted on a state of so many rows, but for one hyper-parameter."""
-    acted = [item for item in sorted(learner.settings_at(n_seen).items()) if item[0] != but]
+def lanes_key(learner: CompiledLearner) -> bytes:
+    """The same for all learners that can be walked side by side."""
+    return _settings_key(learner, MOST_ROWS, *learner.kind.lane_parameters)
+
+
+def _settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> bytes:
+    """What has acted on a state of so many rows, but for some hyper-parameters."""
+    acted = [item for item in sorted(learner.settings_at(n_seen).items()) if item[0] not in but]
     return digest(encode(learner.kind), *(encode(part) for item in acted for part in item))

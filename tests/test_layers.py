@@ -15,11 +15,22 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 ALLOWED = {
     "__init__": {"objective", "crossval", "evaluation", "learners", "cache"},
     "objective": {
-        *("cache", "database", "evaluation", "history", "learners", "records", "stores"),
+        *(
+            "batches",
+            "cache",
+            "database",
+            "evaluation",
+            "history",
+            "learners",
+            "records",
+            "stores",
+        ),
     },
+    "batches": {"evaluation", "together"},
     "dashboard": {"report"},
     "report": {"history"},
-    "crossval": {"evaluation"},
+    "crossval": {"evaluation", "together"},
+    "together": {"data", "evaluation", "learners", "plan", "sharing", "walk"},
     "testing": {"crossval", "data", "folds", "learners", "_kernels"},
     "evaluation": {
         *("cache", "data", "folds", "keys", "learners", "plan", "scoring", "sharing", "walk"),
@@ -29,7 +40,7 @@ ALLOWED = {
     "cache": {"data", "keys", "stores"},
     "keys": {"data", "plan"},
     "walk": {"learners", "plan"},
-    "scoring": {"learners", "plan"},
+    "scoring": {"data", "learners", "plan"},
     "learners": {"data", "learners", "plan", "_kernels"},
     "data": {"_kernels"},
     "folds": {"_kernels"},

@@ -9,6 +9,7 @@
 #include <limits.h> /* defines __GLIBC__ where the C library is glibc */
 
 #if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__) && !defined(NO_DISPATCH)
+#define HAS_DISPATCH
 #define DISPATCHED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define DISPATCHED

@@ -74,6 +74,7 @@ cdef class CompiledLearner:
     cdef Learner learner
     cdef object keep_alive
     cdef readonly Py_ssize_t n_rows
+    cdef readonly Py_ssize_t n_models       # 1, or several side by side
     cdef readonly Py_ssize_t n_outputs
     cdef readonly Py_ssize_t itemsize
     cdef readonly Py_ssize_t state_bytes

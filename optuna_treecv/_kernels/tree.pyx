@@ -253,7 +253,7 @@ cdef int set_tree(
         raise ValueError(f"there is no node [{first}, {last}) in a tree of {n_folds} folds.")
     if bounds is not None and (bounds.shape[0] != n_folds + 1 or bounds[n_folds] != learner.n_rows):
         raise ValueError("bounds must hold n_folds + 1 row numbers, 0 first and the number of rows last.")
-    if out.shape[0] != learner.n_rows or out.shape[1] != learner.n_outputs * learner.itemsize:
+    if out.shape[0] != learner.n_models * learner.n_rows or out.shape[1] != learner.n_outputs * learner.itemsize:
         raise ValueError("out must have room for the outputs of all rows.")
     if model.shape[0] != learner.model_bytes:
         raise ValueError(f"a model has {learner.model_bytes} bytes, got {model.shape[0]}.")
@@ -307,6 +307,7 @@ cdef class CompiledLearner:
                 raise ValueError("y must have as many entries as X has rows.")
             self.learner.y = &y_bytes[0]
             self.keep_alive.append(y_bytes)
+        self.n_models = 1
         self.learner.width = X.shape[1]
         self.learner.n_outputs = n_outputs
         self.learner.itemsize = X.dtype.itemsize
@@ -429,7 +430,7 @@ cdef class CompiledLearner:
             raise IndexError(f"rows {start}..{stop} are outside the {self.n_rows} prepared rows.")
         if model.shape[0] != self.model_bytes:
             raise ValueError(f"a model has {self.model_bytes} bytes, got {model.shape[0]}.")
-        if out.shape[0] != self.n_rows or out.shape[1] != self.n_outputs * self.itemsize:
+        if out.shape[0] != self.n_models * self.n_rows or out.shape[1] != self.n_outputs * self.itemsize:
             raise ValueError("out must have room for the outputs of all rows.")
         with nogil:
             self.learner.test(&self.learner, &state[0], &model[0], start, stop, &out[start, 0])

@@ -49,6 +49,8 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     _seed: int  # of what the kernel draws
     _trained_as: tuple[Any, ...]  # the parameters that a state depends on in size or meaning
     _fixed_parameters: tuple[str, ...] = ()  # their names
+    #: The parameters in which estimators may differ that are trained side by side, as lanes.
+    lane_parameters: tuple[str, ...] = ()
     _outputs: Any  # (X) -> what all predictions of rows follow from; if a family has it
 
     # What a family says of itself.
@@ -63,6 +65,18 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> Any:
         """The compiled learner with this estimator's settings over padded rows."""
+
+    def make_lanes(
+        self,
+        X: np.ndarray | SparseRows,
+        y: np.ndarray | None,
+        n_classes: int | None,
+        values: list[tuple[Any, ...]],
+    ) -> Any:
+        """The compiled learner for several estimators that are like this one but for the values of
+        their ``lane_parameters``.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
@@ -204,13 +218,17 @@ class CompiledLearner:
         self.rows = rows
         self.dtype = rows.X.dtype
         self._settings = estimator
-        n_classes = None if rows.classes is None else len(rows.classes)
-        self._kernel = estimator.make_kernel(rows.X, rows.y, n_classes)
+        self._kernel = self._make_kernel()
         self.n_outputs = self._kernel.n_outputs
         self.kind = type(estimator)
         self.tracked = estimator.tracked
         self.breakpoints = estimator.breakpoints()
         self.state_bytes: int = self._kernel.state_bytes
+
+    def _make_kernel(self) -> Any:
+        rows = self.rows
+        n_classes = None if rows.classes is None else len(rows.classes)
+        return self._settings.make_kernel(rows.X, rows.y, n_classes)
 
     def start(self) -> np.ndarray:
         return new_state(self._kernel)
@@ -401,3 +419,39 @@ class CompiledLearner:
             return X, None
         y = targets[start:stop]
         return X, y if rows.classes is None else rows.classes[y]
+
+
+# Weights of a walk take no more than this, or they would leave the CPU's caches.
+_BYTES_OF_LANES = 2**20
+_LANE_BYTES = 64
+_MOST_LANES = 128
+
+
+class Lanes(CompiledLearner):
+    """Learners side by side in one reading of the rows; each gets the bits it gets alone.
+
+    They are of one kind and differ in its ``lane_parameters`` only. Outputs are those of all rows
+    for the first learner, then for the second: (n_learners * n_rows, n_outputs).
+    """
+
+    def __init__(self, learners: list[CompiledLearner]) -> None:
+        self._all = [learner._settings for learner in learners]
+        super().__init__(self._all[0], learners[0].rows)
+
+    def _make_kernel(self) -> Any:
+        rows, names = self.rows, self._settings.lane_parameters
+        n_classes = None if rows.classes is None else len(rows.classes)
+        values = [tuple(getattr(one, name) for name in names) for one in self._all]
+        return self._settings.make_lanes(rows.X, rows.y, n_classes, values)
+
+    @staticmethod
+    def most(learner: CompiledLearner) -> int:
+        """How many learners like this one are best walked at once."""
+        a_lane = learner.rows.X.shape[1] * learner.dtype.itemsize
+        n_lanes = max(_LANE_BYTES // learner.dtype.itemsize, _BYTES_OF_LANES // a_lane)
+        return min(_MOST_LANES, n_lanes) // learner.n_outputs
+
+    @staticmethod
+    def least(learner: CompiledLearner) -> int:
+        """From how many on they are faster than one after the other: lanes fill whole vectors."""
+        return 1 + 3 * _LANE_BYTES // (8 * learner.dtype.itemsize * learner.n_outputs)

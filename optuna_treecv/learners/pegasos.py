@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from optuna_treecv._kernels.pegasos import Pegasos
+from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv.data import SparseRows
 from optuna_treecv.learners.linear import LinearClassifier
 
@@ -84,6 +85,7 @@ class PegasosClassifier(LinearClassifier):
     0.96
     """
 
+    lane_parameters = ("alpha",)
     _fixed_parameters = ("average", "project")
     _parameter_constraints = {
         "alpha": [Interval(Real, 0, None, closed="neither")],
@@ -120,3 +122,13 @@ class PegasosClassifier(LinearClassifier):
     ) -> Pegasos:
         """The compiled learner with this estimator's settings over padded rows and class codes."""
         return Pegasos(X, y, n_classes, self.alpha, self.average, self.project)
+
+    def make_lanes(
+        self,
+        X: np.ndarray | SparseRows,
+        y: np.ndarray | None,
+        n_classes: int | None,
+        values: list[tuple[Any, ...]],
+    ) -> PegasosLanes:
+        """The same for several values of ``alpha``."""
+        return PegasosLanes(X, y, n_classes, [a for (a,) in values], self.average, self.project)

@@ -1,0 +1,155 @@
+/* Lanes: one row for many models at once. Weights lie lane-minor, number j of lane l at w[j * n_lanes + l], and the lanes
+ * fill vectors of LANE_BYTES. Each lane gets what vec8.h and rows.pxd give a model alone, in the same order, so the bits
+ * are the same.
+ * The eight sums of a vector of lanes stay in registers only if a vector is no wider than these. So unlike vec8.h, which
+ * the compiler clones, these loops are written once for each width, and chosen when the program runs. */
+#ifndef OPTUNA_TREECV_LANES_H
+#define OPTUNA_TREECV_LANES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "vec8.h"
+
+#define LANE_BYTES 64
+
+/* lane_dots: out = w . x; lane_add: w += c x; lane_add_wide: q += c x for float64 sums q.
+ * Of sparse rows, (columns[i], x[i]) for i < n: lane_dots_sparse, with room for 8 numbers a lane, lane_add_sparse and
+ * lane_add_wide_sparse, which also make `check` NaN where a weight is not finite. */
+
+#define SUM8(s) (((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])))
+
+#ifdef VECTOR_TYPES
+#define VECTOR(T, SET, BYTES)                                                                                          \
+    typedef T V_##T##_##SET __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
+#else
+#define VECTOR(T, SET, BYTES) typedef T V_##T##_##SET;
+#endif
+
+#define AT(V, p) (*(V *)(p))
+#define OF(V, p) (*(const V *)(p))
+
+#define DEFINE_LANES(T, SET, TARGET, V, STEP)                                                                          \
+    TARGET static void dots_##T##_##SET(const T *x, const T *w, ptrdiff_t width, ptrdiff_t n_lanes, T *out)            \
+    {                                                                                                                  \
+        for (ptrdiff_t l = 0; l < n_lanes; l += STEP) {                                                                \
+            V s[8] = {{0}};                                                                                            \
+            for (ptrdiff_t j = 0; j < width; j += 8)                                                                   \
+                _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++)                                                    \
+                    s[i] += OF(V, w + (j + i) * n_lanes + l) * x[j + i];                                               \
+            AT(V, out + l) = SUM8(s);                                                                                  \
+        }                                                                                                              \
+    }                                                                                                                  \
+    TARGET static void add_##T##_##SET(const T *x, const T *c, T *w, ptrdiff_t width, ptrdiff_t n_lanes)               \
+    {                                                                                                                  \
+        for (ptrdiff_t l = 0; l < n_lanes; l += STEP) {                                                                \
+            V v = OF(V, c + l);                                                                                        \
+            for (ptrdiff_t j = 0; j < width; j++)                                                                      \
+                AT(V, w + j * n_lanes + l) += v * x[j];                                                                \
+        }                                                                                                              \
+    }                                                                                                                  \
+    TARGET static void add_wide_##T##_##SET(const T *x, const double *c, double *q, ptrdiff_t width, ptrdiff_t n_lanes) \
+    {                                                                                                                  \
+        for (ptrdiff_t j = 0; j < width; j++)                                                                          \
+            for (ptrdiff_t l = 0; l < n_lanes; l++)                                                                    \
+                q[j * n_lanes + l] += c[l] * (double)x[j];                                                             \
+    }                                                                                                                  \
+    TARGET static void dots_sparse_##T##_##SET(const T *x, const int32_t *columns, ptrdiff_t n, const T *w,            \
+                                               ptrdiff_t n_lanes, T *room, T *out)                                     \
+    {                                                                                                                  \
+        for (ptrdiff_t l = 0; l < 8 * n_lanes; l++)                                                                    \
+            room[l] = 0;                                                                                               \
+        for (ptrdiff_t i = 0; i < n; i++) {                                                                            \
+            T *s = room + (columns[i] & 7) * n_lanes;                                                                  \
+            const T *of = w + columns[i] * n_lanes;                                                                    \
+            for (ptrdiff_t l = 0; l < n_lanes; l += STEP)                                                              \
+                AT(V, s + l) += OF(V, of + l) * x[i];                                                                  \
+        }                                                                                                              \
+        for (ptrdiff_t l = 0; l < n_lanes; l++) {                                                                      \
+            T s[8] = {room[l],                                                                                         \
+                      room[n_lanes + l],                                                                               \
+                      room[2 * n_lanes + l],                                                                           \
+                      room[3 * n_lanes + l],                                                                           \
+                      room[4 * n_lanes + l],                                                                           \
+                      room[5 * n_lanes + l],                                                                           \
+                      room[6 * n_lanes + l],                                                                           \
+                      room[7 * n_lanes + l]};                                                                          \
+            out[l] = SUM8(s);                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    TARGET static void add_sparse_##T##_##SET(const T *x, const int32_t *columns, ptrdiff_t n, const T *c, T *w,       \
+                                              ptrdiff_t n_lanes, double *check)                                        \
+    {                                                                                                                  \
+        for (ptrdiff_t i = 0; i < n; i++) {                                                                            \
+            T *of = w + columns[i] * n_lanes;                                                                          \
+            for (ptrdiff_t l = 0; l < n_lanes; l++) {                                                                  \
+                of[l] += c[l] * x[i];                                                                                  \
+                check[l] += 0 * (double)of[l];                                                                         \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    TARGET static void add_wide_sparse_##T##_##SET(const T *x, const int32_t *columns, ptrdiff_t n, const double *c,   \
+                                                   double *q, ptrdiff_t n_lanes, double *check)                        \
+    {                                                                                                                  \
+        for (ptrdiff_t i = 0; i < n; i++) {                                                                            \
+            double *of = q + columns[i] * n_lanes;                                                                     \
+            for (ptrdiff_t l = 0; l < n_lanes; l++) {                                                                  \
+                of[l] += c[l] * (double)x[i];                                                                          \
+                check[l] += 0 * of[l];                                                                                 \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+#define DEFINE_SET(SET, TARGET, BYTES)                                                                                 \
+    VECTOR(double, SET, BYTES)                                                                                         \
+    VECTOR(float, SET, BYTES)                                                                                          \
+    DEFINE_LANES(double, SET, TARGET, V_double_##SET, (ptrdiff_t)(sizeof(V_double_##SET) / sizeof(double)))            \
+    DEFINE_LANES(float, SET, TARGET, V_float_##SET, (ptrdiff_t)(sizeof(V_float_##SET) / sizeof(float)))
+
+DEFINE_SET(baseline, , 16)
+#ifdef HAS_DISPATCH
+DEFINE_SET(v3, __attribute__((target("arch=x86-64-v3"))), 32)
+DEFINE_SET(v4, __attribute__((target("arch=x86-64-v4,prefer-vector-width=512"))), 64)
+#define CALL(NAME, T, ...)                                                                                             \
+    if (__builtin_cpu_supports("x86-64-v4"))                                                                           \
+        NAME##_##T##_v4(__VA_ARGS__);                                                                                  \
+    else if (__builtin_cpu_supports("x86-64-v3"))                                                                      \
+        NAME##_##T##_v3(__VA_ARGS__);                                                                                  \
+    else                                                                                                               \
+        NAME##_##T##_baseline(__VA_ARGS__);
+#else
+#define CALL(NAME, T, ...) NAME##_##T##_baseline(__VA_ARGS__);
+#endif
+
+#define DEFINE_CALLS(T)                                                                                                \
+    static inline void lane_dots_##T(const T *x, const T *w, ptrdiff_t width, ptrdiff_t n_lanes, T *out)               \
+    {                                                                                                                  \
+        CALL(dots, T, x, w, width, n_lanes, out)                                                                       \
+    }                                                                                                                  \
+    static inline void lane_add_##T(const T *x, const T *c, T *w, ptrdiff_t width, ptrdiff_t n_lanes)                  \
+    {                                                                                                                  \
+        CALL(add, T, x, c, w, width, n_lanes)                                                                          \
+    }                                                                                                                  \
+    static inline void lane_add_wide_##T(const T *x, const double *c, double *q, ptrdiff_t width, ptrdiff_t n_lanes)   \
+    {                                                                                                                  \
+        CALL(add_wide, T, x, c, q, width, n_lanes)                                                                     \
+    }                                                                                                                  \
+    static inline void lane_dots_sparse_##T(                                                                           \
+        const T *x, const int32_t *columns, ptrdiff_t n, const T *w, ptrdiff_t n_lanes, T *room, T *out)               \
+    {                                                                                                                  \
+        CALL(dots_sparse, T, x, columns, n, w, n_lanes, room, out)                                                     \
+    }                                                                                                                  \
+    static inline void lane_add_sparse_##T(                                                                            \
+        const T *x, const int32_t *columns, ptrdiff_t n, const T *c, T *w, ptrdiff_t n_lanes, double *check)           \
+    {                                                                                                                  \
+        CALL(add_sparse, T, x, columns, n, c, w, n_lanes, check)                                                       \
+    }                                                                                                                  \
+    static inline void lane_add_wide_sparse_##T(                                                                       \
+        const T *x, const int32_t *columns, ptrdiff_t n, const double *c, double *q, ptrdiff_t n_lanes, double *check) \
+    {                                                                                                                  \
+        CALL(add_wide_sparse, T, x, columns, n, c, q, n_lanes, check)                                                  \
+    }
+
+DEFINE_CALLS(double)
+DEFINE_CALLS(float)
+
+#endif

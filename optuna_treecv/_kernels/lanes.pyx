@@ -1,0 +1,161 @@
+"""What lanes of linear models share: their outputs, and where these go."""
+
+from cython cimport floating
+from libc.stdint cimport int64_t
+
+from optuna_treecv._kernels.rows cimport Sparse
+from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv._kernels.vec8 cimport inlined
+
+
+cdef inlined read(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
+    """w = a p + b q, (width, n_lanes), each rounded once."""
+    cdef const LaneSettings *settings = <const LaneSettings *> learner.settings
+    cdef Py_ssize_t n_lanes = settings.n_lanes
+    cdef LaneWeights of
+    cdef const floating *p
+    cdef const double *q
+    cdef Py_ssize_t j, lane
+    settings.weights(learner, state, &of)
+    for j in range(learner.width):
+        p = (<const floating *> of.p) + j * n_lanes
+        q = of.q + j * n_lanes
+        if of.p != NULL and of.q != NULL:
+            for lane in range(n_lanes):
+                weights[lane] = <floating> (of.a[lane] * <double> p[lane] + of.b[lane] * q[lane])
+        elif of.p != NULL:
+            for lane in range(n_lanes):
+                weights[lane] = <floating> (of.a[lane] * <double> p[lane])
+        else:
+            for lane in range(n_lanes):
+                weights[lane] = <floating> (of.b[lane] * q[lane])
+        weights += n_lanes
+
+
+cdef inline void write(
+    const LaneSettings *settings, Py_ssize_t row, const floating *outputs, floating *out
+) noexcept nogil:
+    """One row's outputs, to (n_models, n_rows, n_outputs)."""
+    cdef Py_ssize_t n_outputs = settings.n_outputs
+    cdef Py_ssize_t g, c
+    for g in range(settings.n_used // n_outputs):
+        for c in range(n_outputs):
+            out[(g * settings.n_rows + row) * n_outputs + c] = outputs[g * n_outputs + c]
+
+
+cdef inlined test_dense(
+    const Learner *learner, const floating *weights, Py_ssize_t start, Py_ssize_t stop, floating *out
+) noexcept nogil:
+    cdef const LaneSettings *settings = <const LaneSettings *> learner.settings
+    cdef floating outputs[MOST_LANES]
+    cdef Py_ssize_t i
+    for i in range(start, stop):
+        dot_lanes(&learner.dense, i, weights, learner.width, settings.n_lanes, <floating *> NULL, outputs)
+        write(settings, i - start, outputs, out)
+
+
+cdef inlined test_sparse(
+    const Learner *learner, const unsigned char *state, Py_ssize_t start, Py_ssize_t stop, floating *out
+) noexcept nogil:
+    """Reading only the weights that a row asks for; NaN if any weight is."""
+    cdef const LaneSettings *settings = <const LaneSettings *> learner.settings
+    cdef const Sparse *rows = &learner.sparse
+    cdef const floating *x = <const floating *> rows.values
+    cdef Py_ssize_t n_lanes = settings.n_lanes
+    cdef LaneWeights of
+    cdef floating sums[8 * MOST_LANES]
+    cdef floating outputs[MOST_LANES]
+    cdef const floating *p
+    cdef const double *q
+    cdef floating *s
+    cdef Py_ssize_t i, lane
+    cdef int64_t j
+    settings.weights(learner, state, &of)
+    for i in range(start, stop):
+        for lane in range(8 * n_lanes):
+            sums[lane] = 0
+        for lane in range(n_lanes):
+            sums[lane] = <floating> (0 * of.a[lane] + (0 * of.b[lane] if of.q != NULL else 0))
+        for j in range(rows.begins[i], rows.begins[i + 1]):
+            s = sums + (rows.columns[j] & 7) * n_lanes
+            p = (<const floating *> of.p) + rows.columns[j] * n_lanes
+            q = of.q + rows.columns[j] * n_lanes
+            if of.p != NULL and of.q != NULL:
+                for lane in range(n_lanes):
+                    s[lane] += <floating> (of.a[lane] * <double> p[lane] + of.b[lane] * q[lane]) * x[j]
+            elif of.p != NULL:
+                for lane in range(n_lanes):
+                    s[lane] += <floating> (of.a[lane] * <double> p[lane]) * x[j]
+            else:
+                for lane in range(n_lanes):
+                    s[lane] += <floating> (of.b[lane] * q[lane]) * x[j]
+        for lane in range(n_lanes):
+            s = sums + lane
+            outputs[lane] = ((s[0] + s[4 * n_lanes]) + (s[2 * n_lanes] + s[6 * n_lanes])) + (
+                (s[n_lanes] + s[5 * n_lanes]) + (s[3 * n_lanes] + s[7 * n_lanes])
+            )
+        write(settings, i - start, outputs, out)
+
+
+cdef dispatched read_lanes(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
+    if learner.itemsize == 8:
+        read(learner, state, <double *> model)
+    else:
+        read(learner, state, <float *> model)
+
+
+cdef dispatched test_lanes(
+    const Learner *learner, const unsigned char *state, void *model, Py_ssize_t start, Py_ssize_t stop, void *out
+) noexcept nogil:
+    if learner.sparse.begins != NULL:
+        if learner.itemsize == 8:
+            test_sparse(learner, state, start, stop, <double *> out)
+        else:
+            test_sparse(learner, state, start, stop, <float *> out)
+    elif learner.itemsize == 8:
+        read(learner, state, <double *> model)
+        test_dense(learner, <const double *> model, start, stop, <double *> out)
+    else:
+        read(learner, state, <float *> model)
+        test_dense(learner, <const float *> model, start, stop, <float *> out)
+
+
+cdef class LanesKernel(CompiledLearner):
+    """Several linear models over the same prepared rows, as ``LinearKernel`` has one; outputs are
+    (n_models, n_rows, n_outputs).
+    """
+
+    cdef int bind_lanes(
+        self,
+        object X,
+        object y,
+        object n_classes,
+        Py_ssize_t n_models,
+        LaneSettings *settings,
+        train_rows train,
+        find_lane_weights weights,
+    ) except -1:
+        """Point at rows and settings, and count the lanes."""
+        cdef Py_ssize_t a_vector
+        cdef Py_ssize_t lane
+        if n_classes is not None and y.dtype != "int32":
+            raise TypeError(f"y must hold int32 class codes, got {y.dtype}.")
+        if n_classes is None and y.dtype != X.dtype:
+            raise TypeError(f"y must be of the type of X, {X.dtype}, got {y.dtype}.")
+        self.bind(X, y, 1 if n_classes is None or n_classes == 2 else n_classes)
+        self.n_models = n_models
+        a_vector = LANE_BYTES // self.itemsize
+        settings.n_outputs = self.n_outputs
+        settings.n_used = n_models * self.n_outputs
+        settings.n_lanes = (settings.n_used + a_vector - 1) // a_vector * a_vector
+        if not 0 < settings.n_used <= settings.n_lanes <= MOST_LANES:
+            raise ValueError(f"there must be 1 to {MOST_LANES} lanes, got {settings.n_used}.")
+        settings.n_rows = self.n_rows
+        for lane in range(settings.n_lanes):
+            settings.classes[lane] = (1 if n_classes == 2 else 0) + lane % self.n_outputs
+        settings.weights = weights
+        self.learner.settings = settings
+        self.learner.train = train
+        self.learner.read = read_lanes
+        self.learner.test = test_lanes
+        return 0

@@ -1,0 +1,262 @@
+"""PEGASOS for many lambdas at once: each lane is what ``pegasos.pyx``, where the mathematics is, makes of
+it alone, bit for bit.
+"""
+
+from cython cimport floating
+from libc.math cimport NAN
+from libc.math cimport isfinite
+from libc.math cimport sqrt
+from libc.stdint cimport int32_t
+from libc.stdint cimport int64_t
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from optuna_treecv._kernels.lanes cimport MOST_LANES
+from optuna_treecv._kernels.lanes cimport LanesKernel
+from optuna_treecv._kernels.lanes cimport LaneSettings
+from optuna_treecv._kernels.lanes cimport LaneWeights
+from optuna_treecv._kernels.lanes cimport add_lanes
+from optuna_treecv._kernels.lanes cimport add_lanes_wide
+from optuna_treecv._kernels.lanes cimport dot_lanes
+from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.rows cimport Rows
+from optuna_treecv._kernels.rows cimport fetch_row
+from optuna_treecv._kernels.rows cimport norm2_row
+from optuna_treecv._kernels.tree cimport Learner
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.undo cimport remember_all
+from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv._kernels.vec8 cimport inlined
+
+
+cdef struct Settings:
+    LaneSettings lanes
+    bint average
+    bint project
+    double alpha[MOST_LANES]    # lambda
+
+
+# A state: the rows seen, then scale, |u|^2 and H of all lanes (float64), to the end of a cache line;
+# then when averaging v of all lanes (float64), then z of all lanes, in the type of the rows.
+cdef struct Numbers:
+    double *scale
+    double *norm2
+    double *harmonic
+
+
+cdef inline Py_ssize_t head_bytes(Py_ssize_t n_lanes) noexcept nogil:
+    return (sizeof(int64_t) + 3 * n_lanes * sizeof(double) + 63) // 64 * 64
+
+
+cdef inline Numbers numbers_of(const unsigned char *state, Py_ssize_t n_lanes) noexcept nogil:
+    cdef Numbers numbers
+    numbers.scale = <double *> (state + sizeof(int64_t))
+    numbers.norm2 = numbers.scale + n_lanes
+    numbers.harmonic = numbers.norm2 + n_lanes
+    return numbers
+
+
+cdef inline double *sums(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """Where v begins, if there is one."""
+    return <double *> (state + learner.head_bytes)
+
+
+cdef inline void *vectors(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """Where z begins."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    return <void *> (sums(learner, state) + (settings.lanes.n_lanes * learner.width if settings.average else 0))
+
+
+cdef inlined project(
+    const Learner *learner,
+    Py_ssize_t lane,
+    int64_t t,
+    const Numbers *numbers,
+    floating *z,                # INOUT, (width, n_lanes)
+    double *v,                  # INOUT, (width, n_lanes)
+    unsigned char *state,
+    Log *log,
+) noexcept nogil:
+    """|u_t|^2 <= lambda t^2 in one lane, by its scale."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef double limit = settings.alpha[lane] * <double> t * <double> t
+    cdef double check = 0
+    cdef Py_ssize_t j
+    if numbers.norm2[lane] <= limit:
+        return
+    if not isfinite(numbers.norm2[lane]):
+        numbers.scale[lane] = numbers.harmonic[lane] = NAN
+        return
+    numbers.scale[lane] *= sqrt(limit / numbers.norm2[lane])
+    numbers.norm2[lane] = limit
+    if numbers.scale[lane] > 1.0 / 64:
+        return
+    if log != NULL:
+        remember_all(log, state, learner.state_bytes)
+    if settings.average:
+        for j in range(learner.width):
+            v[j * n_lanes + lane] -= numbers.harmonic[lane] * <double> z[j * n_lanes + lane]
+            check += 0 * v[j * n_lanes + lane]
+        numbers.harmonic[lane] = 0
+    for j in range(learner.width):
+        z[j * n_lanes + lane] *= <floating> numbers.scale[lane]
+    numbers.scale[lane] = 1 + check
+
+
+cdef inlined train_row(
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t row,
+    int64_t t,
+    const Numbers *numbers,
+    floating *z,                # INOUT, (width, n_lanes)
+    double *v,                  # INOUT, likewise
+    unsigned char *state,
+    Log *log,
+) noexcept nogil:
+    """Step t of every lane."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const int32_t *classes = settings.lanes.classes
+    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef Py_ssize_t width = learner.width
+    cdef int32_t y = (<const int32_t *> learner.y)[row]
+    cdef double *scale = numbers.scale
+    cdef double *harmonic = numbers.harmonic
+    cdef double steps = <double> (t - 1)
+    cdef int made = 0
+    cdef floating room[8 * MOST_LANES]
+    cdef floating margins[MOST_LANES]
+    cdef floating added[MOST_LANES]
+    cdef double added_wide[MOST_LANES]
+    cdef double check[MOST_LANES]
+    cdef floating sign
+    cdef double norm2
+    cdef Py_ssize_t lane
+    dot_lanes(rows, row, z, width, n_lanes, room, margins)
+    if not settings.average and not settings.project:           # scale is 1, or NaN for good
+        for lane in range(n_lanes):
+            sign = 1 if y == classes[lane] else -1
+            margins[lane] *= sign
+            check[lane] = 0
+            scale[lane] = scale[lane] if margins[lane] == margins[lane] else NAN
+            added[lane] = sign if margins[lane] < <floating> (settings.alpha[lane] * steps) or t == 1 else 0
+            made |= added[lane] != 0
+    else:
+        for lane in range(n_lanes):
+            if settings.average and t > 1:
+                harmonic[lane] += scale[lane] / steps
+            sign = 1 if y == classes[lane] else -1
+            margins[lane] *= sign
+            if settings.project:
+                margins[lane] = <floating> (scale[lane] * margins[lane])
+            if margins[lane] != margins[lane]:
+                scale[lane] = harmonic[lane] = NAN
+            check[lane] = added[lane] = added_wide[lane] = 0
+            if margins[lane] < <floating> (settings.alpha[lane] * steps) or t == 1:
+                made = 1
+                added[lane] = <floating> (sign / scale[lane])
+                added_wide[lane] = sign * harmonic[lane] / scale[lane]
+    if not made:
+        return
+    add_lanes(rows, row, added, z, width, n_lanes, check, log)
+    if settings.average:
+        add_lanes_wide(rows, row, added_wide, v, width, n_lanes, check, z, log)
+    if learner.sparse.begins != NULL:
+        for lane in range(n_lanes):
+            if added[lane] != 0 and check[lane] != 0:
+                scale[lane] = harmonic[lane] = NAN
+    if settings.project:
+        norm2 = <double> norm2_row(rows, row, z)
+        for lane in range(n_lanes):
+            if added[lane] != 0:
+                numbers.norm2[lane] += 2 * <double> margins[lane] + norm2
+                project(learner, lane, t, numbers, z, v, state, log)
+
+
+cdef inlined train_on(
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where it lies in the state
+    Log *log,
+) noexcept nogil:
+    cdef int64_t *n_seen = <int64_t *> state
+    cdef double *v = sums(learner, state)
+    cdef Numbers numbers = numbers_of(state, (<const Settings *> learner.settings).lanes.n_lanes)
+    cdef int64_t t = n_seen[0]
+    cdef Py_ssize_t i, row
+    n_seen[0] += stop - start
+    for i in range(start, stop):
+        row = i
+        if order != NULL:
+            row = order[i]
+            if i + AHEAD < stop:
+                fetch_row(rows, order[i + AHEAD], z)
+        t += 1
+        train_row(learner, rows, row, t, &numbers, z, v, state, log)
+
+
+cdef dispatched train(
+    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
+) noexcept nogil:
+    cdef void *z = vectors(learner, state)
+    if learner.sparse.begins != NULL:
+        if learner.itemsize == 8:
+            train_on(learner, &learner.sparse, start, stop, order, state, <double *> z, log)
+        else:
+            train_on(learner, &learner.sparse, start, stop, order, state, <float *> z, log)
+    elif learner.itemsize == 8:
+        train_on(learner, &learner.dense, start, stop, order, state, <double *> z, log)
+    else:
+        train_on(learner, &learner.dense, start, stop, order, state, <float *> z, log)
+
+
+cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
+    """w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Numbers numbers = numbers_of(state, settings.lanes.n_lanes)
+    cdef int64_t n_seen = (<const int64_t *> state)[0]
+    cdef double per_step
+    cdef Py_ssize_t lane
+    of.p = vectors(learner, state)
+    of.q = sums(learner, state) if settings.average else NULL
+    for lane in range(settings.lanes.n_lanes):
+        per_step = 1 / (settings.alpha[lane] * <double> n_seen) if n_seen else 0
+        of.a[lane] = per_step * (numbers.harmonic[lane] if settings.average else numbers.scale[lane])
+        of.b[lane] = -per_step
+
+
+cdef class PegasosLanes(LanesKernel):
+    """PEGASOS over prepared rows, for each of ``alphas``."""
+
+    cdef Settings own
+
+    def __init__(self, X, y, n_classes, alphas, bint average, bint project):
+        cdef Py_ssize_t n_lanes, n_numbers, lane
+        self.bind_lanes(X, y, n_classes, len(alphas), &self.own.lanes, train, weights)
+        n_lanes = self.own.lanes.n_lanes
+        for lane in range(n_lanes):
+            self.own.alpha[lane] = alphas[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]
+        self.own.average = average
+        self.own.project = project
+        n_numbers = n_lanes * self.learner.width
+        self.learner.n_saved = n_lanes * (self.itemsize + (8 if average else 0)) // 8
+        self.learner.rewrites = project
+        self.set_sizes(
+            head_bytes(n_lanes),
+            head_bytes(n_lanes) + n_numbers * (self.itemsize + (8 if average else 0)),
+            n_numbers * self.itemsize,
+        )
+
+    def start(self, unsigned char [::1] state):
+        """Write the state before the first row: w_1 = 0."""
+        cdef Numbers numbers = numbers_of(&state[0], self.own.lanes.n_lanes)
+        cdef Py_ssize_t lane
+        self.check_state(state)
+        memset(&state[0], 0, self.state_bytes)
+        for lane in range(self.own.lanes.n_lanes):
+            numbers.scale[lane] = 1

@@ -1,0 +1,288 @@
+"""Trials evaluated in one walk: grids, trials at the same time, and those who wait for others."""
+
+from __future__ import annotations
+
+import pickle
+from threading import Event
+from threading import Thread
+from time import monotonic
+from time import sleep
+
+import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.linear_model import SGDClassifier
+
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+import optuna_treecv.batches
+from optuna_treecv.batches import Batches
+
+X, Y = make_classification(300, 8, random_state=0)
+GRID = {"alpha": np.geomspace(1e-5, 10, 12), "average": [False, True]}
+
+
+@pytest.fixture
+def walks(monkeypatch):
+    """The sizes of all batches."""
+    sizes = []
+    walk_together = optuna_treecv.batches.walk_together
+
+    def count(evaluation, estimators):
+        estimators = list(estimators)
+        sizes.append(len(estimators))
+        walk_together(evaluation, estimators)
+
+    monkeypatch.setattr(optuna_treecv.batches, "walk_together", count)
+    return sizes
+
+
+def study_of(objective, **options):
+    return optuna.create_study(direction=objective.direction, **options)
+
+
+def assert_same_trials(study, **options):
+    for trial in study.trials:
+        alone = tree_cross_validate(PegasosClassifier(**trial.params), X, Y, **options)
+        assert trial.value == alone.mean
+        assert trial.user_attrs["n_updates"] + trial.user_attrs["n_updates_saved"] == (
+            alone.n_updates
+        )
+
+
+@pytest.mark.parametrize("cache", ["memory", None])
+# Two are too few for lanes, and go one by one.
+@pytest.mark.parametrize(
+    ("batch_size", "expected"), [(1, []), (5, [5, 5, 2, 1] * 2), (32, [12, 12])]
+)
+def test_a_grid_is_walked_in_batches(walks, batch_size, expected, cache):
+    objective = treecv_objective(
+        PegasosClassifier(), X, Y, param_grid=GRID, batch_size=batch_size, cache=cache
+    )
+    study = study_of(objective, sampler=objective.grid_sampler())
+    study.optimize(objective)
+    assert len(study.trials) == 24
+    assert sorted(walks) == sorted(expected)
+    assert_same_trials(study)
+    assert not objective._evaluation.found._found
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "hinge"])
+def test_a_grid_with_reports_and_a_pruner(walks, scoring):
+    options = {"param_grid": GRID, "cv": 16, "scoring": scoring, "report": "folds"}
+    studies = []
+    for batch_size in (8, 1):
+        objective = treecv_objective(
+            PegasosClassifier(), X, Y, batch_size=batch_size, cache=None, **options
+        )
+        pruner = optuna.pruners.WilcoxonPruner(p_threshold=0.3, n_startup_steps=2)
+        study = study_of(objective, sampler=objective.grid_sampler(seed=1), pruner=pruner)
+        study.optimize(objective)
+        studies.append(study.trials)
+    assert len(walks) == 4
+    assert any(trial.state.name == "PRUNED" for trial in studies[0])
+    for one, other in zip(*studies, strict=True):
+        assert (one.params, one.state, one.value) == (other.params, other.state, other.value)
+        assert one.intermediate_values == other.intermediate_values
+
+
+def test_trials_at_the_same_time_share_a_walk(walks):
+    objective = treecv_objective(
+        PegasosClassifier(),
+        X,
+        Y,
+        param_distributions={"alpha": FloatDistribution(1e-5, 10, log=True)},
+        cv="loo",
+    )
+    study = study_of(objective, sampler=optuna.samplers.TPESampler(seed=0))
+    study.optimize(objective, n_trials=40, n_jobs=4)
+    assert_same_trials(study, cv="loo")
+    assert max(walks) >= 3
+
+
+def test_points_off_the_grid_are_evaluated_alone(walks):
+    objective = treecv_objective(PegasosClassifier(), X, Y, param_grid={"alpha": [0.01, 0.1, 1]})
+    study = study_of(objective, sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(objective, n_trials=5)
+    assert set(walks) <= {1}
+    assert_same_trials(study)
+
+
+def test_other_estimators_search_a_grid_one_by_one(walks):
+    objective = treecv_objective(
+        SGDClassifier(random_state=0), X, Y, param_grid={"alpha": [1e-4, 1e-2]}
+    )
+    study = study_of(objective, sampler=objective.grid_sampler())
+    study.optimize(objective)
+    assert len(study.trials) == 2 and not walks
+
+
+def test_a_trial_without_a_study_is_alone(walks):
+    objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID)
+    params = {"alpha": 1e-5, "average": True}
+    assert objective(optuna.trial.FixedTrial(params)) == objective.evaluate(params).mean
+    assert not walks
+
+
+def test_a_pickled_objective_goes_on(walks):
+    objective = pickle.loads(
+        pickle.dumps(treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID))
+    )
+    study = study_of(objective, sampler=objective.grid_sampler())
+    study.optimize(objective)
+    assert walks == [12, 12]
+
+
+def test_a_wrong_point_fails_its_own_trial_only():
+    grid = {"alpha": [0.1, 0.2, 0.3, 0.4, 0.5, -1.0]}
+    objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=grid)
+    study = study_of(objective, sampler=objective.grid_sampler())
+    study.optimize(objective, catch=ValueError)
+    failed = [trial.params for trial in study.trials if trial.state.name == "FAIL"]
+    assert failed == [{"alpha": -1.0}]
+
+
+class Slow(Batches):
+    """Walks that begin when they are let."""
+
+    def __init__(self):
+        self.size, self.walked, self.go, self.began = 4, [], Event(), Event()
+        self.error = None
+        super().__init__(None, self.size)
+
+    def has_found(self, estimator):
+        return False
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    batches = Slow()
+
+    def walk(_, estimators):
+        batches.began.set()
+        assert batches.go.wait(10)
+        batches.walked.append(estimators)
+        if batches.error is not None:
+            error, batches.error = batches.error, None
+            raise error
+
+    monkeypatch.setattr(optuna_treecv.batches, "walk_together", walk)
+    monkeypatch.setattr(optuna_treecv.batches, "can_be_walked_together", lambda *_: True)
+    return batches
+
+
+def call(batches, name, ended):
+    try:
+        with batches.call():
+            batches.find(name, lambda n: [])
+        ended.append(name)
+    except BaseException as error:  # noqa: BLE001
+        ended.append(type(error).__name__)
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError, optuna.TrialPruned, KeyboardInterrupt])
+def test_who_waits_goes_on_when_the_walk_ends_or_fails(slow, error):
+    ended = []
+    first = Thread(target=call, args=(slow, "first", ended))
+    first.start()
+    assert slow.began.wait(10)
+    others = [Thread(target=call, args=(slow, f"other {i}", ended)) for i in range(3)]
+    for thread in others:
+        thread.start()
+    while len(slow._waiting) < 3:
+        sleep(0.001)
+    slow.error = error and error()
+    slow.go.set()
+    for thread in (first, *others):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert slow.walked[0] == ["first"]
+    assert sorted(sum(slow.walked[1:], [])) == ["other 0", "other 1", "other 2"]
+    assert sorted(ended) == sorted(
+        [error.__name__ if error else "first", "other 0", "other 1", "other 2"]
+    )
+    assert slow._n_inside == 0 and not slow._waiting and not slow._is_walking
+
+
+def test_those_taken_along_go_on_when_their_walker_fails(slow):
+    slow.error = RuntimeError()
+    slow._n_expected = 3
+    ended = []
+    threads = [Thread(target=call, args=(slow, str(i), ended)) for i in range(3)]
+    slow.go.set()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert ended.count("RuntimeError") == 1 and len(ended) == 3
+
+
+def test_nobody_waits_long_for_a_call_that_does_not_come(slow):
+    slow.go.set()
+    slow._n_expected = 4
+    began = monotonic()
+    call(slow, "alone", [])
+    assert 0.01 < monotonic() - began < 5
+    assert slow.walked == [["alone"]]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.1, 1, 2.5], FloatDistribution(0.1, 2.5)),
+        (np.geomspace(1e-4, 1, 3), FloatDistribution(1e-4, 1.0, log=True)),
+        ([1, 2, 50], IntDistribution(1, 50)),
+        (range(1, 200), IntDistribution(1, 199, log=True)),
+        ([0, 1000], IntDistribution(0, 1000)),
+        ([True, False], CategoricalDistribution([True, False])),
+        (("hinge", "log_loss"), CategoricalDistribution(["hinge", "log_loss"])),
+        ([None, 0.5], CategoricalDistribution([None, 0.5])),
+    ],
+)
+def test_lists_are_suggested_as_what_they_look_like(values, expected):
+    (values,) = optuna_treecv.objective._as_lists({"x": values}).values()
+    assert optuna_treecv.objective._distribution_of(values) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"param_grid": {}}, "param_grid must be a dict such as"),
+        ({"param_grid": [{"alpha": [1]}]}, "param_grid must be a dict such as"),
+        (
+            {"param_grid": {"alpha": 0.1}},
+            "param_grid: 'alpha' must have a list of values, got 0.1",
+        ),
+        ({"param_grid": {"alpha": []}}, "param_grid: 'alpha' must have at least one value"),
+        ({"param_grid": {"alpah": [1]}}, "param_grid: PegasosClassifier has no parameter 'alpah'"),
+        ({}, "param_distributions must name at least one parameter to search"),
+        (
+            {"param_grid": GRID, "param_distributions": {"alpha": FloatDistribution(1, 2)}},
+            "param_grid must be None where param_distributions is given",
+        ),
+        ({"param_grid": GRID, "batch_size": 0}, "batch_size must be an integer of at least 1"),
+        ({"param_grid": GRID, "batch_size": 2.0}, "batch_size must be an integer of at least 1"),
+    ],
+)
+def test_what_is_wrong_is_said_at_once(options, message):
+    with pytest.raises(ValueError, match=message):
+        treecv_objective(PegasosClassifier(), X, Y, **options)
+
+
+def test_a_callable_has_no_grid():
+    with pytest.raises(ValueError, match="param_grid must be None when estimator suggests"):
+        treecv_objective(lambda trial: PegasosClassifier(), X, Y, param_grid=GRID)
+
+
+def test_a_sampler_needs_a_grid():
+    objective = treecv_objective(
+        PegasosClassifier(), X, Y, param_distributions={"alpha": FloatDistribution(1, 2)}
+    )
+    with pytest.raises(ValueError, match="grid_sampler needs an objective with a param_grid"):
+        objective.grid_sampler()

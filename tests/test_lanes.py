@@ -1,0 +1,185 @@
+"""Models side by side: each bit for bit what it is alone."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import numpy as np
+from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
+import pytest
+from scipy import sparse
+
+from optuna_treecv import ModelCache
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import StreamingGaussianDensity
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv.data import Data
+from optuna_treecv.evaluation import Evaluation
+from optuna_treecv.learners import layout_for
+from optuna_treecv.learners import make_learner
+from optuna_treecv.learners.compiled import Lanes
+from optuna_treecv.plan import Plan
+from optuna_treecv.together import walk_together
+
+ALPHAS = (*np.geomspace(1e-7, 1e3, 11), 1e300, 5e-324)
+FAMILIES = {
+    "PEGASOS": [PegasosClassifier(alpha) for alpha in ALPHAS],
+    "averaged PEGASOS": [PegasosClassifier(alpha, average=True) for alpha in ALPHAS],
+    "projected PEGASOS": [PegasosClassifier(alpha, project=True) for alpha in ALPHAS],
+    "averaged projected PEGASOS": [
+        PegasosClassifier(alpha, average=True, project=True, fit_intercept=False)
+        for alpha in ALPHAS
+    ],
+}
+
+
+def make(dtype=np.float64, is_sparse=False, n_classes=2, n_rows=60, n_features=9, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, n_features)).round(1)
+    X[rng.random(X.shape) < 0.4] = 0
+    X[::7] = 0
+    y = np.abs((X[:, 0] + rng.normal(size=n_rows)).round()).astype(int) % n_classes
+    y[:n_classes] = range(n_classes)
+    X = X.astype(dtype)
+    return (sparse.csr_matrix(X) if is_sparse else X), y
+
+
+def outputs_of(estimators, X, y, cv, order, lanes):
+    """Out-of-fold outputs of learners side by side, or one after the other."""
+    rows = Data(X, y).prepare(layout_for(estimators[0]), np.arange(X.shape[0], dtype=np.uint32))
+    plan = Plan(X.shape[0], cv, None, order == "random", 5)
+    learners = [make_learner(estimator, rows, "predict", 0) for estimator in estimators]
+    found = []
+    for part in [learners] if lanes else [[learner] for learner in learners]:
+        learner = Lanes(part) if lanes else part[0]
+        out = np.full((len(part) * plan.n_rows, learner.n_outputs), 7, X.dtype)
+        learner.walk_subtree(plan, plan.root, learner.start(), out)
+        found.append(out.reshape(len(part), plan.n_rows, -1))
+    return np.concatenate(found)
+
+
+def assert_same_bits(one, other):
+    np.testing.assert_array_equal(one, other)  # NaN is NaN
+    finite = np.isfinite(one)
+    assert one[finite].tobytes() == other[finite].tobytes()  # nor is 0 -0
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_lane_is_what_it_is_alone(family, n_classes, is_sparse, dtype, order):
+    estimators = FAMILIES[family]
+    for n_features in (1, 7, 8, 17):
+        X, y = make(dtype, is_sparse, n_classes, n_features=n_features)
+        for cv in (2, 3, 7, 60):
+            for n in (1, 5, len(estimators)):
+                some = estimators[:n]
+                alone = outputs_of(some, X, y, cv, order, False)
+                assert_same_bits(outputs_of(some, X, y, cv, order, True), alone)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.floats(1e-9, 1e9), min_size=2, max_size=40),
+    st.sampled_from([np.float64, np.float32]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 10**6),
+)
+def test_any_alphas_on_any_rows(alphas, dtype, average, project, seed):
+    X, y = make(dtype, seed=seed, n_rows=30)
+    some = [PegasosClassifier(alpha, average=average, project=project) for alpha in alphas]
+    alone = outputs_of(some, X, y, 30, "fixed", False)
+    assert_same_bits(outputs_of(some, X, y, 30, "fixed", True), alone)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_lanes_that_diverge_do_as_they_do_alone(family, dtype, is_sparse):
+    X, y = make(dtype, is_sparse)
+    X = (X * dtype(np.finfo(dtype).max / 16)).astype(dtype)
+    estimators = FAMILIES[family]
+    with np.errstate(all="ignore"):
+        results = tree_cross_validate_many(estimators, X, y, cv=6)
+        alone = [tree_cross_validate(estimator, X, y, cv=6) for estimator in estimators]
+    assert any(result.diverged_folds for result in alone)
+    for found, one in zip(results, alone, strict=True):
+        assert found.diverged_folds == one.diverged_folds
+        assert np.array_equal(found.test_score, one.test_score)
+
+
+def test_a_wide_sparse_model_is_undone_in_all_lanes():
+    rng = np.random.default_rng(0)
+    X = sparse.random(200, 5000, 0.002, "csr", rng=rng)
+    y = rng.integers(0, 2, 200)
+    for project in (False, True):
+        some = [PegasosClassifier(alpha, project=project) for alpha in (1e-6, 1e-3, 0.1, 10)]
+        for cv in (8, 200):
+            alone = outputs_of(some, X, y, cv, "fixed", False)
+            assert_same_bits(outputs_of(some, X, y, cv, "fixed", True), alone)
+
+
+@pytest.mark.parametrize("scoring", [None, "hinge", "accuracy"])
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_many_are_as_one_by_one(n_jobs, scoring):
+    X, y = make(n_rows=300)
+    mixed = [
+        *FAMILIES["PEGASOS"],
+        *FAMILIES["averaged PEGASOS"][:1],
+        *FAMILIES["projected PEGASOS"],
+        PegasosClassifier(0.1),
+        PegasosClassifier(0.1),
+        PegasosClassifier(0.1, fit_intercept=False),
+    ]
+    options = {"cv": 9, "order": "random", "n_repeats": 2, "scoring": scoring, "n_jobs": n_jobs}
+    results = tree_cross_validate_many(iter(mixed), X, y, **options)
+    assert len(results) == len(mixed)
+    for estimator, found in zip(mixed, results, strict=True):
+        alone = tree_cross_validate(estimator, X, y, **options)
+        assert np.array_equal(found.test_score, alone.test_score)
+        assert (found.n_updates, found.n_updates_saved) == (alone.n_updates, 0)
+        assert (found.mean, found.std, found.n_folds) == (alone.mean, alone.std, alone.n_folds)
+
+
+def test_what_is_kept_is_not_walked_again():
+    X, y = make()
+    evaluation = Evaluation(
+        X,
+        y,
+        **{"cv": 5, "groups": None, "shuffle": True, "order": "fixed", "method": "treecv"},
+        **{"n_repeats": 1, "scoring": None, "random_state": 0, "n_jobs": 1, "cache": ModelCache()},
+    )
+    estimators = FAMILIES["PEGASOS"]
+    for n_updates in (144, 0):
+        walk_together(evaluation, estimators)
+        for estimator in estimators:
+            assert evaluation.run(estimator).finish().n_updates == n_updates
+    assert not evaluation.found._found
+
+
+def test_others_are_evaluated_one_by_one():
+    X, _ = make()
+    found = tree_cross_validate_many([StreamingGaussianDensity()] * 3, X, cv=5)
+    alone = tree_cross_validate(StreamingGaussianDensity(), X, cv=5)
+    assert [one.mean for one in found] == [alone.mean] * 3
+
+
+def test_wrong_parameters_are_named():
+    X, y = make()
+    models = [PegasosClassifier(alpha) for alpha in (0.1, 0.2, 0.3, 0.4, -1)]
+    with pytest.raises(ValueError, match="alpha"):
+        tree_cross_validate_many(models, X, y)
+
+
+def test_a_kernel_has_as_many_lanes_as_it_has_room():
+    X = np.zeros((4, 8))
+    y = np.array([0, 1, 0, 1], np.int32)
+    assert PegasosLanes(X, y, 2, [0.1] * 128, False, False).n_models == 128
+    for n in (0, 129):
+        with pytest.raises(ValueError, match="there must be 1 to 128 lanes"):
+            PegasosLanes(X, y, 2, [0.1] * n, False, False)
