@@ -348,6 +348,8 @@ class ModelCache:
 
     def _place(self, key: Key, array: np.ndarray, low: float, high: float, block: _Block) -> None:
         """Let a block be found under a key, unless what is there already is the same."""
+        if low > high:  # a state may outlive its own interval, in one that was made wider
+            return
         places = self._kept.get(key)
         if places is None:
             places = self._kept[key] = []
@@ -440,10 +442,15 @@ class StoredModelCache:
 
     def claim(self, key: Key, x: float = 0.0) -> np.ndarray | None:
         found = self.memory.claim(key, x)
-        if found is None:
+        if found is not None:
+            return found
+        try:
             found = self._fetch(key, x)
-            if found is not None:
-                self.memory.release(key, x)
+        except BaseException:
+            self.memory.release(key, x)
+            raise
+        if found is not None:
+            self.memory.release(key, x)
         return found
 
     def keep(
@@ -494,7 +501,8 @@ class StoredModelCache:
         array = self._store.read(known)
         if array is None or len(array) != key[-1]:
             with self._lock:
-                self._known[known.key].remove(known)
+                if known in self._known[known.key]:  # another thread may have seen it first
+                    self._known[known.key].remove(known)
             return None
         aligned = aligned_bytes(len(array))
         aligned[:] = array

@@ -28,6 +28,7 @@ from optuna_treecv.data import RowLayout
 from optuna_treecv.folds import make_folds
 from optuna_treecv.keys import fingerprint
 from optuna_treecv.keys import is_ours
+from optuna_treecv.keys import targets_key
 from optuna_treecv.keys import token
 from optuna_treecv.learners import as_estimator
 from optuna_treecv.learners import as_given
@@ -51,6 +52,7 @@ from optuna_treecv.scoring import ScoresAtLeaves
 from optuna_treecv.scoring import ScoresOfOutputs
 from optuna_treecv.scoring import scoring_for
 from optuna_treecv.sharing import FoundTogether
+from optuna_treecv.sharing import Identity
 from optuna_treecv.sharing import Results
 from optuna_treecv.sharing import results_of
 from optuna_treecv.sharing import SharedLearner
@@ -164,7 +166,7 @@ class Evaluation:
         self._is_shared = is_shared
         self._reports = reports
         self.found = FoundTogether()
-        self._identities: dict[tuple[RowLayout, int], bytes] = {}
+        self._identities: dict[tuple[RowLayout, int], Identity] = {}
         self._ways: dict[tuple[bytes, int], Way] = {}
         begin = perf_counter()
         self.data = Data(X, y)
@@ -226,12 +228,13 @@ class Evaluation:
             self.repeat_seed(repeat),
         )
 
-    def identity(self, layout: RowLayout, rows: PreparedRows, repeat: int) -> bytes:
-        """A name for prepared rows, by their content if others may have the same."""
+    def identity(self, layout: RowLayout, rows: PreparedRows, repeat: int) -> Identity:
+        """Names for prepared rows, by their content if others may have the same."""
         with self._lock:
             if (layout, repeat) not in self._identities:
                 found = fingerprint(rows) if self._is_shared else None
-                self._identities[layout, repeat] = found or token()
+                targets = targets_key(rows) if found else b""
+                self._identities[layout, repeat] = Identity(found or token(), targets)
             return self._identities[layout, repeat]
 
     def way(self, identity: bytes, repeat: int) -> Way:
@@ -251,7 +254,7 @@ class Evaluation:
         """The name of a repeat's rows, and where an estimator's results on them are kept."""
         identity = self.identity(layout_for(estimator), learner.rows, repeat)
         cache = self.cache_for(estimator)
-        return identity, results_of(learner, cache, identity, plan, self.method)
+        return identity.rows, results_of(learner, cache, identity, plan, self.method)
 
     def cache_for(self, estimator: Any) -> ModelCache | StoredModelCache | None:
         """Where an estimator's models are kept. Code that is not ours may change between two
@@ -297,8 +300,8 @@ class Evaluation:
             raise ValueError(
                 f"n_repeats must be 1 where no repeat differs, got {self.n_repeats} with the same "
                 "folds each time, order='fixed' and no random_state=None in "
-                f"{name_of(estimator)}; order='random' would be right, or a cv that "
-                "shuffles anew."
+                f"{name_of(estimator)}; order='random' or shuffle=True would be right, or a cv "
+                "that shuffles anew."
             )
         return scoring
 
@@ -388,11 +391,16 @@ class Run:
     Iterating yields the number of each reported part, 0, 1, ..., once its folds are scored. A part
     is a subtree at depth min(5, depth of the tree), less deep with repeats, so that there are at
     most 32 in all, or one a repeat.
+
+    Attributes
+    ----------
+    walked : ndarray of shape (n_repeats * n_folds,)
+        The scores of the first ``n_scored`` folds, in the order in which they lie along the tree.
     """
 
     def __init__(self, evaluation: Evaluation, estimator: Any) -> None:
         self.scoring = evaluation.scoring_of(estimator)
-        self.test_score = np.empty(evaluation.n_repeats * evaluation.n_folds)
+        self.walked = np.empty(evaluation.n_repeats * evaluation.n_folds)
         self.n_scored = 0
         self.n_updates = 0
         self._n_needed = 0  # rows of all phases that were passed, trained on or not
@@ -440,10 +448,22 @@ class Run:
             pass
         return self.result()
 
+    def by_fold(self) -> np.ndarray:
+        """The scores of all folds, repeat after repeat; NaN where there is none yet."""
+        evaluation = self._evaluation
+        scores = np.full(evaluation.n_repeats * evaluation.n_folds, np.nan)
+        for repeat, folds in enumerate(evaluation.folds):
+            first = repeat * folds.n_folds
+            walked = self.walked[first : min(first + folds.n_folds, self.n_scored)]
+            of = slice(len(walked)) if folds.numbers is None else folds.numbers[: len(walked)]
+            scores[first : first + folds.n_folds][of] = walked
+        return scores
+
     def result(self) -> CVResult:
         """The result over the folds scored so far."""
         evaluation = self._evaluation
-        scores = self.test_score[: self.n_scored]
+        scores = self.by_fold()
+        scores = scores[~np.isnan(scores)]
         mean, std = mean_and_std(scores)
         return CVResult(
             test_score=scores,
@@ -503,7 +523,7 @@ class Run:
                     if block.last == part.last:
                         break
                 scores, diverged = leaves.scores(part)
-                self.test_score[self.n_scored : self.n_scored + len(scores)] = scores
+                self.walked[self.n_scored : self.n_scored + len(scores)] = scores
                 self.n_scored += len(scores)
                 self.diverged_folds += int(np.count_nonzero(diverged))
                 self.seconds += perf_counter() - begin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from sklearn.model_selection import LeaveOneOut
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 
-# What derived seeds are for: the permutation of the rows, apart from the orders of training
-# phases.
-_PERMUTATION = 1
+# What derived seeds are for: the permutations of rows and of folds, apart from the orders of
+# training phases.
+_ROWS = 1
+_FOLDS = 2
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,14 @@ class Folds:
     bounds : ndarray of shape (n_folds + 1,), int64, or None
         Chunk i is the prepared rows ``bounds[i]`` to ``bounds[i + 1] - 1``. None: it begins at ``i
         * n_rows // n_folds``.
+    numbers : ndarray of shape (n_folds,) or None
+        The number of the fold that each chunk is; None: they are in order.
     """
 
     order: np.ndarray
     n_folds: int
     bounds: np.ndarray | None = None
+    numbers: np.ndarray | None = None
 
     def equals(self, other: Folds) -> bool:
         """Whether the same rows make the same chunks in the same order."""
@@ -57,9 +62,10 @@ def make_folds(
     X, y, groups
         What a splitter is given.
     shuffle : bool
-        Permute the rows before cutting, for an int or "loo".
+        Permute the rows before cutting, for an int or "loo"; otherwise permute the folds, and the
+        rows in each.
     seed : int
-        Of that permutation, 64 bits.
+        Of these permutations, 64 bits.
     n_rows : int
     """
     if isinstance(cv, str):
@@ -73,24 +79,29 @@ def make_folds(
             raise ValueError(f"cv must be between 2 and the number of rows, {n_rows}, got {cv}.")
         return _even(n_rows, int(cv), shuffle, seed)
     if isinstance(cv, LeaveOneOut):  # its split() would write n_rows - 1 row numbers a fold
-        return _even(n_rows, n_rows, False, seed)
+        folds = _even(n_rows, n_rows, shuffle, seed)
+        return replace(folds, numbers=folds.order)
     if isinstance(cv, type):
         raise ValueError(
             f"cv must be a splitter instance, such as KFold(5), got the class {cv!r}."
         )
     if hasattr(cv, "split"):
-        return _cut(_test_folds(cv, X, y, groups, n_rows))
+        return _cut(_test_folds(cv, X, y, groups, n_rows), shuffle, seed)
     if isinstance(cv, Iterable) and not isinstance(cv, dict | bytes):
-        return _cut(_fold_ids(cv, n_rows))
+        return _cut(_fold_ids(cv, n_rows), shuffle, seed)
     raise ValueError(f'cv must be an int, "loo", a splitter or one fold id per row, got {cv!r}.')
 
 
 def _even(n_rows: int, n_folds: int, shuffle: bool, seed: int) -> Folds:
     if not shuffle:
         return Folds(np.arange(n_rows, dtype=np.uint32), n_folds)
-    order = np.empty(n_rows, np.uint32)
-    random_order(derive_seed(seed, _PERMUTATION), 0, n_rows, 0, order)
-    return Folds(order, n_folds)
+    return Folds(_permutation(n_rows, seed, _ROWS), n_folds)
+
+
+def _permutation(n: int, seed: int, purpose: int) -> np.ndarray:
+    order = np.empty(n, np.uint32)
+    random_order(derive_seed(seed, purpose), 0, n, 0, order)
+    return order
 
 
 def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int) -> np.ndarray:
@@ -151,11 +162,21 @@ def _fold_ids(cv: Any, n_rows: int) -> np.ndarray:
     return ids
 
 
-def _cut(ids: np.ndarray) -> Folds:
-    """Chunks in rising id; rows keep their order inside a fold."""
-    present, sizes = np.unique(ids, return_counts=True)
-    if len(present) < 2:
-        raise ValueError(f"cv must make at least 2 folds, got {len(present)}.")
-    order = np.argsort(ids, kind="stable").astype(np.uint32)
+def _cut(ids: np.ndarray, shuffle: bool, seed: int) -> Folds:
+    """Chunks by fold. Neighbours along the tree see each other's rows last, so unless it is asked
+    for, these are not folds that lie side by side in the data.
+    """
+    present, folds, sizes = np.unique(ids, return_inverse=True, return_counts=True)
+    n_folds = len(present)
+    if n_folds < 2:
+        raise ValueError(f"cv must make at least 2 folds, got {n_folds}.")
+    rows = np.arange(len(ids), dtype=np.uint32)
+    numbers = None
+    if shuffle:
+        rows = _permutation(len(ids), seed, _ROWS)
+        numbers = _permutation(n_folds, seed, _FOLDS)
+        folds = np.argsort(numbers)[folds]
+        sizes = sizes[numbers]
+    order = rows[np.argsort(folds[rows], kind="stable")]
     bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Folds(order, len(present), bounds)
+    return Folds(order, n_folds, bounds, numbers)

@@ -109,6 +109,16 @@ def fingerprint(rows: PreparedRows) -> bytes | None:
     return hashed.digest()
 
 
+def targets_key(rows: PreparedRows) -> bytes | None:
+    """A digest of what predictions are compared with, and of the labels; None if they hold
+    objects.
+    """
+    targets, classes = _arrays(rows.targets), _arrays(rows.classes)
+    if targets is None or classes is None:
+        return None
+    return digest(*(bytes(part) for array in targets + classes for part in _array(array)))
+
+
 def token() -> bytes:
     """A name for rows that nobody else can come upon."""
     return os.urandom(32)

@@ -240,20 +240,18 @@ class TreeCVObjective:
         """Walk, report after each part, and stop if the pruner says so."""
         n_before = 0
         for part in run:
-            scores = run.test_score[(n_before if self._report == "folds" else 0) : run.n_scored]
+            scores = run.walked[(n_before if self._report == "folds" else 0) : run.n_scored]
             n_before = run.n_scored
             trial.report(float(np.clip(mean_and_std(scores)[0], -_HUGE, _HUGE)), part)
-            if run.n_scored < len(run.test_score) and trial.should_prune():
+            if run.n_scored < len(run.walked) and trial.should_prune():
                 self._record(trial, run)
-                raise optuna.TrialPruned(
-                    f"pruned after {run.n_scored} of {len(run.test_score)} folds"
-                )
+                raise optuna.TrialPruned(f"pruned after {run.n_scored} of {len(run.walked)} folds")
 
     def _record(self, trial: AnyTrial, run: Run) -> CVResult:
         """Everything into the store, plain numbers for the dashboard."""
         result = run.result()
         if self._database is not None:
-            whole = run.n_scored == len(run.test_score)
+            whole = run.n_scored == len(run.walked)
             row = EvaluationRow(
                 **run.about(),
                 study_name=getattr(getattr(trial, "study", None), "study_name", None),
@@ -271,7 +269,7 @@ class TreeCVObjective:
                 seconds_prepare=result.seconds_prepare,
                 versions=_VERSIONS,
             )
-            if record(self._database, row, result.test_score):
+            if record(self._database, row, run.by_fold()):
                 trial.set_user_attr(RUN_ATTRIBUTE, row.run)
         trial.set_user_attr("mean_test_score", _readable(result.mean))
         if result.std is not None:
@@ -339,10 +337,11 @@ def treecv_objective(
     groups : array-like of shape (n_rows,), default=None
         For splitters that need them.
     shuffle : bool, default=True
-        For an int or "loo": permute the rows once before they are cut.
+        For an int or "loo": permute the rows once before they are cut. Otherwise permute the folds
+        along the tree, and the rows in each; who is tested with whom stays.
     order : {"fixed", "random"}, default="fixed"
         Feed a training phase its rows as they lie, or in a fresh random order, which takes
-        longer (1.6 times on Covertype) and is advised where rows are sorted.
+        longer (1.6 times on Covertype).
     method : {"treecv", "standard"}, default="treecv"
         The tree, or k trainings from scratch.
     n_repeats : int, default=1

@@ -330,8 +330,8 @@ class ScoresAtLeaves:
         if rows.classes is not None:
             loss = "log_loss"
         return ValueError(
-            f"scoring={self._scorer.name!r} is undefined ({what}) on fold {fold.first}, which has "
-            f"{stop - start} row(s); use a smaller cv, stratified folds, or a loss that is a mean "
+            f"scoring={self._scorer.name!r} is undefined ({what}) on a fold of {stop - start} "
+            f"row(s); use a smaller cv, stratified folds, or a loss that is a mean "
             f"over rows, such as {loss!r}."
         )
 

@@ -383,11 +383,16 @@ class Results:
     cache : ModelCache or what has its methods, or None
     key : tuple of bytes
         Of everything but the scoring.
+    targets : bytes or None
+        What scores depend on beside; None: scores are not kept.
     """
 
-    def __init__(self, cache: AnyCache | None, key: tuple[bytes, ...]) -> None:
+    def __init__(
+        self, cache: AnyCache | None, key: tuple[bytes, ...], targets: bytes | None
+    ) -> None:
         self._cache = cache
         self._key = key
+        self._targets = targets
 
     @property
     def name(self) -> str:
@@ -396,10 +401,9 @@ class Results:
 
     def take(self, leaves: Leaves) -> int | None:
         """Fill in the results, if they are kept; the row updates behind them."""
-        if self._cache is None:
-            return None
         for name, results in leaves.results().items():
-            found = self._cache.find(self._key_of(name, len(results.memory)))
+            key = self._key_of(name, len(results.memory))
+            found = None if self._cache is None or key is None else self._cache.find(key)
             if found is not None:
                 results.take(found)
                 return results.n_updates
@@ -407,22 +411,31 @@ class Results:
 
     def has_outputs(self, n_bytes: int) -> bool:
         """Whether outputs of so many bytes are kept."""
-        if self._cache is None:
-            return False
-        return self._cache.find(self._key_of("outputs", n_bytes + COUNT_BYTES)) is not None
+        key = self._key_of("outputs", n_bytes + COUNT_BYTES)
+        return self._cache is not None and key is not None and self._cache.find(key) is not None
 
     def keep(self, leaves: Leaves, n_updates: int, seconds: float) -> None:
         """Keep what was not there and took so many row updates and seconds."""
-        if self._cache is None:
-            return
         for name, results in leaves.results().items():
-            if not results.was_kept:
+            key = self._key_of(name, len(results.memory))
+            if self._cache is not None and key is not None and not results.was_kept:
                 results.n_updates = n_updates
                 results.memory.flags.writeable = False
-                self._cache.keep(self._key_of(name, len(results.memory)), results.memory, seconds)
+                self._cache.keep(key, results.memory, seconds)
 
-    def _key_of(self, name: str, n_bytes: int) -> Key:
-        return *self._key, encode(name), n_bytes
+    def _key_of(self, name: str, n_bytes: int) -> Key | None:
+        """Scores depend on what predictions are compared with, outputs do not."""
+        targets = b"" if name == "outputs" else self._targets
+        return None if targets is None else (*self._key, targets, encode(name), n_bytes)
+
+
+class Identity(NamedTuple):
+    """Names of prepared rows: of what models are trained on, and of what their predictions are
+    compared with, None if that has none.
+    """
+
+    rows: bytes
+    targets: bytes | None
 
 
 class Found(NamedTuple):
@@ -458,7 +471,7 @@ class FoundTogether:
 
 
 def results_of(
-    learner: Learner, cache: AnyCache | None, identity: bytes, plan: Plan, method: str
+    learner: Learner, cache: AnyCache | None, identity: Identity, plan: Plan, method: str
 ) -> Results | None:
     """Where an evaluation's results are kept; None if it has no key."""
     try:
@@ -470,7 +483,8 @@ def results_of(
             return None
     except NoKey:
         return None
-    return Results(cache, (identity, digest(settings), plan_key(plan), encode(method)))
+    key = identity.rows, digest(settings), plan_key(plan), encode(method)
+    return Results(cache, key, identity.targets)
 
 
 def _least_folds(plan: Plan) -> int:

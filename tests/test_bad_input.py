@@ -124,7 +124,7 @@ def broken(array, value):
         ({"n_jobs": "2"}, "n_jobs must be None, a number of threads or -1 .* got '2'"),
         (
             {"cv": "loo", "scoring": "roc_auc"},
-            r"scoring='roc_auc' is undefined .NaN. on fold 0, which has 1 row",
+            r"scoring='roc_auc' is undefined .NaN. on a fold of 1 row",
         ),
     ],
     ids=str,
@@ -165,10 +165,10 @@ def test_data(estimator, rows, targets, match):
 @pytest.mark.parametrize(
     "options",
     [
-        {"cv": np.arange(30) % 3},
-        {"cv": KFold(3)},
-        {"cv": KFold(3, shuffle=True, random_state=0)},
-        {"cv": LeaveOneOut()},
+        {"cv": np.arange(30) % 3, "shuffle": False},
+        {"cv": KFold(3), "shuffle": False},
+        {"cv": KFold(3, shuffle=True, random_state=0), "shuffle": False},
+        {"cv": LeaveOneOut(), "shuffle": False},
         {"cv": 3, "shuffle": False},
         {"cv": "loo", "shuffle": False, "method": "standard"},
     ],
@@ -177,7 +177,8 @@ def test_data(estimator, rows, targets, match):
 def test_repeats_that_cannot_differ(options):
     match = (
         "n_repeats must be 1 where no repeat differs, got 2 with the same folds each time, "
-        "order='fixed' and no random_state=None in .*; order='random' would be right"
+        "order='fixed' and no random_state=None in .*; order='random' or shuffle=True would be "
+        "right"
     )
     options["n_repeats"] = 2
     for estimator in (PegasosClassifier(), GaussianNB(), SGDClassifier(random_state=0)):
@@ -247,8 +248,8 @@ def test_a_splitter_that_cannot_split_these_rows():
 def test_a_scorer_that_needs_every_class_in_a_fold():
     model = SGDClassifier(loss="log_loss")
     match = (
-        r"scoring='neg_log_loss' is undefined .y_true contains only one label.* on fold 0, which "
-        r"has 1 row.*, or a loss that is a mean over rows, such as 'log_loss'"
+        r"scoring='neg_log_loss' is undefined .y_true contains only one label.* on a fold of "
+        r"1 row.*, or a loss that is a mean over rows, such as 'log_loss'"
     )
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(model, X, y, cv="loo", scoring="neg_log_loss")

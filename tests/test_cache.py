@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 import pickle
 from threading import Barrier
@@ -14,6 +15,9 @@ import numpy as np
 import pytest
 
 from optuna_treecv import ModelCache
+from optuna_treecv.cache import StoredModelCache
+from optuna_treecv.keys import stored_as
+from optuna_treecv.stores import Known
 
 
 def array(value, n_bytes=1000):
@@ -199,3 +203,40 @@ def test_a_pickled_cache_comes_back_empty():
 def test_room_must_be_a_number_of_bytes(max_bytes):
     with pytest.raises(ValueError, match="max_bytes must be a number of bytes"):
         ModelCache(max_bytes)
+
+
+class Vanishing:
+    """A store whose models are gone when they are read."""
+
+    def __init__(self, error=None):
+        self.error = error
+        self.both_are_there = Barrier(2)
+        self.left = [Known(1, stored_as(("key", 3)), None, None)]
+
+    def news(self):
+        left, self.left = self.left, []
+        return left
+
+    def read(self, known):
+        if self.error is not None:
+            raise self.error
+        self.both_are_there.wait(10)
+
+
+def test_two_threads_may_find_that_a_stored_model_is_gone():
+    cache = StoredModelCache(ModelCache(), Vanishing())
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(cache.find, [("key", 3)] * 2)) == [None, None]
+
+
+def test_a_claim_ends_when_the_store_fails():
+    cache = StoredModelCache(ModelCache(), Vanishing(MemoryError()))
+    with pytest.raises(MemoryError):
+        cache.claim(("key", 3))
+    assert not cache.memory._at_work
+
+
+def test_an_empty_interval_is_not_kept():
+    cache = ModelCache()
+    cache.keep("a", array(1), 1.0, 3.0, 2.0)
+    assert len(cache) == 0 and cache.n_bytes == 0

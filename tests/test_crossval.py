@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.cluster import MiniBatchKMeans
+from sklearn.datasets import load_digits
 from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import hinge_loss
@@ -28,6 +29,7 @@ from sklearn.model_selection import PredefinedSplit
 from sklearn.model_selection import StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
+from sklearn.preprocessing import scale
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -527,12 +529,44 @@ def test_an_iterator_of_fold_ids_serves_all_repeats(binary):
     assert np.array_equal(found.test_score, expected.test_score)
 
 
-def test_rows_keep_their_order_inside_a_fold():
+def test_without_shuffle_rows_keep_their_order_inside_a_fold():
     ids = np.random.default_rng(0).integers(0, 7, 5000)
-    folds = make_folds(ids, None, None, None, True, 0, 5000)
+    folds = make_folds(ids, None, None, None, False, 0, 5000)
     for i in range(7):
         rows = folds.order[folds.bounds[i] : folds.bounds[i + 1]].astype(int)
         assert np.all(np.diff(rows) > 0) and np.all(ids[rows] == i)
+
+
+def test_with_shuffle_folds_and_their_rows_are_permuted():
+    ids = np.random.default_rng(0).integers(0, 7, 5000)
+    folds = make_folds(ids, None, None, None, True, 0, 5000)
+    assert sorted(folds.order) == list(range(5000))
+    assert sorted(folds.numbers) == list(range(7)) != folds.numbers.tolist()
+    for i, number in enumerate(folds.numbers):
+        rows = folds.order[folds.bounds[i] : folds.bounds[i + 1]].astype(int)
+        assert np.all(ids[rows] == number) and len(rows) == np.sum(ids == number)
+        assert abs(np.mean(np.diff(rows) > 0) - 0.5) < 0.1
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+def test_neighbours_that_are_alike_do_not_flatter(order):
+    # Sorted by class: a fold's neighbours in the data have its class, and if they came last in
+    # training the error would be 0.01.
+    X, y = load_digits(return_X_y=True)
+    rows = np.argsort(y, kind="stable")
+    X, y = scale(X)[rows], y[rows]
+    expected = tree_cross_validate(PegasosClassifier(0.01), X, y, cv="loo", order=order)
+    for cv in (LeaveOneOut(), KFold(599), np.arange(len(y)) // 3):
+        found = tree_cross_validate(PegasosClassifier(0.01), X, y, cv=cv, order=order)
+        assert abs(found.mean - expected.mean) < 0.03
+
+
+def test_leave_one_out_by_its_splitter_is_loo(binary):
+    X, y = binary
+    chunks = tree_cross_validate(PegasosClassifier(), X, y, cv="loo", scoring="hinge")
+    rows = tree_cross_validate(PegasosClassifier(), X, y, cv=LeaveOneOut(), scoring="hinge")
+    order = make_folds("loo", X, y, None, True, derive_seed(0, 0), len(y)).order
+    assert np.array_equal(rows.test_score[order], chunks.test_score)
 
 
 def test_rows_as_lists_integers_and_columns_first(binary):

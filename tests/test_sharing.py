@@ -192,6 +192,55 @@ def test_scores_that_outlive_their_outputs():
     assert_same(found, tree_cross_validate(estimator, X, y, cv=8))
 
 
+@pytest.mark.parametrize(
+    ("estimator", "scoring", "targets"),
+    [
+        (PegasosClassifier(0.1), "f1", [lambda y: y, lambda y: y + 1]),
+        (StreamingKMeans(3), "adjusted_rand_score", [lambda y: y, lambda y: y[::-1]]),
+        (AveragedSGDRegressor(), "neg_mean_squared_error", [lambda y: y, lambda y: y + 1e-9]),
+        (GaussianNB(), "f1", [lambda y: y, lambda y: y + 1]),
+    ],
+)
+def test_scores_belong_to_their_targets(estimator, scoring, targets):
+    X, y = make(AveragedSGDRegressor(), np.float32, n_rows=200)
+    y = y.astype(float) if is_regressor(estimator) else (y > 0.8).astype(int)
+    cache = ModelCache()
+    values = []
+    for change in targets * 2:
+        found = evaluate(objective_of(X, change(y), cache, scoring=scoring), estimator)
+        assert_same(found, tree_cross_validate(estimator, X, change(y), scoring=scoring))
+        values.append(found.mean)
+    assert values[0] != values[1]
+
+
+def test_a_metric_may_write_into_predictions():
+    kept = []
+
+    def metric(y, predicted):
+        kept.append(predicted)
+        predicted[predicted < 0] = 0
+        return float(np.abs(y - predicted).mean())
+
+    estimator = AveragedSGDRegressor()
+    X, y = make(estimator, n_rows=100)
+    scorer = make_scorer(metric)
+    cache = ModelCache()
+    for scoring in (scorer, None, scorer, None):
+        found = evaluate(objective_of(X, y, cache, scoring=scoring), estimator)
+        assert_same(found, tree_cross_validate(estimator, X, y, scoring=scoring))
+        for predicted in kept:
+            predicted[:] = 7
+
+
+def test_no_alpha_is_too_large_for_the_burn_in():
+    X, y = make(RootSGDClassifier(), np.float32)
+    cache = ModelCache()
+    for alpha in (1e39, 0.01):
+        estimator = RootSGDClassifier(alpha, burn_in=100)
+        found = evaluate(objective_of(X, y, cache, cv=5), estimator)
+        assert_same(found, tree_cross_validate(estimator, X, y, cv=5))
+
+
 def asks_the_model(estimator, X, y):
     return estimator.score(X, y)
 

@@ -103,7 +103,7 @@ cdef inlined train_on(
     cdef floating *w_before = w + learner.n_outputs * width
     cdef floating *v = w_before + learner.n_outputs * width
     cdef Py_ssize_t i, row, c, at
-    cdef double eta, y, g, g_before
+    cdef double eta, alpha, y, g, g_before
     for i in range(start, stop):
         row = i
         if order != NULL:
@@ -115,8 +115,9 @@ cdef inlined train_on(
         # Always while burning in, so that the state does not depend on the step size yet.
         if settings.step_size == 0 or head.n_seen <= settings.burn_in:
             head.largest_norm2 = max(head.largest_norm2, <double> dot(x, x, width))
-        eta = 0
+        eta = alpha = 0                             # while burning in w is 0: no alpha is too large then
         if head.n_seen > settings.burn_in:
+            alpha = settings.alpha
             eta = settings.step_size
             if eta == 0:
                 eta = auto_step(loss, head.largest_norm2, settings.alpha)
@@ -125,9 +126,7 @@ cdef inlined train_on(
             y = target(loss, learner.y, row, settings.linear.first_class + c, w)
             g = slope(loss, dot(w + at, x, width), y)
             g_before = slope(loss, dot(w_before + at, x, width), y)
-            step(
-                width, x, 1 - 1 / <double> head.n_seen, eta, settings.alpha, g, g_before, w + at, w_before + at, v + at
-            )
+            step(width, x, 1 - 1 / <double> head.n_seen, eta, alpha, g, g_before, w + at, w_before + at, v + at)
 
 
 cdef inlined train_loss(

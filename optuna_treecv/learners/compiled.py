@@ -66,7 +66,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     ) -> Any:
         """The compiled learner with this estimator's settings over padded rows."""
 
-    def make_lanes(
+    def _make_lanes(
         self,
         X: np.ndarray | SparseRows,
         y: np.ndarray | None,
@@ -389,7 +389,7 @@ class CompiledLearner:
         stand_in = copy(self._settings)
         if self.rows.classes is not None:
             stand_in.classes_ = self.rows.classes
-        stand_in._outputs = lambda X: outputs
+        stand_in._outputs = lambda X: outputs.copy()  # a metric may write into it
         return stand_in
 
     def estimator(self, state: np.ndarray) -> CompiledEstimator | None:
@@ -442,7 +442,7 @@ class Lanes(CompiledLearner):
         rows, names = self.rows, self._settings.lane_parameters
         n_classes = None if rows.classes is None else len(rows.classes)
         values = [tuple(getattr(one, name) for name in names) for one in self._all]
-        return self._settings.make_lanes(rows.X, rows.y, n_classes, values)
+        return self._settings._make_lanes(rows.X, rows.y, n_classes, values)
 
     @staticmethod
     def most(learner: CompiledLearner) -> int:

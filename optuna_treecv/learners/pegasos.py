@@ -123,7 +123,7 @@ class PegasosClassifier(LinearClassifier):
         """The compiled learner with this estimator's settings over padded rows and class codes."""
         return Pegasos(X, y, n_classes, self.alpha, self.average, self.project)
 
-    def make_lanes(
+    def _make_lanes(
         self,
         X: np.ndarray | SparseRows,
         y: np.ndarray | None,
