@@ -503,9 +503,10 @@ class Run:
         if n_kept is not None:
             blocks = replay(parts, n_kept)
         elif found is not None and isinstance(leaves, OutputsAtLeaves):
+            begin = perf_counter()
             leaves.outputs.array[:] = found.outputs
             self.n_updates += found.n_updates
-            self.seconds += found.seconds
+            self.seconds += found.seconds + perf_counter() - begin
             blocks = replay(parts, found.n_updates)
         else:
             walks = True

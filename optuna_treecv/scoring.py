@@ -268,15 +268,16 @@ class OutputsAtLeaves:
         with np.errstate(all="ignore"):
             response = self._learner.respond(outputs, self._loss.response_method)
             losses = self._loss.of_rows(response, None if targets is None else targets[start:stop])
-            finite = np.isfinite(outputs).all(axis=1)
-            bad = ~(finite & np.isfinite(losses))
+            begins = self._plan.begins(block) - start
             if block.n_folds == stop - start:  # leave one out
-                scores, diverged = losses, bad
+                scores = losses
             else:
-                begins = self._plan.begins(block) - start
-                sizes = np.diff(begins, append=stop - start)
-                scores = np.add.reduceat(losses, begins) / sizes
-                diverged = np.logical_or.reduceat(bad, begins) | ~np.isfinite(scores)
+                scores = np.add.reduceat(losses, begins) / np.diff(begins, append=stop - start)
+            # What is not finite shows in a sum, and a sum that is too large is looked into.
+            if np.isfinite(outputs.sum()) and np.isfinite(scores.sum()):
+                return scores, np.zeros(len(scores), bool)
+            bad = ~(np.isfinite(outputs).all(axis=1) & np.isfinite(losses))
+            diverged = np.logical_or.reduceat(bad, begins) | ~np.isfinite(scores)
         scores[diverged] = self._loss.if_diverged
         return scores, diverged
 

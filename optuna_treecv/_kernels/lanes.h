@@ -59,6 +59,9 @@
         for (ptrdiff_t l = 0; l < 8 * n_lanes; l++)                                                                    \
             room[l] = 0;                                                                                               \
         for (ptrdiff_t i = 0; i < n; i++) {                                                                            \
+if (i + 8 < n)                                                                                             \
+                for (ptrdiff_t l = 0; l < n_lanes; l += 64 / (ptrdiff_t)sizeof(T))                                     \
+                    PREFETCH(w + columns[i + 8] * n_lanes + l);                                                        \
             T *s = room + (columns[i] & 7) * n_lanes;                                                                  \
             const T *of = w + columns[i] * n_lanes;                                                                    \
             for (ptrdiff_t l = 0; l < n_lanes; l += STEP)                                                              \

@@ -7,6 +7,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 
+# A word, or what stands behind the bytes of a stretch: its address + 1 and how many they are.
 cdef struct Entry:
     unsigned char *address      # of 8 bytes of a state
     uint64_t word               # what they were
@@ -30,10 +31,15 @@ cdef inline void remember(Log *log, void *address) noexcept nogil:
 
 
 cdef inline void remember_part(Log *log, unsigned char *begin, Py_ssize_t n_bytes) noexcept nogil:
-    """Save a stretch of a state."""
-    cdef Py_ssize_t i
-    for i in range(0, n_bytes, 8):
-        remember(log, begin + i)
+    """Save a stretch of a state, at least 16 bytes from an even address on."""
+    cdef Entry *entry = log.entries + log.n_entries
+    cdef Py_ssize_t n_entries = (n_bytes + <Py_ssize_t> sizeof(Entry) - 1) // <Py_ssize_t> sizeof(Entry)
+    if log.whole:
+        return
+    memcpy(entry, begin, n_bytes)
+    entry[n_entries].address = begin + 1
+    entry[n_entries].word = n_bytes
+    log.n_entries += n_entries + 1
 
 
 cdef inline void remember_all(Log *log, unsigned char *state, Py_ssize_t n_bytes) noexcept nogil:
@@ -48,4 +54,8 @@ cdef inline void undo(Log *log, Py_ssize_t mark) noexcept nogil:
     while log.n_entries > mark:
         log.n_entries -= 1
         entry = log.entries + log.n_entries
-        memcpy(entry.address, &entry.word, 8)
+        if <size_t> entry.address & 1:
+            log.n_entries -= <Py_ssize_t> (entry.word + sizeof(Entry) - 1) // <Py_ssize_t> sizeof(Entry)
+            memcpy(entry.address - 1, log.entries + log.n_entries, entry.word)
+        else:
+            memcpy(entry.address, &entry.word, 8)

@@ -421,8 +421,8 @@ class CompiledLearner:
         return X, y if rows.classes is None else rows.classes[y]
 
 
-# Weights of a walk take no more than this, or they would leave the CPU's caches.
-_BYTES_OF_LANES = 2**20
+# Weights of lanes take no more than this: a walk needs them once a level.
+_BYTES_OF_LANES = 2**25
 _LANE_BYTES = 64
 _MOST_LANES = 128
 
