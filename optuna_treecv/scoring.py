@@ -268,16 +268,17 @@ class OutputsAtLeaves:
         with np.errstate(all="ignore"):
             response = self._learner.respond(outputs, self._loss.response_method)
             losses = self._loss.of_rows(response, None if targets is None else targets[start:stop])
-            begins = self._plan.begins(block) - start
-            if block.n_folds == stop - start:  # leave one out
-                scores = losses
-            else:
+            leaves_one_out = block.n_folds == stop - start
+            scores = losses
+            if not leaves_one_out:
+                begins = self._plan.begins(block) - start
                 scores = np.add.reduceat(losses, begins) / np.diff(begins, append=stop - start)
             # What is not finite shows in a sum, and a sum that is too large is looked into.
             if np.isfinite(outputs.sum()) and np.isfinite(scores.sum()):
                 return scores, np.zeros(len(scores), bool)
-            bad = ~(np.isfinite(outputs).all(axis=1) & np.isfinite(losses))
-            diverged = np.logical_or.reduceat(bad, begins) | ~np.isfinite(scores)
+            diverged = ~(np.isfinite(outputs).all(axis=1) & np.isfinite(losses))
+            if not leaves_one_out:
+                diverged = np.logical_or.reduceat(diverged, begins) | ~np.isfinite(scores)
         scores[diverged] = self._loss.if_diverged
         return scores, diverged
 

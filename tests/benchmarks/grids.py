@@ -100,7 +100,7 @@ def grids(X: np.ndarray, y: np.ndarray) -> None:
             lambda: timed(lambda: cross_val_score(SGD, X, y, cv=10)),
         )
         row(
-            f"leave-one-out of 32 lambdas, {dtype.__name__}, against scikit-learn, 10 folds of one",
+            f"leave-one-out of 32 lambdas, {dtype.__name__}, against scikit-learn's 10 folds of 1",
             f"at most {must}",
             aim,
             f"{ours / theirs:.2f} ({ours:.2f} s, {theirs:.2f} s)",
