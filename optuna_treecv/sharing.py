@@ -536,7 +536,7 @@ def _marks_grid(least: int, n_rows: int) -> list[int]:
 
 def lanes_key(learner: CompiledLearner) -> bytes:
     """The same for all learners that can be walked side by side."""
-    return _settings_key(learner, MOST_ROWS, *learner.kind.lane_parameters)
+    return _settings_key(learner, MOST_ROWS, *learner.lane_parameters)
 
 
 def _settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> bytes:

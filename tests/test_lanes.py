@@ -9,7 +9,11 @@ import numpy as np
 from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
 import pytest
 from scipy import sparse
+from sklearn.base import is_regressor
 
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingGaussianDensity
@@ -24,6 +28,12 @@ from optuna_treecv.plan import Plan
 from optuna_treecv.together import walk_together
 
 ALPHAS = (*np.geomspace(1e-7, 1e3, 11), 1e300, 5e-324)
+LANES_OF_SGD = [
+    *((0.01, eta, np.inf) for eta in (1e-6, 0.003, 0.1, 0.7, 3.0, 300.0)),
+    *((alpha, 0.1, 0.5) for alpha in (0.0, 1e-4, 1.0, 9.0, 10.0, 19.0, 1e5)),
+    (1e-4, 0.5, 1e-3),
+    (1e-4, 0.5, 1e300),
+]
 FAMILIES = {
     "PEGASOS": [PegasosClassifier(alpha) for alpha in ALPHAS],
     "averaged PEGASOS": [PegasosClassifier(alpha, average=True) for alpha in ALPHAS],
@@ -31,6 +41,29 @@ FAMILIES = {
     "averaged projected PEGASOS": [
         PegasosClassifier(alpha, average=True, project=True, fit_intercept=False)
         for alpha in ALPHAS
+    ],
+    **{
+        f"SGD, {name}": [
+            AveragedSGDClassifier(alpha=alpha, step_size=step_size, radius=radius, **options)
+            for alpha, step_size, radius in LANES_OF_SGD
+        ]
+        for name, options in {
+            "averaged": {},
+            "last iterate": {"average": False, "loss": "log_loss"},
+            "tail average": {"average_start": 13, "learning_rate": "invscaling"},
+            "other decay": {"loss": "log_loss", "learning_rate": "invscaling", "power_t": 0.3},
+        }.items()
+    },
+    **{
+        f"SGD, {loss}": [
+            AveragedSGDRegressor(loss, alpha=alpha, step_size=step_size, radius=radius)
+            for alpha, step_size, radius in LANES_OF_SGD
+        ]
+        for loss in ("squared_error", "huber", "epsilon_insensitive")
+    },
+    "LSQSGD": [
+        *(LSQSGDRegressor(step_size=step_size) for step_size in (1e-3, "auto", 1.0)),
+        *(LSQSGDRegressor(radius=radius) for radius in (0.01, 2.0)),
     ],
 }
 
@@ -40,8 +73,10 @@ def make(dtype=np.float64, is_sparse=False, n_classes=2, n_rows=60, n_features=9
     X = rng.normal(size=(n_rows, n_features)).round(1)
     X[rng.random(X.shape) < 0.4] = 0
     X[::7] = 0
-    y = np.abs((X[:, 0] + rng.normal(size=n_rows)).round()).astype(int) % n_classes
+    y = np.abs((X[:, 0] + rng.normal(size=n_rows)).round()).astype(int) % max(1, n_classes)
     y[:n_classes] = range(n_classes)
+    if n_classes == 0:
+        y = X[:, 0] - X[:, -1] + rng.normal(size=n_rows)
     X = X.astype(dtype)
     return (sparse.csr_matrix(X) if is_sparse else X), y
 
@@ -73,6 +108,8 @@ def assert_same_bits(one, other):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_lane_is_what_it_is_alone(family, n_classes, is_sparse, dtype, order):
     estimators = FAMILIES[family]
+    if is_regressor(estimators[0]):
+        n_classes = 0
     for n_features in (1, 7, 8, 17):
         X, y = make(dtype, is_sparse, n_classes, n_features=n_features)
         for cv in (2, 3, 7, 60):
@@ -101,9 +138,9 @@ def test_any_alphas_on_any_rows(alphas, dtype, average, project, seed):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_lanes_that_diverge_do_as_they_do_alone(family, dtype, is_sparse):
-    X, y = make(dtype, is_sparse)
-    X = (X * dtype(np.finfo(dtype).max / 16)).astype(dtype)
     estimators = FAMILIES[family]
+    X, y = make(dtype, is_sparse, 0 if is_regressor(estimators[0]) else 2)
+    X = (X * dtype(np.finfo(dtype).max / 16)).astype(dtype)
     with np.errstate(all="ignore"):
         results = tree_cross_validate_many(estimators, X, y, cv=6)
         alone = [tree_cross_validate(estimator, X, y, cv=6) for estimator in estimators]

@@ -49,8 +49,6 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     _seed: int  # of what the kernel draws
     _trained_as: tuple[Any, ...]  # the parameters that a state depends on in size or meaning
     _fixed_parameters: tuple[str, ...] = ()  # their names
-    #: The parameters in which estimators may differ that are trained side by side, as lanes.
-    lane_parameters: tuple[str, ...] = ()
     _outputs: Any  # (X) -> what all predictions of rows follow from; if a family has it
 
     # What a family says of itself.
@@ -66,12 +64,17 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     ) -> Any:
         """The compiled learner with this estimator's settings over padded rows."""
 
+    @property
+    def lane_parameters(self) -> tuple[str, ...]:
+        """The parameters in which estimators may differ that are trained side by side."""
+        return ()
+
     def _make_lanes(
         self,
         X: np.ndarray | SparseRows,
         y: np.ndarray | None,
         n_classes: int | None,
-        values: list[tuple[Any, ...]],
+        estimators: list[Any],
     ) -> Any:
         """The compiled learner for several estimators that are like this one but for the values of
         their ``lane_parameters``.
@@ -222,6 +225,7 @@ class CompiledLearner:
         self.n_outputs = self._kernel.n_outputs
         self.kind = type(estimator)
         self.tracked = estimator.tracked
+        self.lane_parameters = estimator.lane_parameters
         self.breakpoints = estimator.breakpoints()
         self.state_bytes: int = self._kernel.state_bytes
 
@@ -439,10 +443,8 @@ class Lanes(CompiledLearner):
         super().__init__(self._all[0], learners[0].rows)
 
     def _make_kernel(self) -> Any:
-        rows, names = self.rows, self._settings.lane_parameters
-        n_classes = None if rows.classes is None else len(rows.classes)
-        values = [tuple(getattr(one, name) for name in names) for one in self._all]
-        return self._settings._make_lanes(rows.X, rows.y, n_classes, values)
+        n_classes = None if self.rows.classes is None else len(self.rows.classes)
+        return self._settings._make_lanes(self.rows.X, self.rows.y, n_classes, self._all)
 
     @staticmethod
     def most(learner: CompiledLearner) -> int:

@@ -85,7 +85,6 @@ class PegasosClassifier(LinearClassifier):
     0.96
     """
 
-    lane_parameters = ("alpha",)
     _fixed_parameters = ("average", "project")
     _parameter_constraints = {
         "alpha": [Interval(Real, 0, None, closed="neither")],
@@ -123,12 +122,18 @@ class PegasosClassifier(LinearClassifier):
         """The compiled learner with this estimator's settings over padded rows and class codes."""
         return Pegasos(X, y, n_classes, self.alpha, self.average, self.project)
 
+    @property
+    def lane_parameters(self) -> tuple[str, ...]:
+        """Estimators that differ in ``alpha`` are trained side by side."""
+        return ("alpha",)
+
     def _make_lanes(
         self,
         X: np.ndarray | SparseRows,
         y: np.ndarray | None,
         n_classes: int | None,
-        values: list[tuple[Any, ...]],
+        estimators: list[Any],
     ) -> PegasosLanes:
         """The same for several values of ``alpha``."""
-        return PegasosLanes(X, y, n_classes, [a for (a,) in values], self.average, self.project)
+        alphas = [one.alpha for one in estimators]
+        return PegasosLanes(X, y, n_classes, alphas, self.average, self.project)

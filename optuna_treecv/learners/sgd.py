@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from optuna_treecv._kernels.sgd import SGD
+from optuna_treecv._kernels.sgd_lanes import SGDLanes
 from optuna_treecv.data import SparseRows
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.linear import LinearClassifier
@@ -81,6 +82,30 @@ class AveragedSGD(LinearEstimator):
             min(self.batch_size, MOST_ROWS),
             self.average,
             min(self.average_start, MOST_ROWS),
+        )
+
+    @property
+    def lane_parameters(self) -> tuple[str, ...]:
+        """Without mini-batches, those of these are trained side by side that differ in them."""
+        return ("alpha", "step_size", "radius") if self.batch_size == 1 else ()
+
+    def _make_lanes(
+        self,
+        X: np.ndarray | SparseRows,
+        y: np.ndarray | None,
+        n_classes: int | None,
+        estimators: list[Any],
+    ) -> SGDLanes:
+        return SGDLanes(
+            X,
+            y,
+            n_classes,
+            self.loss,
+            getattr(self, "epsilon", 0.0),
+            0.0 if self.learning_rate == "constant" else self.power_t,
+            self.average,
+            min(self.average_start, MOST_ROWS),
+            [(one.alpha, one.step_size, one.radius) for one in estimators],
         )
 
 
@@ -442,6 +467,21 @@ class LSQSGDRegressor(LinearRegressor):
             *(X, y, None, "squared_error", 0.0, 0.0),
             *(self.step_size_, 0.0, self.radius, 1, self.average, 0),
         )
+
+    @property
+    def lane_parameters(self) -> tuple[str, ...]:
+        """Estimators that differ in these are trained side by side."""
+        return ("step_size", "radius")
+
+    def _make_lanes(
+        self,
+        X: np.ndarray | SparseRows,
+        y: np.ndarray | None,
+        n_classes: int | None,
+        estimators: list[Any],
+    ) -> SGDLanes:
+        values = [(0.0, one.step_size_, one.radius) for one in estimators]
+        return SGDLanes(X, y, None, "squared_error", 0.0, 0.0, self.average, 0, values)
 
     def _settle(self, X: Any, seed: int | None) -> None:
         super()._settle(X, seed)
