@@ -8,7 +8,7 @@ Streaming SVRG is read at the ends of its stages.
 Below: 10-fold error on Covertype (class 1 against the rest) by TreeCV, against the step
 size, and for PEGASOS, whose steps are 1 / (alpha t), against alpha.
 
-    python examples/single_pass.py [seeds] [rows] [figure.svg]
+    python -m pip install '.[docs]' && python examples/single_pass.py [seeds] [rows] [figure.svg]
 """
 
 from collections import defaultdict

@@ -229,6 +229,8 @@ class TreeCVObjective:
             return
         wanted = self.direction
         given = [direction.name.lower() for direction in study.directions]
+        if len(given) > 1:
+            raise ValueError(f"the study must have one objective, got {len(given)}.")
         if given != [wanted]:
             raise ValueError(
                 f"the study's direction must be {wanted!r}, since scoring is to be {wanted}d, "
@@ -538,8 +540,8 @@ def _check_distributions(
 
 def _make_cache(cache: Any, database: Database | None) -> ModelCache | StoredModelCache | None:
     """``cache`` and ``store`` as given -> what keeps models."""
-    if not isinstance(cache, ModelCache):
-        check_choice("cache", cache, (None, "memory"))
+    if not isinstance(cache, ModelCache) and cache is not None and cache != "memory":
+        raise ValueError(f"cache must be None, 'memory' or a ModelCache, got {cache!r}.")
     if cache is None:
         return None
     memory = cache if isinstance(cache, ModelCache) else ModelCache()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 import inspect
 from math import prod
 from typing import Any
@@ -145,9 +146,11 @@ def make_scoring(scoring: Any) -> Loss | Scorer | None:
             return LOSSES[scoring]
         if scoring in get_scorer_names():
             return Scorer(scoring, get_scorer(scoring), is_registered=True, is_made=True)
+        like = get_close_matches(scoring, [*LOSSES, *get_scorer_names()], 1)
+        meant = f"; did you mean {like[0]!r}?" if like else "."
         raise ValueError(
-            f"scoring must be a loss ({', '.join(LOSSES)}) or the name of a scikit-learn scorer, "
-            f"got {scoring!r}."
+            f"scoring must be a loss ({', '.join(LOSSES)}) or the name of a scikit-learn scorer "
+            f"(sklearn.metrics.get_scorer_names()), got {scoring!r}{meant}"
         )
     if callable(scoring):
         _check_takes_rows(scoring)
@@ -330,7 +333,7 @@ class ScoresAtLeaves:
         rows = self._learner.rows
         loss = "squared_distance" if rows.targets is None else "squared_error"
         if rows.classes is not None:
-            loss = "log_loss"
+            loss = "error"
         return ValueError(
             f"scoring={self._scorer.name!r} is undefined ({what}) on a fold of {stop - start} "
             f"row(s); use a smaller cv, stratified folds, or a loss that is a mean "

@@ -102,7 +102,7 @@ def broken(array, value):
         ({"n_repeats": 1.5}, "n_repeats must be an integer of at least 1, got 1.5"),
         (
             {"scoring": "loss"},
-            "scoring must be a loss .error, hinge.* or the name of a scikit-learn scorer, got",
+            "scoring must be a loss .error, hinge.* or the name of a scikit-learn scorer .*, got",
         ),
         ({"scoring": 3}, "scoring must be None, a loss name.*got 3"),
         ({"scoring": accuracy_score}, f"{A_SCORER}.*got <function accuracy_score.*{MADE}"),
@@ -249,7 +249,7 @@ def test_a_scorer_that_needs_every_class_in_a_fold():
     model = SGDClassifier(loss="log_loss")
     match = (
         r"scoring='neg_log_loss' is undefined .y_true contains only one label.* on a fold of "
-        r"1 row.*, or a loss that is a mean over rows, such as 'log_loss'"
+        r"1 row.*, or a loss that is a mean over rows, such as 'error'"
     )
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(model, X, y, cv="loo", scoring="neg_log_loss")

@@ -110,10 +110,10 @@ def test_each_lane_is_what_it_is_alone(family, n_classes, is_sparse, dtype, orde
     estimators = FAMILIES[family]
     if is_regressor(estimators[0]):
         n_classes = 0
-    for n_features in (1, 7, 8, 17):
+    for n_features in (7, 17):
         X, y = make(dtype, is_sparse, n_classes, n_features=n_features)
-        for cv in (2, 3, 7, 60):
-            for n in (1, 5, len(estimators)):
+        for cv in (3, 60):
+            for n in (1, len(estimators)):
                 some = estimators[:n]
                 alone = outputs_of(some, X, y, cv, order, False)
                 assert_same_bits(outputs_of(some, X, y, cv, order, True), alone)
