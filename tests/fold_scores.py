@@ -21,6 +21,7 @@ from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate_many
 
 METHODS = {"StreamingKMeans": "predict", "StreamingGaussianDensity": "score_samples"}
 
@@ -61,3 +62,19 @@ for estimator, dtype, order, cv, form in product(
     )
     digest = hashlib.sha256(np.ascontiguousarray(predictions).tobytes()).hexdigest()[:16]
     print(digest, str(estimator).replace("\n", ""), np.dtype(dtype), order, cv, form.__name__)
+
+# Side by side: what lanes leave depends on the vectors of the machine no more than what one does.
+lanes = [
+    [PegasosClassifier(alpha, average=True) for alpha in np.geomspace(1e-6, 10, 20)],
+    [AveragedSGDClassifier("log_loss", step_size=eta) for eta in np.geomspace(1e-4, 1, 20)],
+]
+for models, dtype, form in product(
+    lanes, [np.float64, np.float32], [np.asarray, sparse.csr_array]
+):
+    target = np.digitize(y, [-0.3, 0.5])
+    results = tree_cross_validate_many(
+        models, form(X.astype(dtype)), target, cv="loo", scoring="hinge"
+    )
+    scores = np.concatenate([result.test_score for result in results])
+    digest = hashlib.sha256(scores.tobytes()).hexdigest()[:16]
+    print(digest, len(models), models[0], np.dtype(dtype), form.__name__)
