@@ -18,6 +18,9 @@ from optuna_treecv.together import walk_together
 # So long a batch waits for calls that are inside the objective, but not yet waiting.
 _SECONDS = 0.02
 
+# While results of so many bytes wait for their trials, no more are found ahead of theirs.
+_MOST_BYTES = 2**30
+
 
 class _Request:
     __slots__ = ("estimator", "is_done", "is_taken")
@@ -63,17 +66,19 @@ class Batches:
                 self._n_inside -= 1
                 self._changed.notify_all()
 
-    def find(self, estimator: Any, others: Callable[[int], Iterable[Any]]) -> None:
+    def find(self, estimator: Any, others: Callable[[int], Iterable[Any]] | None = None) -> None:
         """Have an estimator evaluated with those of other calls, if that is of use.
 
         Parameters
         ----------
         estimator : estimator
             Whose results are wanted now.
-        others : callable
+        others : callable, default=None
             (number) -> at most so many estimators that will be wanted later.
         """
-        if self._size < 2 or not can_be_walked_together(self._evaluation, estimator):
+        if self._size < 2 or (others is None and self._expected() < 2):
+            return
+        if not can_be_walked_together(self._evaluation, estimator):
             return
         if self.has_found(estimator):
             return
@@ -83,7 +88,9 @@ class Batches:
             return
         try:
             estimators = [one.estimator for one in taken]
-            walk_together(self._evaluation, [*estimators, *others(self._size - len(taken))])
+            if others is not None and self._evaluation.found.n_bytes < _MOST_BYTES:
+                estimators += others(self._size - len(taken))
+            walk_together(self._evaluation, estimators)
         finally:
             with self._changed:
                 self._is_walking = False

@@ -108,7 +108,8 @@ class TreeCVObjective:
             with self._batches.call():
                 estimator = self._suggest(trial)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
-                    self._batches.find(estimator, partial(self._unseen, trial))
+                    others = self.param_grid and partial(self._unseen, trial)
+                    self._batches.find(estimator, others or None)
                 run = self._evaluation.run(estimator)
                 if self._report is None:
                     run.finish()
@@ -175,6 +176,11 @@ class TreeCVObjective:
         -------
         optuna.samplers.GridSampler
             For ``optuna.create_study(sampler=...)``; it stops the study after the last point.
+
+        Raises
+        ------
+        ValueError
+            If the objective has no ``param_grid``.
         """
         if self.param_grid is None:
             raise ValueError("grid_sampler needs an objective with a param_grid.")
@@ -185,8 +191,7 @@ class TreeCVObjective:
         one's; none if it is not at a point of the grid itself.
         """
         grid = self.param_grid
-        if grid is None or most <= 0:
-            return []
+        assert grid is not None
         mine = {name: trial.params[name] for name in grid}
         if any(mine[name] not in values for name, values in grid.items()):
             return []

@@ -461,6 +461,12 @@ class FoundTogether:
     def __contains__(self, name: str) -> bool:
         return name in self._found
 
+    @property
+    def n_bytes(self) -> int:
+        """Of the outputs that wait."""
+        with self._lock:
+            return sum(found.outputs.nbytes for found in self._found.values())
+
     def put(self, name: str, found: Found) -> None:
         with self._lock:
             self._found[name] = found

@@ -7,6 +7,7 @@ from threading import Event
 from threading import Thread
 from time import monotonic
 from time import sleep
+from types import SimpleNamespace
 
 import numpy as np
 import optuna
@@ -22,6 +23,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 import optuna_treecv.batches
 from optuna_treecv.batches import Batches
+from optuna_treecv.sharing import FoundTogether
 
 X, Y = make_classification(300, 8, random_state=0)
 GRID = {"alpha": np.geomspace(1e-5, 10, 12), "average": [False, True]}
@@ -91,6 +93,15 @@ def test_a_grid_with_reports_and_a_pruner(walks, scoring):
         assert one.intermediate_values == other.intermediate_values
 
 
+def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch):
+    monkeypatch.setattr(optuna_treecv.batches, "_MOST_BYTES", 8 * len(Y))
+    objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, cache=None)
+    study = study_of(objective, sampler=objective.grid_sampler())
+    study.optimize(objective)
+    assert walks[0] == 12 and 1 in walks[1:]  # the other half of the grid had to wait
+    assert_same_trials(study)
+
+
 def test_trials_at_the_same_time_share_a_walk(walks):
     objective = treecv_objective(
         PegasosClassifier(),
@@ -153,7 +164,7 @@ class Slow(Batches):
     def __init__(self):
         self.size, self.walked, self.go, self.began = 4, [], Event(), Event()
         self.error = None
-        super().__init__(None, self.size)
+        super().__init__(SimpleNamespace(found=FoundTogether()), self.size)
 
     def has_found(self, estimator):
         return False

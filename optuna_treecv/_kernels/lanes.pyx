@@ -8,6 +8,11 @@ from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
 
 
+#: Lanes fill vectors of so many bytes, and a kernel has no more of them than this.
+VECTOR_BYTES = LANE_BYTES
+MOST = MOST_LANES
+
+
 cdef inlined read(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
     """w = a p + b q, (width, n_lanes), each rounded once."""
     cdef const LaneSettings *settings = <const LaneSettings *> learner.settings

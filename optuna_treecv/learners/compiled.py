@@ -16,6 +16,8 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils import Tags
 
+from optuna_treecv._kernels.lanes import MOST
+from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.data import aligned_bytes
 from optuna_treecv.data import aligned_empty
@@ -427,8 +429,6 @@ class CompiledLearner:
 
 # Weights of lanes take no more than this: a walk needs them once a level.
 _BYTES_OF_LANES = 2**25
-_LANE_BYTES = 64
-_MOST_LANES = 128
 
 
 class Lanes(CompiledLearner):
@@ -450,10 +450,10 @@ class Lanes(CompiledLearner):
     def most(learner: CompiledLearner) -> int:
         """How many learners like this one are best walked at once."""
         a_lane = learner.rows.X.shape[1] * learner.dtype.itemsize
-        n_lanes = max(_LANE_BYTES // learner.dtype.itemsize, _BYTES_OF_LANES // a_lane)
-        return min(_MOST_LANES, n_lanes) // learner.n_outputs
+        n_lanes = max(VECTOR_BYTES // learner.dtype.itemsize, _BYTES_OF_LANES // a_lane)
+        return min(MOST, n_lanes) // learner.n_outputs
 
     @staticmethod
     def least(learner: CompiledLearner) -> int:
         """From how many on they are faster than one after the other: lanes fill whole vectors."""
-        return 1 + 3 * _LANE_BYTES // (8 * learner.dtype.itemsize * learner.n_outputs)
+        return 1 + 3 * VECTOR_BYTES // (8 * learner.dtype.itemsize * learner.n_outputs)
