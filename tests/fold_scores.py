@@ -67,6 +67,7 @@ for estimator, dtype, order, cv, form in product(
 lanes = [
     [PegasosClassifier(alpha, average=True) for alpha in np.geomspace(1e-6, 10, 20)],
     [AveragedSGDClassifier("log_loss", step_size=eta) for eta in np.geomspace(1e-4, 1, 20)],
+    [StreamingSVRGClassifier(step_size=eta) for eta in np.geomspace(1e-4, 1, 20)],
 ]
 for models, dtype, form in product(
     lanes, [np.float64, np.float32], [np.asarray, sparse.csr_array]

@@ -17,6 +17,8 @@ from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingGaussianDensity
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.data import Data
@@ -33,6 +35,11 @@ LANES_OF_SGD = [
     *((alpha, 0.1, 0.5) for alpha in (0.0, 1e-4, 1.0, 9.0, 10.0, 19.0, 1e5)),
     (1e-4, 0.5, 1e-3),
     (1e-4, 0.5, 1e300),
+]
+LANES_OF_SVRG = [
+    *((0.01, eta) for eta in (1e-6, 0.003, "auto", 0.1, 0.7, 3.0, 300.0)),
+    *((alpha, 0.1) for alpha in (0.0, 1e-4, 1.0, 9.0, 9.99, 10.0, 19.0, 1e5)),
+    (9.9, "auto"),
 ]
 FAMILIES = {
     "PEGASOS": [PegasosClassifier(alpha) for alpha in ALPHAS],
@@ -60,6 +67,28 @@ FAMILIES = {
             for alpha, step_size, radius in LANES_OF_SGD
         ]
         for loss in ("squared_error", "huber", "epsilon_insensitive")
+    },
+    **{
+        f"SVRG, {name}": [
+            StreamingSVRGClassifier(
+                alpha=alpha, step_size=step_size, initial_batch_size=4, inner_steps=7, **options
+            )
+            for alpha, step_size in LANES_OF_SVRG
+        ]
+        for name, options in {
+            "geometric": {},
+            "factorial": {"schedule": "factorial", "fit_intercept": False},
+            "warm": {"warm_stages": 2, "batch_growth": 1.5, "random_state": 3},
+        }.items()
+    },
+    **{
+        f"SVRG, {loss}": [
+            StreamingSVRGRegressor(
+                loss, alpha=alpha, step_size=step_size, initial_batch_size=5, inner_steps=9
+            )
+            for alpha, step_size in LANES_OF_SVRG
+        ]
+        for loss in ("squared_error", "huber")
     },
     "LSQSGD": [
         *(LSQSGDRegressor(step_size=step_size) for step_size in (1e-3, "auto", 1.0)),
@@ -136,10 +165,11 @@ def test_any_alphas_on_any_rows(alphas, dtype, average, project, seed):
 
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_lanes_that_diverge_do_as_they_do_alone(family, dtype, is_sparse):
+def test_lanes_that_diverge_do_as_they_do_alone(family, n_classes, dtype, is_sparse):
     estimators = FAMILIES[family]
-    X, y = make(dtype, is_sparse, 0 if is_regressor(estimators[0]) else 2)
+    X, y = make(dtype, is_sparse, 0 if is_regressor(estimators[0]) else n_classes)
     X = (X * dtype(np.finfo(dtype).max / 16)).astype(dtype)
     with np.errstate(all="ignore"):
         results = tree_cross_validate_many(estimators, X, y, cv=6)
@@ -154,11 +184,29 @@ def test_a_wide_sparse_model_is_undone_in_all_lanes():
     rng = np.random.default_rng(0)
     X = sparse.random(200, 5000, 0.002, "csr", rng=rng)
     y = rng.integers(0, 2, 200)
-    for project in (False, True):
-        some = [PegasosClassifier(alpha, project=project) for alpha in (1e-6, 1e-3, 0.1, 10)]
+    alphas = (1e-6, 1e-3, 0.1, 10)
+    for some in (
+        [PegasosClassifier(alpha) for alpha in alphas],
+        [PegasosClassifier(alpha, project=True) for alpha in alphas],
+        [AveragedSGDClassifier(alpha=alpha) for alpha in alphas],
+        [
+            StreamingSVRGClassifier(alpha, 0.5, initial_batch_size=4, inner_steps=20)
+            for alpha in alphas
+        ],
+    ):
         for cv in (8, 200):
             alone = outputs_of(some, X, y, cv, "fixed", False)
             assert_same_bits(outputs_of(some, X, y, cv, "fixed", True), alone)
+
+
+@pytest.mark.parametrize("model", [AveragedSGDClassifier, StreamingSVRGClassifier])
+def test_who_rewrites_its_weights_often_stays_out_of_sparse_lanes(model):
+    for is_sparse in (False, True):
+        X, y = make(is_sparse=is_sparse)
+        rows = Data(X, y).prepare(layout_for(model()), np.arange(60, dtype=np.uint32))
+        for alpha, step_size, often in ((1e-4, 0.1, False), (0.5, 0.1, True), (1e-3, 20.0, True)):
+            learner = make_learner(model(alpha=alpha, step_size=step_size), rows, "predict", 0)
+            assert bool(learner.lane_parameters) is not (often and is_sparse)
 
 
 @pytest.mark.parametrize("scoring", [None, "hinge", "accuracy"])

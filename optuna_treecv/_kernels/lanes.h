@@ -12,9 +12,9 @@
 
 #define LANE_BYTES 64
 
-/* lane_dots: out = w . x; lane_add: w += c x; lane_add_wide: q += c x for float64 sums q.
- * Of sparse rows, (columns[i], x[i]) for i < n: lane_dots_sparse, with room for 8 numbers a lane, lane_add_sparse and
- * lane_add_wide_sparse, which also make `check` NaN where a weight is not finite. */
+/* lane_dots: out = w . x; lane_add: w += c x. Of sparse rows, (columns[i], x[i]) for i < n, lane_dots_sparse needs room
+ * for 8 numbers a lane, and lane_add_sparse also makes `check` NaN where a weight is not finite. Each is there for float64
+ * (`double`), for float32 (`float`), and for float32 rows with vectors of float64 (`wide`). */
 
 #define SUM8(s) (((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])))
 
@@ -28,47 +28,41 @@
 #define AT(V, p) (*(V *)(p))
 #define OF(V, p) (*(const V *)(p))
 
-#define DEFINE_LANES(T, SET, TARGET, V, STEP)                                                                          \
-    TARGET static void dots_##T##_##SET(const T *x, const T *w, ptrdiff_t width, ptrdiff_t n_lanes, T *out)            \
+#define DEFINE_LANES(NAME, X, W, SET, TARGET, V, STEP)                                                                 \
+    TARGET static void dots_##NAME##_##SET(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out)         \
     {                                                                                                                  \
         for (ptrdiff_t l = 0; l < n_lanes; l += STEP) {                                                                \
             V s[8] = {{0}};                                                                                            \
             for (ptrdiff_t j = 0; j < width; j += 8)                                                                   \
                 _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++)                                                    \
-                    s[i] += OF(V, w + (j + i) * n_lanes + l) * x[j + i];                                               \
+                    s[i] += OF(V, w + (j + i) * n_lanes + l) * (W)x[j + i];                                            \
             AT(V, out + l) = SUM8(s);                                                                                  \
         }                                                                                                              \
     }                                                                                                                  \
-    TARGET static void add_##T##_##SET(const T *x, const T *c, T *w, ptrdiff_t width, ptrdiff_t n_lanes)               \
+    TARGET static void add_##NAME##_##SET(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes)            \
     {                                                                                                                  \
         for (ptrdiff_t l = 0; l < n_lanes; l += STEP) {                                                                \
             V v = OF(V, c + l);                                                                                        \
             for (ptrdiff_t j = 0; j < width; j++)                                                                      \
-                AT(V, w + j * n_lanes + l) += v * x[j];                                                                \
+                AT(V, w + j * n_lanes + l) += v * (W)x[j];                                                             \
         }                                                                                                              \
     }                                                                                                                  \
-    TARGET static void add_wide_##T##_##SET(const T *x, const double *c, double *q, ptrdiff_t width, ptrdiff_t n_lanes) \
-    {                                                                                                                  \
-        for (ptrdiff_t j = 0; j < width; j++)                                                                          \
-            for (ptrdiff_t l = 0; l < n_lanes; l++)                                                                    \
-                q[j * n_lanes + l] += c[l] * (double)x[j];                                                             \
-    }                                                                                                                  \
-    TARGET static void dots_sparse_##T##_##SET(const T *x, const int32_t *columns, ptrdiff_t n, const T *w,            \
-                                               ptrdiff_t n_lanes, T *room, T *out)                                     \
+    TARGET static void dots_sparse_##NAME##_##SET(const X *x, const int32_t *columns, ptrdiff_t n, const W *w,         \
+                                                  ptrdiff_t n_lanes, W *room, W *out)                                  \
     {                                                                                                                  \
         for (ptrdiff_t l = 0; l < 8 * n_lanes; l++)                                                                    \
             room[l] = 0;                                                                                               \
         for (ptrdiff_t i = 0; i < n; i++) {                                                                            \
-if (i + 8 < n)                                                                                             \
-                for (ptrdiff_t l = 0; l < n_lanes; l += 64 / (ptrdiff_t)sizeof(T))                                     \
+            if (i + 8 < n)                                                                                             \
+                for (ptrdiff_t l = 0; l < n_lanes; l += 64 / (ptrdiff_t)sizeof(W))                                     \
                     PREFETCH(w + columns[i + 8] * n_lanes + l);                                                        \
-            T *s = room + (columns[i] & 7) * n_lanes;                                                                  \
-            const T *of = w + columns[i] * n_lanes;                                                                    \
+            W *s = room + (columns[i] & 7) * n_lanes;                                                                  \
+            const W *of = w + columns[i] * n_lanes;                                                                    \
             for (ptrdiff_t l = 0; l < n_lanes; l += STEP)                                                              \
-                AT(V, s + l) += OF(V, of + l) * x[i];                                                                  \
+                AT(V, s + l) += OF(V, of + l) * (W)x[i];                                                               \
         }                                                                                                              \
         for (ptrdiff_t l = 0; l < n_lanes; l++) {                                                                      \
-            T s[8] = {room[l],                                                                                         \
+            W s[8] = {room[l],                                                                                         \
                       room[n_lanes + l],                                                                               \
                       room[2 * n_lanes + l],                                                                           \
                       room[3 * n_lanes + l],                                                                           \
@@ -79,80 +73,64 @@ if (i + 8 < n)                                                                  
             out[l] = SUM8(s);                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
-    TARGET static void add_sparse_##T##_##SET(const T *x, const int32_t *columns, ptrdiff_t n, const T *c, T *w,       \
-                                              ptrdiff_t n_lanes, double *check)                                        \
+    TARGET static void add_sparse_##NAME##_##SET(const X *x, const int32_t *columns, ptrdiff_t n, const W *c, W *w,    \
+                                                 ptrdiff_t n_lanes, double *check)                                     \
     {                                                                                                                  \
         for (ptrdiff_t i = 0; i < n; i++) {                                                                            \
-            T *of = w + columns[i] * n_lanes;                                                                          \
+            W *of = w + columns[i] * n_lanes;                                                                          \
             for (ptrdiff_t l = 0; l < n_lanes; l++) {                                                                  \
-                of[l] += c[l] * x[i];                                                                                  \
+                of[l] += c[l] * (W)x[i];                                                                               \
                 check[l] += 0 * (double)of[l];                                                                         \
-            }                                                                                                          \
-        }                                                                                                              \
-    }                                                                                                                  \
-    TARGET static void add_wide_sparse_##T##_##SET(const T *x, const int32_t *columns, ptrdiff_t n, const double *c,   \
-                                                   double *q, ptrdiff_t n_lanes, double *check)                        \
-    {                                                                                                                  \
-        for (ptrdiff_t i = 0; i < n; i++) {                                                                            \
-            double *of = q + columns[i] * n_lanes;                                                                     \
-            for (ptrdiff_t l = 0; l < n_lanes; l++) {                                                                  \
-                of[l] += c[l] * (double)x[i];                                                                          \
-                check[l] += 0 * of[l];                                                                                 \
             }                                                                                                          \
         }                                                                                                              \
     }
 
+#define STEP(V, W) ((ptrdiff_t)(sizeof(V) / sizeof(W)))
+
 #define DEFINE_SET(SET, TARGET, BYTES)                                                                                 \
     VECTOR(double, SET, BYTES)                                                                                         \
     VECTOR(float, SET, BYTES)                                                                                          \
-    DEFINE_LANES(double, SET, TARGET, V_double_##SET, (ptrdiff_t)(sizeof(V_double_##SET) / sizeof(double)))            \
-    DEFINE_LANES(float, SET, TARGET, V_float_##SET, (ptrdiff_t)(sizeof(V_float_##SET) / sizeof(float)))
+    DEFINE_LANES(double, double, double, SET, TARGET, V_double_##SET, STEP(V_double_##SET, double))                    \
+    DEFINE_LANES(float, float, float, SET, TARGET, V_float_##SET, STEP(V_float_##SET, float))                          \
+    DEFINE_LANES(wide, float, double, SET, TARGET, V_double_##SET, STEP(V_double_##SET, double))
 
 DEFINE_SET(baseline, , 16)
 #ifdef HAS_DISPATCH
 DEFINE_SET(v3, __attribute__((target("arch=x86-64-v3"))), 32)
 DEFINE_SET(v4, __attribute__((target("arch=x86-64-v4,prefer-vector-width=512"))), 64)
-#define CALL(NAME, T, ...)                                                                                             \
+#define CALL(LOOP, NAME, ...)                                                                                          \
     if (__builtin_cpu_supports("x86-64-v4"))                                                                           \
-        NAME##_##T##_v4(__VA_ARGS__);                                                                                  \
+        LOOP##_##NAME##_v4(__VA_ARGS__);                                                                               \
     else if (__builtin_cpu_supports("x86-64-v3"))                                                                      \
-        NAME##_##T##_v3(__VA_ARGS__);                                                                                  \
+        LOOP##_##NAME##_v3(__VA_ARGS__);                                                                               \
     else                                                                                                               \
-        NAME##_##T##_baseline(__VA_ARGS__);
+        LOOP##_##NAME##_baseline(__VA_ARGS__);
 #else
-#define CALL(NAME, T, ...) NAME##_##T##_baseline(__VA_ARGS__);
+#define CALL(LOOP, NAME, ...) LOOP##_##NAME##_baseline(__VA_ARGS__);
 #endif
 
-#define DEFINE_CALLS(T)                                                                                                \
-    static inline void lane_dots_##T(const T *x, const T *w, ptrdiff_t width, ptrdiff_t n_lanes, T *out)               \
+#define DEFINE_CALLS(NAME, X, W)                                                                                       \
+    static inline void lane_dots_##NAME(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out)            \
     {                                                                                                                  \
-        CALL(dots, T, x, w, width, n_lanes, out)                                                                       \
+        CALL(dots, NAME, x, w, width, n_lanes, out)                                                                    \
     }                                                                                                                  \
-    static inline void lane_add_##T(const T *x, const T *c, T *w, ptrdiff_t width, ptrdiff_t n_lanes)                  \
+    static inline void lane_add_##NAME(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes)               \
     {                                                                                                                  \
-        CALL(add, T, x, c, w, width, n_lanes)                                                                          \
+        CALL(add, NAME, x, c, w, width, n_lanes)                                                                       \
     }                                                                                                                  \
-    static inline void lane_add_wide_##T(const T *x, const double *c, double *q, ptrdiff_t width, ptrdiff_t n_lanes)   \
+    static inline void lane_dots_sparse_##NAME(                                                                        \
+        const X *x, const int32_t *columns, ptrdiff_t n, const W *w, ptrdiff_t n_lanes, W *room, W *out)               \
     {                                                                                                                  \
-        CALL(add_wide, T, x, c, q, width, n_lanes)                                                                     \
+        CALL(dots_sparse, NAME, x, columns, n, w, n_lanes, room, out)                                                  \
     }                                                                                                                  \
-    static inline void lane_dots_sparse_##T(                                                                           \
-        const T *x, const int32_t *columns, ptrdiff_t n, const T *w, ptrdiff_t n_lanes, T *room, T *out)               \
+    static inline void lane_add_sparse_##NAME(                                                                         \
+        const X *x, const int32_t *columns, ptrdiff_t n, const W *c, W *w, ptrdiff_t n_lanes, double *check)           \
     {                                                                                                                  \
-        CALL(dots_sparse, T, x, columns, n, w, n_lanes, room, out)                                                     \
-    }                                                                                                                  \
-    static inline void lane_add_sparse_##T(                                                                            \
-        const T *x, const int32_t *columns, ptrdiff_t n, const T *c, T *w, ptrdiff_t n_lanes, double *check)           \
-    {                                                                                                                  \
-        CALL(add_sparse, T, x, columns, n, c, w, n_lanes, check)                                                       \
-    }                                                                                                                  \
-    static inline void lane_add_wide_sparse_##T(                                                                       \
-        const T *x, const int32_t *columns, ptrdiff_t n, const double *c, double *q, ptrdiff_t n_lanes, double *check) \
-    {                                                                                                                  \
-        CALL(add_wide_sparse, T, x, columns, n, c, q, n_lanes, check)                                                  \
+        CALL(add_sparse, NAME, x, columns, n, c, w, n_lanes, check)                                                    \
     }
 
-DEFINE_CALLS(double)
-DEFINE_CALLS(float)
+DEFINE_CALLS(double, double, double)
+DEFINE_CALLS(float, float, float)
+DEFINE_CALLS(wide, float, double)
 
 #endif

@@ -2,6 +2,10 @@
 
 A lane is an output of a model. Weights lie lane-minor, (width, n_lanes), so that what a row needs of
 all lanes lies together. Lanes fill whole vectors; those too many repeat the last one.
+
+A state is what all lanes have in common, as the kernel has it, and some numbers of each lane
+(float64), to the end of a cache line; then, if there are, a vector of sums of each (float64); then one
+or more vectors of each in the type of the rows.
 """
 
 from cython cimport floating
@@ -20,16 +24,10 @@ cdef extern from "lanes.h" nogil:
     const Py_ssize_t LANE_BYTES
     void lane_dots_double(const double *x, const double *w, Py_ssize_t width, Py_ssize_t n_lanes, double *out) noexcept
     void lane_dots_float(const float *x, const float *w, Py_ssize_t width, Py_ssize_t n_lanes, float *out) noexcept
+    void lane_dots_wide(const float *x, const double *w, Py_ssize_t width, Py_ssize_t n_lanes, double *out) noexcept
     void lane_add_double(const double *x, const double *c, double *w, Py_ssize_t width, Py_ssize_t n_lanes) noexcept
     void lane_add_float(const float *x, const float *c, float *w, Py_ssize_t width, Py_ssize_t n_lanes) noexcept
-    void lane_add_wide_double(
-        const double *x,
-        const double *c,
-        double *q,
-        Py_ssize_t width,
-        Py_ssize_t n_lanes,
-    ) noexcept
-    void lane_add_wide_float(const float *x, const double *c, double *q, Py_ssize_t width, Py_ssize_t n_lanes) noexcept
+    void lane_add_wide(const float *x, const double *c, double *w, Py_ssize_t width, Py_ssize_t n_lanes) noexcept
     void lane_dots_sparse_double(
         const double *x,
         const int32_t *columns,
@@ -47,6 +45,15 @@ cdef extern from "lanes.h" nogil:
         Py_ssize_t n_lanes,
         float *room,
         float *out,
+    ) noexcept
+    void lane_dots_sparse_wide(
+        const float *x,
+        const int32_t *columns,
+        Py_ssize_t n,
+        const double *w,
+        Py_ssize_t n_lanes,
+        double *room,
+        double *out,
     ) noexcept
     void lane_add_sparse_double(
         const double *x,
@@ -66,119 +73,92 @@ cdef extern from "lanes.h" nogil:
         Py_ssize_t n_lanes,
         double *check,
     ) noexcept
-    void lane_add_wide_sparse_double(
-        const double *x,
-        const int32_t *columns,
-        Py_ssize_t n,
-        const double *c,
-        double *q,
-        Py_ssize_t n_lanes,
-        double *check,
-    ) noexcept
-    void lane_add_wide_sparse_float(
+    void lane_add_sparse_wide(
         const float *x,
         const int32_t *columns,
         Py_ssize_t n,
         const double *c,
-        double *q,
+        double *w,
         Py_ssize_t n_lanes,
         double *check,
     ) noexcept
+
+
+ctypedef fused Weight:
+    double
+    float
 
 
 cdef inline void dot_lanes(
     const Rows *rows,
     Py_ssize_t row,
-    const floating *w,          # IN, (width, n_lanes)
+    const Weight *w,            # IN, (width, n_lanes): of the type of the rows, or sums
     Py_ssize_t width,
     Py_ssize_t n_lanes,
-    floating *room,             # OUT, (8, n_lanes)
-    floating *out,              # OUT, (n_lanes,)
+    Weight *room,               # OUT, (8, n_lanes)
+    Weight *out,                # OUT, (n_lanes,)
+    const floating *of_type,
 ) noexcept nogil:
     """x . w of every lane in the one summation order."""
     cdef const floating *x = <const floating *> rows.values
+    cdef const int32_t *columns
+    cdef Py_ssize_t n
     if Rows is Dense:
-        if floating is double:
-            lane_dots_double(x + row * width, w, width, n_lanes, out)
-        else:
-            lane_dots_float(x + row * width, w, width, n_lanes, out)
+        x += row * width
+        if floating is double and Weight is double:
+            lane_dots_double(x, w, width, n_lanes, out)
+        elif floating is float and Weight is float:
+            lane_dots_float(x, w, width, n_lanes, out)
+        elif floating is float and Weight is double:
+            lane_dots_wide(x, w, width, n_lanes, out)
     else:
         x += rows.begins[row]
-        if floating is double:
-            lane_dots_sparse_double(
-                x, rows.columns + rows.begins[row], rows.begins[row + 1] - rows.begins[row], w, n_lanes, room, out
-            )
-        else:
-            lane_dots_sparse_float(
-                x, rows.columns + rows.begins[row], rows.begins[row + 1] - rows.begins[row], w, n_lanes, room, out
-            )
+        columns = rows.columns + rows.begins[row]
+        n = rows.begins[row + 1] - rows.begins[row]
+        if floating is double and Weight is double:
+            lane_dots_sparse_double(x, columns, n, w, n_lanes, room, out)
+        elif floating is float and Weight is float:
+            lane_dots_sparse_float(x, columns, n, w, n_lanes, room, out)
+        elif floating is float and Weight is double:
+            lane_dots_sparse_wide(x, columns, n, w, n_lanes, room, out)
 
 
 cdef inline void add_lanes(
     const Rows *rows,
     Py_ssize_t row,
-    const floating *c,          # IN, (n_lanes,), 0 where there is nothing to add
-    floating *w,                # INOUT, (width, n_lanes)
+    const Weight *c,            # IN, (n_lanes,), 0 where there is nothing to add
+    Weight *w,                  # INOUT, (width, n_lanes): of the type of the rows, or sums
     Py_ssize_t width,
     Py_ssize_t n_lanes,
     double *check,              # INOUT, (n_lanes,): NaN if sparse rows have hidden that something is not finite
+    const floating *of_type,
     Log *log,                   # INOUT, or NULL: nothing is undone
 ) noexcept nogil:
     """w += c x."""
     cdef const floating *x = <const floating *> rows.values
-    cdef Py_ssize_t i
+    cdef const int32_t *columns
+    cdef Py_ssize_t n, i
     if Rows is Dense:
-        if floating is double:
-            lane_add_double(x + row * width, c, w, width, n_lanes)
-        else:
-            lane_add_float(x + row * width, c, w, width, n_lanes)
+        x += row * width
+        if floating is double and Weight is double:
+            lane_add_double(x, c, w, width, n_lanes)
+        elif floating is float and Weight is float:
+            lane_add_float(x, c, w, width, n_lanes)
+        elif floating is float and Weight is double:
+            lane_add_wide(x, c, w, width, n_lanes)
     else:
-        if log != NULL:
-            for i in range(rows.begins[row], rows.begins[row + 1]):
-                remember_part(log, <unsigned char *> (w + rows.columns[i] * n_lanes), n_lanes * sizeof(floating))
         x += rows.begins[row]
-        if floating is double:
-            lane_add_sparse_double(
-                x, rows.columns + rows.begins[row], rows.begins[row + 1] - rows.begins[row], c, w, n_lanes, check
-            )
-        else:
-            lane_add_sparse_float(
-                x, rows.columns + rows.begins[row], rows.begins[row + 1] - rows.begins[row], c, w, n_lanes, check
-            )
-
-
-cdef inline void add_lanes_wide(
-    const Rows *rows,
-    Py_ssize_t row,
-    const double *c,            # IN, (n_lanes,)
-    double *q,                  # INOUT, (width, n_lanes)
-    Py_ssize_t width,
-    Py_ssize_t n_lanes,
-    double *check,              # INOUT, (n_lanes,)
-    const floating *of_type,
-    Log *log,                   # INOUT, or NULL
-) noexcept nogil:
-    """The same for sums, which are float64 whatever the type of the rows."""
-    cdef const floating *x = <const floating *> rows.values
-    cdef Py_ssize_t i
-    if Rows is Dense:
-        if floating is double:
-            lane_add_wide_double(x + row * width, c, q, width, n_lanes)
-        else:
-            lane_add_wide_float(x + row * width, c, q, width, n_lanes)
-    else:
+        columns = rows.columns + rows.begins[row]
+        n = rows.begins[row + 1] - rows.begins[row]
         if log != NULL:
-            for i in range(rows.begins[row], rows.begins[row + 1]):
-                remember_part(log, <unsigned char *> (q + rows.columns[i] * n_lanes), n_lanes * sizeof(double))
-        x += rows.begins[row]
-        if floating is double:
-            lane_add_wide_sparse_double(
-                x, rows.columns + rows.begins[row], rows.begins[row + 1] - rows.begins[row], c, q, n_lanes, check
-            )
-        else:
-            lane_add_wide_sparse_float(
-                x, rows.columns + rows.begins[row], rows.begins[row + 1] - rows.begins[row], c, q, n_lanes, check
-            )
+            for i in range(n):
+                remember_part(log, <unsigned char *> (w + columns[i] * n_lanes), n_lanes * sizeof(Weight))
+        if floating is double and Weight is double:
+            lane_add_sparse_double(x, columns, n, c, w, n_lanes, check)
+        elif floating is float and Weight is float:
+            lane_add_sparse_float(x, columns, n, c, w, n_lanes, check)
+        elif floating is float and Weight is double:
+            lane_add_sparse_wide(x, columns, n, c, w, n_lanes, check)
 
 
 cdef enum:
@@ -206,6 +186,24 @@ cdef struct LaneSettings:
     Py_ssize_t n_outputs        # of each model
     Py_ssize_t n_rows
     int32_t classes[MOST_LANES]  # the class that a lane tells from the rest
+    Py_ssize_t common_bytes     # of a state
+    bint has_sums
+
+
+cdef inline double *numbers_of(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """Where the numbers of the lanes begin, (n_numbers, n_lanes)."""
+    return <double *> (state + (<const LaneSettings *> learner.settings).common_bytes)
+
+
+cdef inline double *sums_of(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """Where the sums begin, if there are any, (width, n_lanes)."""
+    return <double *> (state + learner.head_bytes)
+
+
+cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """Where the vectors begin, each (width, n_lanes)."""
+    cdef const LaneSettings *settings = <const LaneSettings *> learner.settings
+    return <void *> (sums_of(learner, state) + (settings.n_lanes * learner.width if settings.has_sums else 0))
 
 
 cdef class LanesKernel(CompiledLearner):
@@ -218,4 +216,12 @@ cdef class LanesKernel(CompiledLearner):
         LaneSettings *settings,
         train_rows train,
         find_lane_weights weights,
+    ) except -1
+    cdef int set_lane_sizes(
+        self,
+        LaneSettings *settings,
+        Py_ssize_t common_bytes,
+        Py_ssize_t n_numbers,
+        bint has_sums,
+        Py_ssize_t n_vectors,
     ) except -1

@@ -55,7 +55,7 @@ cdef inlined test_dense(
     cdef floating outputs[MOST_LANES]
     cdef Py_ssize_t i
     for i in range(start, stop):
-        dot_lanes(&learner.dense, i, weights, learner.width, settings.n_lanes, <floating *> NULL, outputs)
+        dot_lanes(&learner.dense, i, weights, learner.width, settings.n_lanes, <floating *> NULL, outputs, weights)
         write(settings, i - start, outputs, out)
 
 
@@ -164,3 +164,23 @@ cdef class LanesKernel(CompiledLearner):
         self.learner.read = read_lanes
         self.learner.test = test_lanes
         return 0
+
+    cdef int set_lane_sizes(
+        self,
+        LaneSettings *settings,
+        Py_ssize_t common_bytes,
+        Py_ssize_t n_numbers,
+        bint has_sums,
+        Py_ssize_t n_vectors,
+    ) except -1:
+        """Lay out a state: so many numbers and vectors a lane."""
+        cdef Py_ssize_t a_number = settings.n_lanes * <Py_ssize_t> sizeof(double)
+        cdef Py_ssize_t head_bytes = (common_bytes + n_numbers * a_number + 63) // 64 * 64
+        cdef Py_ssize_t a_vector = settings.n_lanes * self.learner.width * self.itemsize
+        settings.common_bytes = common_bytes
+        settings.has_sums = has_sums
+        return self.set_sizes(
+            head_bytes,
+            head_bytes + (self.learner.width * a_number if has_sums else 0) + n_vectors * a_vector,
+            a_vector,
+        )

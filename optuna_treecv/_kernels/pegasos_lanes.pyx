@@ -16,8 +16,10 @@ from optuna_treecv._kernels.lanes cimport LanesKernel
 from optuna_treecv._kernels.lanes cimport LaneSettings
 from optuna_treecv._kernels.lanes cimport LaneWeights
 from optuna_treecv._kernels.lanes cimport add_lanes
-from optuna_treecv._kernels.lanes cimport add_lanes_wide
 from optuna_treecv._kernels.lanes cimport dot_lanes
+from optuna_treecv._kernels.lanes cimport numbers_of
+from optuna_treecv._kernels.lanes cimport sums_of
+from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.rows cimport AHEAD
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport fetch_row
@@ -36,35 +38,20 @@ cdef struct Settings:
     double alpha[MOST_LANES]    # lambda
 
 
-# A state: the rows seen, then scale, |u|^2 and H of all lanes (float64), to the end of a cache line;
-# then when averaging v of all lanes (float64), then z of all lanes, in the type of the rows.
+# A state: the rows seen; of each lane scale, |u|^2 and H; when averaging v; z.
 cdef struct Numbers:
     double *scale
     double *norm2
     double *harmonic
 
 
-cdef inline Py_ssize_t head_bytes(Py_ssize_t n_lanes) noexcept nogil:
-    return (sizeof(int64_t) + 3 * n_lanes * sizeof(double) + 63) // 64 * 64
-
-
-cdef inline Numbers numbers_of(const unsigned char *state, Py_ssize_t n_lanes) noexcept nogil:
+cdef inline Numbers numbers_in(const Learner *learner, const unsigned char *state) noexcept nogil:
+    cdef Py_ssize_t n_lanes = (<const LaneSettings *> learner.settings).n_lanes
     cdef Numbers numbers
-    numbers.scale = <double *> (state + sizeof(int64_t))
+    numbers.scale = numbers_of(learner, state)
     numbers.norm2 = numbers.scale + n_lanes
     numbers.harmonic = numbers.norm2 + n_lanes
     return numbers
-
-
-cdef inline double *sums(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Where v begins, if there is one."""
-    return <double *> (state + learner.head_bytes)
-
-
-cdef inline void *vectors(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Where z begins."""
-    cdef const Settings *settings = <const Settings *> learner.settings
-    return <void *> (sums(learner, state) + (settings.lanes.n_lanes * learner.width if settings.average else 0))
 
 
 cdef inlined project(
@@ -133,7 +120,7 @@ cdef inlined train_row(
     cdef floating sign
     cdef double norm2
     cdef Py_ssize_t lane
-    dot_lanes(rows, row, z, width, n_lanes, room, margins)
+    dot_lanes(rows, row, z, width, n_lanes, room, margins, z)
     if not settings.average and not settings.project:           # scale is 1, or NaN for good
         for lane in range(n_lanes):
             sign = 1 if y == classes[lane] else -1
@@ -159,9 +146,9 @@ cdef inlined train_row(
                 added_wide[lane] = sign * harmonic[lane] / scale[lane]
     if not made:
         return
-    add_lanes(rows, row, added, z, width, n_lanes, check, log)
+    add_lanes(rows, row, added, z, width, n_lanes, check, z, log)
     if settings.average:
-        add_lanes_wide(rows, row, added_wide, v, width, n_lanes, check, z, log)
+        add_lanes(rows, row, added_wide, v, width, n_lanes, check, z, log)
     if learner.sparse.begins != NULL:
         for lane in range(n_lanes):
             if added[lane] != 0 and check[lane] != 0:
@@ -185,8 +172,8 @@ cdef inlined train_on(
     Log *log,
 ) noexcept nogil:
     cdef int64_t *n_seen = <int64_t *> state
-    cdef double *v = sums(learner, state)
-    cdef Numbers numbers = numbers_of(state, (<const Settings *> learner.settings).lanes.n_lanes)
+    cdef double *v = sums_of(learner, state)
+    cdef Numbers numbers = numbers_in(learner, state)
     cdef int64_t t = n_seen[0]
     cdef Py_ssize_t i, row
     n_seen[0] += stop - start
@@ -203,7 +190,7 @@ cdef inlined train_on(
 cdef dispatched train(
     const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
 ) noexcept nogil:
-    cdef void *z = vectors(learner, state)
+    cdef void *z = vectors_of(learner, state)
     if learner.sparse.begins != NULL:
         if learner.itemsize == 8:
             train_on(learner, &learner.sparse, start, stop, order, state, <double *> z, log)
@@ -218,12 +205,12 @@ cdef dispatched train(
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
     """w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Numbers numbers = numbers_of(state, settings.lanes.n_lanes)
+    cdef Numbers numbers = numbers_in(learner, state)
     cdef int64_t n_seen = (<const int64_t *> state)[0]
     cdef double per_step
     cdef Py_ssize_t lane
-    of.p = vectors(learner, state)
-    of.q = sums(learner, state) if settings.average else NULL
+    of.p = vectors_of(learner, state)
+    of.q = sums_of(learner, state) if settings.average else NULL
     for lane in range(settings.lanes.n_lanes):
         per_step = 1 / (settings.alpha[lane] * <double> n_seen) if n_seen else 0
         of.a[lane] = per_step * (numbers.harmonic[lane] if settings.average else numbers.scale[lane])
@@ -236,27 +223,23 @@ cdef class PegasosLanes(LanesKernel):
     cdef Settings own
 
     def __init__(self, X, y, n_classes, alphas, bint average, bint project):
-        cdef Py_ssize_t n_lanes, n_numbers, lane
+        cdef Py_ssize_t n_lanes, lane
         self.bind_lanes(X, y, n_classes, len(alphas), &self.own.lanes, train, weights)
         n_lanes = self.own.lanes.n_lanes
         for lane in range(n_lanes):
             self.own.alpha[lane] = alphas[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]
         self.own.average = average
         self.own.project = project
-        n_numbers = n_lanes * self.learner.width
         self.learner.n_saved = n_lanes * (self.itemsize + (8 if average else 0)) // 8
         self.learner.rewrites = project
-        self.set_sizes(
-            head_bytes(n_lanes),
-            head_bytes(n_lanes) + n_numbers * (self.itemsize + (8 if average else 0)),
-            n_numbers * self.itemsize,
-        )
+        self.set_lane_sizes(&self.own.lanes, sizeof(int64_t), 3, average, 1)
 
     def start(self, unsigned char [::1] state):
         """Write the state before the first row: w_1 = 0."""
-        cdef Numbers numbers = numbers_of(&state[0], self.own.lanes.n_lanes)
+        cdef Numbers numbers
         cdef Py_ssize_t lane
         self.check_state(state)
+        numbers = numbers_in(&self.learner, &state[0])
         memset(&state[0], 0, self.state_bytes)
         for lane in range(self.own.lanes.n_lanes):
             numbers.scale[lane] = 1

@@ -120,8 +120,8 @@ cdef inline double step_at(const Settings *settings, int64_t t) noexcept nogil:
 
 
 cdef inline bint extreme(double scale) noexcept nogil:
-    """Whether z is so much larger or smaller than w that digits are at risk."""
-    return not 1.0 / 64 <= fabs(scale) <= 64
+    """Whether z is so much larger or smaller than w that digits are at risk; NaN stays as it is."""
+    return fabs(scale) < 1.0 / 64 or fabs(scale) > 64
 
 
 cdef inlined absorb(

@@ -18,8 +18,10 @@ from optuna_treecv._kernels.lanes cimport LanesKernel
 from optuna_treecv._kernels.lanes cimport LaneSettings
 from optuna_treecv._kernels.lanes cimport LaneWeights
 from optuna_treecv._kernels.lanes cimport add_lanes
-from optuna_treecv._kernels.lanes cimport add_lanes_wide
 from optuna_treecv._kernels.lanes cimport dot_lanes
+from optuna_treecv._kernels.lanes cimport numbers_of
+from optuna_treecv._kernels.lanes cimport sums_of
+from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.losses cimport EPSILON_INSENSITIVE
 from optuna_treecv._kernels.losses cimport HINGE
 from optuna_treecv._kernels.losses cimport HUBER
@@ -58,65 +60,57 @@ cdef struct Settings:
     double radius[MOST_LANES]
 
 
-# A state: the rows seen and the steps averaged, then scale, |z|^2 and A of all lanes (float64), to the
-# end of a cache line; then when averaging v of all lanes (float64), then z of all lanes, in the type
-# of the rows.
+# A state: the rows seen and the steps averaged; of each lane scale, |z|^2 and A; when averaging v; z.
 cdef struct Numbers:
     double *scale
     double *norm2
     double *averaged
 
 
-cdef inline Py_ssize_t head_bytes(Py_ssize_t n_lanes) noexcept nogil:
-    return (2 * sizeof(int64_t) + 3 * n_lanes * sizeof(double) + 63) // 64 * 64
-
-
-cdef inline Numbers numbers_of(const unsigned char *state, Py_ssize_t n_lanes) noexcept nogil:
+cdef inline Numbers numbers_in(const Learner *learner, const unsigned char *state) noexcept nogil:
+    cdef Py_ssize_t n_lanes = (<const LaneSettings *> learner.settings).n_lanes
     cdef Numbers numbers
-    numbers.scale = <double *> (state + 2 * sizeof(int64_t))
+    numbers.scale = numbers_of(learner, state)
     numbers.norm2 = numbers.scale + n_lanes
     numbers.averaged = numbers.norm2 + n_lanes
     return numbers
 
 
-cdef inline double *sums(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Where v begins, if there is one."""
-    return <double *> (state + learner.head_bytes)
-
-
-cdef inline void *vectors(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Where z begins."""
-    cdef const Settings *settings = <const Settings *> learner.settings
-    return <void *> (sums(learner, state) + (settings.lanes.n_lanes * learner.width if settings.average else 0))
-
-
 cdef inlined absorb(
     const Learner *learner,
-    Py_ssize_t lane,
+    const int *chosen,          # IN, (n_chosen,)
+    Py_ssize_t n_chosen,
     const Numbers *numbers,
     floating *z,                # INOUT, (width, n_lanes)
     double *v,                  # INOUT, (width, n_lanes)
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """Make the scale of a lane 1 again."""
+    """Make the scale of chosen lanes 1 again."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
-    cdef double scale = numbers.scale[lane]
-    cdef double check = 0
-    cdef Py_ssize_t j
+    cdef double *scale = numbers.scale
+    cdef double check[MOST_LANES]
+    cdef Py_ssize_t i, _j, lane
     if log != NULL:
         remember_all(log, state, learner.state_bytes)
-    if settings.average:
-        for j in range(learner.width):
-            v[j * n_lanes + lane] -= numbers.averaged[lane] * <double> z[j * n_lanes + lane]
-            check += 0 * v[j * n_lanes + lane]
+    for i in range(n_chosen):
+        check[i] = 0
+    for _j in range(learner.width):
+        for i in range(n_chosen):
+            lane = chosen[i]
+            if settings.average:
+                v[lane] -= numbers.averaged[lane] * <double> z[lane]
+                check[i] += 0 * v[lane]
+            z[lane] = <floating> (scale[lane] * <double> z[lane])
+            check[i] += 0 * <double> z[lane]
+        z += n_lanes
+        v += n_lanes
+    for i in range(n_chosen):
+        lane = chosen[i]
         numbers.averaged[lane] = 0
-    for j in range(learner.width):
-        z[j * n_lanes + lane] = <floating> (scale * <double> z[j * n_lanes + lane])
-        check += 0 * <double> z[j * n_lanes + lane]
-    numbers.norm2[lane] *= scale * scale
-    numbers.scale[lane] = 1 + check
+        numbers.norm2[lane] *= scale[lane] * scale[lane]
+        scale[lane] = 1 + check[i]
 
 
 cdef inlined steps(
@@ -138,6 +132,8 @@ cdef inlined steps(
     cdef double *scale = numbers.scale
     cdef double *averaged = numbers.averaged
     cdef int made = 0
+    cdef Py_ssize_t n_extreme = 0
+    cdef int extreme[MOST_LANES]
     cdef floating room[8 * MOST_LANES]
     cdef floating dots[MOST_LANES]
     cdef floating added[MOST_LANES]
@@ -145,35 +141,40 @@ cdef inlined steps(
     cdef double added_wide[MOST_LANES]
     cdef double check[MOST_LANES]
     cdef double slopes[MOST_LANES]
+    cdef double eta[MOST_LANES]
     cdef double divisor = 1
-    cdef double eta, norm2, root
+    cdef double norm2, root
     cdef Py_ssize_t lane
     if settings.power == 0.5:
         divisor = sqrt(<double> t)
-    dot_lanes(rows, row, z, width, n_lanes, room, dots)
+    dot_lanes(rows, row, z, width, n_lanes, room, dots, z)
     for lane in range(n_lanes):
         margins[lane] = <double> dots[lane]
         slopes[lane] = slope(
             loss, scale[lane] * margins[lane], target(loss, learner.y, row, settings.lanes.classes[lane], z)
         )
     for lane in range(n_lanes):
-        eta = settings.step_size[lane] / divisor
+        eta[lane] = settings.step_size[lane] / divisor
         if settings.power != 0 and settings.power != 0.5:
-            eta = settings.step_size[lane] * exponential(-settings.power * logarithm(<double> t))
-        scale[lane] *= 1 - eta * settings.alpha[lane]
-        if not 1.0 / 64 <= fabs(scale[lane]) <= 64:
+            eta[lane] = settings.step_size[lane] * exponential(-settings.power * logarithm(<double> t))
+        scale[lane] *= 1 - eta[lane] * settings.alpha[lane]
+        if fabs(scale[lane]) < 1.0 / 64 or fabs(scale[lane]) > 64:
             margins[lane] *= scale[lane]            # z.x with the z to come
-            absorb(learner, lane, numbers, z, v, state, log)
+            extreme[n_extreme] = lane
+            n_extreme += 1
+    if n_extreme:
+        absorb(learner, extreme, n_extreme, numbers, z, v, state, log)
+    for lane in range(n_lanes):
         check[lane] = added[lane] = added_wide[lane] = 0
         if slopes[lane] != 0:
             made = 1
-            added[lane] = <floating> (-eta * slopes[lane] / scale[lane])
+            added[lane] = <floating> (-eta[lane] * slopes[lane] / scale[lane])
             if settings.average and averaged[lane] != 0:
                 added_wide[lane] = <double> added[lane] * averaged[lane]
     if made:
-        add_lanes(rows, row, added, z, width, n_lanes, check, log)
+        add_lanes(rows, row, added, z, width, n_lanes, check, z, log)
         if settings.average:
-            add_lanes_wide(rows, row, added_wide, v, width, n_lanes, check, z, log)
+            add_lanes(rows, row, added_wide, v, width, n_lanes, check, z, log)
     norm2 = 0
     for lane in range(n_lanes):
         if slopes[lane] != 0 and check[lane] != 0:
@@ -204,8 +205,8 @@ cdef inlined train_on(
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef int64_t *n_seen = <int64_t *> state
-    cdef double *v = sums(learner, state)
-    cdef Numbers numbers = numbers_of(state, settings.lanes.n_lanes)
+    cdef double *v = sums_of(learner, state)
+    cdef Numbers numbers = numbers_in(learner, state)
     cdef Py_ssize_t i, row, lane
     for i in range(start, stop):
         row = i
@@ -249,7 +250,7 @@ cdef inlined train_loss(
 cdef dispatched train(
     const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
 ) noexcept nogil:
-    cdef void *z = vectors(learner, state)
+    cdef void *z = vectors_of(learner, state)
     if learner.sparse.begins != NULL:
         if learner.itemsize == 8:
             train_loss(learner, &learner.sparse, start, stop, order, state, <double *> z, log)
@@ -264,12 +265,12 @@ cdef dispatched train(
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
     """The last iterates, or the means of those averaged, once there are some."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Numbers numbers = numbers_of(state, settings.lanes.n_lanes)
+    cdef Numbers numbers = numbers_in(learner, state)
     cdef int64_t n_averaged = (<const int64_t *> state)[1]
     cdef double per_step = 1 / <double> n_averaged if n_averaged > 0 else 1
     cdef Py_ssize_t lane
-    of.p = vectors(learner, state)
-    of.q = sums(learner, state) if n_averaged > 0 else NULL
+    of.p = vectors_of(learner, state)
+    of.q = sums_of(learner, state) if n_averaged > 0 else NULL
     for lane in range(settings.lanes.n_lanes):
         of.a[lane] = per_step * (numbers.averaged[lane] if n_averaged > 0 else numbers.scale[lane])
         of.b[lane] = -per_step
@@ -292,7 +293,7 @@ cdef class SGDLanes(LanesKernel):
         int64_t average_start,
         values,
     ):
-        cdef Py_ssize_t n_lanes, n_numbers, lane
+        cdef Py_ssize_t n_lanes, lane
         self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)
         self.own.loss = LOSSES[loss]
         self.own.epsilon = epsilon
@@ -306,20 +307,16 @@ cdef class SGDLanes(LanesKernel):
                 self.own.step_size[lane],
                 self.own.radius[lane],
             ) = values[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]
-        n_numbers = n_lanes * self.learner.width
         self.learner.n_saved = n_lanes * (self.itemsize + (8 if average else 0)) // 8
         self.learner.rewrites = True
-        self.set_sizes(
-            head_bytes(n_lanes),
-            head_bytes(n_lanes) + n_numbers * (self.itemsize + (8 if average else 0)),
-            n_numbers * self.itemsize,
-        )
+        self.set_lane_sizes(&self.own.lanes, 2 * sizeof(int64_t), 3, average, 1)
 
     def start(self, unsigned char [::1] state):
         """Write the state before the first row: w_1 = 0."""
-        cdef Numbers numbers = numbers_of(&state[0], self.own.lanes.n_lanes)
+        cdef Numbers numbers
         cdef Py_ssize_t lane
         self.check_state(state)
+        numbers = numbers_in(&self.learner, &state[0])
         memset(&state[0], 0, self.state_bytes)
         for lane in range(self.own.lanes.n_lanes):
             numbers.scale[lane] = 1

@@ -38,8 +38,6 @@ from optuna_treecv._kernels.losses cimport Squared
 from optuna_treecv._kernels.losses cimport auto_step
 from optuna_treecv._kernels.losses cimport slope
 from optuna_treecv._kernels.losses cimport target
-from optuna_treecv._kernels.order cimport below
-from optuna_treecv._kernels.order cimport chain
 from optuna_treecv._kernels.rows cimport AHEAD
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport add_row
@@ -48,6 +46,15 @@ from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport dot_row_wide
 from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport norm2_row
+from optuna_treecv._kernels.stages cimport Schedule
+from optuna_treecv._kernels.stages cimport Stage
+from optuna_treecv._kernels.stages cimport begin_batch
+from optuna_treecv._kernels.stages cimport begin_inner
+from optuna_treecv._kernels.stages cimport capped
+from optuna_treecv._kernels.stages cimport draw_length
+from optuna_treecv._kernels.stages cimport n_acted
+from optuna_treecv._kernels.stages cimport scheduled
+from optuna_treecv._kernels.stages cimport start_stages
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.undo cimport Log
@@ -62,23 +69,13 @@ cdef struct Settings:
     double epsilon              # of the loss
     double alpha
     double step_size            # eta; 0: auto
-    int64_t initial_batch_size  # k_0
-    double batch_growth         # b
-    int64_t inner_steps         # m
-    int64_t warm_stages         # stages of k_0 rows after the first
-    bint factorial
-    uint64_t seed
+    Schedule schedule
 
 
 # A state: this head in two cache lines, then of all outputs G (float64), then z, then w~ in the type
 # of the rows.
 cdef struct Head:
-    int64_t n_seen
-    int64_t stage
-    int64_t in_batch            # or in the inner phase
-    int64_t left                # rows until this phase is complete
-    double batch_size           # k_s before rounding
-    double n_batch              # rows that are, or will be, in G
+    Stage stage
     double scale
     double shift
     double largest_norm2        # of a row so far; for the auto step only
@@ -86,8 +83,6 @@ cdef struct Head:
 
 cdef enum:
     HEAD_BYTES = 128
-
-cdef int64_t MOST_STEPS = <int64_t> 1 << 31
 
 
 # The vectors of output c.
@@ -101,11 +96,6 @@ cdef inline void *vector_of(const Learner *learner, const unsigned char *state, 
     return <void *> (
         <unsigned char *> sum_of(learner, state, learner.n_outputs) + c * learner.width * learner.itemsize
     )
-
-
-cdef inline int64_t growing_stage(const Settings *settings, int64_t stage) noexcept nogil:
-    """s of the schedule: 0 while it is warming up."""
-    return stage - settings.warm_stages if stage > settings.warm_stages else 0
 
 
 cdef inlined settle(
@@ -124,15 +114,9 @@ cdef inlined settle(
     head.shift = 0
 
 
-cdef int64_t draw_length(uint64_t seed, int64_t stage, int64_t most) noexcept nogil:
-    """m~ of a stage, 1..most."""
-    cdef uint64_t counter = chain(seed, stage)
-    return 1 + <int64_t> below(&counter, <uint32_t> most)
-
-
 def inner_length(uint64_t seed, int64_t stage, int64_t inner_steps):
     """The rows of a stage's inner phase, with the geometric schedule."""
-    return draw_length(seed, stage, min(inner_steps, MOST_STEPS))
+    return draw_length(seed, stage, capped(inner_steps))
 
 
 cdef inlined next_phase(
@@ -147,14 +131,9 @@ cdef inlined next_phase(
     """From a batch to the inner phase, or to the next stage's batch."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_numbers = learner.n_outputs * learner.width
-    cdef int64_t s, most
     cdef Py_ssize_t j
-    if head.in_batch:
-        most = settings.inner_steps
-        if settings.factorial:
-            most = min(most << min(2 * growing_stage(settings, head.stage), 31), MOST_STEPS)
-        head.left = draw_length(settings.seed, head.stage, most)
-        head.in_batch = False
+    if head.stage.in_batch:
+        begin_inner(&settings.schedule, &head.stage)
         return
     if log != NULL:
         remember_all(log, state, learner.state_bytes)
@@ -162,13 +141,7 @@ cdef inlined next_phase(
     for j in range(n_numbers):
         anchors[j] = z[j]
     memset(sums, 0, n_numbers * sizeof(double))
-    head.stage += 1
-    s = growing_stage(settings, head.stage)
-    if s > 0:
-        head.batch_size *= 4 * <double> s if settings.factorial else settings.batch_growth
-    head.n_batch = <double> <int64_t> min(head.batch_size + 0.5, <double> (<int64_t> 1 << 60))
-    head.left = <int64_t> head.n_batch
-    head.in_batch = True
+    begin_batch(&settings.schedule, &head.stage)
 
 
 cdef inline double step_of(const Loss *loss, const Settings *settings, const Head *head) noexcept nogil:
@@ -176,9 +149,7 @@ cdef inline double step_of(const Loss *loss, const Settings *settings, const Hea
     cdef double eta = settings.step_size
     if eta == 0:
         eta = auto_step(loss, head.largest_norm2, settings.alpha)
-    if settings.factorial:
-        eta /= <double> (<int64_t> 1 << min(growing_stage(settings, head.stage), 60))
-    return eta
+    return scheduled(&settings.schedule, &head.stage, eta)
 
 
 cdef inlined inner_step(
@@ -198,15 +169,16 @@ cdef inlined inner_step(
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t width = learner.width
     cdef double shrink = 1 - eta * settings.alpha
-    cdef bint extreme = not 1.0 / 64 <= fabs(head.scale * shrink) <= 64     # digits would be at risk
-    cdef double next_scale, y, p
+    cdef double next_scale = head.scale * shrink
+    cdef bint extreme = fabs(next_scale) < 1.0 / 64 or fabs(next_scale) > 64    # digits would be at risk
+    cdef double y, p
     cdef double check = 0
     cdef Py_ssize_t c, at, j
     if extreme:
         if log != NULL:
             remember_all(log, state, learner.state_bytes)
         settle(learner, head, z, sums)
-    next_scale = 1 if extreme else head.scale * shrink
+        next_scale = 1
     for c in range(learner.n_outputs):
         at = c * width
         y = target(loss, learner.y, row, settings.linear.first_class + c, z)
@@ -217,7 +189,7 @@ cdef inlined inner_step(
                 z[j] *= <floating> shrink
         check += add_row(rows, row, <floating> (-eta * p / next_scale), z + at, log)
     head.scale = next_scale + check
-    head.shift = shrink * head.shift - eta / head.n_batch
+    head.shift = shrink * head.shift - eta / head.stage.n_batch
 
 
 cdef inlined train_on(
@@ -244,14 +216,14 @@ cdef inlined train_on(
             row = order[i]
             if i + AHEAD < stop:
                 fetch_row(rows, order[i + AHEAD], z)
-        if head.left == 0:
+        if head.stage.left == 0:
             next_phase(learner, head, z, anchors, sums, state, log)
-        head.n_seen += 1
-        head.left -= 1
+        head.stage.n_seen += 1
+        head.stage.left -= 1
         # Always in the first batch, so that the state does not depend on the step size yet.
-        if settings.step_size == 0 or (head.stage == 0 and head.in_batch):
+        if settings.step_size == 0 or (head.stage.number == 0 and head.stage.in_batch):
             head.largest_norm2 = max(head.largest_norm2, <double> norm2_row(rows, row, z))
-        if head.in_batch:
+        if head.stage.in_batch:
             for c in range(learner.n_outputs):
                 at = c * width
                 y = target(loss, learner.y, row, settings.linear.first_class + c, z)
@@ -304,7 +276,7 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
     cdef Weights of
     of.p = vector_of(learner, state, c)
     of.a = head.scale
-    of.q = NULL if head.in_batch else sum_of(learner, state, c)
+    of.q = NULL if head.stage.in_batch else sum_of(learner, state, c)
     of.b = head.shift
     return of
 
@@ -315,8 +287,8 @@ cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_
     cdef Py_ssize_t sums = HEAD_BYTES + learner.n_outputs * learner.width * <Py_ssize_t> sizeof(double)
     cdef Part part
     part.begin, part.end = HEAD_BYTES, learner.state_bytes
-    if n_rows <= head.left:
-        if head.in_batch:
+    if n_rows <= head.stage.left:
+        if head.stage.in_batch:
             part.end = sums
         else:
             part.begin, part.end = sums, sums + learner.n_outputs * learner.width * learner.itemsize
@@ -352,12 +324,12 @@ cdef class StreamingSVRG(LinearKernel):
         self.own.epsilon = epsilon
         self.own.alpha = alpha
         self.own.step_size = step_size
-        self.own.initial_batch_size = initial_batch_size
-        self.own.batch_growth = batch_growth
-        self.own.inner_steps = min(inner_steps, MOST_STEPS)
-        self.own.warm_stages = warm_stages
-        self.own.factorial = factorial
-        self.own.seed = seed
+        self.own.schedule.initial_batch_size = initial_batch_size
+        self.own.schedule.batch_growth = batch_growth
+        self.own.schedule.inner_steps = capped(inner_steps)
+        self.own.schedule.warm_stages = warm_stages
+        self.own.schedule.factorial = factorial
+        self.own.schedule.seed = seed
         n_numbers = self.n_outputs * self.learner.width
         self.learner.changes = changes
         self.learner.n_saved = self.n_outputs
@@ -369,15 +341,10 @@ cdef class StreamingSVRG(LinearKernel):
         cdef Head *head = <Head *> &state[0]
         self.check_state(state)
         memset(&state[0], 0, self.state_bytes)
-        head.in_batch = True
-        head.left = self.own.initial_batch_size
-        head.batch_size = head.n_batch = <double> self.own.initial_batch_size
+        start_stages(&self.own.schedule, &head.stage)
         head.scale = 1
 
     def n_used(self, const unsigned char [::1] state):
         """Rows that have acted: all but those of an unfinished batch."""
-        cdef const Head *head = <const Head *> &state[0]
         self.check_state(state)
-        if not head.in_batch or head.left == 0:
-            return head.n_seen
-        return head.n_seen - (<int64_t> head.n_batch - head.left)
+        return n_acted(<const Stage *> &state[0])

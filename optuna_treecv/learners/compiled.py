@@ -71,6 +71,14 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         """The parameters in which estimators may differ that are trained side by side."""
         return ()
 
+    @property
+    def rewrites_often(self) -> bool:
+        """Whether it shrinks its weights so fast that the whole vector is rewritten every few
+        hundred rows. Among wide sparse lanes, where each rewriting reads the weights of all, that
+        costs more than lanes save.
+        """
+        return False
+
     def _make_lanes(
         self,
         X: np.ndarray | SparseRows,
@@ -227,7 +235,8 @@ class CompiledLearner:
         self.n_outputs = self._kernel.n_outputs
         self.kind = type(estimator)
         self.tracked = estimator.tracked
-        self.lane_parameters = estimator.lane_parameters
+        is_slow = estimator.rewrites_often and isinstance(rows.X, SparseRows)
+        self.lane_parameters = () if is_slow else estimator.lane_parameters
         self.breakpoints = estimator.breakpoints()
         self.state_bytes: int = self._kernel.state_bytes
 
@@ -427,7 +436,7 @@ class CompiledLearner:
         return X, y if rows.classes is None else rows.classes[y]
 
 
-# Weights of lanes take no more than this: a walk needs them once a level.
+# States of lanes take no more than this: a walk needs them once a level.
 _BYTES_OF_LANES = 2**25
 
 
@@ -449,7 +458,7 @@ class Lanes(CompiledLearner):
     @staticmethod
     def most(learner: CompiledLearner) -> int:
         """How many learners like this one are best walked at once."""
-        a_lane = learner.rows.X.shape[1] * learner.dtype.itemsize
+        a_lane = learner.state_bytes // learner.n_outputs
         n_lanes = max(VECTOR_BYTES // learner.dtype.itemsize, _BYTES_OF_LANES // a_lane)
         return min(MOST, n_lanes) // learner.n_outputs
 

@@ -89,6 +89,11 @@ class AveragedSGD(LinearEstimator):
         """Without mini-batches, those of these are trained side by side that differ in them."""
         return ("alpha", "step_size", "radius") if self.batch_size == 1 else ()
 
+    @property
+    def rewrites_often(self) -> bool:
+        """Whether the scale 1 - step_size alpha reaches 1 / 64 in some 400 rows."""
+        return self.alpha * self.step_size > 0.01
+
     def _make_lanes(
         self,
         X: np.ndarray | SparseRows,

@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from optuna_treecv._kernels.svrg import inner_length
 from optuna_treecv._kernels.svrg import StreamingSVRG as Kernel
+from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
 from optuna_treecv.data import largest_norm2
 from optuna_treecv.data import SparseRows
 from optuna_treecv.learners.compiled import MOST_ROWS
@@ -84,22 +85,50 @@ class StreamingSVRG(LinearEstimator):
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> Kernel:
         """The compiled learner with this estimator's settings over padded rows."""
-        if self.settings == "theory":
-            schedule = (*self._theory, False)
-        else:
-            schedule = (
-                0.0 if isinstance(self.step_size, str) else float(self.step_size),
-                self.initial_batch_size,
-                self.batch_growth,
-                self.inner_steps,
-                self.schedule == "factorial",
-            )
-        step_size, first, growth, steps, factorial = schedule
-        first, steps, warm = (min(n, MOST_ROWS) for n in (first, steps, self.warm_stages))
         return Kernel(
-            *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0), self.alpha),
-            *(step_size, first, growth, steps, warm, factorial, self._seed),
+            *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0)),
+            *(self.alpha, self._eta(), *self._stages(), self._seed),
         )
+
+    @property
+    def lane_parameters(self) -> tuple[str, ...]:
+        """Estimators that differ in these are trained side by side: they have the same stages."""
+        return () if self.settings == "theory" else ("alpha", "step_size")
+
+    @property
+    def rewrites_often(self) -> bool:
+        """Whether the scale reaches 1 / 64 in some 400 rows, with "auto" for 0.1."""
+        return self.alpha * (self._eta() or 0.1) > 0.01
+
+    def _make_lanes(
+        self,
+        X: np.ndarray | SparseRows,
+        y: np.ndarray | None,
+        n_classes: int | None,
+        estimators: list[Any],
+    ) -> StreamingSVRGLanes:
+        """The same for several values of ``alpha`` and ``step_size``."""
+        values = [(one.alpha, one._eta()) for one in estimators]
+        return StreamingSVRGLanes(
+            *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0)),
+            *(*self._stages(), self._seed, values),
+        )
+
+    def _eta(self) -> float:
+        """The step size; 0 is the automatic one."""
+        if self.settings == "theory":
+            return self._theory[0]
+        return 0.0 if isinstance(self.step_size, str) else float(self.step_size)
+
+    def _stages(self) -> tuple[int, float, int, int, bool]:
+        """First batch, growth, inner steps, warm stages, and whether they are factorial."""
+        if self.settings == "theory":
+            _, first, growth, steps = self._theory
+        else:
+            first, growth, steps = self.initial_batch_size, self.batch_growth, self.inner_steps
+        first, steps, warm = (min(n, MOST_ROWS) for n in (first, steps, self.warm_stages))
+        factorial = self.settings == "given" and self.schedule == "factorial"
+        return first, growth, steps, warm, factorial
 
     def _settle(self, X: Any, seed: int | None) -> None:
         super()._settle(X, seed)

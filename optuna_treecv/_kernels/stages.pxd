@@ -1,0 +1,86 @@
+"""The stages of streaming SVRG (``svrg.pyx``): how many rows each phase has. That depends on the
+schedule and the rows seen alone, so models side by side are always in the same phase.
+"""
+
+from libc.stdint cimport int64_t
+from libc.stdint cimport uint32_t
+from libc.stdint cimport uint64_t
+
+from optuna_treecv._kernels.order cimport below
+from optuna_treecv._kernels.order cimport chain
+
+
+cdef struct Schedule:
+    int64_t initial_batch_size  # k_0
+    double batch_growth         # b
+    int64_t inner_steps         # m
+    int64_t warm_stages         # stages of k_0 rows after the first
+    bint factorial
+    uint64_t seed
+
+
+# What a state begins with.
+cdef struct Stage:
+    int64_t n_seen
+    int64_t number
+    int64_t in_batch            # or in the inner phase
+    int64_t left                # rows until this phase is complete
+    double batch_size           # k_s before rounding
+    double n_batch              # rows that are, or will be, in G
+
+
+cdef inline int64_t capped(int64_t steps) noexcept nogil:
+    """Of an inner phase, as many as can be drawn from."""
+    return min(steps, <int64_t> 1 << 31)
+
+
+cdef inline int64_t growing(const Schedule *schedule, const Stage *stage) noexcept nogil:
+    """s of the schedule: 0 while it is warming up."""
+    return stage.number - schedule.warm_stages if stage.number > schedule.warm_stages else 0
+
+
+cdef inline double scheduled(const Schedule *schedule, const Stage *stage, double eta) noexcept nogil:
+    """eta_s."""
+    return eta / (<double> (<int64_t> 1 << min(growing(schedule, stage), 60))) if schedule.factorial else eta
+
+
+cdef inline int64_t draw_length(uint64_t seed, int64_t stage, int64_t most) noexcept nogil:
+    """m~ of a stage, 1..most."""
+    cdef uint64_t counter = chain(seed, stage)
+    return 1 + <int64_t> below(&counter, <uint32_t> most)
+
+
+cdef inline void start_stages(const Schedule *schedule, Stage *stage) noexcept nogil:
+    """At the head of the first batch."""
+    stage.n_seen = stage.number = 0
+    stage.in_batch = True
+    stage.left = schedule.initial_batch_size
+    stage.batch_size = stage.n_batch = <double> schedule.initial_batch_size
+
+
+cdef inline void begin_inner(const Schedule *schedule, Stage *stage) noexcept nogil:
+    """From a batch to the inner phase."""
+    cdef int64_t most = schedule.inner_steps
+    if schedule.factorial:
+        most = capped(most << min(2 * growing(schedule, stage), 31))
+    stage.left = draw_length(schedule.seed, stage.number, most)
+    stage.in_batch = False
+
+
+cdef inline void begin_batch(const Schedule *schedule, Stage *stage) noexcept nogil:
+    """From an inner phase to the next stage's batch."""
+    cdef int64_t s
+    stage.number += 1
+    s = growing(schedule, stage)
+    if s > 0:
+        stage.batch_size *= 4 * <double> s if schedule.factorial else schedule.batch_growth
+    stage.n_batch = <double> <int64_t> min(stage.batch_size + 0.5, <double> (<int64_t> 1 << 60))
+    stage.left = <int64_t> stage.n_batch
+    stage.in_batch = True
+
+
+cdef inline int64_t n_acted(const Stage *stage) noexcept nogil:
+    """Rows that have acted: all but those of an unfinished batch."""
+    if not stage.in_batch or stage.left == 0:
+        return stage.n_seen
+    return stage.n_seen - (<int64_t> stage.n_batch - stage.left)

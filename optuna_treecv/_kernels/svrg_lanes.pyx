@@ -1,0 +1,393 @@
+"""Streaming SVRG for many step sizes and penalties at once: each lane is what ``svrg.pyx``, where the
+mathematics is, makes of it alone, bit for bit. All lanes are in the same phase.
+"""
+
+from cython cimport floating
+from libc.math cimport fabs
+from libc.stdint cimport int64_t
+from libc.stdint cimport uint32_t
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+from libc.string cimport memset
+
+from optuna_treecv._kernels.lanes cimport MOST_LANES
+from optuna_treecv._kernels.lanes cimport LanesKernel
+from optuna_treecv._kernels.lanes cimport LaneSettings
+from optuna_treecv._kernels.lanes cimport LaneWeights
+from optuna_treecv._kernels.lanes cimport add_lanes
+from optuna_treecv._kernels.lanes cimport dot_lanes
+from optuna_treecv._kernels.lanes cimport numbers_of
+from optuna_treecv._kernels.lanes cimport sums_of
+from optuna_treecv._kernels.lanes cimport vectors_of
+from optuna_treecv._kernels.losses cimport HUBER
+from optuna_treecv._kernels.losses cimport LOGISTIC
+from optuna_treecv._kernels.losses cimport LOSSES
+from optuna_treecv._kernels.losses cimport SQUARED
+from optuna_treecv._kernels.losses cimport Huber
+from optuna_treecv._kernels.losses cimport Logistic
+from optuna_treecv._kernels.losses cimport Loss
+from optuna_treecv._kernels.losses cimport LossName
+from optuna_treecv._kernels.losses cimport Squared
+from optuna_treecv._kernels.losses cimport auto_step
+from optuna_treecv._kernels.losses cimport slope
+from optuna_treecv._kernels.losses cimport target
+from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.rows cimport Rows
+from optuna_treecv._kernels.rows cimport fetch_row
+from optuna_treecv._kernels.rows cimport norm2_row
+from optuna_treecv._kernels.stages cimport Schedule
+from optuna_treecv._kernels.stages cimport Stage
+from optuna_treecv._kernels.stages cimport begin_batch
+from optuna_treecv._kernels.stages cimport begin_inner
+from optuna_treecv._kernels.stages cimport capped
+from optuna_treecv._kernels.stages cimport scheduled
+from optuna_treecv._kernels.stages cimport start_stages
+from optuna_treecv._kernels.tree cimport Learner
+from optuna_treecv._kernels.tree cimport Part
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.undo cimport remember_all
+from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv._kernels.vec8 cimport inlined
+
+
+cdef struct Settings:
+    LaneSettings lanes
+    LossName loss
+    double epsilon              # of the loss
+    bint any_auto               # whether a lane has the auto step
+    Schedule schedule
+    double alpha[MOST_LANES]
+    double step_size[MOST_LANES]    # 0: auto
+
+
+# A state: this; of each lane scale and shift; G; z and, behind those of all lanes, w~.
+cdef struct Common:
+    Stage stage
+    double largest_norm2        # of a row so far
+
+
+cdef inline void spread(const Settings *settings, double *check) noexcept nogil:
+    """What is NaN in one lane of a model is so in all of them."""
+    cdef Py_ssize_t n_outputs = settings.lanes.n_outputs
+    cdef Py_ssize_t first = 0
+    cdef Py_ssize_t lane
+    cdef double total
+    if n_outputs == 1:
+        return
+    while first < settings.lanes.n_used:
+        total = 0
+        for lane in range(first, first + n_outputs):
+            total += check[lane]
+        for lane in range(first, first + n_outputs):
+            check[lane] = total
+        first += n_outputs
+
+
+cdef inlined settle(
+    const Learner *learner,
+    const int *chosen,          # IN, (n_chosen,), whole models
+    Py_ssize_t n_chosen,
+    double *scale,              # INOUT, (n_lanes,)
+    double *shift,              # INOUT, (n_lanes,)
+    floating *z,                # INOUT, (width, n_lanes)
+    const double *sums,         # IN, likewise
+) noexcept nogil:
+    """z becomes w, in the lanes chosen."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef double check[MOST_LANES]
+    cdef Py_ssize_t i, _j, lane
+    for lane in range(n_lanes):
+        check[lane] = 0
+    for _j in range(learner.width):
+        for i in range(n_chosen):
+            lane = chosen[i]
+            z[lane] = <floating> (scale[lane] * <double> z[lane] + shift[lane] * sums[lane])
+            check[lane] += 0 * <double> z[lane]
+        z += n_lanes
+        sums += n_lanes
+    spread(settings, check)
+    for i in range(n_chosen):
+        lane = chosen[i]
+        scale[lane] = 1 + check[lane]
+        shift[lane] = 0
+
+
+cdef inlined next_phase(
+    const Learner *learner,
+    Common *common,             # INOUT
+    double *scale,              # INOUT, (n_lanes,)
+    double *shift,              # INOUT, (n_lanes,)
+    floating *z,                # INOUT, (width, n_lanes)
+    floating *anchors,          # INOUT, likewise
+    double *sums,               # INOUT, likewise
+    unsigned char *state,
+    Log *log,
+) noexcept nogil:
+    """From a batch to the inner phase, or to the next stage's batch."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t n_numbers = settings.lanes.n_lanes * learner.width
+    cdef int all_lanes[MOST_LANES]
+    cdef Py_ssize_t lane
+    if common.stage.in_batch:
+        begin_inner(&settings.schedule, &common.stage)
+        return
+    if log != NULL:
+        remember_all(log, state, learner.state_bytes)
+    for lane in range(settings.lanes.n_lanes):
+        all_lanes[lane] = lane
+    settle(learner, all_lanes, settings.lanes.n_lanes, scale, shift, z, sums)
+    memcpy(anchors, z, n_numbers * sizeof(floating))
+    memset(sums, 0, n_numbers * sizeof(double))
+    begin_batch(&settings.schedule, &common.stage)
+
+
+cdef inlined batch_row(
+    const Loss *loss,
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t row,
+    double *shift,              # INOUT, (n_lanes,)
+    const floating *anchors,    # IN, (width, n_lanes)
+    double *sums,               # INOUT, likewise
+    Log *log,
+) noexcept nogil:
+    """G += slope(w~.x, y) x."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef floating room[8 * MOST_LANES]
+    cdef floating dots[MOST_LANES]
+    cdef double slopes[MOST_LANES]
+    cdef double check[MOST_LANES]
+    cdef Py_ssize_t lane
+    dot_lanes(rows, row, anchors, learner.width, n_lanes, room, dots, anchors)
+    for lane in range(n_lanes):
+        check[lane] = 0
+        slopes[lane] = slope(
+            loss, <double> dots[lane], target(loss, learner.y, row, settings.lanes.classes[lane], anchors)
+        )
+    add_lanes(rows, row, slopes, sums, learner.width, n_lanes, check, anchors, log)
+    spread(settings, check)
+    for lane in range(n_lanes):
+        shift[lane] += check[lane]                  # 0, or NaN: seen when the batch acts
+
+
+cdef inlined inner_step(
+    const Loss *loss,
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t row,
+    const Common *common,
+    double *scale,              # INOUT, (n_lanes,)
+    double *shift,              # INOUT, (n_lanes,)
+    floating *z,                # INOUT, (width, n_lanes)
+    const floating *anchors,    # IN, likewise
+    const double *sums,         # IN, likewise
+    unsigned char *state,
+    Log *log,
+) noexcept nogil:
+    """w -= eta ((slope(w.x, y) - slope(w~.x, y)) x + alpha w + G / k) in every lane."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef Py_ssize_t width = learner.width
+    cdef Py_ssize_t n_extreme = 0
+    cdef int extreme[MOST_LANES]
+    cdef floating room[8 * MOST_LANES]
+    cdef double room_wide[8 * MOST_LANES]
+    cdef floating dots[MOST_LANES]
+    cdef floating anchor_dots[MOST_LANES]
+    cdef floating added[MOST_LANES]
+    cdef double sum_dots[MOST_LANES]
+    cdef double check[MOST_LANES]
+    cdef double eta[MOST_LANES]
+    cdef double shrink[MOST_LANES]
+    cdef double next_scale[MOST_LANES]
+    cdef double y, p
+    cdef Py_ssize_t lane, i, j
+    for lane in range(n_lanes):
+        eta[lane] = settings.step_size[lane]
+        if eta[lane] == 0:
+            eta[lane] = auto_step(loss, common.largest_norm2, settings.alpha[lane])
+        eta[lane] = scheduled(&settings.schedule, &common.stage, eta[lane])
+        shrink[lane] = 1 - eta[lane] * settings.alpha[lane]
+        next_scale[lane] = scale[lane] * shrink[lane]
+        if fabs(next_scale[lane]) < 1.0 / 64 or fabs(next_scale[lane]) > 64:
+            next_scale[lane] = 1
+            extreme[n_extreme] = lane
+            n_extreme += 1
+        check[lane] = 0
+    if n_extreme:
+        if log != NULL:
+            remember_all(log, state, learner.state_bytes)
+        settle(learner, extreme, n_extreme, scale, shift, z, sums)
+    dot_lanes(rows, row, z, width, n_lanes, room, dots, z)
+    dot_lanes(rows, row, anchors, width, n_lanes, room, anchor_dots, z)
+    dot_lanes(rows, row, sums, width, n_lanes, room_wide, sum_dots, z)
+    for lane in range(n_lanes):
+        y = target(loss, learner.y, row, settings.lanes.classes[lane], z)
+        p = scale[lane] * <double> dots[lane] + shift[lane] * sum_dots[lane]
+        p = slope(loss, p, y) - slope(loss, <double> anchor_dots[lane], y)
+        added[lane] = <floating> (-eta[lane] * p / next_scale[lane])
+    if n_extreme:
+        for j in range(width):
+            for i in range(n_extreme):
+                z[j * n_lanes + extreme[i]] *= <floating> shrink[extreme[i]]
+    add_lanes(rows, row, added, z, width, n_lanes, check, z, log)
+    spread(settings, check)
+    for lane in range(n_lanes):
+        scale[lane] = next_scale[lane] + check[lane]
+        shift[lane] = shrink[lane] * shift[lane] - eta[lane] / common.stage.n_batch
+
+
+cdef inlined train_on(
+    const Loss *loss,
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where it lies in the state
+    Log *log,
+) noexcept nogil:
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef Common *common = <Common *> state
+    cdef double *scale = numbers_of(learner, state)
+    cdef double *shift = scale + n_lanes
+    cdef double *sums = sums_of(learner, state)
+    cdef floating *anchors = z + n_lanes * learner.width
+    cdef Py_ssize_t i, row
+    for i in range(start, stop):
+        row = i
+        if order != NULL:
+            row = order[i]
+            if i + AHEAD < stop:
+                fetch_row(rows, order[i + AHEAD], z)
+        if common.stage.left == 0:
+            next_phase(learner, common, scale, shift, z, anchors, sums, state, log)
+        common.stage.n_seen += 1
+        common.stage.left -= 1
+        if settings.any_auto:
+            common.largest_norm2 = max(common.largest_norm2, <double> norm2_row(rows, row, z))
+        if common.stage.in_batch:
+            batch_row(loss, learner, rows, row, shift, anchors, sums, log)
+        else:
+            inner_step(loss, learner, rows, row, common, scale, shift, z, anchors, sums, state, log)
+
+
+cdef inlined train_loss(
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,
+    floating *z,
+    Log *log,
+) noexcept nogil:
+    """The loop of a loss: chosen once a phase, not once a row."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const double *epsilon = &settings.epsilon
+    if settings.loss == LOGISTIC:
+        train_on(<const Logistic *> epsilon, learner, rows, start, stop, order, state, z, log)
+    elif settings.loss == SQUARED:
+        train_on(<const Squared *> epsilon, learner, rows, start, stop, order, state, z, log)
+    elif settings.loss == HUBER:
+        train_on(<const Huber *> epsilon, learner, rows, start, stop, order, state, z, log)
+
+
+cdef dispatched train(
+    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
+) noexcept nogil:
+    cdef void *z = vectors_of(learner, state)
+    if learner.sparse.begins != NULL:
+        if learner.itemsize == 8:
+            train_loss(learner, &learner.sparse, start, stop, order, state, <double *> z, log)
+        else:
+            train_loss(learner, &learner.sparse, start, stop, order, state, <float *> z, log)
+    elif learner.itemsize == 8:
+        train_loss(learner, &learner.dense, start, stop, order, state, <double *> z, log)
+    else:
+        train_loss(learner, &learner.dense, start, stop, order, state, <float *> z, log)
+
+
+cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
+    """The iterates in an inner phase, the anchors in a batch."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const double *scale = numbers_of(learner, state)
+    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef Py_ssize_t lane
+    of.p = vectors_of(learner, state)
+    of.q = NULL if (<const Common *> state).stage.in_batch else sums_of(learner, state)
+    for lane in range(n_lanes):
+        of.a[lane] = scale[lane]
+        of.b[lane] = scale[n_lanes + lane]
+
+
+cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
+    """A batch changes G, the inner phase z."""
+    cdef const Stage *stage = &(<const Common *> state).stage
+    cdef Py_ssize_t n_numbers = (<const Settings *> learner.settings).lanes.n_lanes * learner.width
+    cdef Py_ssize_t vectors = learner.head_bytes + n_numbers * <Py_ssize_t> sizeof(double)
+    cdef Part part
+    part.begin, part.end = learner.head_bytes, learner.state_bytes
+    if n_rows <= stage.left:
+        if stage.in_batch:
+            part.end = vectors
+        else:
+            part.begin, part.end = vectors, vectors + n_numbers * learner.itemsize
+    return part
+
+
+cdef class StreamingSVRGLanes(LanesKernel):
+    """Streaming SVRG over prepared rows, for each of (alpha, step_size) in ``values``."""
+
+    cdef Settings own
+
+    def __init__(
+        self,
+        X,
+        y,
+        n_classes,
+        str loss,
+        double epsilon,
+        int64_t initial_batch_size,
+        double batch_growth,
+        int64_t inner_steps,
+        int64_t warm_stages,
+        bint factorial,
+        uint64_t seed,
+        values,
+    ):
+        cdef Py_ssize_t lane
+        self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)
+        self.own.loss = LOSSES[loss]
+        self.own.epsilon = epsilon
+        self.own.schedule.initial_batch_size = initial_batch_size
+        self.own.schedule.batch_growth = batch_growth
+        self.own.schedule.inner_steps = capped(inner_steps)
+        self.own.schedule.warm_stages = warm_stages
+        self.own.schedule.factorial = factorial
+        self.own.schedule.seed = seed
+        for lane in range(self.own.lanes.n_lanes):
+            (
+                self.own.alpha[lane],
+                self.own.step_size[lane],
+            ) = values[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]
+            self.own.any_auto |= self.own.step_size[lane] == 0
+        self.learner.changes = changes
+        self.learner.n_saved = self.own.lanes.n_lanes
+        self.learner.rewrites = True
+        self.set_lane_sizes(&self.own.lanes, sizeof(Common), 2, True, 2)
+
+    def start(self, unsigned char [::1] state):
+        """Write the state before the first row: w~ = 0, at the head of the first batch."""
+        cdef double *scale
+        cdef Py_ssize_t lane
+        self.check_state(state)
+        memset(&state[0], 0, self.state_bytes)
+        start_stages(&self.own.schedule, &(<Common *> &state[0]).stage)
+        scale = numbers_of(&self.learner, &state[0])
+        for lane in range(self.own.lanes.n_lanes):
+            scale[lane] = 1
