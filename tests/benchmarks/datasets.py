@@ -1,0 +1,119 @@
+"""The data sets of the benchmark against peers, or synthetic ones of the same shape.
+
+Covertype and 20 newsgroups lie where scikit-learn keeps what it has fetched ($SCIKIT_LEARN_DATA);
+nycflights13.npz, w8a.svm.bz2 and fashion_mnist.npz in the folder $OPTUNA_TREECV_DATA. Nothing is
+downloaded: where a data set is absent, one of its shape, density and task is drawn from a fixed
+seed, and its name says so.
+
+Each function returns X, y and the name to show. The rows are in one random order, so the first
+ones are a sample and nobody has to shuffle again. Numbers are scaled.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.datasets import fetch_20newsgroups_vectorized
+from sklearn.datasets import fetch_covtype
+from sklearn.datasets import load_svmlight_file
+from sklearn.datasets import make_classification
+from sklearn.preprocessing import normalize
+from sklearn.preprocessing import scale
+from sklearn.utils import shuffle
+
+DataSet = tuple[Any, np.ndarray, str]
+
+
+def covertype() -> DataSet:
+    """The commonest of its 7 classes against the rest, columns of variance 1: 581,012 x 54."""
+    try:
+        X, y = fetch_covtype(return_X_y=True, download_if_missing=False)
+    except OSError:
+        X, y = make_classification(
+            581_012, 54, n_informative=10, n_clusters_per_class=1, flip_y=0.3, random_state=0
+        )
+        return scale(X), y, "synthetic, like Covertype"
+    return *shuffle(scale(X), (y == 2).astype(int), random_state=0), "Covertype"
+
+
+def nycflights13() -> DataSet:
+    """Delay at arrival: 327,346 x 132, of which 123 are one-hot; the others and the target have
+    variance 1.
+    """
+    sizes = {"carrier": 16, "origin": 3, "dest": 104}
+    try:
+        with np.load(file_of("nycflights13.npz")) as file:
+            numeric, y = file["numeric"], file["arr_delay"]
+            codes = [file[column] for column in sizes]
+        name = "nycflights13"
+    except FileNotFoundError:
+        rng = np.random.default_rng(0)
+        numeric = rng.normal(size=(327_346, 9))
+        codes = [rng.integers(size, size=len(numeric)) for size in sizes.values()]
+        y = numeric.sum(axis=1) + codes[0] / 4 + rng.normal(size=len(numeric))
+        name = "synthetic, like nycflights13"
+    one_hot = [np.eye(size)[code] for size, code in zip(sizes.values(), codes, strict=True)]
+    X = np.hstack([scale(numeric.astype(float)), *one_hot])
+    return *shuffle(X, scale(y.astype(float)), random_state=0), name
+
+
+def newsgroups() -> DataSet:
+    """Token counts, rows of length 1; the first 10 groups against the others: 18,846 x 130,107."""
+    try:
+        X, y = fetch_20newsgroups_vectorized(
+            subset="all", return_X_y=True, download_if_missing=False
+        )
+    except OSError:
+        X, y = sparse_rows(18_846, 130_107, 2_895_521, positives=0.5)
+        return normalize(X), y, "synthetic, like 20 newsgroups"
+    return *shuffle(X, (y < 10).astype(int), random_state=0), "20 newsgroups"
+
+
+def w8a() -> DataSet:
+    """Binary features, 3 % of the rows positive: 49,749 x 300."""
+    try:
+        X, y = load_svmlight_file(str(file_of("w8a.svm.bz2")), n_features=300)
+    except FileNotFoundError:
+        X, y = sparse_rows(49_749, 300, 579_586, positives=0.03)
+        X.data[:] = 1
+        return X, y, "synthetic, like w8a"
+    return *shuffle(X, (y > 0).astype(int), random_state=0), "w8a"
+
+
+def fashion_mnist() -> DataSet:
+    """10 classes, pixels between 0 and 1: 70,000 x 784, float32."""
+    try:
+        with np.load(file_of("fashion_mnist.npz")) as file:
+            X, y = file["X"].astype(np.float32) / 255, file["y"].astype(int)
+        name = "Fashion-MNIST"
+    except FileNotFoundError:
+        X, y = make_classification(
+            *(70_000, 784),
+            n_informative=30,
+            n_classes=10,
+            n_clusters_per_class=1,
+            random_state=0,
+        )
+        X, name = X.astype(np.float32), "synthetic, like Fashion-MNIST"
+    return *shuffle(X, y, random_state=0), name
+
+
+def file_of(name: str) -> Path:
+    return Path(os.environ.get("OPTUNA_TREECV_DATA", ".")) / name
+
+
+def sparse_rows(n: int, d: int, nonzeros: int, positives: float) -> tuple[Any, np.ndarray]:
+    """Rows whose nonzeros lie in a few common columns and many rare ones, as those of texts, and
+    classes that a hyperplane parts but for noise.
+    """
+    rng = np.random.default_rng(0)
+    columns = (d * rng.random(nonzeros) ** 3).astype(np.int32)
+    rows = rng.integers(n, size=nonzeros)
+    X = sparse.csr_matrix((np.ones(nonzeros), (rows, columns)), (n, d))
+    scores = X @ rng.normal(size=d)
+    scores += 0.3 * scores.std() * rng.normal(size=n)
+    return X, (scores > np.quantile(scores, 1 - positives)).astype(int)
