@@ -43,6 +43,7 @@ from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
 from optuna_treecv._kernels.linear cimport Weights
 from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport add_row
 from optuna_treecv._kernels.rows cimport add_row_wide
@@ -246,6 +247,90 @@ cdef dispatched train(
         train_on(learner, &learner.dense, start, stop, order, state, <float *> z, log)
 
 
+cdef inlined step_blindly(
+    const Learner *learner,
+    Py_ssize_t row,
+    int64_t t,
+    Head *head,                 # INOUT
+    floating *z,                # INOUT, (n_outputs, width)
+) noexcept nogil:
+    """``train_row`` for dense rows without averaging or projection, and without a choice that would have
+    to be predicted: a row that is not added is added 0 times. (z has no -0 that this would change.)
+    """
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const Dense *rows = &learner.dense
+    cdef int32_t y = (<const int32_t *> learner.y)[row]
+    cdef double steps = <double> (t - 1)
+    cdef floating threshold = <floating> (settings.alpha * steps)
+    cdef floating sign, margin
+    cdef Py_ssize_t c
+    cdef int made
+    for c in range(learner.n_outputs):
+        sign = <floating> (2 * (y == settings.linear.first_class + c) - 1)
+        margin = sign * dot_row(rows, row, z)
+        made = (margin < threshold) | (t == 1)
+        if margin != margin:
+            head.outputs[c].scale = head.outputs[c].harmonic = NAN
+        if t >= settings.tracked_from and (margin < <floating> ((&head.low)[1 - made] * steps)) != made:
+            if made:
+                head.low = raised(settings.alpha, margin, steps)
+            else:
+                head.high = lowered(settings.alpha, margin, steps)
+        add_row(rows, row, sign * <floating> made, z, NULL)
+        z += learner.width
+
+
+cdef inlined train_both_on(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t cut,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *first,       # INOUT
+    unsigned char *second,      # INOUT
+    floating *z_first,          # INOUT, where they lie in the states
+    floating *z_second,         # INOUT
+) noexcept nogil:
+    """A row's dot product waits for what the row before has added; two chains wait at the same time."""
+    cdef const Dense *rows = &learner.dense
+    cdef Head *head = <Head *> first
+    cdef Head *other = <Head *> second
+    cdef int64_t t = head.n_seen
+    cdef Py_ssize_t n_both = min(cut - start, stop - cut)
+    cdef Py_ssize_t i, row, other_row
+    head.n_seen += n_both
+    other.n_seen += n_both
+    for i in range(n_both):
+        row, other_row = start + i, cut + i
+        if order != NULL:
+            if i + AHEAD < n_both:
+                fetch_row(rows, order[row + AHEAD], z_first)
+                fetch_row(rows, order[other_row + AHEAD], z_first)
+            row, other_row = order[row], order[other_row]
+        t += 1
+        step_blindly(learner, row, t, head, z_first)
+        step_blindly(learner, other_row, t, other, z_second)
+    train_on(learner, rows, start + n_both, cut, order, first, z_first, NULL)
+    train_on(learner, rows, cut + n_both, stop, order, second, z_second, NULL)
+
+
+cdef dispatched train_both(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t cut,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *first,
+    unsigned char *second,
+) noexcept nogil:
+    cdef void *z_first = vectors(learner, first)
+    cdef void *z_second = vectors(learner, second)
+    if learner.itemsize == 8:
+        train_both_on(learner, start, cut, stop, order, first, second, <double *> z_first, <double *> z_second)
+    else:
+        train_both_on(learner, start, cut, stop, order, first, second, <float *> z_first, <float *> z_second)
+
+
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
     """w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -272,6 +357,8 @@ cdef class Pegasos(LinearKernel):
         self.own.project = project
         self.own.tracked_from = NEVER
         n_numbers = self.n_outputs * self.learner.width
+        if self.learner.sparse.begins == NULL and not average and not project:
+            self.learner.train_both = train_both
         self.learner.n_saved = self.n_outputs * (2 if average else 1)
         self.learner.rewrites = project
         self.set_sizes(

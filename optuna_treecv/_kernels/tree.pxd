@@ -27,6 +27,18 @@ ctypedef void (*train_rows)(
     Log *log,                   # INOUT, or NULL: nothing is undone. Sparse rows only
 ) noexcept nogil
 
+# Train two states at once that have seen as many rows: `first` on the rows start..cut-1, `second` on
+# cut..stop-1, or if `order` is given on the rows it names there. Each becomes what `train` makes of it.
+ctypedef void (*train_both_rows)(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t cut,
+    Py_ssize_t stop,
+    const uint32_t *order,      # IN, or NULL
+    unsigned char *first,       # INOUT
+    unsigned char *second,      # INOUT
+) noexcept nogil
+
 # What the model of a state says of the rows start..stop-1.
 ctypedef void (*test_rows)(
     const Learner *learner,
@@ -65,6 +77,7 @@ cdef struct Learner:
     Py_ssize_t n_saved          # sparse rows: words that training saves a nonzero
     bint rewrites               # sparse rows: training may also rewrite the whole state
     train_rows train
+    train_both_rows train_both  # or NULL: one after the other
     test_rows test
     read_state read
     find_changes changes        # or NULL: everything

@@ -75,6 +75,11 @@ cdef void train_keeping(
         learner.train(learner, start, stop, order, state, log)
 
 
+cdef inline bint has_trails(const Tree *tree, Py_ssize_t n_folds) noexcept nogil:
+    """Whether states may be kept on the way to nodes of so many folds."""
+    return tree.n_marks != NULL and n_folds >= tree.least_folds
+
+
 cdef inline void feed(
     const Learner *learner,
     Tree *tree,
@@ -92,7 +97,7 @@ cdef inline void feed(
         fill_random_order(tree.seed, start, stop, n_seen, tree.order)
         order = tree.order
         start, stop = 0, stop - start
-    if tree.n_marks == NULL or n_folds < tree.least_folds or tree.n_marks[tree.n_nodes] == 0:
+    if not has_trails(tree, n_folds) or tree.n_marks[tree.n_nodes] == 0:
         learner.train(learner, start, stop, order, state, log)
         return
     n_marks = tree.n_marks[tree.n_nodes]
@@ -177,6 +182,25 @@ cdef int64_t branch(
     return n_updates + walk(learner, tree, first, last, child, False, part)
 
 
+cdef void feed_both(
+    const Learner *learner,
+    Tree *tree,
+    Py_ssize_t start,
+    Py_ssize_t cut,
+    Py_ssize_t stop,
+    int64_t n_seen,
+    unsigned char *first,
+    unsigned char *second,
+) noexcept nogil:
+    """The phases of two siblings, whose models do not wait for each other."""
+    if tree.order == NULL:
+        learner.train_both(learner, start, cut, stop, NULL, first, second)
+        return
+    fill_random_order(tree.seed, start, cut, n_seen, tree.order)
+    fill_random_order(tree.seed, cut, stop, n_seen, tree.order + (cut - start))
+    learner.train_both(learner, 0, cut - start, stop - start, tree.order, first, second)
+
+
 cdef int64_t walk(
     const Learner *learner,
     Tree *tree,
@@ -192,6 +216,7 @@ cdef int64_t walk(
     cdef Py_ssize_t start = begin(tree, first)
     cdef Py_ssize_t stop = begin(tree, last)
     cdef Py_ssize_t middle, cut
+    cdef unsigned char *child
     cdef int64_t n_seen = tree.n_rows - (stop - start)
     cdef int64_t n_updates
     if tree.kept != NULL and last - first >= tree.least_folds:
@@ -204,6 +229,12 @@ cdef int64_t walk(
     cut = begin(tree, middle)
     if learner.changes != NULL and part.end - part.begin == learner.state_bytes - learner.head_bytes:
         part = narrow(learner, state, last - first, stop - start, part)
+    if learner.train_both != NULL and not keep and not has_trails(tree, middle - first):
+        child = state + learner.state_bytes
+        copy_part(learner, state, part, child)
+        feed_both(learner, tree, start, cut, stop, n_seen, state, child)
+        n_updates = stop - start + walk(learner, tree, first, middle, child, False, part)
+        return n_updates + walk(learner, tree, middle, last, state, False, part)
     # f, trained on chunks m+1..e, tests s..m; f itself is needed again:
     n_updates = branch(learner, tree, cut, stop, n_seen, first, middle, state, True, part)
     # trained on s..m, it tests m+1..e

@@ -1,0 +1,74 @@
+"""Siblings trained in one loop: each bit for bit what it is when they take turns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optuna_treecv import PegasosClassifier
+from optuna_treecv.data import Data
+from optuna_treecv.learners import layout_for
+from optuna_treecv.learners import make_learner
+from optuna_treecv.learners.compiled import aligned_empty
+from optuna_treecv.plan import Plan
+
+ALPHAS = (5e-324, 1e-7, 1e-3, 0.05, 0.3, 2.0, 1e3, 1e300)
+
+
+def make(dtype, n_classes, n_rows=90, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 11)).round(1)
+    X[rng.random(X.shape) < 0.4] = 0
+    X[::7] = 0
+    y = np.abs((X[:, 0] + rng.normal(size=n_rows)).round()).astype(int) % n_classes
+    y[:n_classes] = range(n_classes)
+    return X.astype(dtype), y
+
+
+def walked(learner, plan, in_turns):
+    """Outputs, and the states of all nodes. Those with marks on their way are trained one after
+    the other.
+    """
+    n_nodes = 2 * plan.n_folds - 1
+    out = np.full((plan.n_rows, learner.n_outputs), 7, learner.dtype)
+    kept = aligned_empty((n_nodes, learner.state_bytes))
+    trails = {1: np.array([1])} if in_turns else {}
+    n_updates, _ = learner.walk_keeping(plan, plan.root, learner.start(), out, kept, 1, trails)
+    return n_updates, out, kept
+
+
+def learner_of(model, X, y):
+    rows = Data(X, y).prepare(layout_for(model), np.arange(len(y), dtype=np.uint32))
+    return make_learner(model, rows, "decision_function", 0)
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("cv", ["loo", 7, 2, "uneven"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("is_tracked", [False, True])
+def test_pairs_are_what_they_are_in_turns(is_tracked, alpha, n_classes, dtype, cv, order):
+    X, y = make(dtype, n_classes)
+    bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
+    n_folds = 6 if cv == "uneven" else len(y) if cv == "loo" else cv
+    plan = Plan(len(y), n_folds, bounds, order == "random", 5)
+    learner = learner_of(PegasosClassifier(alpha), X, y)
+    if is_tracked:
+        learner = learner.tracking()
+    both, turns = walked(learner, plan, False), walked(learner, plan, True)
+    assert both[0] == turns[0]
+    assert both[1].tobytes() == turns[1].tobytes()
+    assert both[2].tobytes() == turns[2].tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_pair_that_diverges_says_so(dtype):
+    X, y = make(dtype, 2)
+    X *= dtype(np.finfo(dtype).max / 16)
+    learner = learner_of(PegasosClassifier(1e-3), X, y)
+    plan = Plan(len(y), len(y), None, False, 5)
+    with np.errstate(all="ignore"):
+        both, turns = walked(learner, plan, False), walked(learner, plan, True)
+    assert not np.isfinite(both[1]).all()
+    np.testing.assert_array_equal(both[1], turns[1])
