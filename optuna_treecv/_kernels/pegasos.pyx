@@ -54,7 +54,10 @@ from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
 from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv._kernels.vec8 cimport if_below
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport two_axpys
+from optuna_treecv._kernels.vec8 cimport two_dots
 
 
 cdef int64_t NEVER = <int64_t> 1 << 62
@@ -247,37 +250,20 @@ cdef dispatched train(
         train_on(learner, &learner.dense, start, stop, order, state, <float *> z, log)
 
 
-cdef inlined step_blindly(
-    const Learner *learner,
-    Py_ssize_t row,
-    int64_t t,
+cdef inlined track(
+    const Settings *settings,
+    double steps,
+    floating margin,
+    bint made,
     Head *head,                 # INOUT
-    floating *z,                # INOUT, (n_outputs, width)
 ) noexcept nogil:
-    """``train_row`` for dense rows without averaging or projection, and without a choice that would have
-    to be predicted: a row that is not added is added 0 times. (z has no -0 that this would change.)
-    """
-    cdef const Settings *settings = <const Settings *> learner.settings
-    cdef const Dense *rows = &learner.dense
-    cdef int32_t y = (<const int32_t *> learner.y)[row]
-    cdef double steps = <double> (t - 1)
-    cdef floating threshold = <floating> (settings.alpha * steps)
-    cdef floating sign, margin
-    cdef Py_ssize_t c
-    cdef int made
-    for c in range(learner.n_outputs):
-        sign = <floating> (2 * (y == settings.linear.first_class + c) - 1)
-        margin = sign * dot_row(rows, row, z)
-        made = (margin < threshold) | (t == 1)
-        if margin != margin:
-            head.outputs[c].scale = head.outputs[c].harmonic = NAN
-        if t >= settings.tracked_from and (margin < <floating> ((&head.low)[1 - made] * steps)) != made:
-            if made:
-                head.low = raised(settings.alpha, margin, steps)
-            else:
-                head.high = lowered(settings.alpha, margin, steps)
-        add_row(rows, row, sign * <floating> made, z, NULL)
-        z += learner.width
+    """Move an end where it would have another outcome, which is seldom."""
+    if (margin < <floating> ((&head.low)[not made] * steps)) == made:
+        return
+    if made:
+        head.low = raised(settings.alpha, margin, steps)
+    else:
+        head.high = lowered(settings.alpha, margin, steps)
 
 
 cdef inlined train_both_on(
@@ -291,25 +277,60 @@ cdef inlined train_both_on(
     floating *z_first,          # INOUT, where they lie in the states
     floating *z_second,         # INOUT
 ) noexcept nogil:
-    """A row's dot product waits for what the row before has added; two chains wait at the same time."""
+    """Dense rows without averaging or projection, as ``train_row`` has them. A row's dot product waits for
+    what the row before has added: here two chains of these wait at the same time. And nothing is guessed:
+    where nothing is to be added, 0 times the row is. (No z is -0, which that would change.)
+    """
+    cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Dense *rows = &learner.dense
-    cdef Head *head = <Head *> first
-    cdef Head *other = <Head *> second
-    cdef int64_t t = head.n_seen
+    cdef const floating *X = <const floating *> rows.values
+    cdef const int32_t *y = <const int32_t *> learner.y
+    cdef Py_ssize_t width = learner.width
+    cdef Head *heads[2]
     cdef Py_ssize_t n_both = min(cut - start, stop - cut)
-    cdef Py_ssize_t i, row, other_row
-    head.n_seen += n_both
-    other.n_seen += n_both
-    for i in range(n_both):
-        row, other_row = start + i, cut + i
+    cdef Py_ssize_t i, row, other, c, at
+    cdef int32_t own_class
+    cdef floating signs[2]
+    cdef floating margin, other_margin, sign, other_sign, added, other_added, threshold
+    cdef double steps
+    heads[0] = <Head *> first
+    heads[1] = <Head *> second
+    signs[0], signs[1] = -1, 1
+    i = 0
+    if heads[0].n_seen == 0:                            # the first row always is added
+        i = 1
+        train_on(learner, rows, start, start + 1, order, first, z_first, NULL)
+        train_on(learner, rows, cut, cut + 1, order, second, z_second, NULL)
+    steps = <double> (heads[0].n_seen - 1)
+    heads[0].n_seen += n_both - i
+    heads[1].n_seen += n_both - i
+    while i < n_both:
+        row, other = start + i, cut + i
         if order != NULL:
             if i + AHEAD < n_both:
                 fetch_row(rows, order[row + AHEAD], z_first)
-                fetch_row(rows, order[other_row + AHEAD], z_first)
-            row, other_row = order[row], order[other_row]
-        t += 1
-        step_blindly(learner, row, t, head, z_first)
-        step_blindly(learner, other_row, t, other, z_second)
+                fetch_row(rows, order[other + AHEAD], z_first)
+            row, other = order[row], order[other]
+        i += 1
+        steps += 1
+        threshold = <floating> (settings.alpha * steps)
+        for c in range(learner.n_outputs):
+            at = c * width
+            own_class = settings.linear.first_class + c
+            sign, other_sign = signs[y[row] == own_class], signs[y[other] == own_class]
+            two_dots(z_first + at, X + row * width, z_second + at, X + other * width, width, &margin, &other_margin)
+            margin *= sign
+            other_margin *= other_sign
+            added = if_below(sign, margin, threshold)
+            other_added = if_below(other_sign, other_margin, threshold)
+            two_axpys(added, X + row * width, z_first + at, other_added, X + other * width, z_second + at, width)
+            if margin != margin:                        # no comparison may hide it
+                heads[0].outputs[c].scale = heads[0].outputs[c].harmonic = NAN
+            if other_margin != other_margin:
+                heads[1].outputs[c].scale = heads[1].outputs[c].harmonic = NAN
+            if settings.tracked_from != NEVER:
+                track(settings, steps, margin, added != 0, heads[0])
+                track(settings, steps, other_margin, other_added != 0, heads[1])
     train_on(learner, rows, start + n_both, cut, order, first, z_first, NULL)
     train_on(learner, rows, cut + n_both, stop, order, second, z_second, NULL)
 

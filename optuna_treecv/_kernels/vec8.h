@@ -7,6 +7,7 @@
 #define OPTUNA_TREECV_VEC8_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include "dispatch.h"
 
 #if defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12) /* older ones have no shufflevector */
@@ -14,6 +15,10 @@
 
 typedef double vec8_double __attribute__((vector_size(64), aligned(8), may_alias));
 typedef float vec8_float __attribute__((vector_size(32), aligned(4), may_alias));
+typedef double vec2_double __attribute__((vector_size(16)));
+typedef float vec2_float __attribute__((vector_size(16)));
+typedef int64_t bits2_double __attribute__((vector_size(16)));
+typedef int32_t bits2_float __attribute__((vector_size(16)));
 
 #define DEFINE_VEC8(T)                                                                                                 \
     static INLINED T sum8_##T(vec8_##T s)                                                                              \
@@ -33,6 +38,29 @@ typedef float vec8_float __attribute__((vector_size(32), aligned(4), may_alias))
     {                                                                                                                  \
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
             *(vec8_##T *)(y + j) += c * *(const vec8_##T *)(x + j);                                                    \
+    }                                                                                                                  \
+    static INLINED void dots8_##T(const T *a, const T *b, const T *c, const T *d, ptrdiff_t width, T *ab, T *cd)       \
+    {                                                                                                                  \
+        vec8_##T s = {0}, r = {0};                                                                                     \
+        for (ptrdiff_t j = 0; j < width; j += 8) {                                                                     \
+            s += *(const vec8_##T *)(a + j) * *(const vec8_##T *)(b + j);                                              \
+            r += *(const vec8_##T *)(c + j) * *(const vec8_##T *)(d + j);                                              \
+        }                                                                                                              \
+        *ab = sum8_##T(s);                                                                                             \
+        *cd = sum8_##T(r);                                                                                             \
+    }                                                                                                                  \
+    static INLINED void axpys8_##T(T c, const T *x, T *y, T d, const T *u, T *v, ptrdiff_t width)                      \
+    {                                                                                                                  \
+        for (ptrdiff_t j = 0; j < width; j += 8) {                                                                     \
+            *(vec8_##T *)(y + j) += c * *(const vec8_##T *)(x + j);                                                    \
+            *(vec8_##T *)(v + j) += d * *(const vec8_##T *)(u + j);                                                    \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static INLINED T if_below_##T(T c, T x, T limit)                                                                   \
+    {                                                                                                                  \
+        vec2_##T one = {c}, compared = {x}, limits = {limit};                                                          \
+        one = (vec2_##T)((bits2_##T)one & (bits2_##T)(compared < limits));                                             \
+        return one[0];                                                                                                 \
     }                                                                                                                  \
     static INLINED T distance8_##T(const T *a, const T *b, ptrdiff_t width)                                            \
     {                                                                                                                  \
@@ -59,6 +87,20 @@ typedef float vec8_float __attribute__((vector_size(32), aligned(4), may_alias))
     {                                                                                                                  \
         for (ptrdiff_t j = 0; j < width; j++)                                                                          \
             y[j] += c * x[j];                                                                                          \
+    }                                                                                                                  \
+    static INLINED void dots8_##T(const T *a, const T *b, const T *c, const T *d, ptrdiff_t width, T *ab, T *cd)       \
+    {                                                                                                                  \
+        *ab = dot8_##T(a, b, width);                                                                                   \
+        *cd = dot8_##T(c, d, width);                                                                                   \
+    }                                                                                                                  \
+    static INLINED void axpys8_##T(T c, const T *x, T *y, T d, const T *u, T *v, ptrdiff_t width)                      \
+    {                                                                                                                  \
+        axpy8_##T(c, x, y, width);                                                                                     \
+        axpy8_##T(d, u, v, width);                                                                                     \
+    }                                                                                                                  \
+    static INLINED T if_below_##T(T c, T x, T limit)                                                                   \
+    {                                                                                                                  \
+        return x < limit ? c : 0;                                                                                      \
     }                                                                                                                  \
     static INLINED T distance8_##T(const T *a, const T *b, ptrdiff_t width)                                            \
     {                                                                                                                  \

@@ -13,6 +13,20 @@ cdef extern from "vec8.h":
     float dot8_float(const float *a, const float *b, Py_ssize_t width) noexcept nogil
     void axpy8_double(double c, const double *x, double *y, Py_ssize_t width) noexcept nogil
     void axpy8_float(float c, const float *x, float *y, Py_ssize_t width) noexcept nogil
+    void dots8_double(
+        const double *a, const double *b, const double *c, const double *d, Py_ssize_t width, double *ab, double *cd
+    ) noexcept nogil
+    void dots8_float(
+        const float *a, const float *b, const float *c, const float *d, Py_ssize_t width, float *ab, float *cd
+    ) noexcept nogil
+    void axpys8_double(
+        double c, const double *x, double *y, double d, const double *u, double *v, Py_ssize_t width
+    ) noexcept nogil
+    void axpys8_float(
+        float c, const float *x, float *y, float d, const float *u, float *v, Py_ssize_t width
+    ) noexcept nogil
+    double if_below_double(double c, double x, double limit) noexcept nogil
+    float if_below_float(float c, float x, float limit) noexcept nogil
     double distance8_double(const double *a, const double *b, Py_ssize_t width) noexcept nogil
     float distance8_float(const float *a, const float *b, Py_ssize_t width) noexcept nogil
     double dot8_wide(const double *q, const float *x, Py_ssize_t width) noexcept nogil
@@ -40,6 +54,40 @@ cdef inline void axpy(floating c, const floating *x, floating *y, Py_ssize_t wid
         axpy8_double(c, x, y, width)
     else:
         axpy8_float(c, x, y, width)
+
+
+cdef inline void two_dots(
+    const floating *a,
+    const floating *b,
+    const floating *c,
+    const floating *d,
+    Py_ssize_t width,
+    floating *ab,               # OUT
+    floating *cd,               # OUT
+) noexcept nogil:
+    """a . b and c . d, neither of which waits for the other."""
+    if floating is double:
+        dots8_double(a, b, c, d, width, ab, cd)
+    else:
+        dots8_float(a, b, c, d, width, ab, cd)
+
+
+cdef inline void two_axpys(
+    floating c, const floating *x, floating *y, floating d, const floating *u, floating *v, Py_ssize_t width
+) noexcept nogil:
+    """y += c x and v += d u."""
+    if floating is double:
+        axpys8_double(c, x, y, d, u, v, width)
+    else:
+        axpys8_float(c, x, y, d, u, v, width)
+
+
+cdef inline floating if_below(floating c, floating x, floating limit) noexcept nogil:
+    """c where x < limit, else 0, and nothing for the CPU to guess."""
+    if floating is double:
+        return if_below_double(c, x, limit)
+    else:
+        return if_below_float(c, x, limit)
 
 
 cdef inline void axpy_wide(double c, const floating *x, double *y, Py_ssize_t width) noexcept nogil:
