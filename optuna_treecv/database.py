@@ -37,7 +37,6 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
 from optuna_treecv.records import Base
-from optuna_treecv.records import ModelRow
 from optuna_treecv.records import SchemaRow
 
 #: Seconds until a server must have answered.
@@ -58,11 +57,16 @@ def _add_models(connection: Connection) -> None:
         text("ALTER TABLE treecv_evaluations ADD COLUMN n_updates_saved BIGINT DEFAULT 0 NOT NULL")
     )
     # Today's table is version 2's: a migration that changes it must spell out here what it was.
-    Base.metadata.create_all(connection, tables=[ModelRow.metadata.tables["treecv_models"]])
+    Base.metadata.create_all(connection, tables=[Base.metadata.tables["treecv_models"]])
+
+
+def _add_claims(connection: Connection) -> None:
+    # Today's table is version 3's, likewise.
+    Base.metadata.create_all(connection, tables=[Base.metadata.tables["treecv_claims"]])
 
 
 #: The first leads from version 1 to 2, and so on.
-MIGRATIONS: list[Callable[[Connection], None]] = [_add_models]
+MIGRATIONS: list[Callable[[Connection], None]] = [_add_models, _add_claims]
 SCHEMA_VERSION = 1 + len(MIGRATIONS)
 
 

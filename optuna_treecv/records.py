@@ -173,3 +173,14 @@ class ModelRow(Base, kw_only=True):
     created_at: Mapped[datetime] = mapped_column(default_factory=now, insert_default=now)
     #: Last, so that SQLite need not read past it for the other columns.
     payload: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class ClaimRow(Base, kw_only=True):
+    """Somebody is at the results of this name."""
+
+    __tablename__ = "treecv_claims"
+
+    key: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
+    owner: Mapped[str] = mapped_column(String(32))
+    #: Seconds since 1970, by the database's clock.
+    expires: Mapped[float]

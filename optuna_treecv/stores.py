@@ -92,16 +92,17 @@ class ModelStore:
         self._start()
 
     def news(self) -> list[Known]:
-        """Models that came since the last call, by anyone; at most one query in two seconds."""
+        """Models that came since the last call, by anyone; at most one query in two seconds, but
+        for ``look_anew``.
+        """
 
         def look(session: Session) -> list[Known]:
             columns = ModelRow.id, ModelRow.key, ModelRow.low, ModelRow.high
             query = select(*columns).where(ModelRow.id > self._last_id).order_by(ModelRow.id)
             return [Known(*row) for row in session.execute(query)]
 
-        if self._pid != os.getpid():  # a thread of the parent may have had the lock
-            self._pid, self._looking = os.getpid(), Lock()
-        if not self._looking.acquire(blocking=False):
+        looking = self._lock()
+        if not looking.acquire(blocking=False):
             return []
         try:
             if monotonic() < self._next_look:
@@ -113,7 +114,17 @@ class ModelStore:
                 self._last_id = found[-1].id
             return found
         finally:
-            self._looking.release()
+            looking.release()
+
+    def look_anew(self) -> None:
+        """Let the next call of ``news`` ask, however short a time ago the last one did."""
+        with self._lock():  # a look that goes on would put this off again
+            self._next_look = 0.0
+
+    def _lock(self) -> Lock:
+        if self._pid != os.getpid():  # a thread of the parent may have had it
+            self._pid, self._looking = os.getpid(), Lock()
+        return self._looking
 
     def read(self, known: Known) -> np.ndarray | None:
         """The payload; None if it is gone. A damaged one is deleted, to be written anew."""

@@ -53,7 +53,7 @@ def test_is_installed():
 def test_shows_what_is_there(filled, capsys):
     assert main(["store", filled]) == 0
     output = capsys.readouterr().out
-    assert output.splitlines()[0].endswith(": tables of version 2")
+    assert output.splitlines()[0].endswith(": tables of version 3")
     shown = table(output)
     assert shown["treecv_evaluations"][0] == "7"
     assert shown["treecv_fold_scores"][0] == "60"

@@ -36,6 +36,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from optuna_treecv import database as database_module
+from optuna_treecv.claims import Claims
 from optuna_treecv.database import Database
 from optuna_treecv.database import SCHEMA_VERSION
 from optuna_treecv.history import load_evaluations
@@ -44,9 +45,10 @@ from optuna_treecv.history import record
 from optuna_treecv.records import Base
 from optuna_treecv.records import ModelRow
 from optuna_treecv.records import SchemaRow
+from optuna_treecv.stores import ModelStore
 
 FORK = multiprocessing.get_context("fork")
-STORE_V1 = Path(__file__).with_name("store_v1.sql")
+OLD_STORE = {version: Path(__file__).with_name(f"store_v{version}.sql") for version in (1, 2)}
 
 
 def in_processes(n: int, work: Callable[[int], None]) -> None:
@@ -104,17 +106,19 @@ def set_version(database: Database, version: int) -> None:
         session.execute(update(SchemaRow).values(version=version))
 
 
-def make_version_1(url: str) -> None:
-    """A store as version 1 had it; on SQLite a true one."""
+def make_old(url: str, version: int) -> None:
+    """A store as an old version had it; on SQLite a true one."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(make_url(url).database)) as connection:
-            connection.executescript(STORE_V1.read_text())
+            connection.executescript(OLD_STORE[version].read_text())
         return
     database = Database(url)
     with database.writing() as session:
-        session.execute(text("DROP TABLE treecv_models"))
-        session.execute(text("ALTER TABLE treecv_evaluations DROP COLUMN n_updates_saved"))
-        session.execute(update(SchemaRow).values(version=1))
+        session.execute(text("DROP TABLE treecv_claims"))
+        if version == 1:
+            session.execute(text("DROP TABLE treecv_models"))
+            session.execute(text("ALTER TABLE treecv_evaluations DROP COLUMN n_updates_saved"))
+        session.execute(update(SchemaRow).values(version=version))
     database.engine.dispose()
 
 
@@ -133,7 +137,7 @@ def test_makes_the_schema_once(store_url):
     assert set(inspect(first.engine).get_table_names()) == set(Base.metadata.tables)
     assert all(name.startswith("treecv_") for name in Base.metadata.tables)
     second = Database(store_url)
-    assert version_of(second) == SCHEMA_VERSION == 2
+    assert version_of(second) == SCHEMA_VERSION == 3
 
 
 def test_an_open_store_takes_no_lock(store_url):
@@ -260,7 +264,7 @@ def test_a_missing_driver_is_named(monkeypatch):
 def test_refuses_a_newer_schema(store_url):
     set_version(Database(store_url), SCHEMA_VERSION + 1)
     before = tables_of(store_url)
-    with pytest.raises(ValueError, match="store must have .*version 2 or older, got .*version 3"):
+    with pytest.raises(ValueError, match="store must have .*version 3 or older, got .*version 4"):
         Database(store_url)
     assert tables_of(store_url) == before
 
@@ -279,8 +283,9 @@ def test_opens_only_what_is_there_if_asked_to(store_url, tmp_path):
 # Migrating.
 
 
-def test_migrates_a_store_of_version_1(store_url, tmp_path, request):
-    make_version_1(store_url)
+@pytest.mark.parametrize("version", [1, 2])
+def test_migrates_an_old_store(store_url, tmp_path, request, version):
+    make_old(store_url, version)
     migrated = Database(store_url)
     assert version_of(migrated) == SCHEMA_VERSION
     if store_url.startswith("sqlite"):
@@ -292,7 +297,7 @@ def test_migrates_a_store_of_version_1(store_url, tmp_path, request):
 
 def test_keeps_what_version_1_wrote(tmp_path, make_evaluation):
     url = f"sqlite:///{tmp_path / 'store.db'}"
-    make_version_1(url)
+    make_old(url, 1)
     database = Database(url)
     old = load_evaluations(database)
     assert old["trial_number"].tolist() == [0, 1]
@@ -307,25 +312,38 @@ def test_keeps_what_version_1_wrote(tmp_path, make_evaluation):
     assert load_evaluations(database)["n_updates_saved"].tolist() == [0, 0, 7]
 
 
+def test_keeps_what_version_2_wrote(tmp_path):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    make_old(url, 2)
+    store = ModelStore(Database(url))
+    assert load_evaluations(store.database)["n_updates_saved"].tolist() == [50]
+    assert load_fold_scores(store.database)["score"].tolist() == [0.125, 0.25, 0.25, 0.375]
+    news = store.news()
+    assert [known[2:] for known in news] == [(None, None), (0.25, 0.5)]
+    assert [store.read(known).tolist() for known in news] == [list(range(8)), list(range(4))]
+    with Claims(store).hold(["ab"]) as mine:
+        assert mine == ["ab"]
+
+
 def test_a_migration_that_fails_leaves_the_old_store(store_url, monkeypatch):
-    make_version_1(store_url)
+    make_old(store_url, 1)
 
     def fail(connection):
         connection.execute(text("SELECT * FROM treecv_nothing"))
 
     with monkeypatch.context() as patched:
         patched.setattr(database_module, "MIGRATIONS", [*database_module.MIGRATIONS, fail])
-        patched.setattr(database_module, "SCHEMA_VERSION", 3)
+        patched.setattr(database_module, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
         with pytest.raises(ValueError, match="store must be .*treecv_nothing"):
             Database(store_url)
     assert "treecv_models" not in tables_of(store_url)
-    assert version_of(Database(store_url)) == 2
+    assert version_of(Database(store_url)) == SCHEMA_VERSION
 
 
-@pytest.mark.parametrize("begin", ["nothing", "version 1"])
+@pytest.mark.parametrize("begin", ["nothing", "version 1", "version 2"])
 def test_processes_make_or_migrate_at_once(store_url, begin):
-    if begin == "version 1":
-        make_version_1(store_url)
+    if begin != "nothing":
+        make_old(store_url, int(begin[-1]))
     barrier = FORK.Barrier(6)
 
     def work(i: int) -> None:

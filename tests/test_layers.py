@@ -27,6 +27,7 @@ ALLOWED = {
         ),
     },
     "batches": {"evaluation", "together"},
+    "claims": {"database", "records", "stores"},
     "dashboard": {"report"},
     "report": {"history"},
     "crossval": {"evaluation", "together"},
@@ -58,7 +59,7 @@ LIBRARIES = {
     "optuna_dashboard": {"dashboard"},
     "plotly": {"report"},
     "river": {"learners"},
-    "sqlalchemy": {"cli", "history", "stores", "database", "records"},
+    "sqlalchemy": {"cli", "history", "claims", "stores", "database", "records"},
     "sklearn": {
         "objective",
         "evaluation",
