@@ -6,13 +6,15 @@ from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterable
 from contextlib import contextmanager
+from itertools import islice
 from threading import Condition
 from time import monotonic
 from typing import Any
 
+from optuna_treecv.claims import Claims
 from optuna_treecv.evaluation import Evaluation
 from optuna_treecv.together import can_be_walked_together
-from optuna_treecv.together import is_found
+from optuna_treecv.together import missing_name
 from optuna_treecv.together import walk_together
 
 # So long a batch waits for calls that are inside the objective, but not yet waiting.
@@ -23,11 +25,12 @@ _MOST_BYTES = 2**30
 
 
 class _Request:
-    __slots__ = ("estimator", "is_done", "is_taken")
+    __slots__ = ("estimator", "goes_on", "is_done", "is_taken")
 
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
         self.is_taken = self.is_done = False
+        self.goes_on = False  # another process is at it, and there may be other work meanwhile
 
 
 class Batches:
@@ -39,11 +42,14 @@ class Batches:
         Where results are found afterwards.
     size : int
         Estimators a walk.
+    claims : Claims, default=None
+        Of those who share the evaluation's store.
     """
 
-    def __init__(self, evaluation: Evaluation, size: int) -> None:
+    def __init__(self, evaluation: Evaluation, size: int, claims: Claims | None = None) -> None:
         self._evaluation = evaluation
         self._size = size
+        self._claims = claims
         self._n_inside = 0
         self._n_expected = 1  # calls that were inside at once, as far as has been seen
         self._waiting: list[_Request] = []
@@ -51,7 +57,7 @@ class Batches:
         self._changed = Condition()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batches, (self._evaluation, self._size)
+        return Batches, (self._evaluation, self._size, self._claims)
 
     @contextmanager
     def call(self) -> Generator[None]:
@@ -66,7 +72,7 @@ class Batches:
                 self._n_inside -= 1
                 self._changed.notify_all()
 
-    def find(self, estimator: Any, others: Callable[[int], Iterable[Any]] | None = None) -> None:
+    def find(self, estimator: Any, others: Callable[[], Iterable[Any]] | None = None) -> None:
         """Have an estimator evaluated with those of other calls, if that is of use.
 
         Parameters
@@ -74,33 +80,71 @@ class Batches:
         estimator : estimator
             Whose results are wanted now.
         others : callable, default=None
-            (number) -> at most so many estimators that will be wanted later.
+            () -> estimators that will be wanted later; as many are taken as are of use.
         """
         if self._size < 2 or (others is None and self._expected() < 2):
             return
         if not can_be_walked_together(self._evaluation, estimator):
             return
-        if self.has_found(estimator):
-            return
-        request = _Request(estimator)
-        taken = self._join(request)
-        if not taken:
-            return
-        try:
-            estimators = [one.estimator for one in taken]
-            if others is not None and self._evaluation.found.n_bytes < _MOST_BYTES:
-                estimators += others(self._size - len(taken))
-            walk_together(self._evaluation, estimators)
-        finally:
-            with self._changed:
-                self._is_walking = False
-                for one in taken:
-                    one.is_done = True
-                self._changed.notify_all()
+        while self._name(estimator) is not None:
+            request = _Request(estimator)
+            taken = self._join(request)
+            if taken:
+                try:
+                    self._walk(taken, others)
+                finally:
+                    with self._changed:
+                        self._is_walking = False
+                        for one in taken:
+                            one.is_done = True
+                        self._changed.notify_all()
+            if not request.goes_on:
+                return
 
-    def has_found(self, estimator: Any) -> bool:
-        """Whether an estimator's results are there already."""
-        return is_found(self._evaluation, estimator)
+    @contextmanager
+    def claimed(self, estimator: Any) -> Generator[bool]:
+        """In here an estimator's results are there, or it is this caller's to evaluate it.
+
+        Who has to wait for another process holds no lock, and no claim, meanwhile.
+
+        Yields
+        ------
+        bool
+            Whether others may wait for it.
+        """
+        if self._claims is not None and can_be_walked_together(self._evaluation, estimator):
+            while (name := self._name(estimator)) is not None:
+                with self._claims.hold([name]) as mine:
+                    if mine:
+                        yield True
+                        return
+                self._claims.wait(name)
+        yield False
+
+    def _walk(
+        self, taken: list[_Request], others: Callable[[], Iterable[Any]] | None = None
+    ) -> None:
+        """For some calls, and for what will be wanted later; but for what others are at."""
+        held = set() if self._claims is None else self._claims.held()
+        estimators = [one.estimator for one in taken]
+        if others is not None and self._evaluation.found.n_bytes < _MOST_BYTES:
+            named = ((one, self._name(one)) for one in others())
+            free = (one for one, name in named if name is not None and name not in held)
+            estimators += islice(free, self._size - len(taken))
+        if self._claims is None or len(estimators) == 1:
+            walk_together(self._evaluation, estimators)
+            return
+        names = {self._name(one): one for one in estimators}
+        with self._claims.hold([name for name in names if name is not None]) as mine:
+            own = [names[name] for name in mine]
+            walked = walk_together(self._evaluation, own, are_claimed=True)
+        for one in taken:
+            name = self._name(one.estimator)
+            one.goes_on = walked and name is not None and name not in mine
+
+    def _name(self, estimator: Any) -> str | None:
+        """Of an estimator's results, if these are not there yet."""
+        return missing_name(self._evaluation, estimator)
 
     def _join(self, request: _Request) -> list[_Request]:
         """Wait until somebody has walked; or return whom to walk for."""

@@ -404,6 +404,9 @@ _SECONDS_A_WRITING = 2.0
 _SECONDS_A_MODEL = 1e-3
 _SECONDS_A_BYTE = 1 / 50e6
 
+# What others wait for is written in parts of so many bytes, in between which they can write too.
+_BYTES_A_WRITING = 2**24
+
 
 class StoredModelCache:
     """A ``ModelCache`` before a store that other processes, and later ones, share: it has the same
@@ -480,6 +483,23 @@ class StoredModelCache:
             seconds,
             [(-inf, inf) if each is None else each[i] for i in keys],
         )
+
+    def write(self, kept: Iterable[tuple[Key, np.ndarray, float]]) -> None:
+        """Have arrays in the store at once, whatever they are worth: others wait for them.
+
+        Parameters
+        ----------
+        kept : iterable of (key, array, seconds)
+            As of ``keep``.
+        """
+        part: list[Kept] = []
+        for key, array, seconds in kept:
+            part.append(Kept(stored_as(key), array, seconds))
+            if sum(one.payload.nbytes for one in part) >= _BYTES_A_WRITING:
+                self._store.write(part)
+                part = []
+        if part:
+            self._store.write(part)
 
     def _where(self, key: Key, x: float) -> Known | None:
         """Where the store holds what is asked for."""

@@ -305,9 +305,9 @@ class Evaluation:
             )
         return scoring
 
-    def run(self, estimator: Any) -> Run:
+    def run(self, estimator: Any, is_claimed: bool = False) -> Run:
         """A cross-validation of one estimator, ready to be walked."""
-        return Run(self, as_estimator(estimator))
+        return Run(self, as_estimator(estimator), is_claimed)
 
     def fit(self, estimator: Any) -> Any:
         """An estimator trained on all rows in prepared order."""
@@ -392,13 +392,18 @@ class Run:
     is a subtree at depth min(5, depth of the tree), less deep with repeats, so that there are at
     most 32 in all, or one a repeat.
 
+    Parameters
+    ----------
+    is_claimed : bool
+        Whether other processes may wait for the outputs, so that they go to the store at once.
+
     Attributes
     ----------
     walked : ndarray of shape (n_repeats * n_folds,)
         The scores of the first ``n_scored`` folds, in the order in which they lie along the tree.
     """
 
-    def __init__(self, evaluation: Evaluation, estimator: Any) -> None:
+    def __init__(self, evaluation: Evaluation, estimator: Any, is_claimed: bool = False) -> None:
         self.scoring = evaluation.scoring_of(estimator)
         self.walked = np.empty(evaluation.n_repeats * evaluation.n_folds)
         self.n_scored = 0
@@ -410,6 +415,7 @@ class Run:
         self.key = self.fingerprint = ""  # what was trained how, and on which rows
         self._evaluation = evaluation
         self._estimator = estimator
+        self._is_claimed = is_claimed
 
     def __iter__(self) -> Iterator[int]:
         evaluation = self._evaluation
@@ -497,8 +503,9 @@ class Run:
         leaves = self._leaves(plan, learner)
         needed_before, seconds_before = self._n_needed, self.seconds
         parts = evaluation.parts(plan)
-        n_kept = None if results is None else results.take(leaves)
+        # What this process has walked counts as trained, though it may be in the store by now.
         found = None if results is None else evaluation.found.take(results.name)
+        n_kept = None if results is None or found is not None else results.take(leaves)
         walks = False
         if n_kept is not None:
             blocks = replay(parts, n_kept)
@@ -532,7 +539,11 @@ class Run:
                 begin = perf_counter()
         if results is not None:
             n_updates = self._n_needed - needed_before
-            results.keep(leaves, n_updates, self.seconds - seconds_before)
+            seconds = self.seconds - seconds_before
+            results.keep(leaves, n_updates, seconds)
+            if self._is_claimed and walks and isinstance(leaves, OutputsAtLeaves):
+                assert isinstance(cache, StoredModelCache)
+                cache.write([results.to_write(leaves.outputs, seconds)])
 
     def _leaves(self, plan: Plan, learner: Learner) -> Leaves:
         """What to do at the leaves."""

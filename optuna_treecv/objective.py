@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
-from itertools import islice
 from itertools import product
 from math import isfinite
 import re
@@ -24,6 +24,7 @@ from sklearn.base import clone
 from optuna_treecv.batches import Batches
 from optuna_treecv.cache import ModelCache
 from optuna_treecv.cache import StoredModelCache
+from optuna_treecv.claims import Claims
 from optuna_treecv.database import Database
 from optuna_treecv.evaluation import check_choice
 from optuna_treecv.evaluation import CVResult
@@ -70,6 +71,7 @@ class TreeCVObjective:
         database: Database | None = None,
         param_grid: Mapping[str, list[Any]] | None = None,
         batch_size: int = 1,
+        claims: Claims | None = None,
     ) -> None:
         self.direction: str = (
             "minimize" if evaluation.scoring is None else evaluation.scoring.direction
@@ -80,7 +82,7 @@ class TreeCVObjective:
         self._report = report
         self._database = database
         self.param_grid = param_grid
-        self._batches = Batches(evaluation, batch_size)
+        self._batches = Batches(evaluation, batch_size, claims)
 
     def __call__(self, trial: AnyTrial) -> float:
         """Evaluate a trial.
@@ -110,11 +112,12 @@ class TreeCVObjective:
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
                     others = self.param_grid and partial(self._unseen, trial)
                     self._batches.find(estimator, others or None)
-                run = self._evaluation.run(estimator)
-                if self._report is None:
-                    run.finish()
-                else:
-                    self._run_reporting(trial, run)
+                with self._batches.claimed(estimator) as is_claimed:
+                    run = self._evaluation.run(estimator, is_claimed)
+                    if self._report is None:
+                        run.finish()
+                    else:
+                        self._run_reporting(trial, run)
         except optuna.TrialPruned:
             raise
         except Exception as error:
@@ -186,7 +189,7 @@ class TreeCVObjective:
             raise ValueError("grid_sampler needs an objective with a param_grid.")
         return optuna.samplers.GridSampler(dict(self.param_grid), seed=seed)
 
-    def _unseen(self, trial: optuna.Trial, most: int) -> list[Any]:
+    def _unseen(self, trial: optuna.Trial) -> Iterator[Any]:
         """Estimators at points of the grid that no trial has, and that can be trained beside this
         one's; none if it is not at a point of the grid itself.
         """
@@ -194,15 +197,13 @@ class TreeCVObjective:
         assert grid is not None
         mine = {name: trial.params[name] for name in grid}
         if any(mine[name] not in values for name, values in grid.items()):
-            return []
+            return
         lanes = getattr(self._estimator, "lane_parameters", ())
         beside = {name: values if name in lanes else [mine[name]] for name, values in grid.items()}
         trials = trial.study.get_trials(deepcopy=False)
         seen = [tuple(one.params.get(name) for name in beside) for one in trials]
         points = (point for point in product(*beside.values()) if point not in seen)
-        estimators = (self._with(dict(zip(beside, point, strict=True))) for point in points)
-        wanted = (one for one in estimators if not self._batches.has_found(one))
-        return list(islice(wanted, most))
+        yield from (self._with(dict(zip(beside, point, strict=True))) for point in points)
 
     def _suggest(self, trial: AnyTrial) -> Any:
         """The trial's estimator."""
@@ -454,6 +455,7 @@ def treecv_objective(
             "itself."
         )
     database = None if store is None else Database(store)
+    models = None if database is None else ModelStore(database)
     evaluation = Evaluation(
         X,
         y,
@@ -466,7 +468,7 @@ def treecv_objective(
         scoring=scoring,
         random_state=random_state,
         n_jobs=n_jobs,
-        cache=_make_cache(cache, database),
+        cache=_make_cache(cache, models),
         is_shared=isinstance(cache, ModelCache) or database is not None,
         reports=report is not None,
     )
@@ -481,8 +483,12 @@ def treecv_objective(
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
         evaluation.scoring_of(estimator, of_class=choices)
         evaluation.rows(estimator)
+    claims = None
+    if grid is not None and batch_size > 1 and models is not None:
+        if isinstance(evaluation.cache_for(estimator), StoredModelCache):
+            claims = Claims(models)
     return TreeCVObjective(
-        estimator, param_distributions, evaluation, report, database, grid, batch_size
+        estimator, param_distributions, evaluation, report, database, grid, batch_size, claims
     )
 
 
@@ -543,14 +549,14 @@ def _check_distributions(
             )
 
 
-def _make_cache(cache: Any, database: Database | None) -> ModelCache | StoredModelCache | None:
+def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredModelCache | None:
     """``cache`` and ``store`` as given -> what keeps models."""
     if not isinstance(cache, ModelCache) and cache is not None and cache != "memory":
         raise ValueError(f"cache must be None, 'memory' or a ModelCache, got {cache!r}.")
     if cache is None:
         return None
     memory = cache if isinstance(cache, ModelCache) else ModelCache()
-    return memory if database is None else StoredModelCache(memory, ModelStore(database))
+    return memory if store is None else StoredModelCache(memory, store)
 
 
 def _readable(score: float) -> float:

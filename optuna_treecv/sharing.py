@@ -410,9 +410,15 @@ class Results:
         return None
 
     def has_outputs(self, n_bytes: int) -> bool:
-        """Whether outputs of so many bytes are kept."""
+        """Whether outputs of so many bytes are kept, at a glance: they are not read."""
         key = self._key_of("outputs", n_bytes + COUNT_BYTES)
-        return self._cache is not None and key is not None and self._cache.find(key) is not None
+        return self._cache is not None and key is not None and self._cache.has_any([key])
+
+    def to_write(self, outputs: Counted, seconds: float) -> tuple[Key, np.ndarray, float]:
+        """Outputs as ``StoredModelCache.write`` takes them."""
+        key = self._key_of("outputs", len(outputs.memory))
+        assert key is not None  # only scores may have none
+        return key, outputs.memory, seconds
 
     def keep(self, leaves: Leaves, n_updates: int, seconds: float) -> None:
         """Keep what was not there and took so many row updates and seconds."""

@@ -35,10 +35,10 @@ def walks(monkeypatch):
     sizes = []
     walk_together = optuna_treecv.batches.walk_together
 
-    def count(evaluation, estimators):
+    def count(evaluation, estimators, **options):
         estimators = list(estimators)
         sizes.append(len(estimators))
-        walk_together(evaluation, estimators)
+        return walk_together(evaluation, estimators, **options)
 
     monkeypatch.setattr(optuna_treecv.batches, "walk_together", count)
     return sizes
@@ -166,8 +166,8 @@ class Slow(Batches):
         self.error = None
         super().__init__(SimpleNamespace(found=FoundTogether()), self.size)
 
-    def has_found(self, estimator):
-        return False
+    def _name(self, estimator):
+        return "not there yet"
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def slow(monkeypatch):
 def call(batches, name, ended):
     try:
         with batches.call():
-            batches.find(name, lambda n: [])
+            batches.find(name, lambda: [])
         ended.append(name)
     except BaseException as error:  # noqa: BLE001
         ended.append(type(error).__name__)

@@ -4,21 +4,40 @@ on when this one fails, is killed or is lost with the store.
 
 from __future__ import annotations
 
+from itertools import product
+from pathlib import Path
 import pickle
+import runpy
+import signal
+import subprocess
+import sys
 from threading import Barrier
+from threading import Event
 from threading import Thread
 import time
 
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.trial import TrialState
 import pytest
+from sqlalchemy import event
 from sqlalchemy import select
 from sqlalchemy import text
+from sqlalchemy import update
 
+from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import claims as claims_module
+from optuna_treecv import together
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
 from optuna_treecv.claims import Claims
 from optuna_treecv.database import Database
 from optuna_treecv.records import ClaimRow
+from optuna_treecv.records import ModelRow
 from optuna_treecv.stores import ModelStore
 
+WORKER = Path(__file__).with_name("grid_worker.py")
+make_objective = runpy.run_path(str(WORKER))["make_objective"]
 NAMES = ["aa", "bb", "cc"]
 
 
@@ -167,3 +186,401 @@ def test_a_store_that_is_lost_holds_nobody_up(store_url):
             assert claims.held() == set()
             claims.wait("aa")
     assert len(caught) == 1
+
+
+# Grids. Two objectives with one store are to each other what two processes are.
+
+
+@pytest.fixture
+def walks(monkeypatch):
+    """The names of the points of each walk."""
+    walked = []
+    walk = together._walk
+
+    def note(evaluation, group, *others):
+        walked.append(sorted(group))
+        walk(evaluation, group, *others)
+
+    monkeypatch.setattr(together, "_walk", note)
+    return walked
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """The names that somebody has begun to wait for. Claims last for ever."""
+    waited = []
+    wait = Claims.wait
+
+    def note(claims, name):
+        waited.append(name)
+        wait(claims, name)
+
+    monkeypatch.setattr(Claims, "wait", note)
+    monkeypatch.setattr(claims_module, "CLAIM_SECONDS", 3600.0)
+    return waited
+
+
+def study_of(objective, **options):
+    return optuna.create_study(sampler=objective.grid_sampler(seed=0), **options)
+
+
+def trial_at(objective, params, **options):
+    study = study_of(objective, **options)
+    study.enqueue_trial(params)
+    return study.ask()
+
+
+def name_at(objective, params):
+    return together.missing_name(objective._evaluation, objective._with(params))
+
+
+def all_params(objective):
+    grid = objective.param_grid
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def n_left(objective):
+    """The row updates behind what it has found, and no trial has asked it for."""
+    return sum(found.n_updates for found in objective._evaluation.found._found.values())
+
+
+def assert_as_alone(trials, left=0):
+    """The values of one process alone without a store, and no more row updates."""
+    objective = make_objective()
+    study = study_of(objective)
+    study.optimize(objective)
+    values = {tuple(trial.params.values()): trial.value for trial in study.trials}
+    done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    assert {tuple(trial.params.values()) for trial in done} == set(values)
+    for trial in done:
+        assert trial.value == values[tuple(trial.params.values())]
+        assert (
+            trial.user_attrs["n_updates"] + trial.user_attrs["n_updates_saved"]
+            == (study.trials[0].user_attrs["n_updates"])
+        )
+    assert n_updates(done) + left == n_updates(study.trials)
+
+
+def n_updates(trials):
+    return sum(trial.user_attrs["n_updates"] for trial in trials)
+
+
+def test_who_is_alone_claims_and_releases_a_batch_once(store_url, walks):
+    objective = make_objective(store_url, batch_size=24)
+    statements = []
+    engine = objective._database.engine
+    event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    study = study_of(objective)
+    study.optimize(objective)
+    assert [len(names) for names in walks] == [24]
+    # Who holds what? Then: the expired go, who holds ours, these are ours. In the end ours go.
+    of_claims = [one.split()[0] for one in statements if "treecv_claims" in one]
+    assert of_claims == ["SELECT", "DELETE", "SELECT", "INSERT", "DELETE"]
+    assert sum("INSERT INTO treecv_models" in one for one in statements) == 1
+    assert_as_alone(study.trials)
+
+
+def test_results_are_written_in_parts_between_which_others_can_write(tmp_path, monkeypatch):
+    monkeypatch.setattr("optuna_treecv.cache._BYTES_A_WRITING", 2 * 3000 * 8)
+    objective = make_objective(f"sqlite:///{tmp_path / 'store.db'}", batch_size=24)
+    statements = []
+    engine = objective._database.engine
+    event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    objective(trial_at(objective, all_params(objective)[0]))
+    assert sum("INSERT INTO treecv_models" in one for one in statements) == 12
+    again = make_objective(objective._database.engine.url)
+    assert all(name_at(again, params) is None for params in all_params(again))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"store": None},
+        {"cache": None},
+        {"batch_size": 1},
+        {"param_grid": None, "param_distributions": {"alpha": FloatDistribution(0, 1)}},
+    ],
+)
+def test_no_claims_where_they_are_of_no_use(tmp_path, options):
+    objective = make_objective(**{"store": f"sqlite:///{tmp_path / 'store.db'}"} | options)
+    assert objective._batches._claims is None
+
+
+def test_no_claims_of_learners_whose_results_are_not_stored(tmp_path, binary):
+    class MyOwn(AveragedSGDClassifier):
+        pass
+
+    objective = treecv_objective(
+        MyOwn(), *binary, param_grid={"alpha": [0.1, 1.0]}, store=f"sqlite:///{tmp_path / 's.db'}"
+    )
+    assert objective._batches._claims is None
+
+
+def test_points_that_others_are_at_are_left_out(store_url, walks):
+    objective = make_objective(store_url, batch_size=12)
+    first, *rest = all_params(objective)
+    held = [name_at(objective, params) for params in rest[:6]]
+    with claims_of(store_url).hold(held):
+        objective(trial_at(objective, first))
+        # There is as much else to do.
+        assert len(walks) == 1 and len(walks[0]) == 12 and not set(walks[0]) & set(held)
+        assert claims_of(store_url).held() == set(held)
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found):
+    """And then has the result from the store, or makes it itself."""
+    objective, owner = make_objective(store_url), make_objective(store_url)
+    params = all_params(objective)[0]
+    name = name_at(objective, params)
+    with claims_of(store_url).hold([name]):
+        trial = trial_at(objective, params)
+        waiting = Background(objective, trial)
+        until(lambda: waits)
+        # Of the other 23, each time 4 and the one that is waited for; 3 are too few.
+        assert [len(names) for names in walks] == [4] * 5
+        assert waits == [name] and name not in sum(walks, [])
+        # Other threads of this process are not held up.
+        left = next(one for one in all_params(objective)[1:] if name_at(objective, one))
+        value = Background(objective, trial_at(objective, left)).end()
+        assert value == make_objective().evaluate(left).mean
+        assert not waiting.is_over
+        if is_found:
+            owner._evaluation.run(owner._with(params), is_claimed=True).finish()
+    expected = make_objective().evaluate(params)
+    assert waiting.end() == expected.mean
+    done = trial.user_attrs["n_updates"]
+    assert done == (0 if is_found else expected.n_updates)
+    assert done + trial.user_attrs["n_updates_saved"] == expected.n_updates
+    assert expiries(store_url) == []
+
+
+def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
+    owner, objective = make_objective(store_url, batch_size=24), make_objective(store_url)
+    params = all_params(objective)[0]
+    began, go = Event(), Event()
+    walk = together._walk
+
+    def fail(evaluation, *others):
+        if evaluation is not owner._evaluation:
+            return walk(evaluation, *others)
+        began.set()
+        assert go.wait(60)
+        raise RuntimeError
+
+    monkeypatch.setattr(together, "_walk", fail)
+    failing = Background(owner, trial_at(owner, params))
+    assert began.wait(60)
+    assert len(claims_of(store_url).held()) == 24
+    trial = trial_at(objective, params)
+    waiting = Background(objective, trial)
+    until(lambda: waits)
+    go.set()
+    assert isinstance(failing.end(), RuntimeError)
+    expected = make_objective().evaluate(params)
+    assert waiting.end() == expected.mean
+    assert trial.user_attrs["n_updates"] == expected.n_updates
+    assert expiries(store_url) == []
+
+
+class Pruner(optuna.pruners.BasePruner):
+    """Decides when it is let."""
+
+    def __init__(self, outcome):
+        self.outcome, self.began, self.go = outcome, Event(), Event()
+
+    def prune(self, study, trial):
+        self.began.set()
+        assert self.go.wait(60)
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+@pytest.mark.parametrize("outcome", [False, True, RuntimeError()])
+def test_the_owner_of_a_lone_point_ends_is_pruned_or_fails(store_url, waits, outcome):
+    options = {"param_grid": {"alpha": [0.1]}, "report": "folds"}
+    owner, objective = make_objective(store_url, **options), make_objective(store_url, **options)
+    params, pruner = {"alpha": 0.1}, Pruner(outcome)
+    working = Background(owner, trial_at(owner, params, pruner=pruner))
+    assert pruner.began.wait(60)
+    trial = trial_at(objective, params, pruner=optuna.pruners.NopPruner())
+    waiting = Background(objective, trial)
+    until(lambda: waits)
+    pruner.go.set()
+    expected = make_objective(**options).evaluate(params)
+    assert waiting.end() == expected.mean
+    if outcome is False:
+        assert working.end() == expected.mean
+    else:
+        kind = optuna.TrialPruned if outcome is True else RuntimeError
+        assert isinstance(working.end(), kind)
+    assert trial.user_attrs["n_updates"] == (0 if outcome is False else expected.n_updates)
+    assert expiries(store_url) == []
+
+
+def test_the_store_is_lost_while_somebody_waits(store_url, request, waits):
+    objective = make_objective(store_url)
+    params = all_params(objective)[0]
+    is_server = store_url.startswith("postgresql")
+    server = request.getfixturevalue("postgres_server") if is_server else None
+    claims, trial = claims_of(store_url), trial_at(objective, params)
+    with pytest.warns(RuntimeWarning, match="trials go on without claims"):
+        with claims.hold([name_at(objective, params)]):
+            waiting = Background(objective, trial)
+            until(lambda: waits)
+            if server is not None:
+                server.stop()
+            else:
+                with Database(store_url).writing() as session:
+                    session.execute(text("DROP TABLE treecv_claims"))
+            try:
+                assert waiting.end() == make_objective().evaluate(params).mean
+            finally:
+                if server is not None:
+                    server.start()
+    assert trial.user_attrs["n_updates"] > 0
+
+
+def test_damaged_results_are_computed(store_url):
+    objective = make_objective(store_url)
+    study_of(objective).optimize(objective)
+    with objective._database.writing() as session:
+        session.execute(update(ModelRow).values(payload=b"damaged"))
+    again = make_objective(store_url)
+    study = study_of(again)
+    with pytest.warns(RuntimeWarning, match="is damaged and deleted"):
+        study.optimize(again)
+    assert_as_alone(study.trials)
+
+
+def test_a_later_study_reads_all_points(store_url, walks):
+    objective = make_objective(store_url, n_repeats=2)
+    study_of(objective).optimize(objective)
+    del walks[:]
+    again = make_objective(store_url, n_repeats=2, scoring="hinge")
+    study = study_of(again)
+    study.optimize(again)
+    assert len(study.trials) == 24 and n_updates(study.trials) == 0 and not walks
+    trial = study.best_trial
+    expected = tree_cross_validate(
+        AveragedSGDClassifier(**trial.params),
+        again._evaluation.data.X,
+        again._evaluation.data.y,
+        n_repeats=2,
+        scoring="hinge",
+    )
+    assert trial.value == expected.mean
+    assert trial.user_attrs["n_updates_saved"] == expected.n_updates
+
+
+def test_threads_of_two_studies(store_url, walks):
+    objectives = [make_objective(store_url) for _ in range(2)]
+    studies = [study_of(objective) for objective in objectives]
+    running = [
+        Background(study.optimize, objective, None, None, 3)
+        for study, objective in zip(studies, objectives, strict=True)
+    ]
+    assert [one.end() for one in running] == [None, None]
+    trials = [trial for study in studies for trial in study.trials]
+    assert_as_alone(trials, sum(map(n_left, objectives)))
+    assert len(sum(walks, [])) == len(set(sum(walks, [])))
+    assert expiries(store_url) == []
+
+
+# Processes.
+
+
+class Worker:
+    """A process of tests/grid_worker.py, and what it has said so far."""
+
+    def __init__(self, *arguments):
+        self.said = []
+        self.process = subprocess.Popen(
+            [sys.executable, WORKER, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.listening = Thread(target=self._listen, daemon=True)
+        self.listening.start()
+
+    def _listen(self):
+        for line in self.process.stdout:
+            self.said.append(line.strip())
+
+    def until(self, word):
+        until(lambda: word in self.words or not self.listening.is_alive())
+        assert word in self.words, self.process.stderr.read()
+
+    @property
+    def words(self):
+        return [line.split()[0] for line in self.said]
+
+    def begin(self):
+        print(flush=True, file=self.process.stdin)
+
+    def end(self):
+        self.process.wait(120)
+        self.listening.join(60)
+        assert self.process.returncode == 0, self.process.stderr.read()
+
+
+@pytest.fixture
+def workers():
+    """Start some; none outlives the test."""
+    started = []
+    yield lambda *arguments: started.append(Worker(*arguments)) or started[-1]
+    for worker in started:
+        worker.process.kill()
+        worker.process.wait(60)
+
+
+@pytest.fixture
+def shared_study(store_url, tmp_path):
+    """A study in the store's own database, or in a file beside it, and its URL."""
+    is_server = store_url.startswith("postgresql")
+    url = store_url if is_server else f"sqlite:///{tmp_path / 'study.db'}"
+    return optuna.create_study(study_name="grid", storage=url), url
+
+
+def test_two_processes_train_no_point_twice(store_url, shared_study, workers):
+    study, url = shared_study
+    both = [workers(url, store_url) for _ in range(2)]
+    for worker in both:
+        worker.until("ready")
+    for worker in both:
+        worker.begin()
+    for worker in both:
+        worker.end()
+        assert "walks" in worker.words
+    left = sum(int(worker.said[-1].removeprefix("left ")) for worker in both)
+    assert_as_alone(study.trials, left)
+    assert expiries(store_url) == []
+
+
+def test_a_worker_is_killed_in_a_walk(store_url, shared_study, workers):
+    study, url = shared_study
+    stuck, worker = workers(url, store_url, "stuck"), workers(url, store_url)
+    stuck.begin()
+    stuck.until("walks")
+    names = claims_of(store_url).held()
+    assert len(names) == 5
+    trial = study.trials[0]
+    study.enqueue_trial(trial.params)  # so that somebody has to wait
+    worker.begin()
+    worker.until("waits")
+    # The stuck worker lives, and renews its claims.
+    begin = clock(store_url)
+    until(lambda: clock(store_url) > begin + 2 * 2.0)
+    assert claims_of(store_url).held() == names
+    assert worker.process.poll() is None
+    stuck.process.send_signal(signal.SIGKILL)
+    stuck.process.wait(60)
+    assert expiries(store_url) != []
+    worker.end()
+    stale, *others = study.trials
+    assert stale.state == TrialState.RUNNING
+    assert {trial.state for trial in others} == {TrialState.COMPLETE}
+    assert_as_alone(others)

@@ -18,6 +18,7 @@ ALLOWED = {
         *(
             "batches",
             "cache",
+            "claims",
             "database",
             "evaluation",
             "history",
@@ -26,12 +27,14 @@ ALLOWED = {
             "stores",
         ),
     },
-    "batches": {"evaluation", "together"},
+    "batches": {"claims", "evaluation", "together"},
     "claims": {"database", "records", "stores"},
     "dashboard": {"report"},
     "report": {"history"},
     "crossval": {"evaluation", "together"},
-    "together": {"data", "evaluation", "learners", "plan", "sharing", "walk"},
+    "together": {
+        *("cache", "data", "evaluation", "learners", "plan", "scoring", "sharing", "walk"),
+    },
     "testing": {"crossval", "data", "folds", "learners", "_kernels"},
     "evaluation": {
         *("cache", "data", "folds", "keys", "learners", "plan", "scoring", "sharing", "walk"),

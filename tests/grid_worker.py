@@ -1,0 +1,59 @@
+"""A worker of tests/test_claims.py: python grid_worker.py STORAGE STORE [stuck].
+
+It says what it does, a line each: is "ready" and begins when it is told, "walks N" points side by
+side, "waits" for another worker, and has "left N" row updates in the end, those behind results
+that it has found and that others' trials have had.
+"""
+
+import sys
+import time
+
+import numpy as np
+import optuna
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import claims
+from optuna_treecv import together
+from optuna_treecv import treecv_objective
+
+GRID = {"alpha": [0.0, 1e-4, 1e-2, 1.0], "step_size": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]}
+
+
+def make_objective(store=None, **options):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 5))
+    y = X[:, 0] > rng.normal(size=3000)
+    options = {"param_grid": GRID, "batch_size": 5, "store": store} | options
+    return treecv_objective(AveragedSGDClassifier(), X, y, **options)
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+def main(storage, store, is_stuck):
+    claims.CLAIM_SECONDS = 2.0
+    walk, wait = together._walk, claims.Claims.wait
+
+    def say_and_walk(evaluation, group, *others):
+        say("walks", len(group))
+        time.sleep(600 if is_stuck else 0.1)
+        walk(evaluation, group, *others)
+
+    def say_and_wait(self, name):
+        say("waits")
+        wait(self, name)
+
+    together._walk, claims.Claims.wait = say_and_walk, say_and_wait
+    objective = make_objective(store)
+    study = optuna.load_study(
+        study_name="grid", storage=storage, sampler=objective.grid_sampler(seed=0)
+    )
+    say("ready")
+    sys.stdin.readline()
+    study.optimize(objective)
+    say("left", sum(found.n_updates for found in objective._evaluation.found._found.values()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], "stuck" in sys.argv)
