@@ -68,6 +68,7 @@ class Claims:
 
     def wait(self, name: str) -> None:
         """Until nobody holds a name: it was released, or its owner was killed."""
+        sleep(POLL_SECONDS)  # even where a store can be written and not read, which says nobody
         while name in self.held():
             sleep(POLL_SECONDS)
 

@@ -442,6 +442,22 @@ def test_the_store_is_lost_while_somebody_waits(store_url, request, waits):
     assert trial.user_attrs["n_updates"] > 0
 
 
+def test_a_store_that_can_be_written_and_not_read_is_not_besieged(store_url, waits, monkeypatch):
+    times = []
+    wait = Claims.wait
+    monkeypatch.setattr(
+        Claims, "wait", lambda *args: (times.append(time.monotonic()), wait(*args))
+    )
+    objective = make_objective(store_url)
+    params = all_params(objective)[0]
+    with claims_of(store_url).hold([name_at(objective, params)]):
+        objective._database._retry_at[False] = float("inf")
+        waiting = Background(objective, trial_at(objective, params))
+        until(lambda: len(times) > 2)
+    assert times[2] - times[0] > 2 * 0.249
+    assert waiting.end() == make_objective().evaluate(params).mean
+
+
 def test_damaged_results_are_computed(store_url):
     objective = make_objective(store_url)
     study_of(objective).optimize(objective)
