@@ -13,7 +13,7 @@
 #define LANE_BYTES 64
 
 /* lane_dots: out = w . x; lane_add: w += c x. Of sparse rows, (columns[i], x[i]) for i < n, lane_dots_sparse needs room
- * for 8 numbers a lane, and lane_add_sparse also makes `check` NaN where a weight is not finite. Each is there for float64
+ * for 8 numbers a lane, and lane_add_sparse, for the lanes in blocks of LANE_BYTES, also makes `check` NaN where a weight is not finite. Each is there for float64
  * (`double`), for float32 (`float`), and for float32 rows with vectors of float64 (`wide`). */
 
 #define SUM8(s) (((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])))
@@ -53,9 +53,9 @@
         for (ptrdiff_t l = 0; l < 8 * n_lanes; l++)                                                                    \
             room[l] = 0;                                                                                               \
         for (ptrdiff_t i = 0; i < n; i++) {                                                                            \
-            if (i + 8 < n)                                                                                             \
+            if (i + 32 < n)                                                                                             \
                 for (ptrdiff_t l = 0; l < n_lanes; l += 64 / (ptrdiff_t)sizeof(W))                                     \
-                    PREFETCH(w + columns[i + 8] * n_lanes + l);                                                        \
+                    PREFETCH(w + columns[i + 32] * n_lanes + l);                                                        \
             W *s = room + (columns[i] & 7) * n_lanes;                                                                  \
             const W *of = w + columns[i] * n_lanes;                                                                    \
             for (ptrdiff_t l = 0; l < n_lanes; l += STEP)                                                              \
@@ -74,15 +74,22 @@
         }                                                                                                              \
     }                                                                                                                  \
     TARGET static void add_sparse_##NAME##_##SET(const X *x, const int32_t *columns, ptrdiff_t n, const W *c, W *w,    \
-                                                 ptrdiff_t n_lanes, double *check)                                     \
+                                                 ptrdiff_t n_lanes, const ptrdiff_t *blocks, ptrdiff_t n_blocks,       \
+                                                 double *check)                                                        \
     {                                                                                                                  \
-        for (ptrdiff_t i = 0; i < n; i++) {                                                                            \
-            W *of = w + columns[i] * n_lanes;                                                                          \
-            for (ptrdiff_t l = 0; l < n_lanes; l++) {                                                                  \
-                of[l] += c[l] * (W)x[i];                                                                               \
-                check[l] += 0 * (double)of[l];                                                                         \
+        W room[LANE_BYTES / sizeof(W)];                                                                                \
+        for (ptrdiff_t b = 0; b < n_blocks; b++)                                                                       \
+            for (ptrdiff_t l = blocks[b]; l < blocks[b] + LANE_BYTES / (ptrdiff_t)sizeof(W); l += STEP) {              \
+                V v = OF(V, c + l), s = {0};                                                                           \
+                for (ptrdiff_t i = 0; i < n; i++) {                                                                    \
+                    V of = OF(V, w + columns[i] * n_lanes + l) + v * (W)x[i];                                          \
+                    AT(V, w + columns[i] * n_lanes + l) = of;                                                          \
+                    s += of * 0;                                                                                       \
+                }                                                                                                      \
+                AT(V, room) = s;                                                                                       \
+                for (ptrdiff_t k = 0; k < STEP; k++)                                                                   \
+                    check[l + k] += (double)room[k];                                                                   \
             }                                                                                                          \
-        }                                                                                                              \
     }
 
 #define STEP(V, W) ((ptrdiff_t)(sizeof(V) / sizeof(W)))
@@ -123,10 +130,11 @@ DEFINE_SET(v4, __attribute__((target("arch=x86-64-v4,prefer-vector-width=512")))
     {                                                                                                                  \
         CALL(dots_sparse, NAME, x, columns, n, w, n_lanes, room, out)                                                  \
     }                                                                                                                  \
-    static inline void lane_add_sparse_##NAME(                                                                         \
-        const X *x, const int32_t *columns, ptrdiff_t n, const W *c, W *w, ptrdiff_t n_lanes, double *check)           \
+    static inline void lane_add_sparse_##NAME(const X *x, const int32_t *columns, ptrdiff_t n, const W *c, W *w,       \
+                                              ptrdiff_t n_lanes, const ptrdiff_t *blocks, ptrdiff_t n_blocks,          \
+                                              double *check)                                                           \
     {                                                                                                                  \
-        CALL(add_sparse, NAME, x, columns, n, c, w, n_lanes, check)                                                    \
+        CALL(add_sparse, NAME, x, columns, n, c, w, n_lanes, blocks, n_blocks, check)                                  \
     }
 
 DEFINE_CALLS(double, double, double)

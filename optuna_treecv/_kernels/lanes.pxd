@@ -62,6 +62,8 @@ cdef extern from "lanes.h" nogil:
         const double *c,
         double *w,
         Py_ssize_t n_lanes,
+        const Py_ssize_t *blocks,
+        Py_ssize_t n_blocks,
         double *check,
     ) noexcept
     void lane_add_sparse_float(
@@ -71,6 +73,8 @@ cdef extern from "lanes.h" nogil:
         const float *c,
         float *w,
         Py_ssize_t n_lanes,
+        const Py_ssize_t *blocks,
+        Py_ssize_t n_blocks,
         double *check,
     ) noexcept
     void lane_add_sparse_wide(
@@ -80,8 +84,14 @@ cdef extern from "lanes.h" nogil:
         const double *c,
         double *w,
         Py_ssize_t n_lanes,
+        const Py_ssize_t *blocks,
+        Py_ssize_t n_blocks,
         double *check,
     ) noexcept
+
+
+cdef enum:
+    MOST_LANES = 128
 
 
 ctypedef fused Weight:
@@ -137,7 +147,11 @@ cdef inline void add_lanes(
     """w += c x."""
     cdef const floating *x = <const floating *> rows.values
     cdef const int32_t *columns
-    cdef Py_ssize_t n, i
+    cdef Py_ssize_t a_block = LANE_BYTES // sizeof(Weight)
+    cdef Py_ssize_t blocks[MOST_LANES]
+    cdef Py_ssize_t n_blocks = 0
+    cdef Py_ssize_t n, i, b, lane
+    cdef bint is_zero
     if Rows is Dense:
         x += row * width
         if floating is double and Weight is double:
@@ -150,19 +164,23 @@ cdef inline void add_lanes(
         x += rows.begins[row]
         columns = rows.columns + rows.begins[row]
         n = rows.begins[row + 1] - rows.begins[row]
+        for b in range(n_lanes // a_block):             # weights are far apart: only those that change
+            is_zero = True
+            for lane in range(b * a_block, (b + 1) * a_block):
+                is_zero = is_zero and c[lane] == 0
+            if not is_zero:
+                blocks[n_blocks] = b * a_block
+                n_blocks += 1
         if log != NULL:
             for i in range(n):
-                remember_part(log, <unsigned char *> (w + columns[i] * n_lanes), n_lanes * sizeof(Weight))
+                for b in range(n_blocks):
+                    remember_part(log, <unsigned char *> (w + columns[i] * n_lanes + blocks[b]), LANE_BYTES)
         if floating is double and Weight is double:
-            lane_add_sparse_double(x, columns, n, c, w, n_lanes, check)
+            lane_add_sparse_double(x, columns, n, c, w, n_lanes, blocks, n_blocks, check)
         elif floating is float and Weight is float:
-            lane_add_sparse_float(x, columns, n, c, w, n_lanes, check)
+            lane_add_sparse_float(x, columns, n, c, w, n_lanes, blocks, n_blocks, check)
         elif floating is float and Weight is double:
-            lane_add_sparse_wide(x, columns, n, c, w, n_lanes, check)
-
-
-cdef enum:
-    MOST_LANES = 128
+            lane_add_sparse_wide(x, columns, n, c, w, n_lanes, blocks, n_blocks, check)
 
 
 # Of every lane the weights w = a p + b q; p and q are (width, n_lanes).
