@@ -292,26 +292,28 @@ class SharedLearner:
             self._cache.release(key)
 
     def _plan_key(self, plan: Plan) -> bytes:
-        if self._planned is None or self._planned[0] is not plan:
-            self._planned = plan, plan_key(plan)
-        return self._planned[1]
+        planned = self._planned
+        if planned is None or planned[0] is not plan:
+            planned = self._planned = plan, plan_key(plan)
+        return planned[1]
 
     # Models.
 
     def _state(self, model: Model) -> np.ndarray:
         """A model's state: found, or trained from the nearest one that is kept."""
-        if model.state is None:
+        state = model.state
+        if state is None:
             if model.before is None:
-                model.state = self._learner.start()
+                state = self._learner.start()
             else:
                 key = self._key(model.way)
-                model.state = self._cache.find(key, self._x)
-                if model.state is None:
-                    self._make(model, model.before, key)
-        assert model.state is not None
-        return model.state
+                state = self._cache.find(key, self._x)
+                if state is None:
+                    return self._make(model, model.before, key)
+            model.state = state  # never None again: branches in other threads have this model too
+        return state
 
-    def _make(self, model: Model, before: Model, key: Key) -> None:
+    def _make(self, model: Model, before: Model, key: Key) -> np.ndarray:
         """Train a model, or wait for whoever is at it."""
         found = None
         if self._tracked is not None:
@@ -320,12 +322,14 @@ class SharedLearner:
         made = self._cache.claim(key, self._x)  # only now: its owner must not wait
         if made is not None:
             model.state = made
-            return
+            return made
         try:
-            if model.state is None:  # it may have been made and found no room
+            state = model.state
+            if state is None:  # it may have been made and found no room
                 state = self._learner.snapshot(base)
                 self._train(model.way, begin, state, key)
                 model.state = state
+            return state
         finally:
             self._cache.release(key, self._x)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from threading import Event
 from threading import Thread
 import warnings
 
@@ -39,6 +41,8 @@ from optuna_treecv.data import SparseRows
 from optuna_treecv.learners import layout_for
 from optuna_treecv.learners import make_learner
 from optuna_treecv.plan import Phase
+from optuna_treecv.sharing import SharedLearner
+from optuna_treecv.sharing import Way
 
 # Families of configurations that have beginnings in common.
 FAMILIES = {
@@ -504,6 +508,48 @@ def test_threads_train_nothing_twice():
         assert sum(result.n_updates for result in results) == expected.n_updates
         for result in results:
             np.testing.assert_array_equal(result.test_score, expected.test_score)
+
+
+class Interleaving(ModelCache):
+    """Without room, and for two threads that want the same model: one of them looks for it, finds
+    none, and says so when the other has just made it.
+    """
+
+    def __init__(self):
+        super().__init__(0)
+        self.looking = Barrier(2)
+        self.is_made, self.is_wanted = Event(), Event()
+
+    def find(self, key, x=0.0):
+        if self.looking.wait(10) == 1:
+            assert self.is_made.wait(10)
+        return None
+
+    def claim(self, key, x=0.0):
+        if self.is_made.is_set():
+            self.is_wanted.set()
+        return super().claim(key, x)
+
+    def release(self, key, x=0.0):
+        super().release(key, x)
+        if not self.is_made.is_set():
+            self.is_made.set()
+            assert self.is_wanted.wait(10)
+
+
+def test_a_model_is_never_lost_to_who_looked_for_it_too_early():
+    X, y = make(PegasosClassifier(), n_classes=2)
+    cache = Interleaving()
+    evaluation = objective_of(X, y, cache)._evaluation
+    estimator = PegasosClassifier()
+    learner = evaluation.learner(estimator, evaluation.rows(estimator)[0], None)
+    shared = SharedLearner(learner, cache, Way(b"rows"))
+    branch = shared.start()
+    shared.update(branch, Phase(0, N_ROWS))
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(shared.estimator, [branch] * 2)
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    assert shared.n_updates == N_ROWS
 
 
 def test_repeats_share_only_with_themselves():
