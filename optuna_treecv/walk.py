@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Generator
 from concurrent.futures import Future
+from concurrent.futures import InvalidStateError
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from threading import Event
-from threading import Lock
 from typing import Any
 from typing import NamedTuple
 
@@ -140,7 +141,6 @@ def _descend_in_threads(
     """
     done: dict[Node, Future[int]] = {block: Future() for block in blocks}
     cancelled = Event()
-    failing = Lock()
     pool = make_pool(n_jobs)
 
     def run(parent: Node | None, node: Node, state: Any) -> None:
@@ -158,10 +158,9 @@ def _descend_in_threads(
                 parent, node, state = node, left, child
         except BaseException as error:  # whoever waits for any block must hear of it
             cancelled.set()
-            with failing:
-                for future in done.values():
-                    if not future.done():
-                        future.set_exception(error)
+            for future in done.values():
+                with suppress(InvalidStateError):  # it has a result, or another error
+                    future.set_exception(error)
 
     try:
         pool.submit(run, None, plan.root, learner.start())

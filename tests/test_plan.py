@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from math import log2
 
 from hypothesis import given
@@ -13,6 +14,7 @@ from optuna_treecv._kernels import reference
 from optuna_treecv.plan import Node
 from optuna_treecv.plan import Plan
 from optuna_treecv.plan import rows_of
+import optuna_treecv.walk
 from optuna_treecv.walk import walk_standard
 from optuna_treecv.walk import walk_to_leaves
 from optuna_treecv.walk import walk_tree
@@ -174,6 +176,28 @@ def test_an_error_in_a_block_reaches_the_caller(walk, n_jobs):
 
     with pytest.raises(RuntimeError, match="no such luck"):
         list(walk(plan, Recorder(), test, plan.blocks(32), n_jobs))
+
+
+def test_an_error_reaches_the_caller_though_a_block_ends_meanwhile(monkeypatch):
+    class Ending(Future):
+        def set_exception(self, error):
+            if not self.done():
+                self.set_result(0)  # by another thread, which was a little faster
+            super().set_exception(error)
+
+    class Waiting(Future):
+        def result(self, timeout=None):
+            return super().result(10)
+
+    plan = Plan(100, 4)
+    kinds = iter([Ending, Waiting, Waiting, Waiting])
+    monkeypatch.setattr(optuna_treecv.walk, "Future", lambda: next(kinds)())
+
+    def test(node, state):
+        raise RuntimeError("no such luck")
+
+    with pytest.raises(RuntimeError, match="no such luck"):
+        list(walk_tree(plan, Recorder(), test, plan.blocks(32), 2))
 
 
 @pytest.mark.parametrize("walk", [walk_tree, walk_standard])
