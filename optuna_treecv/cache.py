@@ -132,7 +132,8 @@ class ModelCache:
         self._clear()
 
     def __len__(self) -> int:
-        return sum(map(len, self._kept.values()))
+        with self._lock:
+            return sum(map(len, self._kept.values()))
 
     def find(self, key: Key, x: float = 0.0) -> np.ndarray | None:
         """Look up an array.

@@ -180,6 +180,18 @@ def test_who_waits_for_one_that_fails_makes_it_in_turn():
     assert sorted(tried) == [0, 1, 2, 3]
 
 
+def test_it_is_counted_while_others_keep():
+    cache, counts = ModelCache(), []
+
+    def run(i):
+        for n in range(2000):
+            cache.keep((i, n), array(1), 1.0)
+            counts.append(len(cache))
+
+    in_threads(2, run)
+    assert max(counts) == len(cache) == 4000
+
+
 def test_other_values_of_a_key_do_not_wait():
     cache = ModelCache()
     assert cache.claim("a", 1.0) is None
