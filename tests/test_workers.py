@@ -45,8 +45,8 @@ def finish(*workers):
         assert worker.returncode == 0, errors
 
 
-def n_models(url):
-    with Database(url).reading() as session:
+def n_models(database):
+    with database.reading() as session:
         return session.scalar(select(func.count(ModelRow.id)))
 
 
@@ -80,7 +80,8 @@ def test_a_long_trial_keeps_its_heartbeat(study, postgres_url):
 def test_a_killed_trial_goes_on(study, postgres_url):
     worker = start(postgres_url, 1, "long")
     begin = time.monotonic()
-    while n_models(postgres_url) == 0:
+    database = Database(postgres_url)  # one: connections last until their engine is collected
+    while n_models(database) == 0:
         assert worker.poll() is None, worker.stderr.read()
         assert time.monotonic() - begin < 100
         time.sleep(0.05)

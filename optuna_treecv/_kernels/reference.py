@@ -279,7 +279,9 @@ class SGD:
         added = (factor * self.gradient).astype(self.number)
         self.gradient = np.zeros_like(self.gradient)
         self.z = self.z + added
-        self.norm2 = sum(float(z) * float(z) for z in self.z)
+        self.norm2 = 0.0
+        for z in self.z:  # not by sum(), which from Python 3.12 on carries what rounding loses
+            self.norm2 += float(z) * float(z)
         self.v = self.v + wide(added) * self.averaged
         self._project()
 
