@@ -1,6 +1,11 @@
 """The package under test is the installed one, not the folder beside the tests."""
 
 from pathlib import Path
+import subprocess
+import sys
+import sysconfig
+
+import pytest
 
 import optuna_treecv
 from optuna_treecv._kernels import tree
@@ -18,6 +23,25 @@ def test_imported_from_where_it_was_installed() -> None:
 
 def test_kernels_are_compiled() -> None:
     assert Path(tree.__file__).suffix in {".so", ".pyd"}
+
+
+@pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python cannot do without the GIL"
+)
+def test_no_module_asks_for_the_gil():
+    # One that does not declare that it can do without has it enabled as it is imported.
+    code = """
+import pkgutil, optuna_treecv._kernels as kernels
+for module in pkgutil.iter_modules(kernels.__path__, kernels.__name__ + "."):
+    __import__(module.name)
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-W", "always", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "to load module 'optuna_treecv" not in done.stderr
 
 
 def test_typed() -> None:
