@@ -222,11 +222,12 @@ class ModelCache:
         """
         block = _Block(arrays, sum(seconds))
         low, high = -inf, inf
-        each = None if ends is None else ends.tolist()
+        if ends is not None:  # two lists, not a list a row: collecting garbage would take longer
+            lows, highs = ends[:, 0].tolist(), ends[:, 1].tolist()
         with self._lock:
             for i, of_row in keys.items():
-                if each is not None:
-                    low, high = each[i]
+                if ends is not None:
+                    low, high = lows[i], highs[i]
                 self._place(of_row, arrays[i], low, high, block)
             if key is not None:
                 if ends is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pytest
 
@@ -25,16 +27,59 @@ def make(dtype, n_classes, n_rows=90, seed=0):
     return X.astype(dtype), y
 
 
-def walked(learner, plan, in_turns):
-    """Outputs, and the states of all nodes. Those with marks on their way are trained one after
-    the other.
-    """
-    n_nodes = 2 * plan.n_folds - 1
+def in_pairs(learner, plan, trails):
+    """Row updates, outputs, and the states of all nodes and along the phases before some."""
     out = np.full((plan.n_rows, learner.n_outputs), 7, learner.dtype)
-    kept = aligned_empty((n_nodes, learner.state_bytes))
-    trails = {1: np.array([1])} if in_turns else {}
-    n_updates, _ = learner.walk_keeping(plan, plan.root, learner.start(), out, kept, 1, trails)
-    return n_updates, out, kept
+    kept = aligned_empty((2 * plan.n_folds - 1, learner.state_bytes))
+    n_updates, passed = learner.walk_keeping(
+        plan, plan.root, learner.start(), out, kept, 1, trails
+    )
+    return n_updates, out, kept, passed
+
+
+def in_turns(learner, plan, trails):
+    """The same, one phase after the other."""
+    out = np.full((plan.n_rows, learner.n_outputs), 7, learner.dtype)
+    kept, passed = [], []
+
+    def walk(node, state):
+        kept.append(state.copy())
+        if node.n_folds == 1:
+            start, stop = plan.rows(node)
+            learner.outputs(state, start, stop, out)
+            return 0
+        n_updates = 0
+        for child in plan.split(node):
+            model = learner.snapshot(state)
+            phase = plan.phase(node, child)
+            for mark in trails.get(len(kept), ()):
+                part = learner.snapshot(state)
+                learner.update_part(part, phase, 0, mark)
+                passed.append(part)
+            learner.update(model, phase)
+            n_updates += phase.n_rows + walk(child, model)
+        return n_updates
+
+    n_updates = walk(plan.root, learner.start())
+    return n_updates, out, np.array(kept), np.array(passed).reshape(-1, learner.state_bytes)
+
+
+def marks_of(plan, seed):
+    """After how many rows of its phase a state is kept, for some nodes."""
+    rng = np.random.default_rng(seed)
+    trails = {}
+
+    def walk(node, n_rows):
+        number = next(numbers)
+        if n_rows and rng.random() < 0.5:
+            trails[number] = np.unique(rng.integers(0, n_rows + 1, 3))
+        if node.n_folds > 1:
+            for child in plan.split(node):
+                walk(child, plan.phase(node, child).n_rows)
+
+    numbers = count()
+    walk(plan.root, 0)
+    return trails
 
 
 def learner_of(model, X, y):
@@ -56,10 +101,11 @@ def test_pairs_are_what_they_are_in_turns(is_tracked, alpha, n_classes, dtype, c
     learner = learner_of(PegasosClassifier(alpha), X, y)
     if is_tracked:
         learner = learner.tracking()
-    both, turns = walked(learner, plan, False), walked(learner, plan, True)
-    assert both[0] == turns[0]
-    assert both[1].tobytes() == turns[1].tobytes()
-    assert both[2].tobytes() == turns[2].tobytes()
+    for trails in ({}, marks_of(plan, 0), marks_of(plan, 1)):
+        pairs, turns = in_pairs(learner, plan, trails), in_turns(learner, plan, trails)
+        assert pairs[0] == turns[0]
+        for one, other in zip(pairs[1:], turns[1:], strict=True):
+            assert one.tobytes() == other.tobytes()
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -69,6 +115,6 @@ def test_a_pair_that_diverges_says_so(dtype):
     learner = learner_of(PegasosClassifier(1e-3), X, y)
     plan = Plan(len(y), len(y), None, False, 5)
     with np.errstate(all="ignore"):
-        both, turns = walked(learner, plan, False), walked(learner, plan, True)
-    assert not np.isfinite(both[1]).all()
-    np.testing.assert_array_equal(both[1], turns[1])
+        pairs, turns = in_pairs(learner, plan, {}), in_turns(learner, plan, {})
+    assert not np.isfinite(pairs[1]).all()
+    np.testing.assert_array_equal(pairs[1], turns[1])

@@ -53,9 +53,9 @@
         for (ptrdiff_t l = 0; l < 8 * n_lanes; l++)                                                                    \
             room[l] = 0;                                                                                               \
         for (ptrdiff_t i = 0; i < n; i++) {                                                                            \
-            if (i + 32 < n)                                                                                             \
+            if (i + 16 < n)                                                                                             \
                 for (ptrdiff_t l = 0; l < n_lanes; l += 64 / (ptrdiff_t)sizeof(W))                                     \
-                    PREFETCH(w + columns[i + 32] * n_lanes + l);                                                        \
+                    PREFETCH(w + columns[i + 16] * n_lanes + l);                                                        \
             W *s = room + (columns[i] & 7) * n_lanes;                                                                  \
             const W *of = w + columns[i] * n_lanes;                                                                    \
             for (ptrdiff_t l = 0; l < n_lanes; l += STEP)                                                              \

@@ -250,15 +250,22 @@ cdef dispatched train(
         train_on(learner, &learner.dense, start, stop, order, state, <float *> z, log)
 
 
-cdef inlined track(
+cdef inline int parts_ends(const Head *head, floating margin, double steps) noexcept nogil:
+    """Whether a comparison has one outcome for the lowest and another for the highest of the tracked
+    lambdas, which is seldom.
+    """
+    return (margin >= <floating> (head.low * steps)) & (margin < <floating> (head.high * steps))
+
+
+cdef inline void move_end(
     const Settings *settings,
     double steps,
     floating margin,
     bint made,
     Head *head,                 # INOUT
 ) noexcept nogil:
-    """Move an end where it would have another outcome, which is seldom."""
-    if (margin < <floating> ((&head.low)[not made] * steps)) == made:
+    """That at which the outcome would be another than it was."""
+    if not parts_ends(head, margin, steps):
         return
     if made:
         head.low = raised(settings.alpha, margin, steps)
@@ -269,8 +276,8 @@ cdef inlined track(
 cdef inlined train_both_on(
     const Learner *learner,
     Py_ssize_t start,
-    Py_ssize_t cut,
-    Py_ssize_t stop,
+    Py_ssize_t other_start,
+    Py_ssize_t n_rows,
     const uint32_t *order,
     unsigned char *first,       # INOUT
     unsigned char *second,      # INOUT
@@ -287,8 +294,8 @@ cdef inlined train_both_on(
     cdef const int32_t *y = <const int32_t *> learner.y
     cdef Py_ssize_t width = learner.width
     cdef Head *heads[2]
-    cdef Py_ssize_t n_both = min(cut - start, stop - cut)
-    cdef Py_ssize_t i, row, other, c, at
+    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t row, other, c, at
     cdef int32_t own_class
     cdef floating signs[2]
     cdef floating margin, other_margin, sign, other_sign, added, other_added, threshold
@@ -296,18 +303,17 @@ cdef inlined train_both_on(
     heads[0] = <Head *> first
     heads[1] = <Head *> second
     signs[0], signs[1] = -1, 1
-    i = 0
     if heads[0].n_seen == 0:                            # the first row always is added
         i = 1
         train_on(learner, rows, start, start + 1, order, first, z_first, NULL)
-        train_on(learner, rows, cut, cut + 1, order, second, z_second, NULL)
+        train_on(learner, rows, other_start, other_start + 1, order, second, z_second, NULL)
     steps = <double> (heads[0].n_seen - 1)
-    heads[0].n_seen += n_both - i
-    heads[1].n_seen += n_both - i
-    while i < n_both:
-        row, other = start + i, cut + i
+    heads[0].n_seen += n_rows - i
+    heads[1].n_seen += n_rows - i
+    while i < n_rows:
+        row, other = start + i, other_start + i
         if order != NULL:
-            if i + AHEAD < n_both:
+            if i + AHEAD < n_rows:
                 fetch_row(rows, order[row + AHEAD], z_first)
                 fetch_row(rows, order[other + AHEAD], z_first)
             row, other = order[row], order[other]
@@ -318,7 +324,9 @@ cdef inlined train_both_on(
             at = c * width
             own_class = settings.linear.first_class + c
             sign, other_sign = signs[y[row] == own_class], signs[y[other] == own_class]
-            two_dots(z_first + at, X + row * width, z_second + at, X + other * width, width, &margin, &other_margin)
+            two_dots(
+                z_first + at, X + row * width, z_second + at, X + other * width, width, &margin, &other_margin
+            )
             margin *= sign
             other_margin *= other_sign
             added = if_below(sign, margin, threshold)
@@ -328,28 +336,28 @@ cdef inlined train_both_on(
                 heads[0].outputs[c].scale = heads[0].outputs[c].harmonic = NAN
             if other_margin != other_margin:
                 heads[1].outputs[c].scale = heads[1].outputs[c].harmonic = NAN
-            if settings.tracked_from != NEVER:
-                track(settings, steps, margin, added != 0, heads[0])
-                track(settings, steps, other_margin, other_added != 0, heads[1])
-    train_on(learner, rows, start + n_both, cut, order, first, z_first, NULL)
-    train_on(learner, rows, cut + n_both, stop, order, second, z_second, NULL)
+            if settings.tracked_from != NEVER and (
+                parts_ends(heads[0], margin, steps) | parts_ends(heads[1], other_margin, steps)
+            ):
+                move_end(settings, steps, margin, added != 0, heads[0])
+                move_end(settings, steps, other_margin, other_added != 0, heads[1])
 
 
 cdef dispatched train_both(
     const Learner *learner,
     Py_ssize_t start,
-    Py_ssize_t cut,
-    Py_ssize_t stop,
+    Py_ssize_t other_start,
+    Py_ssize_t n_rows,
     const uint32_t *order,
     unsigned char *first,
     unsigned char *second,
 ) noexcept nogil:
-    cdef void *z_first = vectors(learner, first)
-    cdef void *z_second = vectors(learner, second)
+    cdef void *z = vectors(learner, first)
+    cdef void *other_z = vectors(learner, second)
     if learner.itemsize == 8:
-        train_both_on(learner, start, cut, stop, order, first, second, <double *> z_first, <double *> z_second)
+        train_both_on(learner, start, other_start, n_rows, order, first, second, <double *> z, <double *> other_z)
     else:
-        train_both_on(learner, start, cut, stop, order, first, second, <float *> z_first, <float *> z_second)
+        train_both_on(learner, start, other_start, n_rows, order, first, second, <float *> z, <float *> other_z)
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:

@@ -27,13 +27,13 @@ ctypedef void (*train_rows)(
     Log *log,                   # INOUT, or NULL: nothing is undone. Sparse rows only
 ) noexcept nogil
 
-# Train two states at once that have seen as many rows: `first` on the rows start..cut-1, `second` on
-# cut..stop-1, or if `order` is given on the rows it names there. Each becomes what `train` makes of it.
+# Train two states at once that have seen as many rows, on n_rows rows each from where they start, or if
+# `order` is given on the rows it names there. Each becomes what `train` makes of it.
 ctypedef void (*train_both_rows)(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t cut,
-    Py_ssize_t stop,
+    Py_ssize_t first_start,
+    Py_ssize_t second_start,
+    Py_ssize_t n_rows,
     const uint32_t *order,      # IN, or NULL
     unsigned char *first,       # INOUT
     unsigned char *second,      # INOUT

@@ -37,9 +37,16 @@ cdef struct Tree:
     unsigned char *kept         # where states of nodes are copied to; NULL: nowhere
     Py_ssize_t least_folds      # of nodes that hold out so many folds or more
     Py_ssize_t n_nodes          # of which so many have been met
-    const int64_t *n_marks      # how many states on the way to each are copied as well; NULL: none
-    const int64_t *marks        # after how many rows of the phase: those still to come
-    unsigned char *trails       # to where, those still to come
+    const int64_t *begins       # the marks of node i are marks[begins[i]], ..., marks[begins[i + 1] - 1]:
+    const int64_t *marks        # after so many rows of its phase a state is copied; NULL: none are
+    unsigned char *trails       # to where, (n_marks, state_bytes)
+
+
+# The states to be copied on the way to one node.
+cdef struct Trail:
+    Py_ssize_t n_marks
+    const int64_t *marks        # rising
+    unsigned char *kept         # OUT, (n_marks, state_bytes)
 
 
 cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
@@ -47,6 +54,27 @@ cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
     if tree.bounds != NULL:
         return tree.bounds[chunk]
     return <Py_ssize_t> (<int64_t> chunk * tree.n_rows // tree.n_folds)
+
+
+cdef inline Trail trail_to(
+    const Learner *learner, const Tree *tree, Py_ssize_t node, Py_ssize_t n_folds
+) noexcept nogil:
+    """The trail to the node of that number, if one with so many folds is kept."""
+    cdef Trail trail
+    trail.n_marks = 0
+    if tree.marks != NULL and n_folds >= tree.least_folds:
+        trail.n_marks = tree.begins[node + 1] - tree.begins[node]
+        trail.marks = tree.marks + tree.begins[node]
+        trail.kept = tree.trails + tree.begins[node] * learner.state_bytes
+    return trail
+
+
+cdef inline void keep_next(const Learner *learner, Trail *trail, const unsigned char *state) noexcept nogil:
+    """Copy a state that is at the next mark of its trail."""
+    memcpy(trail.kept, state, learner.state_bytes)
+    trail.kept += learner.state_bytes
+    trail.marks += 1
+    trail.n_marks -= 1
 
 
 cdef void train_keeping(
@@ -57,27 +85,20 @@ cdef void train_keeping(
     unsigned char *state,       # INOUT
     Log *log,
     Py_ssize_t origin,
-    const int64_t *marks,       # IN, (n_marks,), rising
-    Py_ssize_t n_marks,
-    unsigned char *kept,        # OUT, (n_marks, state_bytes)
+    Trail trail,
 ) noexcept nogil:
     """Train on the rows start..stop-1, or on order[start], ..., order[stop-1], and copy the state
     from before those at origin + marks[0], ....
     """
-    cdef Py_ssize_t i, end
-    for i in range(n_marks):
-        end = min(origin + marks[i], stop)
+    cdef Py_ssize_t end
+    while trail.n_marks > 0:
+        end = min(origin + trail.marks[0], stop)
         if end > start:
             learner.train(learner, start, end, order, state, log)
             start = end
-        memcpy(kept + i * learner.state_bytes, state, learner.state_bytes)
+        keep_next(learner, &trail, state)
     if stop > start:
         learner.train(learner, start, stop, order, state, log)
-
-
-cdef inline bint has_trails(const Tree *tree, Py_ssize_t n_folds) noexcept nogil:
-    """Whether states may be kept on the way to nodes of so many folds."""
-    return tree.n_marks != NULL and n_folds >= tree.least_folds
 
 
 cdef inline void feed(
@@ -90,20 +111,51 @@ cdef inline void feed(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """One training phase, on the way to a node of so many folds."""
+    """One training phase, on the way to the next node, of so many folds."""
     cdef const uint32_t *order = NULL
-    cdef Py_ssize_t n_marks
     if tree.order != NULL and stop - start > 1:
         fill_random_order(tree.seed, start, stop, n_seen, tree.order)
         order = tree.order
         start, stop = 0, stop - start
-    if not has_trails(tree, n_folds) or tree.n_marks[tree.n_nodes] == 0:
-        learner.train(learner, start, stop, order, state, log)
-        return
-    n_marks = tree.n_marks[tree.n_nodes]
-    train_keeping(learner, start, stop, order, state, log, start, tree.marks, n_marks, tree.trails)
-    tree.marks += n_marks
-    tree.trails += n_marks * learner.state_bytes
+    train_keeping(learner, start, stop, order, state, log, start, trail_to(learner, tree, tree.n_nodes, n_folds))
+
+
+cdef void feed_both(
+    const Learner *learner,
+    Tree *tree,
+    Py_ssize_t start,
+    Py_ssize_t cut,
+    Py_ssize_t stop,
+    int64_t n_seen,
+    unsigned char *first,       # INOUT: trained on the rows start..cut-1
+    unsigned char *second,      # INOUT: on cut..stop-1
+    Trail first_trail,
+    Trail second_trail,
+) noexcept nogil:
+    """The phases of two siblings, whose models do not wait for each other."""
+    cdef Py_ssize_t n_both = min(cut - start, stop - cut)
+    cdef Py_ssize_t n_done = 0
+    cdef Py_ssize_t end
+    cdef const uint32_t *order = tree.order
+    if order != NULL:
+        fill_random_order(tree.seed, start, cut, n_seen, tree.order)
+        fill_random_order(tree.seed, cut, stop, n_seen, tree.order + (cut - start))
+        start, cut, stop = 0, cut - start, stop - start
+    while n_done < n_both:
+        end = n_both
+        if first_trail.n_marks > 0:
+            end = min(end, first_trail.marks[0])
+        if second_trail.n_marks > 0:
+            end = min(end, second_trail.marks[0])
+        if end > n_done:
+            learner.train_both(learner, start + n_done, cut + n_done, end - n_done, order, first, second)
+            n_done = end
+        if first_trail.n_marks > 0 and first_trail.marks[0] <= n_done:
+            keep_next(learner, &first_trail, first)
+        if second_trail.n_marks > 0 and second_trail.marks[0] <= n_done:
+            keep_next(learner, &second_trail, second)
+    train_keeping(learner, start + n_both, cut, order, first, NULL, start, first_trail)
+    train_keeping(learner, cut + n_both, stop, order, second, NULL, cut, second_trail)
 
 
 cdef inline bint log_is_cheaper(
@@ -149,6 +201,15 @@ cdef Part narrow(
     return changes
 
 
+cdef Py_ssize_t count_nodes(Py_ssize_t n_folds, Py_ssize_t least) noexcept nogil:
+    """The nodes of a tree that hold out at least so many folds, 1 or more."""
+    if n_folds < least:
+        return 0
+    if n_folds == 1:
+        return 1
+    return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
+
+
 cdef int64_t branch(
     const Learner *learner,
     Tree *tree,
@@ -182,25 +243,6 @@ cdef int64_t branch(
     return n_updates + walk(learner, tree, first, last, child, False, part)
 
 
-cdef void feed_both(
-    const Learner *learner,
-    Tree *tree,
-    Py_ssize_t start,
-    Py_ssize_t cut,
-    Py_ssize_t stop,
-    int64_t n_seen,
-    unsigned char *first,
-    unsigned char *second,
-) noexcept nogil:
-    """The phases of two siblings, whose models do not wait for each other."""
-    if tree.order == NULL:
-        learner.train_both(learner, start, cut, stop, NULL, first, second)
-        return
-    fill_random_order(tree.seed, start, cut, n_seen, tree.order)
-    fill_random_order(tree.seed, cut, stop, n_seen, tree.order + (cut - start))
-    learner.train_both(learner, 0, cut - start, stop - start, tree.order, first, second)
-
-
 cdef int64_t walk(
     const Learner *learner,
     Tree *tree,
@@ -216,6 +258,8 @@ cdef int64_t walk(
     cdef Py_ssize_t start = begin(tree, first)
     cdef Py_ssize_t stop = begin(tree, last)
     cdef Py_ssize_t middle, cut
+    cdef Py_ssize_t sibling = 0
+    cdef Trail trail, child_trail
     cdef unsigned char *child
     cdef int64_t n_seen = tree.n_rows - (stop - start)
     cdef int64_t n_updates
@@ -229,10 +273,14 @@ cdef int64_t walk(
     cut = begin(tree, middle)
     if learner.changes != NULL and part.end - part.begin == learner.state_bytes - learner.head_bytes:
         part = narrow(learner, state, last - first, stop - start, part)
-    if learner.train_both != NULL and not keep and not has_trails(tree, middle - first):
+    if learner.train_both != NULL and not keep:
         child = state + learner.state_bytes
         copy_part(learner, state, part, child)
-        feed_both(learner, tree, start, cut, stop, n_seen, state, child)
+        child_trail = trail_to(learner, tree, tree.n_nodes, middle - first)
+        if tree.marks != NULL:
+            sibling = tree.n_nodes + count_nodes(middle - first, tree.least_folds)
+        trail = trail_to(learner, tree, sibling, last - middle)
+        feed_both(learner, tree, start, cut, stop, n_seen, state, child, trail, child_trail)
         n_updates = stop - start + walk(learner, tree, first, middle, child, False, part)
         return n_updates + walk(learner, tree, middle, last, state, False, part)
     # f, trained on chunks m+1..e, tests s..m; f itself is needed again:
@@ -257,15 +305,6 @@ cdef int64_t test_leaves(
         learner.test(learner, state, tree.model, start, stop, tree.out + start * tree.out_step)
         return 0
     return stop - start + test_leaves(learner, tree, first, middle) + test_leaves(learner, tree, middle, last)
-
-
-cdef Py_ssize_t count_nodes(Py_ssize_t n_folds, Py_ssize_t least) noexcept nogil:
-    """The nodes of a tree that hold out at least so many folds, 1 or more."""
-    if n_folds < least:
-        return 0
-    if n_folds == 1:
-        return 1
-    return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
 
 
 cdef int set_tree(
@@ -409,6 +448,7 @@ cdef class CompiledLearner:
         the state from before each row in ``marks``.
         """
         cdef Py_ssize_t at = start
+        cdef Trail trail
         cdef Py_ssize_t i
         self.check_state(state)
         if not 0 <= start <= stop <= (self.n_rows if order is None else order.shape[0]):
@@ -423,6 +463,7 @@ cdef class CompiledLearner:
             for i in range(start, stop):
                 if order[i] >= self.n_rows:
                     raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
+        trail.n_marks, trail.marks, trail.kept = marks.shape[0], &marks[0], &kept[0, 0]
         with nogil:
             train_keeping(
                 &self.learner,
@@ -432,9 +473,7 @@ cdef class CompiledLearner:
                 &state[0],
                 NULL,
                 0,
-                &marks[0],
-                marks.shape[0],
-                &kept[0, 0],
+                trail,
             )
 
     def read_out(self, const unsigned char [::1] state, unsigned char [::1] model):
@@ -504,8 +543,8 @@ cdef class CompiledLearner:
         unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
         unsigned char [:, ::1] kept=None,            # OUT: the states of the nodes, parents first,
         Py_ssize_t least_folds=1,                    # that hold out so many chunks or more
-        const int64_t [::1] n_marks=None,            # IN: how many states are kept on the way to each,
-        const int64_t [::1] marks=None,              # IN: after how many rows of its phase,
+        const int64_t [::1] begins=None,             # IN: for each where its marks begin, and their end,
+        const int64_t [::1] marks=None,              # IN: the rows of its phase after which a state is kept,
         unsigned char [:, ::1] trails=None,          # OUT: and these
     ):
         """Test chunks first..last-1 by the tree below the node that holds them out; return the
@@ -514,7 +553,6 @@ cdef class CompiledLearner:
         cdef Tree tree
         cdef int64_t n_updates
         cdef Py_ssize_t i
-        cdef Py_ssize_t n = 0
         cdef Part whole
         set_tree(self, &tree, first, last, n_folds, bounds, model, out)
         if states.shape[1] != self.state_bytes:
@@ -531,25 +569,25 @@ cdef class CompiledLearner:
             raise ValueError("kept must have room for a state a node.")
         if order is not None and order.shape[0] < begin(&tree, last) - begin(&tree, first):
             raise ValueError("order must have room for the rows of the node.")
-        if n_marks is not None:
-            for i in range(n_marks.shape[0]):
-                if n_marks[i] < 0:
-                    raise ValueError("n_marks must not be negative.")
-                n += n_marks[i]
+        if begins is not None:
             if (
                 kept is None
-                or n_marks.shape[0] != kept.shape[0]
-                or marks.shape[0] != n
-                or trails.shape[0] != n
+                or begins.shape[0] != kept.shape[0] + 1
+                or trails.shape[0] != marks.shape[0]
                 or trails.shape[1] != self.state_bytes
+                or begins[0] != 0
+                or begins[kept.shape[0]] != marks.shape[0]
             ):
-                raise ValueError("there must be a number of marks for each kept node, and room for each mark.")
+                raise ValueError("each kept node must have its marks, and each mark room.")
+            for i in range(kept.shape[0]):
+                if begins[i] > begins[i + 1]:
+                    raise ValueError("begins must not fall.")
         tree.kept = NULL if kept is None else &kept[0, 0]
         tree.least_folds = least_folds
         tree.n_nodes = 0
-        tree.n_marks = NULL if n_marks is None or n == 0 else &n_marks[0]
-        tree.marks = NULL if tree.n_marks == NULL else &marks[0]
-        tree.trails = NULL if tree.n_marks == NULL else &trails[0, 0]
+        tree.begins = NULL if begins is None else &begins[0]
+        tree.marks = NULL if begins is None or marks.shape[0] == 0 else &marks[0]
+        tree.trails = NULL if tree.marks == NULL else &trails[0, 0]
         tree.seed = seed
         tree.order = NULL if order is None else &order[0]
         tree.log.entries = NULL if log is None else <Entry *> &log[0]

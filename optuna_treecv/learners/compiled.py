@@ -353,12 +353,13 @@ class CompiledLearner:
         ``trails`` says after how many rows of its phase (int64, rising). They lie one behind the
         other, (n_states, state_bytes).
         """
-        n_marks = np.zeros(len(kept), np.int64)
+        begins = np.zeros(len(kept) + 1, np.int64)
         for i, marks in trails.items():
-            n_marks[i] = len(marks)
+            begins[i + 1] = len(marks)
+        np.cumsum(begins, out=begins)
         marks = np.concatenate([*trails.values(), np.empty(0, np.int64)])
         passed = aligned_empty((len(marks), self.state_bytes))
-        n_updates = self._walk(plan, node, state, out, kept, least_folds, n_marks, marks, passed)
+        n_updates = self._walk(plan, node, state, out, kept, least_folds, begins, marks, passed)
         return n_updates, passed
 
     def _walk(
