@@ -20,6 +20,7 @@ from threading import Thread
 from time import perf_counter
 import tracemalloc
 from typing import Any
+import warnings
 
 import numpy as np
 import optuna
@@ -285,6 +286,8 @@ def memory(X: np.ndarray, y: np.ndarray) -> None:
 
 def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    for category in (optuna.exceptions.ExperimentalWarning, FutureWarning):  # OptunaSearchCV's
+        warnings.filterwarnings("ignore", category=category)
     print("| what | must | aim | measured |\n|---|---|---|---|")
     X, y = fetch_covtype(return_X_y=True)
     X, y = scale(X), (y == 2).astype(int)
