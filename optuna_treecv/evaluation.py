@@ -64,10 +64,11 @@ from optuna_treecv.walk import walk_standard
 from optuna_treecv.walk import walk_to_leaves
 from optuna_treecv.walk import walk_tree
 
-#: Parts in which a tree is walked and shared out among threads, and at most so many are reported.
+#: At most so many parts of a tree are reported, or shared out among threads.
 MAX_BLOCKS = 32
-# One thread without reports takes it as one, if the rows are not too many: each costs the
-# interpreter's time.
+# Without reports one thread takes it as one, several take a few each, if the rows are not too
+# many: what is above the parts costs the interpreter's time, and siblings are not trained together.
+_PARTS_A_THREAD = 4
 _ROWS_AS_ONE = 2**22
 
 # Repeats whose chains of keys are remembered.
@@ -373,8 +374,11 @@ class Evaluation:
 
     def blocks(self, plan: Plan) -> list[Node]:
         """The parts in which a tree is walked."""
-        as_one = self.n_jobs == 1 and plan.n_rows < _ROWS_AS_ONE and not self._reports
-        return plan.blocks(1 if as_one else MAX_BLOCKS)
+        if self._reports or plan.n_rows >= _ROWS_AS_ONE:
+            return plan.blocks(MAX_BLOCKS)
+        if self.n_jobs == 1:
+            return plan.blocks(1)
+        return plan.blocks(min(_PARTS_A_THREAD * self.n_jobs, MAX_BLOCKS))
 
     def _prepare(self, layout: RowLayout, repeat: int) -> tuple[PreparedRows, float]:
         begin = perf_counter()
