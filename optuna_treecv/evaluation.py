@@ -67,9 +67,12 @@ from optuna_treecv.walk import walk_tree
 #: At most so many parts of a tree are reported, or shared out among threads.
 MAX_BLOCKS = 32
 # Without reports one thread takes it as one, several take a few each, if the rows are not too
-# many: what is above the parts costs the interpreter's time, and siblings are not trained together.
+# many: above the parts the interpreter works, and siblings are not trained together.
 _PARTS_A_THREAD = 4
 _ROWS_AS_ONE = 2**22
+
+# Rows that are scored at once, if they are several folds.
+_ROWS_A_PIECE = 2**16
 
 # Repeats whose chains of keys are remembered.
 _MOST_WAYS = 8
@@ -461,6 +464,8 @@ class Run:
     def by_fold(self) -> np.ndarray:
         """The scores of all folds, repeat after repeat; NaN where there is none yet."""
         evaluation = self._evaluation
+        if self.n_scored == len(self.walked) and all(f.numbers is None for f in evaluation.folds):
+            return self.walked
         scores = np.full(evaluation.n_repeats * evaluation.n_folds, np.nan)
         for repeat, folds in enumerate(evaluation.folds):
             first = repeat * folds.n_folds
@@ -473,7 +478,8 @@ class Run:
         """The result over the folds scored so far."""
         evaluation = self._evaluation
         scores = self.by_fold()
-        scores = scores[~np.isnan(scores)]
+        if self.n_scored < len(scores):
+            scores = scores[~np.isnan(scores)]
         mean, std = mean_and_std(scores)
         return CVResult(
             test_score=scores,
@@ -534,10 +540,11 @@ class Run:
                         self.n_updates += n_updates
                     if block.last == part.last:
                         break
-                scores, diverged = leaves.scores(part)
-                self.walked[self.n_scored : self.n_scored + len(scores)] = scores
-                self.n_scored += len(scores)
-                self.diverged_folds += int(np.count_nonzero(diverged))
+                for piece in _pieces(plan, part):
+                    scores, diverged = leaves.scores(piece)
+                    self.walked[self.n_scored : self.n_scored + len(scores)] = scores
+                    self.n_scored += len(scores)
+                    self.diverged_folds += int(np.count_nonzero(diverged))
                 self.seconds += perf_counter() - begin
                 yield part
                 begin = perf_counter()
@@ -557,6 +564,13 @@ class Run:
             if outputs_are_enough(self._estimator, learner, self.scoring):
                 return ScoresOfOutputs(plan, learner, self.scoring)
         return ScoresAtLeaves(plan, learner, self.scoring)
+
+
+def _pieces(plan: Plan, part: Node) -> Iterator[Node]:
+    """Neighbouring folds of few rows, so that what scoring takes is little beside the scores."""
+    n_folds = max(1, _ROWS_A_PIECE * plan.n_folds // plan.n_rows)
+    for first in range(part.first, part.last, n_folds):
+        yield Node(first, min(first + n_folds, part.last))
 
 
 def outputs_are_enough(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from math import log2
+import tracemalloc
 
 import numpy as np
 from optuna_treecv._kernels.order import derive_seed
@@ -697,3 +698,18 @@ def test_leave_one_out_is_shuffled(binary):
     ]
     plain = tree_cross_validate(PegasosClassifier(), X, y, cv="loo", shuffle=False).test_score
     assert np.array_equal(*scores) and not np.array_equal(scores[0], plain)
+
+
+def test_leave_one_out_needs_little_beside_the_rows():
+    n = 200_000
+    X = np.random.default_rng(0).normal(size=(n, 7))
+    y = (X[:, 0] > 0).astype(int)
+    tree_cross_validate(PegasosClassifier(), X[:100], y[:100], cv="loo")  # imports
+    tracemalloc.start()
+    try:
+        tree_cross_validate(PegasosClassifier(), X, y, cv="loo")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    prepared = n * (8 * 8 + 4)  # padded rows, class codes
+    assert peak - prepared < 24 * n + 2**20
