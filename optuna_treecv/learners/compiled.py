@@ -7,6 +7,7 @@ from __future__ import annotations
 from abc import ABCMeta
 from abc import abstractmethod
 from copy import copy
+from functools import cache
 from typing import Any
 from typing import Self
 
@@ -52,6 +53,12 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     _trained_as: tuple[Any, ...]  # the parameters that a state depends on in size or meaning
     _fixed_parameters: tuple[str, ...] = ()  # their names
     _outputs: Any  # (X) -> what all predictions of rows follow from; if a family has it
+
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        """scikit-learn's, which reads the signature anew for each of a trial's several copies."""
+        return super()._get_param_names()
 
     # What a family says of itself.
 
