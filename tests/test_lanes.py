@@ -178,6 +178,9 @@ def test_lanes_that_diverge_do_as_they_do_alone(family, n_classes, dtype, is_spa
     for found, one in zip(results, alone, strict=True):
         assert found.diverged_folds == one.diverged_folds
         assert np.array_equal(found.test_score, one.test_score)
+    with np.errstate(all="ignore"):
+        alone = outputs_of(estimators, X, y, 6, "fixed", False)
+        assert_same_bits(outputs_of(estimators, X, y, 6, "fixed", True), alone)
 
 
 def test_a_wide_sparse_model_is_undone_in_all_lanes():
