@@ -183,6 +183,24 @@ def test_lanes_that_diverge_do_as_they_do_alone(family, n_classes, dtype, is_spa
         assert_same_bits(outputs_of(estimators, X, y, 6, "fixed", True), alone)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("model", [AveragedSGDClassifier, StreamingSVRGClassifier])
+def test_a_weight_that_overflows_shows_in_rows_without_it(model, n_classes):
+    X, y = make(is_sparse=True, n_classes=n_classes, n_rows=200)
+    steps = np.geomspace(1e290, 1e306, 17)
+    some = [model(step_size=eta, fit_intercept=False) for eta in steps]
+    for one in some:
+        if model is AveragedSGDClassifier:
+            one.set_params(loss="log_loss", average=False)
+        else:
+            one.set_params(initial_batch_size=4, inner_steps=7)
+    X = X * 1e5
+    with np.errstate(all="ignore"):
+        alone = outputs_of(some, X, y, 5, "fixed", False)
+        assert np.isnan(alone[:, ::7]).any()  # rows without any feature
+        assert_same_bits(outputs_of(some, X, y, 5, "fixed", True), alone)
+
+
 def test_a_wide_sparse_model_is_undone_in_all_lanes():
     rng = np.random.default_rng(0)
     X = sparse.random(200, 5000, 0.002, "csr", rng=rng)
