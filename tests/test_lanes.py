@@ -188,7 +188,7 @@ def test_lanes_that_diverge_do_as_they_do_alone(family, n_classes, dtype, is_spa
 def test_a_weight_that_overflows_shows_in_rows_without_it(model, n_classes):
     X, y = make(is_sparse=True, n_classes=n_classes, n_rows=200)
     steps = np.geomspace(1e290, 1e306, 17)
-    some = [model(step_size=eta, fit_intercept=False) for eta in steps]
+    some = [model(alpha=0.0, step_size=eta, fit_intercept=False) for eta in steps]
     for one in some:
         if model is AveragedSGDClassifier:
             one.set_params(loss="log_loss", average=False)
