@@ -110,8 +110,8 @@ class TreeCVObjective:
             with self._batches.call():
                 estimator = self._suggest(trial)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
-                    others = self.param_grid and partial(self._unseen, trial)
-                    self._batches.find(estimator, others or None)
+                    others = None if self.param_grid is None else partial(self._unseen, trial)
+                    self._batches.find(estimator, others)
                 with self._batches.claimed(estimator) as is_claimed:
                     run = self._evaluation.run(estimator, is_claimed)
                     if self._report is None:

@@ -71,11 +71,14 @@ def walk_together(
     for repeat in range(evaluation.n_repeats if len(candidates) > 1 else 0):
         plan = evaluation.plan(repeat)
         for group in _groups(evaluation, candidates, plan, repeat):
-            most = Lanes.most(next(iter(group.values())).learner)
             names = list(group)
+            learner = group[names[0]].learner
+            least, most = Lanes.least(learner), Lanes.most(learner)
+            if most < least:
+                continue
             for first in range(0, len(names), most):
                 part = names[first : first + most]
-                if len(part) >= Lanes.least(group[part[0]].learner):
+                if len(part) >= least:
                     _walk(evaluation, {name: group[name] for name in part}, plan, are_claimed)
                     walked = True
     return walked

@@ -74,7 +74,7 @@ cdef struct Learner:
     const void *settings        # the learner's own
     Py_ssize_t state_bytes      # a multiple of 64: states stand on cache lines, one behind the other
     Py_ssize_t head_bytes       # what changes with every row stands in front
-    Py_ssize_t n_saved          # sparse rows: words that training saves a nonzero
+    Py_ssize_t n_saved          # sparse rows: log entries that training fills a nonzero, at most
     bint rewrites               # sparse rows: training may also rewrite the whole state
     train_rows train
     train_both_rows train_both  # or NULL: one after the other

@@ -465,7 +465,7 @@ class Lanes(CompiledLearner):
 
     @staticmethod
     def most(learner: CompiledLearner) -> int:
-        """How many learners like this one are best walked at once."""
+        """How many learners like this one are best walked at once; 0 if one is too large."""
         a_lane = learner.state_bytes // learner.n_outputs
         n_lanes = max(VECTOR_BYTES // learner.dtype.itemsize, _BYTES_OF_LANES // a_lane)
         return min(MOST, n_lanes) // learner.n_outputs
