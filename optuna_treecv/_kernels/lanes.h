@@ -13,8 +13,15 @@
 #define LANE_BYTES 64
 
 /* lane_dots: out = w . x; lane_add: w += c x. Of sparse rows, (columns[i], x[i]) for i < n, lane_dots_sparse needs room
- * for 8 numbers a lane, and lane_add_sparse, for the lanes in blocks of LANE_BYTES, also makes `check` NaN where a weight is not finite. Each is there for float64
- * (`double`), for float32 (`float`), and for float32 rows with vectors of float64 (`wide`). */
+ * for 8 numbers a lane, and the columns of the row to come, and lane_add_sparse, for the lanes in blocks of LANE_BYTES,
+ * also makes `check` NaN where a weight is not finite. Each is there for float64 (`double`), for float32 (`float`), and
+ * for float32 rows with vectors of float64 (`wide`). */
+
+/* The weights of sparse rows lie scattered over megabytes: memory is asked for them so many nonzeros ahead. */
+#define NONZEROS_AHEAD 64
+#define FETCH(p, n_lanes)                                                                                              \
+    for (const char *line = (const char *)(p); line < (const char *)((p) + (n_lanes)); line += 64)                     \
+        PREFETCH(line);
 
 #define SUM8(s) (((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])))
 
@@ -47,18 +54,25 @@
                 AT(V, w + j * n_lanes + l) += v * (W)x[j];                                                             \
         }                                                                                                              \
     }                                                                                                                  \
-    TARGET static void dots_sparse_##NAME##_##SET(const X *x, const int32_t *columns, ptrdiff_t n, const W *w,         \
+    TARGET static void dots_sparse_##NAME##_##SET(const X *x, const int32_t *columns, ptrdiff_t n,                     \
+                                                  const int32_t *next, ptrdiff_t n_next, const W *w,                   \
                                                   ptrdiff_t n_lanes, W *room, W *out)                                  \
     {                                                                                                                  \
         for (ptrdiff_t l = 0; l < 8 * n_lanes; l++)                                                                    \
             room[l] = 0;                                                                                               \
+        ptrdiff_t ahead = n < NONZEROS_AHEAD ? n : NONZEROS_AHEAD;                                                     \
         for (ptrdiff_t i = 0; i < n; i++) {                                                                            \
-            if (i + 16 < n)                                                                                             \
-                for (ptrdiff_t l = 0; l < n_lanes; l += 64 / (ptrdiff_t)sizeof(W))                                     \
-                    PREFETCH(w + columns[i + 16] * n_lanes + l);                                                        \
+            if (i + ahead < n)                                                                                         \
+                FETCH(w + columns[i + ahead] * n_lanes, n_lanes)                                                       \
+            else if (i + ahead - n < n_next)                                                                           \
+                FETCH(w + next[i + ahead - n] * n_lanes, n_lanes)                                                      \
             W *s = room + (columns[i] & 7) * n_lanes;                                                                  \
             const W *of = w + columns[i] * n_lanes;                                                                    \
-            for (ptrdiff_t l = 0; l < n_lanes; l += STEP)                                                              \
+            ptrdiff_t l = 0;                                                                                           \
+            for (; l + 4 * STEP <= n_lanes; l += 4 * STEP)                                                             \
+                _Pragma("GCC unroll 4") for (int k = 0; k < 4; k++)                                                    \
+                    AT(V, s + l + k * STEP) += OF(V, of + l + k * STEP) * (W)x[i];                                     \
+            for (; l < n_lanes; l += STEP)                                                                             \
                 AT(V, s + l) += OF(V, of + l) * (W)x[i];                                                               \
         }                                                                                                              \
         for (ptrdiff_t l = 0; l < n_lanes; l++) {                                                                      \
@@ -82,6 +96,8 @@
             for (ptrdiff_t l = blocks[b]; l < blocks[b] + LANE_BYTES / (ptrdiff_t)sizeof(W); l += STEP) {              \
                 V v = OF(V, c + l), s = {0};                                                                           \
                 for (ptrdiff_t i = 0; i < n; i++) {                                                                    \
+                    if (i + 16 < n) /* back from the second-level cache, where the product has left it */              \
+                        PREFETCH(w + columns[i + 16] * n_lanes + l);                                                   \
                     V of = OF(V, w + columns[i] * n_lanes + l) + v * (W)x[i];                                          \
                     AT(V, w + columns[i] * n_lanes + l) = of;                                                          \
                     s += of * 0;                                                                                       \
@@ -126,9 +142,10 @@ DEFINE_SET(v4, __attribute__((target("arch=x86-64-v4,prefer-vector-width=512")))
         CALL(add, NAME, x, c, w, width, n_lanes)                                                                       \
     }                                                                                                                  \
     static inline void lane_dots_sparse_##NAME(                                                                        \
-        const X *x, const int32_t *columns, ptrdiff_t n, const W *w, ptrdiff_t n_lanes, W *room, W *out)               \
+        const X *x, const int32_t *columns, ptrdiff_t n, const int32_t *next, ptrdiff_t n_next, const W *w,            \
+        ptrdiff_t n_lanes, W *room, W *out)                                                                            \
     {                                                                                                                  \
-        CALL(dots_sparse, NAME, x, columns, n, w, n_lanes, room, out)                                                  \
+        CALL(dots_sparse, NAME, x, columns, n, next, n_next, w, n_lanes, room, out)                                    \
     }                                                                                                                  \
     static inline void lane_add_sparse_##NAME(const X *x, const int32_t *columns, ptrdiff_t n, const W *c, W *w,       \
                                               ptrdiff_t n_lanes, const ptrdiff_t *blocks, ptrdiff_t n_blocks,          \

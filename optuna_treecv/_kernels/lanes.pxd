@@ -16,12 +16,11 @@ from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.tree cimport CompiledLearner
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport train_rows
-from optuna_treecv._kernels.undo cimport Log
-from optuna_treecv._kernels.undo cimport remember_part
 
 
 cdef extern from "lanes.h" nogil:
     const Py_ssize_t LANE_BYTES
+    const Py_ssize_t NONZEROS_AHEAD
     void lane_dots_double(const double *x, const double *w, Py_ssize_t width, Py_ssize_t n_lanes, double *out) noexcept
     void lane_dots_float(const float *x, const float *w, Py_ssize_t width, Py_ssize_t n_lanes, float *out) noexcept
     void lane_dots_wide(const float *x, const double *w, Py_ssize_t width, Py_ssize_t n_lanes, double *out) noexcept
@@ -32,6 +31,8 @@ cdef extern from "lanes.h" nogil:
         const double *x,
         const int32_t *columns,
         Py_ssize_t n,
+        const int32_t *next_columns,
+        Py_ssize_t n_next,
         const double *w,
         Py_ssize_t n_lanes,
         double *room,
@@ -41,6 +42,8 @@ cdef extern from "lanes.h" nogil:
         const float *x,
         const int32_t *columns,
         Py_ssize_t n,
+        const int32_t *next_columns,
+        Py_ssize_t n_next,
         const float *w,
         Py_ssize_t n_lanes,
         float *room,
@@ -50,6 +53,8 @@ cdef extern from "lanes.h" nogil:
         const float *x,
         const int32_t *columns,
         Py_ssize_t n,
+        const int32_t *next_columns,
+        Py_ssize_t n_next,
         const double *w,
         Py_ssize_t n_lanes,
         double *room,
@@ -102,6 +107,7 @@ ctypedef fused Weight:
 cdef inline void dot_lanes(
     const Rows *rows,
     Py_ssize_t row,
+    Py_ssize_t next_row,        # whose weights are asked for
     const Weight *w,            # IN, (width, n_lanes): of the type of the rows, or sums
     Py_ssize_t width,
     Py_ssize_t n_lanes,
@@ -112,7 +118,8 @@ cdef inline void dot_lanes(
     """x . w of every lane in the one summation order."""
     cdef const floating *x = <const floating *> rows.values
     cdef const int32_t *columns
-    cdef Py_ssize_t n
+    cdef const int32_t *next_columns
+    cdef Py_ssize_t n, n_next
     if Rows is Dense:
         x += row * width
         if floating is double and Weight is double:
@@ -125,12 +132,14 @@ cdef inline void dot_lanes(
         x += rows.begins[row]
         columns = rows.columns + rows.begins[row]
         n = rows.begins[row + 1] - rows.begins[row]
+        next_columns = rows.columns + rows.begins[next_row]
+        n_next = rows.begins[next_row + 1] - rows.begins[next_row]
         if floating is double and Weight is double:
-            lane_dots_sparse_double(x, columns, n, w, n_lanes, room, out)
+            lane_dots_sparse_double(x, columns, n, next_columns, n_next, w, n_lanes, room, out)
         elif floating is float and Weight is float:
-            lane_dots_sparse_float(x, columns, n, w, n_lanes, room, out)
+            lane_dots_sparse_float(x, columns, n, next_columns, n_next, w, n_lanes, room, out)
         elif floating is float and Weight is double:
-            lane_dots_sparse_wide(x, columns, n, w, n_lanes, room, out)
+            lane_dots_sparse_wide(x, columns, n, next_columns, n_next, w, n_lanes, room, out)
 
 
 cdef inline void add_lanes(
@@ -142,7 +151,6 @@ cdef inline void add_lanes(
     Py_ssize_t n_lanes,
     double *check,              # INOUT, (n_lanes,): NaN if sparse rows have hidden that something is not finite
     const floating *of_type,
-    Log *log,                   # INOUT, or NULL: nothing is undone
 ) noexcept nogil:
     """w += c x."""
     cdef const floating *x = <const floating *> rows.values
@@ -150,7 +158,7 @@ cdef inline void add_lanes(
     cdef Py_ssize_t a_block = LANE_BYTES // sizeof(Weight)
     cdef Py_ssize_t blocks[MOST_LANES]
     cdef Py_ssize_t n_blocks = 0
-    cdef Py_ssize_t n, i, b, lane
+    cdef Py_ssize_t n, b, lane
     cdef bint is_zero
     if Rows is Dense:
         x += row * width
@@ -171,10 +179,6 @@ cdef inline void add_lanes(
             if not is_zero:
                 blocks[n_blocks] = b * a_block
                 n_blocks += 1
-        if log != NULL:
-            for i in range(n):
-                for b in range(n_blocks):
-                    remember_part(log, <unsigned char *> (w + columns[i] * n_lanes + blocks[b]), LANE_BYTES)
         if floating is double and Weight is double:
             lane_add_sparse_double(x, columns, n, c, w, n_lanes, blocks, n_blocks, check)
         elif floating is float and Weight is float:

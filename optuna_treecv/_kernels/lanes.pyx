@@ -1,16 +1,27 @@
 """What lanes of linear models share: their outputs, and where these go."""
 
 from cython cimport floating
+from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 
 from optuna_treecv._kernels.rows cimport Sparse
+from optuna_treecv._kernels.tree cimport Part
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.undo cimport entries_of
+from optuna_treecv._kernels.undo cimport remember_part
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport prefetch_bytes
+from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
 #: Lanes fill vectors of so many bytes, and a kernel has no more of them than this.
 VECTOR_BYTES = LANE_BYTES
 MOST = MOST_LANES
+
+
+cdef enum:
+    COLUMNS_AHEAD = 8           # columns are fetched this many before they are saved
 
 
 cdef inlined read(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
@@ -55,7 +66,7 @@ cdef inlined test_dense(
     cdef floating outputs[MOST_LANES]
     cdef Py_ssize_t i
     for i in range(start, stop):
-        dot_lanes(&learner.dense, i, weights, learner.width, settings.n_lanes, <floating *> NULL, outputs, weights)
+        dot_lanes(&learner.dense, i, i, weights, learner.width, settings.n_lanes, <floating *> NULL, outputs, weights)
         write(settings, i - start, outputs, out)
 
 
@@ -73,7 +84,7 @@ cdef inlined test_sparse(
     cdef const floating *p
     cdef const double *q
     cdef floating *s
-    cdef Py_ssize_t i, lane
+    cdef Py_ssize_t i, lane, begin
     cdef int64_t j
     settings.weights(learner, state, &of)
     for i in range(start, stop):
@@ -82,6 +93,12 @@ cdef inlined test_sparse(
         for lane in range(n_lanes):
             sums[lane] = <floating> (0 * of.a[lane] + (0 * of.b[lane] if of.q != NULL else 0))
         for j in range(rows.begins[i], rows.begins[i + 1]):
+            if j + NONZEROS_AHEAD < rows.begins[stop]:
+                begin = rows.columns[j + NONZEROS_AHEAD] * n_lanes
+                if of.p != NULL:
+                    prefetch_row((<const floating *> of.p) + begin, n_lanes)
+                if of.q != NULL:
+                    prefetch_row(of.q + begin, n_lanes)
             s = sums + (rows.columns[j] & 7) * n_lanes
             p = (<const floating *> of.p) + rows.columns[j] * n_lanes
             q = of.q + rows.columns[j] * n_lanes
@@ -125,6 +142,30 @@ cdef dispatched test_lanes(
         test_dense(learner, <const float *> model, start, stop, <float *> out)
 
 
+cdef void remember_columns(
+    const Learner *learner,
+    unsigned char *state,
+    const int32_t *columns,
+    Py_ssize_t n_columns,
+    Part part,
+    Log *log,
+) noexcept nogil:
+    """Save the columns of those vectors that are in the part."""
+    cdef const LaneSettings *settings = <const LaneSettings *> learner.settings
+    cdef Py_ssize_t begin = learner.head_bytes
+    cdef Py_ssize_t a_number = <Py_ssize_t> sizeof(double) if settings.has_sums else learner.itemsize
+    cdef Py_ssize_t a_column, i
+    while begin < part.end:
+        a_column = settings.n_lanes * a_number
+        if begin >= part.begin:
+            for i in range(n_columns):
+                if i + COLUMNS_AHEAD < n_columns:
+                    prefetch_bytes(state + begin + columns[i + COLUMNS_AHEAD] * a_column, a_column)
+                remember_part(log, state + begin + columns[i] * a_column, a_column)
+        begin += learner.width * a_column
+        a_number = learner.itemsize
+
+
 cdef class LanesKernel(CompiledLearner):
     """Several linear models over the same prepared rows, as ``LinearKernel`` has one; outputs are
     (n_models, n_rows, n_outputs).
@@ -163,6 +204,7 @@ cdef class LanesKernel(CompiledLearner):
         self.learner.train = train
         self.learner.read = read_lanes
         self.learner.test = test_lanes
+        self.learner.remember_columns = remember_columns
         return 0
 
     cdef int set_lane_sizes(
@@ -179,6 +221,9 @@ cdef class LanesKernel(CompiledLearner):
         cdef Py_ssize_t a_vector = settings.n_lanes * self.learner.width * self.itemsize
         settings.common_bytes = common_bytes
         settings.has_sums = has_sums
+        self.learner.n_saved = (entries_of(a_number) if has_sums else 0) + n_vectors * entries_of(
+            settings.n_lanes * self.itemsize
+        )
         return self.set_sizes(
             head_bytes,
             head_bytes + (self.learner.width * a_number if has_sums else 0) + n_vectors * a_vector,

@@ -24,6 +24,7 @@ from optuna_treecv._kernels.rows cimport AHEAD
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport norm2_row
+from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
@@ -95,6 +96,7 @@ cdef inlined train_row(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
+    Py_ssize_t next_row,
     int64_t t,
     const Numbers *numbers,
     floating *z,                # INOUT, (width, n_lanes)
@@ -120,7 +122,7 @@ cdef inlined train_row(
     cdef floating sign
     cdef double norm2
     cdef Py_ssize_t lane
-    dot_lanes(rows, row, z, width, n_lanes, room, margins, z)
+    dot_lanes(rows, row, next_row, z, width, n_lanes, room, margins, z)
     if not settings.average and not settings.project:           # scale is 1, or NaN for good
         for lane in range(n_lanes):
             sign = 1 if y == classes[lane] else -1
@@ -146,9 +148,9 @@ cdef inlined train_row(
                 added_wide[lane] = sign * harmonic[lane] / scale[lane]
     if not made:
         return
-    add_lanes(rows, row, added, z, width, n_lanes, check, z, log)
+    add_lanes(rows, row, added, z, width, n_lanes, check, z)
     if settings.average:
-        add_lanes(rows, row, added_wide, v, width, n_lanes, check, z, log)
+        add_lanes(rows, row, added_wide, v, width, n_lanes, check, z)
     if learner.sparse.begins != NULL:
         for lane in range(n_lanes):
             if added[lane] != 0 and check[lane] != 0:
@@ -175,16 +177,15 @@ cdef inlined train_on(
     cdef double *v = sums_of(learner, state)
     cdef Numbers numbers = numbers_in(learner, state)
     cdef int64_t t = n_seen[0]
-    cdef Py_ssize_t i, row
+    cdef Py_ssize_t i, row, next_row
     n_seen[0] += stop - start
     for i in range(start, stop):
-        row = i
-        if order != NULL:
-            row = order[i]
-            if i + AHEAD < stop:
-                fetch_row(rows, order[i + AHEAD], z)
+        row = row_at(order, i)
+        next_row = row_at(order, min(i + 1, stop - 1))
+        if order != NULL and i + AHEAD < stop:
+            fetch_row(rows, order[i + AHEAD], z)
         t += 1
-        train_row(learner, rows, row, t, &numbers, z, v, state, log)
+        train_row(learner, rows, row, next_row, t, &numbers, z, v, state, log)
 
 
 cdef dispatched train(
@@ -230,7 +231,6 @@ cdef class PegasosLanes(LanesKernel):
             self.own.alpha[lane] = alphas[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]
         self.own.average = average
         self.own.project = project
-        self.learner.n_saved = n_lanes * (self.itemsize + (8 if average else 0)) // 8
         self.learner.rewrites = project
         self.set_lane_sizes(&self.own.lanes, sizeof(int64_t), 3, average, 1)
 

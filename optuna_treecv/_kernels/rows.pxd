@@ -12,6 +12,7 @@ every product, sparse ones need not touch it. So adding a row says whether it ha
 from cython cimport floating
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
+from libc.stdint cimport uint32_t
 
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember
@@ -140,6 +141,11 @@ cdef inline double add_row_wide(
             q[rows.columns[j]] += c * <double> x[j]
             check += 0 * q[rows.columns[j]]
         return check
+
+
+cdef inline Py_ssize_t row_at(const uint32_t *order, Py_ssize_t i) noexcept nogil:
+    """The i-th row to train on."""
+    return order[i] if order != NULL else i
 
 
 cdef inline void fetch_row(const Rows *rows, Py_ssize_t row, const floating *of_type) noexcept nogil:

@@ -41,6 +41,7 @@ from optuna_treecv._kernels.rows cimport AHEAD
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport norm2_row
+from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
@@ -118,6 +119,7 @@ cdef inlined steps(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
+    Py_ssize_t next_row,
     int64_t t,
     const Numbers *numbers,
     floating *z,                # INOUT, (width, n_lanes)
@@ -147,7 +149,7 @@ cdef inlined steps(
     cdef Py_ssize_t lane
     if settings.power == 0.5:
         divisor = sqrt(<double> t)
-    dot_lanes(rows, row, z, width, n_lanes, room, dots, z)
+    dot_lanes(rows, row, next_row, z, width, n_lanes, room, dots, z)
     for lane in range(n_lanes):
         margins[lane] = <double> dots[lane]
         slopes[lane] = slope(
@@ -172,9 +174,9 @@ cdef inlined steps(
             if settings.average and averaged[lane] != 0:
                 added_wide[lane] = <double> added[lane] * averaged[lane]
     if made:
-        add_lanes(rows, row, added, z, width, n_lanes, check, z, log)
+        add_lanes(rows, row, added, z, width, n_lanes, check, z)
         if settings.average:
-            add_lanes(rows, row, added_wide, v, width, n_lanes, check, z, log)
+            add_lanes(rows, row, added_wide, v, width, n_lanes, check, z)
     norm2 = 0
     for lane in range(n_lanes):
         if slopes[lane] != 0 and check[lane] != 0:
@@ -207,19 +209,18 @@ cdef inlined train_on(
     cdef int64_t *n_seen = <int64_t *> state
     cdef double *v = sums_of(learner, state)
     cdef Numbers numbers = numbers_in(learner, state)
-    cdef Py_ssize_t i, row, lane
+    cdef Py_ssize_t i, row, next_row, lane
     for i in range(start, stop):
-        row = i
-        if order != NULL:
-            row = order[i]
-            if i + AHEAD < stop:
-                fetch_row(rows, order[i + AHEAD], z)
+        row = row_at(order, i)
+        next_row = row_at(order, min(i + 1, stop - 1))
+        if order != NULL and i + AHEAD < stop:
+            fetch_row(rows, order[i + AHEAD], z)
         if settings.average and n_seen[0] >= settings.average_start:
             n_seen[1] += 1
             for lane in range(settings.lanes.n_lanes):
                 numbers.averaged[lane] += numbers.scale[lane]
         n_seen[0] += 1
-        steps(loss, learner, rows, row, n_seen[0], &numbers, z, v, state, log)
+        steps(loss, learner, rows, row, next_row, n_seen[0], &numbers, z, v, state, log)
 
 
 cdef inlined train_loss(
@@ -307,7 +308,6 @@ cdef class SGDLanes(LanesKernel):
                 self.own.step_size[lane],
                 self.own.radius[lane],
             ) = values[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]
-        self.learner.n_saved = n_lanes * (self.itemsize + (8 if average else 0)) // 8
         self.learner.rewrites = True
         self.set_lane_sizes(&self.own.lanes, 2 * sizeof(int64_t), 3, average, 1)
 

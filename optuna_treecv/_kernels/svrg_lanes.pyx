@@ -35,6 +35,7 @@ from optuna_treecv._kernels.rows cimport AHEAD
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport norm2_row
+from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.stages cimport Schedule
 from optuna_treecv._kernels.stages cimport Stage
 from optuna_treecv._kernels.stages cimport begin_batch
@@ -147,6 +148,7 @@ cdef inlined batch_row(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
+    Py_ssize_t next_row,
     double *shift,              # INOUT, (n_lanes,)
     const floating *anchors,    # IN, (width, n_lanes)
     double *sums,               # INOUT, likewise
@@ -160,13 +162,13 @@ cdef inlined batch_row(
     cdef double slopes[MOST_LANES]
     cdef double check[MOST_LANES]
     cdef Py_ssize_t lane
-    dot_lanes(rows, row, anchors, learner.width, n_lanes, room, dots, anchors)
+    dot_lanes(rows, row, next_row, anchors, learner.width, n_lanes, room, dots, anchors)
     for lane in range(n_lanes):
         check[lane] = 0
         slopes[lane] = slope(
             loss, <double> dots[lane], target(loss, learner.y, row, settings.lanes.classes[lane], anchors)
         )
-    add_lanes(rows, row, slopes, sums, learner.width, n_lanes, check, anchors, log)
+    add_lanes(rows, row, slopes, sums, learner.width, n_lanes, check, anchors)
     spread(settings, check)
     for lane in range(n_lanes):
         shift[lane] += check[lane]                  # 0, or NaN: seen when the batch acts
@@ -177,6 +179,7 @@ cdef inlined inner_step(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
+    Py_ssize_t next_row,
     const Common *common,
     double *scale,              # INOUT, (n_lanes,)
     double *shift,              # INOUT, (n_lanes,)
@@ -220,9 +223,9 @@ cdef inlined inner_step(
         if log != NULL:
             remember_all(log, state, learner.state_bytes)
         settle(learner, extreme, n_extreme, scale, shift, z, sums)
-    dot_lanes(rows, row, z, width, n_lanes, room, dots, z)
-    dot_lanes(rows, row, anchors, width, n_lanes, room, anchor_dots, z)
-    dot_lanes(rows, row, sums, width, n_lanes, room_wide, sum_dots, z)
+    dot_lanes(rows, row, next_row, z, width, n_lanes, room, dots, z)
+    dot_lanes(rows, row, next_row, anchors, width, n_lanes, room, anchor_dots, z)
+    dot_lanes(rows, row, next_row, sums, width, n_lanes, room_wide, sum_dots, z)
     for lane in range(n_lanes):
         y = target(loss, learner.y, row, settings.lanes.classes[lane], z)
         p = scale[lane] * <double> dots[lane] + shift[lane] * sum_dots[lane]
@@ -232,7 +235,7 @@ cdef inlined inner_step(
         for j in range(width):
             for i in range(n_extreme):
                 z[j * n_lanes + extreme[i]] *= <floating> shrink[extreme[i]]
-    add_lanes(rows, row, added, z, width, n_lanes, check, z, log)
+    add_lanes(rows, row, added, z, width, n_lanes, check, z)
     spread(settings, check)
     for lane in range(n_lanes):
         scale[lane] = next_scale[lane] + check[lane]
@@ -257,13 +260,12 @@ cdef inlined train_on(
     cdef double *shift = scale + n_lanes
     cdef double *sums = sums_of(learner, state)
     cdef floating *anchors = z + n_lanes * learner.width
-    cdef Py_ssize_t i, row
+    cdef Py_ssize_t i, row, next_row
     for i in range(start, stop):
-        row = i
-        if order != NULL:
-            row = order[i]
-            if i + AHEAD < stop:
-                fetch_row(rows, order[i + AHEAD], z)
+        row = row_at(order, i)
+        next_row = row_at(order, min(i + 1, stop - 1))
+        if order != NULL and i + AHEAD < stop:
+            fetch_row(rows, order[i + AHEAD], z)
         if common.stage.left == 0:
             next_phase(learner, common, scale, shift, z, anchors, sums, state, log)
         common.stage.n_seen += 1
@@ -271,9 +273,9 @@ cdef inlined train_on(
         if settings.any_auto:
             common.largest_norm2 = max(common.largest_norm2, <double> norm2_row(rows, row, z))
         if common.stage.in_batch:
-            batch_row(loss, learner, rows, row, shift, anchors, sums, log)
+            batch_row(loss, learner, rows, row, next_row, shift, anchors, sums, log)
         else:
-            inner_step(loss, learner, rows, row, common, scale, shift, z, anchors, sums, state, log)
+            inner_step(loss, learner, rows, row, next_row, common, scale, shift, z, anchors, sums, state, log)
 
 
 cdef inlined train_loss(
@@ -377,7 +379,6 @@ cdef class StreamingSVRGLanes(LanesKernel):
             ) = values[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]
             self.own.any_auto |= self.own.step_size[lane] == 0
         self.learner.changes = changes
-        self.learner.n_saved = self.own.lanes.n_lanes
         self.learner.rewrites = True
         self.set_lane_sizes(&self.own.lanes, sizeof(Common), 2, True, 2)
 

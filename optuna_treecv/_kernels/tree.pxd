@@ -1,5 +1,6 @@
 """What the tree needs of a compiled learner: a few functions over rows, and the size of its state."""
 
+from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 
@@ -56,6 +57,16 @@ ctypedef void (*read_state)(
     void *model,                # OUT
 ) noexcept nogil
 
+# Save what a state holds for some columns, in the part that training changes.
+ctypedef void (*remember_columns_of)(
+    const Learner *learner,
+    unsigned char *state,
+    const int32_t *columns,     # IN, (n_columns,)
+    Py_ssize_t n_columns,
+    Part part,
+    Log *log,                   # INOUT
+) noexcept nogil
+
 # The part of a state, beside its head, that training on n_rows more rows can change.
 ctypedef Part (*find_changes)(
     const Learner *learner,
@@ -74,7 +85,8 @@ cdef struct Learner:
     const void *settings        # the learner's own
     Py_ssize_t state_bytes      # a multiple of 64: states stand on cache lines, one behind the other
     Py_ssize_t head_bytes       # what changes with every row stands in front
-    Py_ssize_t n_saved          # sparse rows: log entries that training fills a nonzero, at most
+    remember_columns_of remember_columns    # sparse rows: or NULL, training saves what it changes
+    Py_ssize_t n_saved          # sparse rows: log entries a column, or if training saves a nonzero, at most
     bint rewrites               # sparse rows: training may also rewrite the whole state
     train_rows train
     train_both_rows train_both  # or NULL: one after the other

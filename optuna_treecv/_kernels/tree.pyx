@@ -14,6 +14,8 @@ from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
+from optuna_treecv._kernels.columns cimport find_columns
+from optuna_treecv._kernels.columns cimport words_of
 from optuna_treecv._kernels.order cimport fill_random_order
 from optuna_treecv._kernels.undo cimport Entry
 from optuna_treecv._kernels.undo cimport Log
@@ -23,6 +25,7 @@ from optuna_treecv._kernels.undo cimport undo
 
 cdef enum:
     LOG_COST = 4                # saving a word and putting it back takes as long as copying so many
+    COLUMNS_COST = 3            # and saving all that hangs on a column, as long as copying that of so many
 
 cdef struct Tree:
     Py_ssize_t n_rows
@@ -34,6 +37,8 @@ cdef struct Tree:
     unsigned char *out
     Py_ssize_t out_step         # bytes of outputs a row
     Log log                     # room for 0 entries where rows are dense
+    uint64_t *seen              # room to find the columns of some rows
+    int32_t *columns
     unsigned char *kept         # where states of nodes are copied to; NULL: nowhere
     Py_ssize_t least_folds      # of nodes that hold out so many folds or more
     Py_ssize_t n_nodes          # of which so many have been met
@@ -158,19 +163,38 @@ cdef void feed_both(
     train_keeping(learner, cut + n_both, stop, order, second, NULL, cut, second_trail)
 
 
-cdef inline bint log_is_cheaper(
-    const Learner *learner, const Tree *tree, Py_ssize_t start, Py_ssize_t stop
+cdef inline bint made_undoable(
+    const Learner *learner, Tree *tree, Py_ssize_t start, Py_ssize_t stop, unsigned char *state, Part part
 ) noexcept nogil:
-    """Whether a phase had better be undone than trained in a copy: the log has room, and what would
-    be saved is little beside the state.
+    """Make ready to undo a phase, if that is cheaper than to train a copy: what would be saved is
+    little beside the state, and the log has room.
     """
     cdef Py_ssize_t n_words = learner.state_bytes // 8
     cdef Py_ssize_t n_saved, n_most
     if tree.log.room == 0:
         return False
-    n_saved = learner.n_saved * <Py_ssize_t> (learner.sparse.begins[stop] - learner.sparse.begins[start])
-    n_most = n_saved + learner.head_bytes // 8 + (n_words if learner.rewrites else 0)
-    return LOG_COST * n_saved <= n_words and tree.log.n_entries + n_most <= tree.log.room
+    if learner.remember_columns != NULL:
+        n_most = learner.width // COLUMNS_COST
+        n_saved = find_columns(&learner.sparse, start, stop, learner.width, n_most, tree.seen, tree.columns)
+        if n_saved > n_most:
+            return False
+    else:
+        n_saved = <Py_ssize_t> (learner.sparse.begins[stop] - learner.sparse.begins[start])
+        if LOG_COST * learner.n_saved * n_saved > n_words:
+            return False
+    n_most = learner.n_saved * n_saved + learner.head_bytes // 8 + (n_words if learner.rewrites else 0)
+    if tree.log.n_entries + n_most > tree.log.room:
+        return False
+    tree.log.whole = False
+    remember_part(&tree.log, state, learner.head_bytes)
+    if learner.remember_columns != NULL:
+        learner.remember_columns(learner, state, tree.columns, n_saved, part, &tree.log)
+    return True
+
+
+cdef inline Py_ssize_t finding_bytes(Py_ssize_t width) noexcept nogil:
+    """Room to find columns, to the end of a cache line."""
+    return (8 * words_of(width) + 4 * (width // COLUMNS_COST + 1) + 63) // 64 * 64
 
 
 cdef inline void copy_part(
@@ -231,9 +255,7 @@ cdef int64_t branch(
     if not keep:
         feed(learner, tree, start, stop, n_seen, last - first, state, NULL)
         return n_updates + walk(learner, tree, first, last, state, False, part)
-    if log_is_cheaper(learner, tree, start, stop):
-        tree.log.whole = False
-        remember_part(&tree.log, state, learner.head_bytes)
+    if made_undoable(learner, tree, start, stop, state, part):
         feed(learner, tree, start, stop, n_seen, last - first, state, &tree.log)
         n_updates += walk(learner, tree, first, last, state, True, part)
         undo(&tree.log, mark)
@@ -394,6 +416,7 @@ cdef class CompiledLearner:
         if self.learner.sparse.begins != NULL:
             # Of two whole states, and of 64 heads, which are saved with each phase.
             self.log_bytes = (2 * self.state_bytes // 8 + 64 * head_bytes // 8) * <Py_ssize_t> sizeof(Entry)
+            self.log_bytes += finding_bytes(self.learner.width)
         return 0
 
     cdef int check_state(self, const unsigned char [::1] state) except -1:
@@ -590,8 +613,12 @@ cdef class CompiledLearner:
         tree.trails = NULL if tree.marks == NULL else &trails[0, 0]
         tree.seed = seed
         tree.order = NULL if order is None else &order[0]
-        tree.log.entries = NULL if log is None else <Entry *> &log[0]
-        tree.log.room = 0 if log is None else self.log_bytes // <Py_ssize_t> sizeof(Entry)
+        tree.log.room = 0
+        if log is not None:
+            tree.seen = <uint64_t *> &log[0]
+            tree.columns = <int32_t *> (tree.seen + words_of(self.learner.width))
+            tree.log.entries = <Entry *> (&log[0] + finding_bytes(self.learner.width))
+            tree.log.room = (self.log_bytes - finding_bytes(self.learner.width)) // <Py_ssize_t> sizeof(Entry)
         tree.log.n_entries = 0
         tree.log.whole = False
         whole.begin, whole.end = self.learner.head_bytes, self.state_bytes

@@ -30,16 +30,21 @@ cdef inline void remember(Log *log, void *address) noexcept nogil:
     log.n_entries += 1
 
 
+cdef inline Py_ssize_t entries_of(Py_ssize_t n_bytes) noexcept nogil:
+    """Those that a stretch takes."""
+    return (n_bytes + <Py_ssize_t> sizeof(Entry) - 1) // <Py_ssize_t> sizeof(Entry) + 1
+
+
 cdef inline void remember_part(Log *log, unsigned char *begin, Py_ssize_t n_bytes) noexcept nogil:
     """Save a stretch of a state, at least 16 bytes from an even address on."""
     cdef Entry *entry = log.entries + log.n_entries
-    cdef Py_ssize_t n_entries = (n_bytes + <Py_ssize_t> sizeof(Entry) - 1) // <Py_ssize_t> sizeof(Entry)
+    cdef Py_ssize_t n_entries = entries_of(n_bytes)
     if log.whole:
         return
     memcpy(entry, begin, n_bytes)
-    entry[n_entries].address = begin + 1
-    entry[n_entries].word = n_bytes
-    log.n_entries += n_entries + 1
+    entry[n_entries - 1].address = begin + 1
+    entry[n_entries - 1].word = n_bytes
+    log.n_entries += n_entries
 
 
 cdef inline void remember_all(Log *log, unsigned char *state, Py_ssize_t n_bytes) noexcept nogil:
@@ -55,7 +60,7 @@ cdef inline void undo(Log *log, Py_ssize_t mark) noexcept nogil:
         log.n_entries -= 1
         entry = log.entries + log.n_entries
         if <size_t> entry.address & 1:
-            log.n_entries -= <Py_ssize_t> (entry.word + sizeof(Entry) - 1) // <Py_ssize_t> sizeof(Entry)
+            log.n_entries -= entries_of(<Py_ssize_t> entry.word) - 1
             memcpy(entry.address - 1, log.entries + log.n_entries, entry.word)
         else:
             memcpy(entry.address, &entry.word, 8)

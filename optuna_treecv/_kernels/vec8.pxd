@@ -105,9 +105,12 @@ cdef inline floating distance2(const floating *a, const floating *b, Py_ssize_t 
         return distance8_float(a, b, width)
 
 
+cdef inline void prefetch_bytes(const void *begin, Py_ssize_t n_bytes) noexcept nogil:
+    """Ask memory for what is needed soon, line by line."""
+    cdef Py_ssize_t i
+    for i in range(0, n_bytes, 64):
+        prefetch(<const unsigned char *> begin + i)
+
+
 cdef inline void prefetch_row(const floating *x, Py_ssize_t n_numbers) noexcept nogil:
-    """Ask memory for a row that is needed soon, line by line."""
-    cdef Py_ssize_t line = 64 // <Py_ssize_t> sizeof(floating)
-    cdef Py_ssize_t j
-    for j in range((n_numbers + line - 1) // line):
-        prefetch(x + j * line)
+    prefetch_bytes(x, n_numbers * <Py_ssize_t> sizeof(floating))

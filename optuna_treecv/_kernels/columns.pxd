@@ -1,0 +1,39 @@
+"""The columns in which some sparse rows have nonzeros: what training on them can change in a model."""
+
+from libc.stdint cimport int32_t
+from libc.stdint cimport int64_t
+from libc.stdint cimport uint64_t
+from libc.string cimport memset
+
+from optuna_treecv._kernels.rows cimport Sparse
+
+
+cdef inline Py_ssize_t words_of(Py_ssize_t width) noexcept nogil:
+    """64 columns a word."""
+    return (width + 63) // 64
+
+
+cdef inline Py_ssize_t find_columns(
+    const Sparse *rows,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    Py_ssize_t width,
+    Py_ssize_t most,
+    uint64_t *seen,             # OUT, (words_of(width),)
+    int32_t *columns,           # OUT, (most + 1,)
+) noexcept nogil:
+    """The columns of the rows start..stop-1 as they are met, and how many; most + 1 if there are more."""
+    cdef Py_ssize_t n_columns = 0
+    cdef uint64_t bit
+    cdef uint64_t *word
+    cdef int64_t j
+    memset(seen, 0, words_of(width) * sizeof(uint64_t))
+    for j in range(rows.begins[start], rows.begins[stop]):
+        word = seen + (rows.columns[j] >> 6)
+        bit = <uint64_t> 1 << (rows.columns[j] & 63)
+        columns[n_columns] = rows.columns[j]        # overwritten by the next one if it is no new one
+        n_columns += (word[0] & bit) == 0
+        word[0] |= bit
+        if n_columns > most:
+            break
+    return n_columns
