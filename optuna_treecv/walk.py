@@ -18,11 +18,13 @@ from functools import partial
 from threading import Event
 from typing import Any
 from typing import NamedTuple
+from typing import TypeGuard
 
 from sklearn import get_config
 from sklearn import set_config
 
 from optuna_treecv.learners.base import Learner
+from optuna_treecv.learners.base import PairTrainer
 from optuna_treecv.plan import Node
 from optuna_treecv.plan import Phase
 from optuna_treecv.plan import Plan
@@ -109,6 +111,18 @@ def train(learner: Learner, state: Any, phase: Phase) -> int:
     return phase.n_rows
 
 
+def trains_pairs(learner: Learner) -> TypeGuard[PairTrainer]:
+    """Whether siblings are trained together."""
+    return isinstance(learner, PairTrainer) and learner.trains_pairs
+
+
+def train_both(plan: Plan, learner: PairTrainer, node: Node, left: Any, right: Any) -> int:
+    """The models of a node's children, of two copies of its own; the rows of both phases."""
+    phase, other_phase = (plan.phase(node, child) for child in plan.split(node))
+    learner.update_both(left, phase, right, other_phase)
+    return phase.n_rows + other_phase.n_rows
+
+
 def _descend(
     plan: Plan,
     learner: Learner,
@@ -124,6 +138,11 @@ def _descend(
         return
     left, right = plan.split(node)
     child = learner.snapshot(state)
+    if trains_pairs(learner):
+        n_updates += train_both(plan, learner, node, child, state)
+        yield from _descend(plan, learner, test, blocks, left, child, n_updates)
+        yield from _descend(plan, learner, test, blocks, right, state, 0)
+        return
     n_updates += train(learner, child, plan.phase(node, left))
     yield from _descend(plan, learner, test, blocks, left, child, n_updates)
     n_updates = train(learner, state, plan.phase(node, right))
@@ -134,7 +153,7 @@ def _descend_in_threads(
     plan: Plan, learner: Learner, test: TestNode, blocks: list[Node], n_jobs: int
 ) -> Generator[Done]:
     """The same with the branches shared out: who comes to a node goes on with its left child, the
-    right one is queued.
+    right one is queued, by its parent's model or, if siblings are trained together, its own.
 
     So the largest branches are taken up first, and the leftmost blocks, which are reported first,
     are never behind others.
@@ -154,8 +173,13 @@ def _descend_in_threads(
                     return
                 left, right = plan.split(node)
                 child = learner.snapshot(state)
-                pool.submit(run, node, right, state)
-                parent, node, state = node, left, child
+                if trains_pairs(learner):
+                    n_updates += train_both(plan, learner, node, child, state)
+                    parent = None
+                else:
+                    parent = node
+                pool.submit(run, parent, right, state)
+                node, state = left, child
         except BaseException as error:  # whoever waits for any block must hear of it
             cancelled.set()
             for future in done.values():

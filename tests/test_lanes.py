@@ -281,8 +281,8 @@ def test_others_are_evaluated_one_by_one():
 @pytest.mark.parametrize("n_classes", [129, 20])
 def test_models_that_are_too_large_for_lanes_are_evaluated_one_by_one(n_classes):
     wide = n_classes < 128  # 20 outputs of 300,000 numbers
-    X = sparse.random(140, 300_000 if wide else 4, 1e-4 if wide else 0.5, "csr", rng=0)
-    y = np.arange(140) % n_classes
+    X = sparse.random(280, 300_000 if wide else 4, 1e-4 if wide else 0.5, "csr", rng=0)
+    y = np.arange(280) % n_classes
     some = [
         StreamingSVRGClassifier(alpha, initial_batch_size=5, random_state=0)
         for alpha in (1e-4, 1e-3, 1e-2)

@@ -13,6 +13,8 @@ from optuna_treecv.learners import layout_for
 from optuna_treecv.learners import make_learner
 from optuna_treecv.learners.compiled import aligned_empty
 from optuna_treecv.plan import Plan
+from optuna_treecv.walk import trains_pairs
+from optuna_treecv.walk import walk_tree
 
 ALPHAS = (5e-324, 1e-7, 1e-3, 0.05, 0.3, 2.0, 1e3, 1e300)
 
@@ -106,6 +108,47 @@ def test_pairs_are_what_they_are_in_turns(is_tracked, alpha, n_classes, dtype, c
         assert pairs[0] == turns[0]
         for one, other in zip(pairs[1:], turns[1:], strict=True):
             assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("cv", ["loo", 7, "uneven"])
+def test_pairs_above_the_blocks_too(cv, order, n_jobs):
+    X, y = make(np.float64, 3)
+    bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
+    n_folds = 6 if cv == "uneven" else len(y) if cv == "loo" else cv
+    plan = Plan(len(y), n_folds, bounds, order == "random", 5)
+    learner = learner_of(PegasosClassifier(0.01), X, y)
+    assert trains_pairs(learner)
+    out = np.full((plan.n_rows, learner.n_outputs), 7, learner.dtype)
+
+    def test(node, state):
+        return learner.walk_subtree(plan, node, state, out)
+
+    n_updates = sum(
+        done.n_updates for done in walk_tree(plan, learner, test, plan.blocks(8), n_jobs)
+    )
+    expected, outputs, *_ = in_turns(learner, plan, {})
+    assert n_updates == expected
+    assert out.tobytes() == outputs.tobytes()
+
+
+def test_what_is_no_pair_is_refused():
+    X, y = make(np.float64, 2)
+    learner = learner_of(PegasosClassifier(), X, y)
+    first, second = learner.start(), learner.start()
+    update = learner._kernel.update_both
+    with pytest.raises(IndexError, match="0..91 or 0..1 are outside"):
+        update(first, 0, 91, second, 0, 1, None)
+    with pytest.raises(IndexError, match="order names row 90"):
+        update(first, 0, 1, second, 1, 2, np.array([0, 90], np.uint32))
+    learner.update(second, slice(0, 1))
+    with pytest.raises(ValueError, match="as many rows"):
+        update(first, 0, 1, second, 1, 2, None)
+    alone = learner_of(PegasosClassifier(average=True), X, y)
+    assert not trains_pairs(alone)
+    with pytest.raises(ValueError, match="if the learner can"):
+        alone._kernel.update_both(alone.start(), 0, 1, alone.start(), 1, 2, None)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

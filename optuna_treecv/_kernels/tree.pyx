@@ -458,6 +458,44 @@ cdef class CompiledLearner:
         with nogil:
             self.learner.train(&self.learner, 0, order.shape[0], &order[0], &state[0], NULL)
 
+    @property
+    def trains_pairs(self):
+        """Whether two states are trained faster together than one after the other."""
+        return self.learner.train_both != NULL
+
+    def update_both(
+        self,
+        unsigned char [::1] first,                   # INOUT
+        Py_ssize_t start,
+        Py_ssize_t stop,
+        unsigned char [::1] second,                  # INOUT
+        Py_ssize_t second_start,
+        Py_ssize_t second_stop,
+        const uint32_t [::1] order,                  # IN, or None: rows as they lie
+    ):
+        """Train two states that have seen as many rows, on the rows start..stop-1 and
+        second_start..second_stop-1, or on those that ``order`` has there.
+        """
+        cdef Py_ssize_t n_all = self.n_rows if order is None else order.shape[0]
+        cdef Py_ssize_t n_both = min(stop - start, second_stop - second_start)
+        cdef const uint32_t *at = NULL
+        cdef Py_ssize_t i
+        self.check_state(first)
+        self.check_state(second)
+        if not (0 <= start <= stop <= n_all and 0 <= second_start <= second_stop <= n_all):
+            raise IndexError(f"rows {start}..{stop} or {second_start}..{second_stop} are outside the {n_all} there are.")
+        if order is not None and n_all > 0:
+            at = &order[0]
+            for i in range(n_all):
+                if order[i] >= self.n_rows:
+                    raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
+        if self.learner.train_both == NULL or self.n_seen(first) != self.n_seen(second):
+            raise ValueError("two states are trained together if the learner can and both have seen as many rows.")
+        with nogil:
+            self.learner.train_both(&self.learner, start, second_start, n_both, at, &first[0], &second[0])
+            self.learner.train(&self.learner, start + n_both, stop, at, &first[0], NULL)
+            self.learner.train(&self.learner, second_start + n_both, second_stop, at, &second[0], NULL)
+
     def update_keeping(
         self,
         unsigned char [::1] state,

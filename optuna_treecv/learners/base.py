@@ -66,6 +66,18 @@ class SubtreeWalker(Protocol):
         """
 
 
+@runtime_checkable
+class PairTrainer(Learner, Protocol):
+    """A learner that may train two states at once, which do not wait for each other."""
+
+    @property
+    def trains_pairs(self) -> bool:
+        """Whether it does, and faster than one after the other."""
+
+    def update_both(self, first: Any, phase: Phase, second: Any, second_phase: Phase) -> None:
+        """Train two states in place that have seen as many rows, each on its phase."""
+
+
 class StandsIn(Learner, Protocol):
     """A learner whose estimators may say of a row only what follows from its outputs."""
 

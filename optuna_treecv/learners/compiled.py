@@ -229,6 +229,11 @@ def read_model(kernel: Any, state: np.ndarray) -> np.ndarray:
     return model
 
 
+def _numbers(rows: Rows) -> np.ndarray:
+    """The numbers of some rows."""
+    return np.arange(rows.start, rows.stop, dtype=np.uint32) if isinstance(rows, slice) else rows
+
+
 class CompiledLearner:
     """A compiled estimator's settings bound to prepared rows; a state is one flat block of
     memory.
@@ -261,6 +266,29 @@ class CompiledLearner:
             self._kernel.update(state, rows.start, rows.stop)
         else:
             self._kernel.update_in_order(state, rows)
+
+    @property
+    def trains_pairs(self) -> bool:
+        return self._kernel.trains_pairs
+
+    def update_both(
+        self, first: np.ndarray, phase: Phase, second: np.ndarray, second_phase: Phase
+    ) -> None:
+        rows, second_rows = phase.rows, second_phase.rows
+        if isinstance(rows, slice) and isinstance(second_rows, slice):
+            begins, order = (phase.start, second_phase.start), None
+        else:
+            order = np.concatenate([_numbers(rows), _numbers(second_rows)])
+            begins = 0, phase.n_rows
+        self._kernel.update_both(
+            first,
+            begins[0],
+            begins[0] + phase.n_rows,
+            second,
+            begins[1],
+            begins[1] + second_phase.n_rows,
+            order,
+        )
 
     def settings_at(self, n_seen: int) -> dict[str, Any]:
         """The parameters that have acted on a state of so many rows, as they were settled."""
