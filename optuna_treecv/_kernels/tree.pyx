@@ -25,7 +25,7 @@ from optuna_treecv._kernels.undo cimport undo
 
 cdef enum:
     LOG_COST = 4                # saving a word and putting it back takes as long as copying so many
-    COLUMNS_COST = 3            # and saving all that hangs on a column, as long as copying that of so many
+    COLUMNS_COST = 2            # and saving all that hangs on a column, as long as copying that of so many
 
 cdef struct Tree:
     Py_ssize_t n_rows

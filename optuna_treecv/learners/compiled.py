@@ -472,8 +472,9 @@ class CompiledLearner:
         return X, y if rows.classes is None else rows.classes[y]
 
 
-# States of lanes take no more than this: a walk needs them once a level.
-_BYTES_OF_LANES = 2**25
+# States of lanes take no more than this, since a walk needs some of them, and that third-level caches
+# hold two of them.
+_BYTES_OF_LANES = 2**24
 
 
 class Lanes(CompiledLearner):
