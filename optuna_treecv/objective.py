@@ -32,6 +32,7 @@ from optuna_treecv.evaluation import Evaluation
 from optuna_treecv.evaluation import MAX_BLOCKS
 from optuna_treecv.evaluation import mean_and_std
 from optuna_treecv.evaluation import Run
+from optuna_treecv.grid_sampler import GridSampler
 from optuna_treecv.history import record
 from optuna_treecv.history import RUN_ATTRIBUTE
 from optuna_treecv.learners import as_estimator
@@ -178,7 +179,8 @@ class TreeCVObjective:
         Returns
         -------
         optuna.samplers.GridSampler
-            For ``optuna.create_study(sampler=...)``; it stops the study after the last point.
+            For ``optuna.create_study(sampler=...)``; it stops the study after the last point. It
+            does what Optuna's does, in less time where points are many.
 
         Raises
         ------
@@ -187,7 +189,7 @@ class TreeCVObjective:
         """
         if self.param_grid is None:
             raise ValueError("grid_sampler needs an objective with a param_grid.")
-        return optuna.samplers.GridSampler(dict(self.param_grid), seed=seed)
+        return GridSampler(dict(self.param_grid), seed=seed)
 
     def _unseen(self, trial: optuna.Trial) -> Iterator[Any]:
         """Estimators at points of the grid that no trial has, and that can be trained beside this

@@ -21,6 +21,7 @@ ALLOWED = {
             "claims",
             "database",
             "evaluation",
+            "grid_sampler",
             "history",
             "learners",
             "records",
@@ -28,6 +29,7 @@ ALLOWED = {
         ),
     },
     "batches": {"claims", "evaluation", "together"},
+    "grid_sampler": set(),
     "claims": {"database", "records", "stores"},
     "dashboard": {"report"},
     "report": {"history"},
@@ -58,7 +60,7 @@ ALLOWED = {
 }
 # Who may import which library.
 LIBRARIES = {
-    "optuna": {"cli", "objective", "report", "dashboard"},
+    "optuna": {"cli", "objective", "grid_sampler", "report", "dashboard"},
     "optuna_dashboard": {"dashboard"},
     "plotly": {"report"},
     "river": {"learners"},

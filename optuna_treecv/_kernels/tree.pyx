@@ -483,7 +483,9 @@ cdef class CompiledLearner:
         self.check_state(first)
         self.check_state(second)
         if not (0 <= start <= stop <= n_all and 0 <= second_start <= second_stop <= n_all):
-            raise IndexError(f"rows {start}..{stop} or {second_start}..{second_stop} are outside the {n_all} there are.")
+            raise IndexError(
+                f"rows {start}..{stop} or {second_start}..{second_stop} are outside the {n_all} there are."
+            )
         if order is not None and n_all > 0:
             at = &order[0]
             for i in range(n_all):

@@ -472,8 +472,8 @@ class CompiledLearner:
         return X, y if rows.classes is None else rows.classes[y]
 
 
-# States of lanes take no more than this, since a walk needs some of them, and that third-level caches
-# hold two of them.
+# States of lanes take no more than this: a walk works in several of them, and caches of the third
+# level hold 32 MB.
 _BYTES_OF_LANES = 2**24
 
 
