@@ -271,6 +271,59 @@ def test_what_is_kept_is_not_walked_again():
     assert not evaluation.found._found
 
 
+@pytest.mark.parametrize("model", ["SGD", "SVRG"])
+def test_a_step_that_overflows_shows_in_empty_rows(model):
+    n_rows = 40 if model == "SGD" else 3000
+    X = np.zeros((n_rows, 64), np.float32)
+    X[:: n_rows // 3, 5] = 1
+    y = np.arange(n_rows) % 2
+    if model == "SGD":
+        some = [
+            AveragedSGDClassifier(alpha=0.0, step_size=eta, average=False, fit_intercept=False)
+            for eta in np.geomspace(1e35, 1e45, 20)
+        ]
+    else:
+        some = [
+            StreamingSVRGClassifier(alpha, step_size=1e37, initial_batch_size=1, inner_steps=2000)
+            for alpha in np.geomspace(5e-40, 1e-39, 20)
+        ]
+        for one in some:
+            one.set_params(fit_intercept=False, random_state=0)
+    with np.errstate(all="ignore"):
+        alone = outputs_of(some, sparse.csr_array(X), y, 3, "fixed", False)
+        found = outputs_of(some, sparse.csr_array(X), y, 3, "fixed", True)
+    assert np.isnan(alone).any()
+    np.testing.assert_array_equal(found, alone)
+
+
+def test_weights_that_overflow_where_they_shrink_are_seen_in_sparse_rows_too():
+    """Streaming SVRG whose step times alpha is beyond all numbers soon, alone and in lanes."""
+    n_diverged = 0
+    for seed in range(20, 32):
+        rng = np.random.default_rng(seed)
+        n_rows = int(rng.integers(5, 25))
+        X, y = sparse.random(n_rows, 24, 0.1, "csr", rng=rng), np.arange(n_rows) % 2
+        some = [
+            StreamingSVRGClassifier(
+                alpha=10 ** rng.uniform(-1, 1),
+                step_size=10 ** rng.uniform(60, 180),
+                initial_batch_size=2,
+                inner_steps=1,
+                fit_intercept=False,
+                random_state=1,
+            )
+            for _ in range(8)
+        ]
+        with np.errstate(all="ignore"):
+            dense = outputs_of(some, X.toarray(), y, 3, "fixed", False)
+            alone = outputs_of(some, X, y, 3, "fixed", False)
+            found = outputs_of(some, X, y, 3, "fixed", True)
+        np.testing.assert_array_equal(np.isfinite(alone), np.isfinite(dense))
+        np.testing.assert_array_equal(found, alone)
+        n_diverged += np.isnan(alone).sum()
+    assert n_diverged
+
+
 def test_others_are_evaluated_one_by_one():
     X, _ = make()
     found = tree_cross_validate_many([StreamingGaussianDensity()] * 3, X, cv=5)

@@ -176,6 +176,7 @@ cdef inline void add_lanes(
             is_zero = True
             for lane in range(b * a_block, (b + 1) * a_block):
                 is_zero = is_zero and c[lane] == 0
+                check[lane] += 0 * <double> c[lane]     # a row may be empty
             if not is_zero:
                 blocks[n_blocks] = b * a_block
                 n_blocks += 1

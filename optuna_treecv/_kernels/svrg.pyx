@@ -187,6 +187,7 @@ cdef inlined inner_step(
         if extreme:
             for j in range(at, at + width):
                 z[j] *= <floating> shrink
+                check += 0 * <double> z[j]
         check += add_row(rows, row, <floating> (-eta * p / next_scale), z + at, log)
     head.scale = next_scale + check
     head.shift = shrink * head.shift - eta / head.stage.n_batch

@@ -235,6 +235,7 @@ cdef inlined inner_step(
         for j in range(width):
             for i in range(n_extreme):
                 z[j * n_lanes + extreme[i]] *= <floating> shrink[extreme[i]]
+                check[extreme[i]] += 0 * <double> z[j * n_lanes + extreme[i]]
     add_lanes(rows, row, added, z, width, n_lanes, check, z)
     spread(settings, check)
     for lane in range(n_lanes):
