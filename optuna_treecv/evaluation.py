@@ -67,7 +67,7 @@ from optuna_treecv.walk import walk_tree
 #: At most so many parts of a tree are reported, or shared out among threads.
 MAX_BLOCKS = 32
 # Without reports one thread takes it as one, several take a few each, if the rows are not too
-# many: above the parts the interpreter works, and siblings are not trained together.
+# many: above the parts the interpreter works, and with a cache siblings are not trained together.
 _PARTS_A_THREAD = 4
 _ROWS_AS_ONE = 2**22
 

@@ -17,8 +17,10 @@
  * also makes `check` NaN where a weight is not finite. Each is there for float64 (`double`), for float32 (`float`), and
  * for float32 rows with vectors of float64 (`wide`). */
 
-/* The weights of sparse rows lie scattered over megabytes: memory is asked for them so many nonzeros ahead. */
+/* The weights of sparse rows lie scattered over megabytes: memory is asked for them so many nonzeros ahead; and when a
+ * row is added, the second-level cache, where the product has left them. */
 #define NONZEROS_AHEAD 64
+#define ADDED_AHEAD 16
 #define FETCH(p, n_lanes)                                                                                              \
     for (const char *line = (const char *)(p); line < (const char *)((p) + (n_lanes)); line += 64)                     \
         PREFETCH(line);
@@ -96,8 +98,8 @@
             for (ptrdiff_t l = blocks[b]; l < blocks[b] + LANE_BYTES / (ptrdiff_t)sizeof(W); l += STEP) {              \
                 V v = OF(V, c + l), s = {0};                                                                           \
                 for (ptrdiff_t i = 0; i < n; i++) {                                                                    \
-                    if (i + 16 < n) /* back from the second-level cache, where the product has left it */              \
-                        PREFETCH(w + columns[i + 16] * n_lanes + l);                                                   \
+                    if (i + ADDED_AHEAD < n)                                                                           \
+                        PREFETCH(w + columns[i + ADDED_AHEAD] * n_lanes + l);                                          \
                     V of = OF(V, w + columns[i] * n_lanes + l) + v * (W)x[i];                                          \
                     AT(V, w + columns[i] * n_lanes + l) = of;                                                          \
                     s += of * 0;                                                                                       \

@@ -119,7 +119,7 @@ cdef inlined steps(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
-    Py_ssize_t next_row,
+    Py_ssize_t next_row,        # that comes behind it
     int64_t t,
     const Numbers *numbers,
     floating *z,                # INOUT, (width, n_lanes)

@@ -148,11 +148,10 @@ cdef inlined batch_row(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
-    Py_ssize_t next_row,
+    Py_ssize_t next_row,        # that comes behind it
     double *shift,              # INOUT, (n_lanes,)
     const floating *anchors,    # IN, (width, n_lanes)
     double *sums,               # INOUT, likewise
-    Log *log,
 ) noexcept nogil:
     """G += slope(w~.x, y) x."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -179,7 +178,7 @@ cdef inlined inner_step(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
-    Py_ssize_t next_row,
+    Py_ssize_t next_row,        # that comes behind it
     const Common *common,
     double *scale,              # INOUT, (n_lanes,)
     double *shift,              # INOUT, (n_lanes,)
@@ -274,7 +273,7 @@ cdef inlined train_on(
         if settings.any_auto:
             common.largest_norm2 = max(common.largest_norm2, <double> norm2_row(rows, row, z))
         if common.stage.in_batch:
-            batch_row(loss, learner, rows, row, next_row, shift, anchors, sums, log)
+            batch_row(loss, learner, rows, row, next_row, shift, anchors, sums)
         else:
             inner_step(loss, learner, rows, row, next_row, common, scale, shift, z, anchors, sums, state, log)
 

@@ -85,14 +85,14 @@ cdef struct Learner:
     const void *settings        # the learner's own
     Py_ssize_t state_bytes      # a multiple of 64: states stand on cache lines, one behind the other
     Py_ssize_t head_bytes       # what changes with every row stands in front
-    remember_columns_of remember_columns    # sparse rows: or NULL, training saves what it changes
-    Py_ssize_t n_saved          # sparse rows: log entries a column, or if training saves a nonzero, at most
+    Py_ssize_t n_saved          # sparse rows: log entries a column that is remembered, or else a nonzero, at most
     bint rewrites               # sparse rows: training may also rewrite the whole state
     train_rows train
     train_both_rows train_both  # or NULL: one after the other
     test_rows test
     read_state read
     find_changes changes        # or NULL: everything
+    remember_columns_of remember_columns    # sparse rows: before a phase; or NULL, training saves what it changes
 
 
 cdef class CompiledLearner:

@@ -37,8 +37,8 @@ cdef struct Tree:
     unsigned char *out
     Py_ssize_t out_step         # bytes of outputs a row
     Log log                     # room for 0 entries where rows are dense
-    uint64_t *seen              # room to find the columns of some rows
-    int32_t *columns
+    uint64_t *seen              # room to find the columns of a phase's rows
+    int32_t *columns            # room for those, if a phase is undone by columns
     unsigned char *kept         # where states of nodes are copied to; NULL: nowhere
     Py_ssize_t least_folds      # of nodes that hold out so many folds or more
     Py_ssize_t n_nodes          # of which so many have been met
@@ -170,25 +170,25 @@ cdef inline bint made_undoable(
     little beside the state, and the log has room.
     """
     cdef Py_ssize_t n_words = learner.state_bytes // 8
-    cdef Py_ssize_t n_saved, n_most
+    cdef Py_ssize_t n_places, n_most
     if tree.log.room == 0:
         return False
     if learner.remember_columns != NULL:
         n_most = learner.width // COLUMNS_COST
-        n_saved = find_columns(&learner.sparse, start, stop, learner.width, n_most, tree.seen, tree.columns)
-        if n_saved > n_most:
+        n_places = find_columns(&learner.sparse, start, stop, learner.width, n_most, tree.seen, tree.columns)
+        if n_places > n_most:
             return False
     else:
-        n_saved = <Py_ssize_t> (learner.sparse.begins[stop] - learner.sparse.begins[start])
-        if LOG_COST * learner.n_saved * n_saved > n_words:
+        n_places = <Py_ssize_t> (learner.sparse.begins[stop] - learner.sparse.begins[start])
+        if LOG_COST * learner.n_saved * n_places > n_words:
             return False
-    n_most = learner.n_saved * n_saved + learner.head_bytes // 8 + (n_words if learner.rewrites else 0)
+    n_most = learner.n_saved * n_places + learner.head_bytes // 8 + (n_words if learner.rewrites else 0)
     if tree.log.n_entries + n_most > tree.log.room:
         return False
     tree.log.whole = False
     remember_part(&tree.log, state, learner.head_bytes)
     if learner.remember_columns != NULL:
-        learner.remember_columns(learner, state, tree.columns, n_saved, part, &tree.log)
+        learner.remember_columns(learner, state, tree.columns, n_places, part, &tree.log)
     return True
 
 

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python tests/benchmarks [RUNS [RESULTS.json]]
 
-grids.py and peers.py one after the other, some 12 minutes with 3 runs.
+grids.py and peers.py one after the other, some 10 minutes with 3 runs.
 """
 
 from __future__ import annotations

@@ -289,8 +289,8 @@ def our_share(X: np.ndarray, y: np.ndarray, is_stored: bool) -> None:
             inside -= sum(trial.user_attrs.get("seconds", 0) for trial in study.trials)
         return inside / 32, whole / 32
 
-    plain, _ = np.median([run(write_attributes) for _ in range(RUNS)], axis=0)
-    ours, whole = np.median([run(objective) for _ in range(RUNS)], axis=0)
+    runs = [(run(write_attributes)[0], *run(objective)) for _ in range(RUNS)]
+    plain, ours, whole = np.median(runs, axis=0)
     row(
         f"{'SQLite' if is_stored else 'in memory'}: our share of a trial of a grid of 32, beside "
         "the evaluation, the storage and Optuna",
