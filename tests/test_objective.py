@@ -395,7 +395,8 @@ def test_pruning(report, pruner, n_jobs, make_data):
         return Flipped(alpha=0.01) if flipped else SGDClassifier(alpha=0.01, max_iter=1, tol=None)
 
     objective = treecv_objective(estimator, X, y, report=report, n_jobs=n_jobs)
-    study = optuna.create_study(pruner=pruner())
+    # Hyperband draws a trial's bracket from the study's name, which is random unless given.
+    study = optuna.create_study(pruner=pruner(), study_name="pruned")
     for flipped in [False] * 4 + [True] * 8:
         study.enqueue_trial({"flipped": flipped})
     study.optimize(objective, n_trials=12)
