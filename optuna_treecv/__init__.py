@@ -6,7 +6,6 @@ from optuna_treecv.cache import ModelCache
 from optuna_treecv.crossval import tree_cross_val_predict
 from optuna_treecv.crossval import tree_cross_validate
 from optuna_treecv.crossval import tree_cross_validate_many
-from optuna_treecv.evaluation import CVResult
 from optuna_treecv.learners.gaussian import StreamingGaussianDensity
 from optuna_treecv.learners.kmeans import StreamingKMeans
 from optuna_treecv.learners.pegasos import PegasosClassifier
@@ -19,6 +18,7 @@ from optuna_treecv.learners.svrg import StreamingSVRGClassifier
 from optuna_treecv.learners.svrg import StreamingSVRGRegressor
 from optuna_treecv.objective import treecv_objective
 from optuna_treecv.objective import TreeCVObjective
+from optuna_treecv.run import CVResult
 
 __all__ = [
     "AveragedSGDClassifier",

@@ -13,6 +13,7 @@ from typing import Any
 
 from optuna_treecv.claims import Claims
 from optuna_treecv.evaluation import Evaluation
+from optuna_treecv.run import Run
 from optuna_treecv.together import can_be_walked_together
 from optuna_treecv.together import missing_name
 from optuna_treecv.together import walk_together
@@ -25,23 +26,23 @@ _MOST_BYTES = 2**30
 
 
 class _Request:
-    __slots__ = ("estimator", "goes_on", "is_done", "is_taken")
+    __slots__ = ("goes_on", "is_done", "is_taken", "run")
 
-    def __init__(self, estimator: Any) -> None:
-        self.estimator = estimator
+    def __init__(self, run: Run) -> None:
+        self.run = run
         self.is_taken = self.is_done = False
         self.goes_on = False  # another process is at it, and there may be other work meanwhile
 
 
 class Batches:
-    """Collects the estimators of calls in many threads; one of the callers walks for all.
+    """Collects the runs of calls in many threads; one of the callers walks for all.
 
     Parameters
     ----------
     evaluation : Evaluation
         Where results are found afterwards.
     size : int
-        Estimators a walk.
+        Runs a walk.
     claims : Claims, default=None
         Of those who share the evaluation's store.
     """
@@ -72,22 +73,22 @@ class Batches:
                 self._n_inside -= 1
                 self._changed.notify_all()
 
-    def find(self, estimator: Any, others: Callable[[], Iterable[Any]] | None = None) -> None:
-        """Have an estimator evaluated with those of other calls, if that is of use.
+    def find(self, run: Run, others: Callable[[], Iterable[Run]] | None = None) -> None:
+        """Have a run walked with those of other calls, if that is of use.
 
         Parameters
         ----------
-        estimator : estimator
+        run : Run
             Whose results are wanted now.
         others : callable, default=None
-            () -> estimators that will be wanted later; as many are taken as are of use.
+            () -> runs whose results will be wanted later; as many are taken as are of use.
         """
         if self._size < 2 or (others is None and self._expected() < 2):
             return
-        if not can_be_walked_together(self._evaluation, estimator):
+        if not can_be_walked_together(run):
             return
-        while self._name(estimator) is not None:
-            request = _Request(estimator)
+        while missing_name(run) is not None:
+            request = _Request(run)
             taken = self._join(request)
             if taken:
                 try:
@@ -102,49 +103,41 @@ class Batches:
                 return
 
     @contextmanager
-    def claimed(self, estimator: Any) -> Generator[bool]:
-        """In here an estimator's results are there, or it is this caller's to evaluate it.
+    def claimed(self, run: Run) -> Generator[None]:
+        """In here a run's results are there, or it is this caller's to walk it.
 
         Who has to wait for another process holds no lock, and no claim, meanwhile.
-
-        Yields
-        ------
-        bool
-            Whether others may wait for it.
         """
-        if self._claims is not None and can_be_walked_together(self._evaluation, estimator):
-            while (name := self._name(estimator)) is not None:
+        if self._claims is not None and can_be_walked_together(run):
+            while (name := missing_name(run)) is not None:
                 with self._claims.hold([name]) as mine:
                     if mine:
-                        yield True
+                        run.is_claimed = True
+                        yield
                         return
                 self._claims.wait(name)
-        yield False
+        yield
 
     def _walk(
-        self, taken: list[_Request], others: Callable[[], Iterable[Any]] | None = None
+        self, taken: list[_Request], others: Callable[[], Iterable[Run]] | None = None
     ) -> None:
         """For some calls, and for what will be wanted later; but for what others are at."""
         held = set() if self._claims is None else self._claims.held()
-        estimators = [one.estimator for one in taken]
+        runs = [one.run for one in taken]
         if others is not None and self._evaluation.found.n_bytes < _MOST_BYTES:
-            named = ((one, self._name(one)) for one in others())
-            free = (one for one, name in named if name is not None and name not in held)
-            estimators += islice(free, self._size - len(taken))
-        if self._claims is None or len(estimators) == 1:
-            walk_together(self._evaluation, estimators)
+            named = ((run, missing_name(run)) for run in others())
+            free = (run for run, name in named if name is not None and name not in held)
+            runs += islice(free, self._size - len(taken))
+        if self._claims is None or len(runs) == 1:
+            walk_together(runs)
             return
-        names = {self._name(one): one for one in estimators}
+        names = {missing_name(run): run for run in runs}
         with self._claims.hold([name for name in names if name is not None]) as mine:
             own = [names[name] for name in mine]
-            walked = walk_together(self._evaluation, own, are_claimed=True)
+            walked = walk_together(own, are_claimed=True)
         for one in taken:
-            name = self._name(one.estimator)
+            name = missing_name(one.run)
             one.goes_on = walked and name is not None and name not in mine
-
-    def _name(self, estimator: Any) -> str | None:
-        """Of an estimator's results, if these are not there yet."""
-        return missing_name(self._evaluation, estimator)
 
     def _join(self, request: _Request) -> list[_Request]:
         """Wait until somebody has walked; or return whom to walk for."""

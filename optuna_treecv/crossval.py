@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv.evaluation import CVResult
 from optuna_treecv.evaluation import Evaluation
+from optuna_treecv.run import CVResult
+from optuna_treecv.run import Run
 from optuna_treecv.together import walk_together
 
 
@@ -124,7 +125,7 @@ def tree_cross_validate(
         random_state=random_state,
         n_jobs=n_jobs,
     )
-    return evaluation.run(estimator).finish()
+    return Run(evaluation, estimator).finish()
 
 
 def tree_cross_validate_many(
@@ -214,9 +215,9 @@ def tree_cross_validate_many(
         random_state=random_state,
         n_jobs=n_jobs,
     )
-    estimators = list(estimators)
-    walk_together(evaluation, estimators)
-    return [evaluation.run(estimator).finish() for estimator in estimators]
+    runs = [Run(evaluation, estimator) for estimator in estimators]
+    walk_together(runs)
+    return [run.finish() for run in runs]
 
 
 def tree_cross_val_predict(

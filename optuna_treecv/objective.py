@@ -27,17 +27,19 @@ from optuna_treecv.cache import StoredModelCache
 from optuna_treecv.claims import Claims
 from optuna_treecv.database import Database
 from optuna_treecv.evaluation import check_choice
-from optuna_treecv.evaluation import CVResult
 from optuna_treecv.evaluation import Evaluation
 from optuna_treecv.evaluation import MAX_BLOCKS
-from optuna_treecv.evaluation import mean_and_std
-from optuna_treecv.evaluation import Run
 from optuna_treecv.grid_sampler import GridSampler
 from optuna_treecv.history import record
 from optuna_treecv.history import RUN_ATTRIBUTE
+from optuna_treecv.keys import encode
+from optuna_treecv.keys import NoKey
 from optuna_treecv.learners import as_estimator
 from optuna_treecv.learners import name_of
 from optuna_treecv.records import EvaluationRow
+from optuna_treecv.run import CVResult
+from optuna_treecv.run import mean_and_std
+from optuna_treecv.run import Run
 from optuna_treecv.stores import ModelStore
 
 # What FixedTrial and FrozenTrial say when they are asked for a parameter that they do not have.
@@ -84,6 +86,10 @@ class TreeCVObjective:
         self._database = database
         self.param_grid = param_grid
         self._batches = Batches(evaluation, batch_size, claims)
+        self._ahead: dict[bytes, Run] = {}  # of points that have had no trial yet
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ahead": {}}  # runs hold prepared rows
 
     def __call__(self, trial: AnyTrial) -> float:
         """Evaluate a trial.
@@ -109,12 +115,11 @@ class TreeCVObjective:
         self._check_direction(trial)
         try:
             with self._batches.call():
-                estimator = self._suggest(trial)
+                run = self._run(trial)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
                     others = None if self.param_grid is None else partial(self._unseen, trial)
-                    self._batches.find(estimator, others)
-                with self._batches.claimed(estimator) as is_claimed:
-                    run = self._evaluation.run(estimator, is_claimed)
+                    self._batches.find(run, others)
+                with self._batches.claimed(run):
                     if self._report is None:
                         run.finish()
                     else:
@@ -146,7 +151,7 @@ class TreeCVObjective:
         trial = optuna.trial.FixedTrial(dict(params))
         estimator = self._suggest_given(trial, "params", params)
         _check_names("params", params, trial.params)
-        return self._evaluation.run(estimator).finish()
+        return Run(self._evaluation, estimator).finish()
 
     def best_estimator(self, study: optuna.Study) -> Any:
         """The estimator of a study's best trial, fitted on all rows in prepared order.
@@ -191,8 +196,8 @@ class TreeCVObjective:
             raise ValueError("grid_sampler needs an objective with a param_grid.")
         return GridSampler(dict(self.param_grid), seed=seed)
 
-    def _unseen(self, trial: optuna.Trial) -> Iterator[Any]:
-        """Estimators at points of the grid that no trial has, and that can be trained beside this
+    def _unseen(self, trial: optuna.Trial) -> Iterator[Run]:
+        """Runs at points of the grid that no trial has, and that can be trained beside this
         one's; none if it is not at a point of the grid itself.
         """
         grid = self.param_grid
@@ -205,17 +210,35 @@ class TreeCVObjective:
         trials = trial.study.get_trials(deepcopy=False)
         seen = [tuple(one.params.get(name) for name in beside) for one in trials]
         points = (point for point in product(*beside.values()) if point not in seen)
-        yield from (self._with(dict(zip(beside, point, strict=True))) for point in points)
+        for point in points:
+            values = dict(zip(beside, point, strict=True))
+            name = _name_of(values)
+            run = None if name is None else self._ahead.get(name)
+            if run is None:
+                run = Run(self._evaluation, self._with(values))
+                if name is not None:
+                    self._ahead[name] = run
+            yield run
+
+    def _run(self, trial: AnyTrial) -> Run:
+        """The trial's run: that of its point, if it was made when others were walked."""
+        if self._param_distributions is None:
+            return Run(self._evaluation, self._suggest(trial))
+        values = self._values(trial)
+        name = _name_of(values) if self._ahead else None
+        run = None if name is None else self._ahead.pop(name, None)
+        return Run(self._evaluation, self._with(values)) if run is None else run
 
     def _suggest(self, trial: AnyTrial) -> Any:
         """The trial's estimator."""
         if self._param_distributions is None:
             return self._estimator(trial)
+        return self._with(self._values(trial))
+
+    def _values(self, trial: AnyTrial) -> dict[str, Any]:
+        assert self._param_distributions is not None
         distributions = self._param_distributions.items()
-        values = {
-            name: _suggest(trial, name, distribution) for name, distribution in distributions
-        }
-        return self._with(values)
+        return {name: _suggest(trial, name, distribution) for name, distribution in distributions}
 
     def _suggest_given(self, trial: AnyTrial, argument: str, given: Mapping[str, Any]) -> Any:
         """The estimator of a trial that can only suggest what an argument gave it."""
@@ -492,6 +515,14 @@ def treecv_objective(
     return TreeCVObjective(
         estimator, param_distributions, evaluation, report, database, grid, batch_size, claims
     )
+
+
+def _name_of(values: Mapping[str, Any]) -> bytes | None:
+    """A point's name; None if its values cannot be told from others."""
+    try:
+        return encode(dict(values))
+    except NoKey:
+        return None
 
 
 def _as_lists(param_grid: Any) -> dict[str, list[Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from bisect import bisect_right
+from functools import cached_property
 from functools import lru_cache
 from math import exp
 from math import log
@@ -398,7 +399,7 @@ class Results:
         self._key = key
         self._targets = targets
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Of what was trained how, on which rows."""
         return digest(*self._key).hex()

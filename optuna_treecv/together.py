@@ -15,14 +15,14 @@ from optuna_treecv.cache import StoredModelCache
 from optuna_treecv.data import PreparedRows
 from optuna_treecv.data import RowLayout
 from optuna_treecv.evaluation import Evaluation
-from optuna_treecv.evaluation import outputs_are_enough
-from optuna_treecv.learners import as_estimator
 from optuna_treecv.learners import layout_for
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.plan import Node
 from optuna_treecv.plan import Plan
+from optuna_treecv.run import outputs_are_enough
+from optuna_treecv.run import Run
 from optuna_treecv.scoring import Counted
 from optuna_treecv.sharing import Found
 from optuna_treecv.sharing import lanes_key
@@ -30,33 +30,31 @@ from optuna_treecv.sharing import Results
 from optuna_treecv.walk import walk_tree
 
 
-def can_be_walked_together(evaluation: Evaluation, estimator: Any) -> bool:
+def can_be_walked_together(run: Run) -> bool:
     """Whether an estimator has lanes at all."""
     return (
-        evaluation.method == "treecv"
-        and isinstance(estimator, CompiledEstimator)
-        and bool(estimator.lane_parameters)
+        run.evaluation.method == "treecv"
+        and isinstance(run.estimator, CompiledEstimator)
+        and bool(run.estimator.lane_parameters)
     )
 
 
-def missing_name(evaluation: Evaluation, estimator: Any) -> str | None:
+def missing_name(run: Run) -> str | None:
     """The name of its results, if these are not there yet."""
-    groups = _groups(evaluation, [estimator], evaluation.plan(0), 0)
-    return next((name for group in groups for name in group), None)
+    missing = _missing(run, run.evaluation.plan(0), 0, {})
+    return None if missing is None else missing.results.name
 
 
-def walk_together(
-    evaluation: Evaluation, estimators: Iterable[Any], are_claimed: bool = False
-) -> bool:
-    """Find the outputs of estimators of which some can be walked side by side.
+def walk_together(runs: Iterable[Run], are_claimed: bool = False) -> bool:
+    """Find the outputs of those runs that can be walked side by side.
 
-    Whoever cannot, alone or at all, is left to its own run; so are wrong parameters, which raise
+    Whoever cannot, alone or at all, is left to its own walk; so are wrong parameters, which raise
     there.
 
     Parameters
     ----------
-    evaluation : Evaluation
-    estimators : iterable of estimator
+    runs : iterable of Run
+        Of one evaluation.
     are_claimed : bool
         Whether other processes may wait for them, so that what is found goes to the store at once.
 
@@ -66,11 +64,13 @@ def walk_together(
         Whether anything was walked.
     """
     walked = False
-    candidates = [as_estimator(estimator) for estimator in estimators]
-    candidates = [one for one in candidates if can_be_walked_together(evaluation, one)]
-    for repeat in range(evaluation.n_repeats if len(candidates) > 1 else 0):
+    able = [run for run in runs if can_be_walked_together(run)]
+    if len(able) < 2:
+        return walked
+    evaluation = able[0].evaluation
+    for repeat in range(evaluation.n_repeats):
         plan = evaluation.plan(repeat)
-        for group in _groups(evaluation, candidates, plan, repeat):
+        for group in _groups(able, plan, repeat):
             names = list(group)
             learner = group[names[0]].learner
             least, most = Lanes.least(learner), Lanes.most(learner)
@@ -89,36 +89,45 @@ class _Missing(NamedTuple):
     results: Results
 
 
-def _groups(
-    evaluation: Evaluation, estimators: list[Any], plan: Plan, repeat: int
-) -> Iterable[dict[str, _Missing]]:
+def _groups(runs: list[Run], plan: Plan, repeat: int) -> Iterable[dict[str, _Missing]]:
     """Learners whose results are nowhere yet, by the names of these; those of a group can be
     walked side by side.
     """
     groups: dict[tuple[RowLayout, bytes], dict[str, _Missing]] = {}
     prepared: dict[RowLayout, PreparedRows] = {}
-    for estimator in estimators:
-        try:
-            scoring = evaluation.scoring_of(estimator)
-            layout = layout_for(estimator)
-            if layout not in prepared:
-                prepared[layout] = evaluation.rows(estimator, repeat)[0]
-            method = scoring.response_method
-            learner = evaluation.learner(estimator, prepared[layout], method, repeat)
-        except ValueError:
-            continue
-        assert isinstance(learner, CompiledLearner)
-        _, results = evaluation.results(estimator, learner, plan, repeat)
-        n_bytes = len(learner.rows.order) * learner.n_outputs * learner.dtype.itemsize
-        if (
-            results is not None
-            and outputs_are_enough(estimator, learner, scoring)
-            and not results.has_outputs(n_bytes)
-            and results.name not in evaluation.found
-        ):
-            group = groups.setdefault((layout, lanes_key(learner)), {})
-            group[results.name] = _Missing(learner, results)
+    for run in runs:
+        missing = _missing(run, plan, repeat, prepared)
+        if missing is not None:
+            alike = layout_for(run.estimator), lanes_key(missing.learner)
+            groups.setdefault(alike, {})[missing.results.name] = missing
     return groups.values()
+
+
+def _missing(
+    run: Run, plan: Plan, repeat: int, prepared: dict[RowLayout, PreparedRows]
+) -> _Missing | None:
+    """A run's learner, if its results on a repeat's rows are wanted and nowhere yet.
+
+    Rows that were ``prepared`` for the repeat are taken from there, and put there.
+    """
+    evaluation = run.evaluation
+    layout = layout_for(run.estimator)
+    try:
+        if layout not in prepared:
+            prepared[layout] = evaluation.rows(run.estimator, repeat)[0]
+        learner, _, results = run.bind(plan, prepared[layout], repeat)
+    except ValueError:
+        return None
+    assert isinstance(learner, CompiledLearner)
+    n_bytes = len(learner.rows.order) * learner.n_outputs * learner.dtype.itemsize
+    if (
+        results is None
+        or not outputs_are_enough(run.estimator, learner, run.scoring)
+        or results.has_outputs(n_bytes)
+        or results.name in evaluation.found
+    ):
+        return None
+    return _Missing(learner, results)
 
 
 def _walk(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 import pickle
 from threading import Event
 from threading import Thread
@@ -23,6 +24,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 import optuna_treecv.batches
 from optuna_treecv.batches import Batches
+from optuna_treecv.evaluation import Evaluation
 from optuna_treecv.sharing import FoundTogether
 
 X, Y = make_classification(300, 8, random_state=0)
@@ -35,10 +37,9 @@ def walks(monkeypatch):
     sizes = []
     walk_together = optuna_treecv.batches.walk_together
 
-    def count(evaluation, estimators, **options):
-        estimators = list(estimators)
-        sizes.append(len(estimators))
-        return walk_together(evaluation, estimators, **options)
+    def count(runs, **options):
+        sizes.append(len(runs))
+        return walk_together(runs, **options)
 
     monkeypatch.setattr(optuna_treecv.batches, "walk_together", count)
     return sizes
@@ -141,12 +142,35 @@ def test_a_trial_without_a_study_is_alone(walks):
 
 
 def test_a_pickled_objective_goes_on(walks):
-    objective = pickle.loads(
-        pickle.dumps(treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID))
-    )
+    objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID)
     study = study_of(objective, sampler=objective.grid_sampler())
-    study.optimize(objective)
-    assert walks == [12, 12]
+    study.optimize(objective, n_trials=1)
+    assert len(objective._ahead) == 11
+    study.optimize(pickle.loads(pickle.dumps(objective)))
+    assert sorted(walks) == [11, 12, 12]
+    assert_same_trials(study)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 32])
+def test_a_point_is_bound_to_the_rows_once(batch_size, monkeypatch):
+    bound = []
+    learner = Evaluation.learner
+
+    def count(evaluation, estimator, *args):
+        bound.append((estimator.alpha, estimator.average))
+        return learner(evaluation, estimator, *args)
+
+    monkeypatch.setattr(Evaluation, "learner", count)
+    objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, batch_size=batch_size)
+    study_of(objective, sampler=objective.grid_sampler()).optimize(objective)
+    assert sorted(bound) == sorted(product(*GRID.values())) and not objective._ahead
+
+
+def test_points_have_names_of_their_own():
+    values = [1, 1.0, True, "1", None, "None", 1.0 + 2**-52, (1,), PegasosClassifier(1)]
+    names = {optuna_treecv.objective._name_of({"alpha": value}) for value in values}
+    assert len(names) == len(values) and None not in names
+    assert optuna_treecv.objective._name_of({"alpha": object()}) is None
 
 
 def test_a_wrong_point_fails_its_own_trial_only():
@@ -166,24 +190,22 @@ class Slow(Batches):
         self.error = None
         super().__init__(SimpleNamespace(found=FoundTogether()), self.size)
 
-    def _name(self, estimator):
-        return "not there yet"
-
 
 @pytest.fixture
 def slow(monkeypatch):
     batches = Slow()
 
-    def walk(_, estimators):
+    def walk(runs):
         batches.began.set()
         assert batches.go.wait(10)
-        batches.walked.append(estimators)
+        batches.walked.append(runs)
         if batches.error is not None:
             error, batches.error = batches.error, None
             raise error
 
     monkeypatch.setattr(optuna_treecv.batches, "walk_together", walk)
-    monkeypatch.setattr(optuna_treecv.batches, "can_be_walked_together", lambda *_: True)
+    monkeypatch.setattr(optuna_treecv.batches, "can_be_walked_together", lambda _: True)
+    monkeypatch.setattr(optuna_treecv.batches, "missing_name", lambda run: f"of {run}")
     return batches
 
 

@@ -34,6 +34,7 @@ from optuna_treecv.claims import Claims
 from optuna_treecv.database import Database
 from optuna_treecv.records import ClaimRow
 from optuna_treecv.records import ModelRow
+from optuna_treecv.run import Run
 from optuna_treecv.stores import ModelStore
 
 WORKER = Path(__file__).with_name("grid_worker.py")
@@ -231,7 +232,7 @@ def trial_at(objective, params, **options):
 
 
 def name_at(objective, params):
-    return together.missing_name(objective._evaluation, objective._with(params))
+    return together.missing_name(Run(objective._evaluation, objective._with(params)))
 
 
 def all_params(objective):
@@ -346,7 +347,9 @@ def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found)
         assert value == make_objective().evaluate(left).mean
         assert not waiting.is_over
         if is_found:
-            owner._evaluation.run(owner._with(params), is_claimed=True).finish()
+            run = Run(owner._evaluation, owner._with(params))
+            run.is_claimed = True
+            run.finish()
     expected = make_objective().evaluate(params)
     assert waiting.end() == expected.mean
     done = trial.user_attrs["n_updates"]

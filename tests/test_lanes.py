@@ -27,6 +27,7 @@ from optuna_treecv.learners import layout_for
 from optuna_treecv.learners import make_learner
 from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.plan import Plan
+from optuna_treecv.run import Run
 from optuna_treecv.together import walk_together
 
 ALPHAS = (*np.geomspace(1e-7, 1e3, 11), 1e300, 5e-324)
@@ -265,9 +266,9 @@ def test_what_is_kept_is_not_walked_again():
     )
     estimators = FAMILIES["PEGASOS"]
     for n_updates in (144, 0):
-        walk_together(evaluation, estimators)
-        for estimator in estimators:
-            assert evaluation.run(estimator).finish().n_updates == n_updates
+        runs = [Run(evaluation, estimator) for estimator in estimators]
+        walk_together(runs)
+        assert [run.finish().n_updates for run in runs] == [n_updates] * len(runs)
     assert not evaluation.found._found
 
 

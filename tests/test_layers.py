@@ -1,4 +1,4 @@
-"""Imports go one way: objective, crossval -> evaluation -> walk -> learners -> kernels."""
+"""Imports go one way: objective, crossval -> run -> evaluation -> walk -> learners -> kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 
 # What each module may import of ours.
 ALLOWED = {
-    "__init__": {"objective", "crossval", "evaluation", "learners", "cache"},
+    "__init__": {"objective", "crossval", "run", "learners", "cache"},
     "objective": {
         *(
             "batches",
@@ -23,21 +23,26 @@ ALLOWED = {
             "evaluation",
             "grid_sampler",
             "history",
+            "keys",
             "learners",
             "records",
+            "run",
             "stores",
         ),
     },
-    "batches": {"claims", "evaluation", "together"},
+    "batches": {"claims", "evaluation", "run", "together"},
     "grid_sampler": set(),
     "claims": {"database", "records", "stores"},
     "dashboard": {"report"},
     "report": {"history"},
-    "crossval": {"evaluation", "together"},
+    "crossval": {"evaluation", "run", "together"},
     "together": {
-        *("cache", "data", "evaluation", "learners", "plan", "scoring", "sharing", "walk"),
+        *("cache", "data", "evaluation", "learners", "plan", "run", "scoring", "sharing", "walk"),
     },
     "testing": {"crossval", "data", "folds", "learners", "_kernels"},
+    "run": {
+        *("cache", "data", "evaluation", "keys", "learners", "plan", "scoring", "sharing", "walk"),
+    },
     "evaluation": {
         *("cache", "data", "folds", "keys", "learners", "plan", "scoring", "sharing", "walk"),
         "_kernels",
