@@ -6,7 +6,11 @@ from itertools import count
 
 import numpy as np
 import pytest
+from sklearn.base import is_classifier
 
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv.data import Data
 from optuna_treecv.learners import layout_for
@@ -17,6 +21,21 @@ from optuna_treecv.walk import trains_pairs
 from optuna_treecv.walk import walk_tree
 
 ALPHAS = (5e-324, 1e-7, 1e-3, 0.05, 0.3, 2.0, 1e3, 1e300)
+SGD = [
+    AveragedSGDClassifier(),
+    AveragedSGDClassifier(loss="log_loss", alpha=0.0, step_size=0.3, average=False),
+    # The scale shrinks, grows or changes its sign until it is multiplied into the weights.
+    AveragedSGDClassifier(alpha=1.0, step_size=0.5),
+    AveragedSGDClassifier(alpha=30.0, step_size=0.1, average_start=40),
+    AveragedSGDClassifier(alpha=35.0, step_size=0.1, average=False),
+    AveragedSGDClassifier(alpha=10.0, step_size=0.1),
+    AveragedSGDClassifier(loss="log_loss", alpha=15.0, step_size=0.1, radius=0.2),
+    AveragedSGDClassifier(batch_size=4, step_size=1.0, radius=0.5),
+    AveragedSGDRegressor(learning_rate="invscaling", power_t=0.3, step_size=0.1),
+    AveragedSGDRegressor(loss="huber", step_size=0.2, average_start=20, radius=0.3),
+    AveragedSGDRegressor(loss="epsilon_insensitive", alpha=0.1, step_size=0.5, average=False),
+    LSQSGDRegressor(step_size=0.05),
+]
 
 
 def make(dtype, n_classes, n_rows=90, seed=0):
@@ -110,6 +129,23 @@ def test_pairs_are_what_they_are_in_turns(is_tracked, alpha, n_classes, dtype, c
             assert one.tobytes() == other.tobytes()
 
 
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("cv", ["loo", 7, "uneven"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("model", SGD, ids=repr)
+def test_pairs_of_sgd_too(model, dtype, cv, order):
+    X, y = make(dtype, 3)
+    bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
+    n_folds = 6 if cv == "uneven" else len(y) if cv == "loo" else cv
+    plan = Plan(len(y), n_folds, bounds, order == "random", 5)
+    learner = learner_of(model, X, y if is_classifier(model) else (y - 0.7).astype(dtype))
+    assert trains_pairs(learner)
+    pairs, turns = in_pairs(learner, plan, {}), in_turns(learner, plan, {})
+    assert pairs[0] == turns[0]
+    for one, other in zip(pairs[1:], turns[1:], strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
 @pytest.mark.parametrize("n_jobs", [1, 3])
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", ["loo", 7, "uneven"])
@@ -152,10 +188,11 @@ def test_what_is_no_pair_is_refused():
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_pair_that_diverges_says_so(dtype):
+@pytest.mark.parametrize("model", [PegasosClassifier(1e-3), AveragedSGDClassifier()], ids=repr)
+def test_a_pair_that_diverges_says_so(model, dtype):
     X, y = make(dtype, 2)
     X *= dtype(np.finfo(dtype).max / 16)
-    learner = learner_of(PegasosClassifier(1e-3), X, y)
+    learner = learner_of(model, X, y)
     plan = Plan(len(y), len(y), None, False, 5)
     with np.errstate(all="ignore"):
         pairs, turns = in_pairs(learner, plan, {}), in_turns(learner, plan, {})

@@ -45,15 +45,17 @@ from optuna_treecv._kernels.losses cimport Logistic
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport LossName
 from optuna_treecv._kernels.losses cimport Squared
-from optuna_treecv._kernels.losses cimport slope
-from optuna_treecv._kernels.losses cimport target
+from optuna_treecv._kernels.losses cimport sure_slope
+from optuna_treecv._kernels.losses cimport sure_target
 from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport add_row
 from optuna_treecv._kernels.rows cimport add_row_wide
 from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport norm2_row
+from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
@@ -110,13 +112,17 @@ cdef inline void *vector_of(const Learner *learner, const unsigned char *state, 
     return first + c * learner.width * learner.itemsize
 
 
-cdef inline double step_at(const Settings *settings, int64_t t) noexcept nogil:
-    """eta_t."""
-    if settings.power == 0:
-        return settings.step_size
+# What is seldom done stays out of the loops over rows, which are faster without it.
+
+cdef double decayed(const Settings *settings, int64_t t) noexcept nogil:
     if settings.power == 0.5:
         return settings.step_size / sqrt(<double> t)
     return settings.step_size * exponential(-settings.power * logarithm(<double> t))
+
+
+cdef inline double step_at(const Settings *settings, int64_t t) noexcept nogil:
+    """eta_t."""
+    return settings.step_size if settings.power == 0 else decayed(settings, t)
 
 
 cdef inline bint extreme(double scale) noexcept nogil:
@@ -124,7 +130,7 @@ cdef inline bint extreme(double scale) noexcept nogil:
     return fabs(scale) < 1.0 / 64 or fabs(scale) > 64
 
 
-cdef inlined absorb(
+cdef void absorb(
     const Learner *learner,
     Numbers *numbers,           # INOUT, of one output
     floating *z,                # INOUT, (width,)
@@ -145,7 +151,7 @@ cdef inlined absorb(
             check += 0 * v[j]
         numbers.averaged = 0
     for j in range(learner.width):
-        z[j] = <floating> (numbers.scale * <double> z[j])
+        z[j] = <floating> (numbers.scale * <double> z[j]) + 0       # no -0, which adding 0 times a row would change
         check += 0 * <double> z[j]
     numbers.norm2 *= numbers.scale * numbers.scale
     numbers.scale = 1 + check                       # NaN if something is not finite
@@ -172,12 +178,15 @@ cdef inlined step(
     double *v,                  # INOUT, (width,)
     unsigned char *state,
     Log *log,
+    bint guesses,
 ) noexcept nogil:
-    """One row's step of output c."""
+    """One row's step of output c. Unless the CPU is to guess whether there is something to add, 0 times the
+    row is added where there is not. (In a ball it is guessed: 2 z.x, times 0, may be infinite.)
+    """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef double margin = <double> dot_row(rows, row, z)
-    cdef double g = slope(
-        loss, numbers.scale * margin, target(loss, learner.y, row, settings.linear.first_class + c, z)
+    cdef double g = sure_slope(
+        loss, numbers.scale * margin, sure_target(loss, learner.y, row, settings.linear.first_class + c, z)
     )
     cdef floating added
     cdef double check
@@ -185,7 +194,7 @@ cdef inlined step(
     if extreme(numbers.scale):
         margin *= numbers.scale                     # z.x with the z to come
         absorb(learner, numbers, z, v, state, log)
-    if g != 0:
+    if not (guesses or isfinite(settings.radius)) or g != 0:
         added = <floating> (-eta * g / numbers.scale)
         check = add_row(rows, row, added, z, log)
         if settings.average and numbers.averaged != 0:
@@ -228,6 +237,46 @@ cdef inlined batch_step(
         project(settings, numbers)
 
 
+cdef inlined train_row(
+    const Loss *loss,
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t row,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where the first one lies in the state
+    Log *log,
+    bint guesses,
+) noexcept nogil:
+    """One row: a step of every output, or a part of one."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t width = learner.width
+    cdef Head *head = <Head *> state
+    cdef double *v = sum_of(learner, state, 0)
+    cdef double *gradient = gradient_of(learner, state, 0)
+    cdef Numbers *numbers = head.outputs
+    cdef Py_ssize_t c
+    cdef double eta, p
+    cdef bint begins_step = settings.batch_size == 1 or head.n_seen % settings.batch_size == 0
+    if settings.average and head.n_seen >= settings.average_start and begins_step:
+        head.n_averaged += 1
+        for c in range(learner.n_outputs):
+            numbers[c].averaged += numbers[c].scale
+    head.n_seen += 1
+    if settings.batch_size == 1:
+        eta = step_at(settings, head.n_seen)
+        for c in range(learner.n_outputs):
+            step(loss, learner, rows, row, eta, c, &numbers[c], z + c * width, v + c * width, state, log, guesses)
+        return
+    for c in range(learner.n_outputs):
+        p = numbers[c].scale * <double> dot_row(rows, row, z + c * width)
+        p = sure_slope(loss, p, sure_target(loss, learner.y, row, settings.linear.first_class + c, z))
+        add_row_wide(rows, row, p, gradient + c * width, z, NULL)
+    if head.n_seen % settings.batch_size == 0:
+        eta = step_at(settings, head.n_seen // settings.batch_size)
+        for c in range(learner.n_outputs):
+            batch_step(learner, eta, &numbers[c], z + c * width, v + c * width, gradient + c * width, state)
+
+
 cdef inlined train_on(
     const Loss *loss,
     const Learner *learner,
@@ -236,47 +285,39 @@ cdef inlined train_on(
     Py_ssize_t stop,
     const uint32_t *order,
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where the first one lies in the state
+    floating *z,                # INOUT
     Log *log,
 ) noexcept nogil:
-    cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Py_ssize_t width = learner.width
-    cdef Head *head = <Head *> state
-    cdef double *v = sum_of(learner, state, 0)
-    cdef double *gradient = gradient_of(learner, state, 0)
-    cdef Numbers *numbers = head.outputs
-    cdef int64_t t
-    cdef Py_ssize_t i, row, c
-    cdef double eta, p
+    cdef Py_ssize_t i
     for i in range(start, stop):
-        row = i
-        if order != NULL:
-            row = order[i]
-            if i + AHEAD < stop:
-                fetch_row(rows, order[i + AHEAD], z)
-        if settings.average and head.n_seen >= settings.average_start and head.n_seen % settings.batch_size == 0:
-            head.n_averaged += 1
-            for c in range(learner.n_outputs):
-                numbers[c].averaged += numbers[c].scale
-        head.n_seen += 1
-        if settings.batch_size == 1:
-            eta = step_at(settings, head.n_seen)
-            for c in range(learner.n_outputs):
-                step(
-                    loss, learner, rows, row, eta, c, &numbers[c], z + c * width, v + c * width, state, log
-                )
-            continue
-        for c in range(learner.n_outputs):
-            p = numbers[c].scale * <double> dot_row(rows, row, z + c * width)
-            p = slope(loss, p, target(loss, learner.y, row, settings.linear.first_class + c, z))
-            add_row_wide(rows, row, p, gradient + c * width, z, NULL)
-        if head.n_seen % settings.batch_size == 0:
-            t = head.n_seen // settings.batch_size
-            eta = step_at(settings, t)
-            for c in range(learner.n_outputs):
-                batch_step(
-                    learner, eta, &numbers[c], z + c * width, v + c * width, gradient + c * width, state
-                )
+        if order != NULL and i + AHEAD < stop:
+            fetch_row(rows, order[i + AHEAD], z)
+        train_row(loss, learner, rows, row_at(order, i), state, z, log, True)
+
+
+cdef inlined train_both_on(
+    const Loss *loss,
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t start,
+    Py_ssize_t other_start,
+    Py_ssize_t n_rows,
+    const uint32_t *order,
+    unsigned char *first,       # INOUT
+    unsigned char *second,      # INOUT
+    floating *z_first,          # INOUT, where they lie in the states
+    floating *z_second,         # INOUT
+) noexcept nogil:
+    """Dense rows. A row's dot product waits for what the row before has added; while one state waits, the
+    CPU is at the other's row. It looks that far ahead, as long as it guesses right.
+    """
+    cdef Py_ssize_t i
+    for i in range(n_rows):
+        if order != NULL and i + AHEAD < n_rows:
+            fetch_row(rows, order[start + i + AHEAD], z_first)
+            fetch_row(rows, order[other_start + i + AHEAD], z_first)
+        train_row(loss, learner, rows, row_at(order, start + i), first, z_first, NULL, False)
+        train_row(loss, learner, rows, row_at(order, other_start + i), second, z_second, NULL, False)
 
 
 cdef inlined train_loss(
@@ -317,6 +358,69 @@ cdef dispatched train(
         train_loss(learner, &learner.dense, start, stop, order, state, <double *> z, log)
     else:
         train_loss(learner, &learner.dense, start, stop, order, state, <float *> z, log)
+
+
+cdef inlined train_both_loss(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t other_start,
+    Py_ssize_t n_rows,
+    const uint32_t *order,
+    unsigned char *first,
+    unsigned char *second,
+    floating *z,
+    floating *other_z,
+) noexcept nogil:
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const double *epsilon = &settings.epsilon
+    cdef const Dense *rows = &learner.dense
+    if settings.loss == HINGE:
+        train_both_on(
+            <const Hinge *> epsilon, learner, rows, start, other_start, n_rows, order, first, second, z, other_z
+        )
+    elif settings.loss == LOGISTIC:
+        train_both_on(
+            <const Logistic *> epsilon, learner, rows, start, other_start, n_rows, order, first, second, z, other_z
+        )
+    elif settings.loss == SQUARED:
+        train_both_on(
+            <const Squared *> epsilon, learner, rows, start, other_start, n_rows, order, first, second, z, other_z
+        )
+    elif settings.loss == HUBER:
+        train_both_on(
+            <const Huber *> epsilon, learner, rows, start, other_start, n_rows, order, first, second, z, other_z
+        )
+    elif settings.loss == EPSILON_INSENSITIVE:
+        train_both_on(
+            <const EpsilonInsensitive *> epsilon,
+            learner,
+            rows,
+            start,
+            other_start,
+            n_rows,
+            order,
+            first,
+            second,
+            z,
+            other_z,
+        )
+
+
+cdef dispatched train_both(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t other_start,
+    Py_ssize_t n_rows,
+    const uint32_t *order,
+    unsigned char *first,
+    unsigned char *second,
+) noexcept nogil:
+    cdef void *z = vector_of(learner, first, 0)
+    cdef void *other_z = vector_of(learner, second, 0)
+    if learner.itemsize == 8:
+        train_both_loss(learner, start, other_start, n_rows, order, first, second, <double *> z, <double *> other_z)
+    else:
+        train_both_loss(learner, start, other_start, n_rows, order, first, second, <float *> z, <float *> other_z)
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
@@ -368,6 +472,8 @@ cdef class SGD(LinearKernel):
         if batch_size > 1 and self.learner.sparse.begins != NULL:
             raise ValueError("there are no mini-batches of sparse rows.")
         n_numbers = self.n_outputs * self.learner.width
+        if self.learner.sparse.begins == NULL:
+            self.learner.train_both = train_both
         self.learner.n_saved = self.n_outputs * (2 if average else 1)
         self.learner.rewrites = True
         self.set_sizes(

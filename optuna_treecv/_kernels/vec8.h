@@ -116,7 +116,7 @@ typedef int32_t bits2_float __attribute__((vector_size(16)));
 DEFINE_VEC8(double)
 DEFINE_VEC8(float)
 
-/* q . x for float64 sums q and float32 rows x, in float64. */
+/* The same for float64 sums q and float32 rows x, in float64: q . x, and q += c x. */
 static INLINED double dot8_wide(const double *q, const float *x, ptrdiff_t width)
 {
 #ifdef VECTOR_TYPES
@@ -130,6 +130,17 @@ static INLINED double dot8_wide(const double *q, const float *x, ptrdiff_t width
         for (int l = 0; l < 8; l++)
             s[l] += q[j + l] * (double)x[j + l];
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+#endif
+}
+
+static INLINED void axpy8_wide(double c, const float *x, double *q, ptrdiff_t width)
+{
+#ifdef VECTOR_TYPES
+    for (ptrdiff_t j = 0; j < width; j += 8)
+        *(vec8_double *)(q + j) += c * __builtin_convertvector(*(const vec8_float *)(x + j), vec8_double);
+#else
+    for (ptrdiff_t j = 0; j < width; j++)
+        q[j] += c * (double)x[j];
 #endif
 }
 

@@ -30,6 +30,7 @@ cdef extern from "vec8.h":
     double distance8_double(const double *a, const double *b, Py_ssize_t width) noexcept nogil
     float distance8_float(const float *a, const float *b, Py_ssize_t width) noexcept nogil
     double dot8_wide(const double *q, const float *x, Py_ssize_t width) noexcept nogil
+    void axpy8_wide(double c, const float *x, double *q, Py_ssize_t width) noexcept nogil
 
 
 cdef inline floating dot(const floating *a, const floating *b, Py_ssize_t width) noexcept nogil:
@@ -92,9 +93,10 @@ cdef inline floating if_below(floating c, floating x, floating limit) noexcept n
 
 cdef inline void axpy_wide(double c, const floating *x, double *y, Py_ssize_t width) noexcept nogil:
     """y += c x, in float64 whatever the type of x."""
-    cdef Py_ssize_t j
-    for j in range(width):
-        y[j] += c * <double> x[j]
+    if floating is double:
+        axpy8_double(c, x, y, width)
+    else:
+        axpy8_wide(c, x, y, width)
 
 
 cdef inline floating distance2(const floating *a, const floating *b, Py_ssize_t width) noexcept nogil:
