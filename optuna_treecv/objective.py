@@ -86,10 +86,10 @@ class TreeCVObjective:
         self._database = database
         self.param_grid = param_grid
         self._batches = Batches(evaluation, batch_size, claims)
-        self._ahead: dict[bytes, Run] = {}  # of points that have had no trial yet
+        self._ahead: dict[bytes, Run] = {}  # by their points: made before their trials
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ahead": {}}  # runs hold prepared rows
+        return {**self.__dict__, "_ahead": {}}  # runs are bound to prepared rows
 
     def __call__(self, trial: AnyTrial) -> float:
         """Evaluate a trial.
@@ -215,7 +215,10 @@ class TreeCVObjective:
             name = _name_of(values)
             run = None if name is None else self._ahead.get(name)
             if run is None:
-                run = Run(self._evaluation, self._with(values))
+                try:
+                    run = Run(self._evaluation, self._with(values))
+                except Exception:  # noqa: BLE001  # of another trial, which will raise it
+                    continue
                 if name is not None:
                     self._ahead[name] = run
             yield run
@@ -223,7 +226,7 @@ class TreeCVObjective:
     def _run(self, trial: AnyTrial) -> Run:
         """The trial's run: that of its point, if it was made when others were walked."""
         if self._param_distributions is None:
-            return Run(self._evaluation, self._suggest(trial))
+            return Run(self._evaluation, self._estimator(trial))
         values = self._values(trial)
         name = _name_of(values) if self._ahead else None
         run = None if name is None else self._ahead.pop(name, None)
@@ -512,6 +515,8 @@ def treecv_objective(
     if grid is not None and batch_size > 1 and models is not None:
         if isinstance(evaluation.cache_for(estimator), StoredModelCache):
             claims = Claims(models)
+    if is_estimator:
+        estimator = clone(estimator)  # whatever becomes of the caller's
     return TreeCVObjective(
         estimator, param_distributions, evaluation, report, database, grid, batch_size, claims
     )

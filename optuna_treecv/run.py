@@ -103,6 +103,11 @@ class Run:
     is a subtree at depth min(5, depth of the tree), less deep with repeats, so that there are at
     most 32 in all, or one a repeat.
 
+    Raises
+    ------
+    ValueError
+        If the estimator cannot be evaluated by the evaluation's scoring, or cannot go on training.
+
     Attributes
     ----------
     is_claimed : bool

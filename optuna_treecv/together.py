@@ -116,7 +116,7 @@ def _missing(
         if layout not in prepared:
             prepared[layout] = evaluation.rows(run.estimator, repeat)[0]
         learner, _, results = run.bind(plan, prepared[layout], repeat)
-    except ValueError:
+    except Exception:  # noqa: BLE001  # its own walk will raise it
         return None
     assert isinstance(learner, CompiledLearner)
     n_bytes = len(learner.rows.order) * learner.n_outputs * learner.dtype.itemsize

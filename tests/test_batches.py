@@ -18,7 +18,9 @@ from optuna.distributions import IntDistribution
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.linear_model import SGDClassifier
+from sklearn.utils.metaestimators import available_if
 
+from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
@@ -180,6 +182,43 @@ def test_a_wrong_point_fails_its_own_trial_only():
     study.optimize(objective, catch=ValueError)
     failed = [trial.params for trial in study.trials if trial.state.name == "FAIL"]
     assert failed == [{"alpha": -1.0}]
+
+
+class Picky(AveragedSGDClassifier):
+    """Probabilities up to some alpha, and settings that cannot be made at another."""
+
+    @available_if(lambda self: self.alpha < 0.5)
+    def predict_proba(self, X):
+        return super().predict_proba(X)
+
+    def set_params(self, **params):
+        if params.get("alpha") == 0.25:
+            raise TypeError("alpha=0.25 cannot be.")
+        return super().set_params(**params)
+
+
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_what_is_wrong_with_a_point_is_said_of_its_own_trial(batch_size):
+    grid = {"alpha": [0.1, 0.2, 0.6, 0.25, 0.01, 0.02]}
+    estimator = Picky("log_loss", alpha=0.01)
+    objective = treecv_objective(
+        estimator, X, Y, param_grid=grid, scoring="log_loss", batch_size=batch_size
+    )
+    study = study_of(objective, sampler=objective.grid_sampler())
+    study.optimize(objective, catch=(TypeError, ValueError))
+    failed = {trial.params["alpha"] for trial in study.trials if trial.state.name == "FAIL"}
+    assert failed == {0.25, 0.6}
+
+
+def test_an_objective_is_what_it_was_made_from():
+    estimator = PegasosClassifier()
+    grid = GRID | {"average": [False]}
+    objective = treecv_objective(estimator, X, Y, param_grid=grid, batch_size=5)
+    study = study_of(objective, sampler=objective.grid_sampler())
+    study.optimize(objective, n_trials=1)
+    estimator.set_params(project=True, fit_intercept=False)
+    study.optimize(objective)
+    assert_same_trials(study)
 
 
 class Slow(Batches):

@@ -272,6 +272,31 @@ def test_what_is_kept_is_not_walked_again():
     assert not evaluation.found._found
 
 
+@pytest.mark.parametrize("n_models", [1, 16])
+@pytest.mark.parametrize("k", [6, 7, 8])
+def test_a_sum_that_overflows_at_the_last_row_shows_in_sparse_rows(k, n_models):
+    # Of k rows the first is huge; at the seventh the scale is multiplied into the weights.
+    X = np.zeros((2 * k, 2))
+    X[:, 1] = 1
+    X[k] = 0.49e300, 0
+    y = np.zeros(2 * k)
+    y[k] = 9
+    options = {"loss": "epsilon_insensitive", "epsilon": 1.0, "step_size": 1e8}
+    models = [
+        AveragedSGDRegressor(alpha=alpha, fit_intercept=False, **options)
+        for alpha in np.linspace(0.5e-8, 0.501e-8, n_models)
+    ]
+    with np.errstate(all="ignore"):
+        scores = [
+            [
+                result.test_score[0]
+                for result in tree_cross_validate_many(models, rows, y, cv=2, shuffle=False)
+            ]
+            for rows in (X, sparse.csr_array(X))
+        ]
+    assert scores[0] == scores[1]
+
+
 @pytest.mark.parametrize("loss", ["hinge", "log_loss"])
 def test_a_step_that_overflows_shows_in_empty_rows(loss):
     X = np.zeros((40, 64), np.float32)

@@ -24,6 +24,7 @@ from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.data import Data
 from optuna_treecv.learners import layout_for
 from optuna_treecv.learners import make_learner
@@ -273,3 +274,15 @@ def test_fields_of_packed_records(dtype, label, binary):
     a = tree_cross_validate(PegasosClassifier(), records["x"], records["label"])
     b = tree_cross_validate(PegasosClassifier(), records["x"].copy(), y)
     assert np.array_equal(a.test_score, b.test_score)
+
+
+@pytest.mark.parametrize(
+    ("model", "loss"), [(AveragedSGDClassifier, "log_loss"), (StreamingSVRGRegressor, "huber")]
+)
+def test_names_may_come_from_an_array(model, loss, binary):
+    X, y = binary
+    (name,) = np.array([loss])
+    found = tree_cross_validate_many([model(loss=name, alpha=a) for a in range(16)], X, y)
+    for alpha, result in enumerate(found):
+        expected = tree_cross_validate(model(loss=loss, alpha=alpha), X, y)
+        assert np.array_equal(result.test_score, expected.test_score)

@@ -28,7 +28,7 @@ def make_objective(what, store=None):
     return treecv_objective(
         StreamingKMeans(),
         rng.normal(size=(60_000, 8)),
-        param_distributions={"n_clusters": CategoricalDistribution([15_000])},
+        param_distributions={"n_clusters": CategoricalDistribution([12_000])},
         cv=16,
         store=store,
     )

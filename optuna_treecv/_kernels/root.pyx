@@ -170,7 +170,7 @@ cdef class RootSGD(LinearKernel):
     cdef Settings own
 
     def __init__(
-        self, X, y, n_classes, str loss, double epsilon, double alpha, double step_size, int64_t burn_in
+        self, X, y, n_classes, loss, double epsilon, double alpha, double step_size, int64_t burn_in
     ):
         cdef Py_ssize_t n_numbers
         self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)

@@ -149,12 +149,12 @@ cdef void absorb(
         for j in range(learner.width):
             v[j] -= numbers.averaged * <double> z[j]
             check += 0 * v[j]
-        numbers.averaged = 0
     for j in range(learner.width):
         z[j] = <floating> (numbers.scale * <double> z[j]) + 0       # no -0, which adding 0 times a row would change
         check += 0 * <double> z[j]
     numbers.norm2 *= numbers.scale * numbers.scale
     numbers.scale = 1 + check                       # NaN if something is not finite
+    numbers.averaged = check
 
 
 cdef inline void project(const Settings *settings, Numbers *numbers) noexcept nogil:
@@ -181,7 +181,8 @@ cdef inlined step(
     bint guesses,
 ) noexcept nogil:
     """One row's step of output c. Unless the CPU is to guess whether there is something to add, 0 times the
-    row is added where there is not. (In a ball it is guessed: 2 z.x, times 0, may be infinite.)
+    row is added where there is not, which changes no bit: no z or v is ever -0 (nor infinite, unless the
+    model has diverged). In a ball it is guessed: 2 z.x, times 0, would be NaN where z.x overflows.
     """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef double margin = <double> dot_row(rows, row, z)
@@ -448,7 +449,7 @@ cdef class SGD(LinearKernel):
         X,
         y,
         n_classes,
-        str loss,
+        loss,
         double epsilon,
         double alpha,
         double step_size,

@@ -109,7 +109,7 @@ cdef inlined absorb(
         v += n_lanes
     for i in range(n_chosen):
         lane = chosen[i]
-        numbers.averaged[lane] = 0
+        numbers.averaged[lane] = check[i]
         numbers.norm2[lane] *= scale[lane] * scale[lane]
         scale[lane] = 1 + check[i]
 
@@ -287,7 +287,7 @@ cdef class SGDLanes(LanesKernel):
         X,
         y,
         n_classes,
-        str loss,
+        loss,
         double epsilon,
         double power,
         bint average,

@@ -308,7 +308,7 @@ cdef class StreamingSVRG(LinearKernel):
         X,
         y,
         n_classes,
-        str loss,
+        loss,
         double epsilon,
         double alpha,
         double step_size,

@@ -352,7 +352,7 @@ cdef class StreamingSVRGLanes(LanesKernel):
         X,
         y,
         n_classes,
-        str loss,
+        loss,
         double epsilon,
         int64_t initial_batch_size,
         double batch_growth,
