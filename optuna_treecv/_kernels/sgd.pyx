@@ -209,7 +209,7 @@ cdef inlined step(
         project(settings, numbers)
 
 
-cdef inlined batch_step(
+cdef void batch_step(
     const Learner *learner,
     double eta,
     Numbers *numbers,           # INOUT, of one output
