@@ -2,10 +2,10 @@
 for Optuna.
 """
 
-from optuna_treecv.cache import ModelCache
-from optuna_treecv.crossval import tree_cross_val_predict
-from optuna_treecv.crossval import tree_cross_validate
-from optuna_treecv.crossval import tree_cross_validate_many
+from optuna_treecv.crossval.functions import tree_cross_val_predict
+from optuna_treecv.crossval.functions import tree_cross_validate
+from optuna_treecv.crossval.functions import tree_cross_validate_many
+from optuna_treecv.crossval.run import CVResult
 from optuna_treecv.learners.gaussian import StreamingGaussianDensity
 from optuna_treecv.learners.kmeans import StreamingKMeans
 from optuna_treecv.learners.pegasos import PegasosClassifier
@@ -16,9 +16,9 @@ from optuna_treecv.learners.sgd import AveragedSGDRegressor
 from optuna_treecv.learners.sgd import LSQSGDRegressor
 from optuna_treecv.learners.svrg import StreamingSVRGClassifier
 from optuna_treecv.learners.svrg import StreamingSVRGRegressor
-from optuna_treecv.objective import treecv_objective
-from optuna_treecv.objective import TreeCVObjective
-from optuna_treecv.run import CVResult
+from optuna_treecv.sharing.memory import ModelCache
+from optuna_treecv.study.objective import treecv_objective
+from optuna_treecv.study.objective import TreeCVObjective
 
 __all__ = [
     "AveragedSGDClassifier",

@@ -19,12 +19,12 @@ from sklearn.metrics import get_scorer
 from sklearn.metrics import get_scorer_names
 from sklearn.utils import get_tags
 
-from optuna_treecv.data import aligned_bytes
-from optuna_treecv.learners import name_of
-from optuna_treecv.learners.base import Learner
-from optuna_treecv.learners.base import StandsIn
-from optuna_treecv.plan import Node
-from optuna_treecv.plan import Plan
+from optuna_treecv.learners.make import name_of
+from optuna_treecv.rows.data import aligned_bytes
+from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.learner import StandsIn
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -203,20 +203,23 @@ def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
     return scoring
 
 
-#: Of the count behind a ``Counted`` array.
+#: The bytes of the count in an ``ArrayThenCount``.
 COUNT_BYTES = 8
 
 
-class Counted:
-    """An array and the row updates behind it, in one piece of memory as it may be kept.
+class ArrayThenCount:
+    """An array, and behind it in the same piece of memory the row updates that it took.
+
+    Caches and stores keep ``memory`` as a whole: the bytes of ``array``, then the count (int64) in
+    the last 8 bytes.
 
     Attributes
     ----------
+    memory : ndarray of uint8
     array : ndarray
-    memory : ndarray of bytes
-        Both.
+        A view of ``memory`` without the count.
     was_kept : bool
-        Whether it was taken from where it is kept.
+        Whether ``memory`` was taken from a cache or a store.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: Any = np.float64) -> None:
@@ -224,8 +227,16 @@ class Counted:
         self.take(aligned_bytes(prod(shape) * self._dtype.itemsize + COUNT_BYTES))
         self.was_kept = False
 
+    @classmethod
+    def of(cls, array: np.ndarray, n_updates: int) -> ArrayThenCount:
+        """Return a copy of an array with its count."""
+        copy = cls(array.shape, array.dtype)
+        copy.array[:] = array
+        copy.n_updates = n_updates
+        return copy
+
     def take(self, memory: np.ndarray) -> None:
-        """Have what was kept, where it lies."""
+        """Use memory that was kept, without a copy."""
         self.memory = memory
         self.array = memory[:-COUNT_BYTES].view(self._dtype).reshape(self._shape)
         self.was_kept = True
@@ -244,13 +255,13 @@ class OutputsAtLeaves:
 
     Attributes
     ----------
-    outputs : Counted
+    outputs : ArrayThenCount
         Of prepared rows, (n_rows, n_outputs): all there is to keep of an evaluation, whose scores
         are computed from it.
     """
 
     def __init__(self, plan: Plan, learner: Learner, loss: Loss | None = None) -> None:
-        self.outputs = Counted((plan.n_rows, learner.n_outputs), learner.dtype)
+        self.outputs = ArrayThenCount((plan.n_rows, learner.n_outputs), learner.dtype)
         self._plan = plan
         self._learner = learner
         self._loss = loss
@@ -258,7 +269,7 @@ class OutputsAtLeaves:
     def test_leaf(self, fold: Node, state: Any) -> None:
         self._learner.outputs(state, *self._plan.rows(fold), self.outputs.array)
 
-    def results(self) -> dict[str, Counted]:
+    def results(self) -> dict[str, ArrayThenCount]:
         """By name what may be kept, or had, of an evaluation: any of it gives all scores."""
         return {"outputs": self.outputs}
 
@@ -290,7 +301,7 @@ class ScoresAtLeaves:
     """Asks a scorer at each leaf, with the leaf's model."""
 
     def __init__(self, plan: Plan, learner: Learner, scorer: Scorer) -> None:
-        self.fold_scores = Counted((plan.n_folds,))
+        self.fold_scores = ArrayThenCount((plan.n_folds,))
         self._plan = plan
         self._learner = learner
         self._scorer = scorer
@@ -298,7 +309,7 @@ class ScoresAtLeaves:
     def test_leaf(self, fold: Node, state: Any) -> None:
         self.ask(fold, self._learner.estimator(state))
 
-    def results(self) -> dict[str, Counted]:
+    def results(self) -> dict[str, ArrayThenCount]:
         """As of ``OutputsAtLeaves``; nothing if a name does not tell scorers apart."""
         return {self._scorer.name: self.fold_scores} if self._scorer.is_registered else {}
 
@@ -357,7 +368,7 @@ class ScoresOfOutputs(OutputsAtLeaves):
         self._answering = learner.answering
         self._asker = ScoresAtLeaves(plan, learner, scorer)
 
-    def results(self) -> dict[str, Counted]:
+    def results(self) -> dict[str, ArrayThenCount]:
         """Scores, and unless these were kept what they are made from."""
         scores = self._asker.results()
         return scores if self._asker.fold_scores.was_kept else scores | super().results()

@@ -12,13 +12,13 @@ from sklearn.base import is_regressor
 
 from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.crossval import tree_cross_val_predict
-from optuna_treecv.crossval import tree_cross_validate
-from optuna_treecv.data import Data
-from optuna_treecv.folds import make_folds
-from optuna_treecv.learners import layout_for
-from optuna_treecv.learners import make_learner
-from optuna_treecv.learners.base import Learner
+from optuna_treecv.crossval.functions import tree_cross_val_predict
+from optuna_treecv.crossval.functions import tree_cross_validate
+from optuna_treecv.learners.make import layout_for
+from optuna_treecv.learners.make import make_learner
+from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.folds import make_folds
+from optuna_treecv.tree.learner import Learner
 
 _SEED = 5
 

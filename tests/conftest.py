@@ -27,10 +27,10 @@ from sqlalchemy import Engine
 from sqlalchemy import event
 
 from optuna_treecv._kernels import reference
-from optuna_treecv.database import Database
-from optuna_treecv.folds import make_folds
-from optuna_treecv.history import record
-from optuna_treecv.records import EvaluationRow
+from optuna_treecv.rows.folds import make_folds
+from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.evaluations import record
+from optuna_treecv.storage.tables import EvaluationRow
 
 
 def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

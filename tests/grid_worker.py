@@ -1,4 +1,4 @@
-"""A worker of tests/test_claims.py: python grid_worker.py STORAGE STORE [stuck].
+"""A worker of tests/test_leases.py: python grid_worker.py STORAGE STORE [stuck].
 
 It says what it does, a line each: is "ready" and begins when it is told, "walks N" points side by
 side, "waits" for another worker, and has "left N" row updates in the end, those behind results
@@ -12,9 +12,9 @@ import numpy as np
 import optuna
 
 from optuna_treecv import AveragedSGDClassifier
-from optuna_treecv import claims
-from optuna_treecv import together
 from optuna_treecv import treecv_objective
+from optuna_treecv.crossval import side_by_side
+from optuna_treecv.storage import leases
 
 GRID = {"alpha": [0.0, 1e-4, 1e-2, 1.0], "step_size": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]}
 
@@ -32,8 +32,8 @@ def say(*words):
 
 
 def main(storage, store, is_stuck):
-    claims.CLAIM_SECONDS = 2.0
-    walk, wait = together._walk, claims.Claims.wait
+    leases.LEASE_SECONDS = 2.0
+    walk, wait = side_by_side._evaluate_group, leases.Leases.wait
 
     def say_and_walk(evaluation, group, *others):
         say("walks", len(group))
@@ -44,7 +44,7 @@ def main(storage, store, is_stuck):
         say("waits")
         wait(self, name)
 
-    together._walk, claims.Claims.wait = say_and_walk, say_and_wait
+    side_by_side._evaluate_group, leases.Leases.wait = say_and_walk, say_and_wait
     objective = make_objective(store)
     study = optuna.load_study(
         study_name="grid", storage=storage, sampler=objective.grid_sampler(seed=0)
@@ -52,7 +52,10 @@ def main(storage, store, is_stuck):
     say("ready")
     sys.stdin.readline()
     study.optimize(objective)
-    say("left", sum(found.n_updates for found in objective._evaluation.found._found.values()))
+    say(
+        "left",
+        sum(found.n_updates for found in objective._evaluation.shared.ahead._waiting.values()),
+    )
 
 
 if __name__ == "__main__":

@@ -24,10 +24,11 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-import optuna_treecv.batches
-from optuna_treecv.batches import Batches
-from optuna_treecv.evaluation import Evaluation
-from optuna_treecv.sharing import FoundTogether
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.sharing.results import ResultsAhead
+from optuna_treecv.study import grid
+import optuna_treecv.study.batches
+from optuna_treecv.study.batches import Batches
 
 X, Y = make_classification(300, 8, random_state=0)
 GRID = {"alpha": np.geomspace(1e-5, 10, 12), "average": [False, True]}
@@ -37,13 +38,13 @@ GRID = {"alpha": np.geomspace(1e-5, 10, 12), "average": [False, True]}
 def walks(monkeypatch):
     """The sizes of all batches."""
     sizes = []
-    walk_together = optuna_treecv.batches.walk_together
+    evaluate = optuna_treecv.study.batches.evaluate_side_by_side
 
     def count(runs, **options):
         sizes.append(len(runs))
-        return walk_together(runs, **options)
+        return evaluate(runs, **options)
 
-    monkeypatch.setattr(optuna_treecv.batches, "walk_together", count)
+    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_side_by_side", count)
     return sizes
 
 
@@ -74,7 +75,7 @@ def test_a_grid_is_walked_in_batches(walks, batch_size, expected, cache):
     assert len(study.trials) == 24
     assert sorted(walks) == sorted(expected)
     assert_same_trials(study)
-    assert not objective._evaluation.found._found
+    assert not objective._evaluation.shared.ahead._waiting
 
 
 @pytest.mark.parametrize("scoring", ["accuracy", "hinge"])
@@ -97,7 +98,7 @@ def test_a_grid_with_reports_and_a_pruner(walks, scoring):
 
 
 def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch):
-    monkeypatch.setattr(optuna_treecv.batches, "_MOST_BYTES", 8 * len(Y))
+    monkeypatch.setattr(optuna_treecv.study.batches, "_MOST_BYTES", 8 * len(Y))
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, cache=None)
     study = study_of(objective, sampler=objective.grid_sampler())
     study.optimize(objective)
@@ -170,9 +171,9 @@ def test_a_point_is_bound_to_the_rows_once(batch_size, monkeypatch):
 
 def test_points_have_names_of_their_own():
     values = [1, 1.0, True, "1", None, "None", 1.0 + 2**-52, (1,), PegasosClassifier(1)]
-    names = {optuna_treecv.objective._name_of({"alpha": value}) for value in values}
+    names = {grid.key_of_point({"alpha": value}) for value in values}
     assert len(names) == len(values) and None not in names
-    assert optuna_treecv.objective._name_of({"alpha": object()}) is None
+    assert grid.key_of_point({"alpha": object()}) is None
 
 
 def test_a_wrong_point_fails_its_own_trial_only():
@@ -227,7 +228,7 @@ class Slow(Batches):
     def __init__(self):
         self.size, self.walked, self.go, self.began = 4, [], Event(), Event()
         self.error = None
-        super().__init__(SimpleNamespace(found=FoundTogether()), self.size)
+        super().__init__(SimpleNamespace(shared=SimpleNamespace(ahead=ResultsAhead())), self.size)
 
 
 @pytest.fixture
@@ -242,16 +243,16 @@ def slow(monkeypatch):
             error, batches.error = batches.error, None
             raise error
 
-    monkeypatch.setattr(optuna_treecv.batches, "walk_together", walk)
-    monkeypatch.setattr(optuna_treecv.batches, "can_be_walked_together", lambda _: True)
-    monkeypatch.setattr(optuna_treecv.batches, "missing_name", lambda run: f"of {run}")
+    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_side_by_side", walk)
+    monkeypatch.setattr(optuna_treecv.study.batches, "has_lanes", lambda _: True)
+    monkeypatch.setattr(optuna_treecv.study.batches, "missing_result", lambda run: f"of {run}")
     return batches
 
 
 def call(batches, name, ended):
     try:
         with batches.call():
-            batches.find(name, lambda: [])
+            batches.compute(name, lambda: [])
         ended.append(name)
     except BaseException as error:  # noqa: BLE001
         ended.append(type(error).__name__)
@@ -278,7 +279,7 @@ def test_who_waits_goes_on_when_the_walk_ends_or_fails(slow, error):
     assert sorted(ended) == sorted(
         [error.__name__ if error else "first", "other 0", "other 1", "other 2"]
     )
-    assert slow._n_inside == 0 and not slow._waiting and not slow._is_walking
+    assert slow._n_inside == 0 and not slow._waiting and not slow._is_evaluating
 
 
 def test_those_taken_along_go_on_when_their_walker_fails(slow):
@@ -318,8 +319,8 @@ def test_nobody_waits_long_for_a_call_that_does_not_come(slow):
     ],
 )
 def test_lists_are_suggested_as_what_they_look_like(values, expected):
-    (values,) = optuna_treecv.objective._as_lists({"x": values}).values()
-    assert optuna_treecv.objective._distribution_of(values) == expected
+    (values,) = grid.as_lists({"x": values}).values()
+    assert grid.distribution_of(values) == expected
 
 
 @pytest.mark.parametrize(

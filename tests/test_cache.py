@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from optuna_treecv import ModelCache
-from optuna_treecv.cache import StoredModelCache
-from optuna_treecv.keys import stored_as
-from optuna_treecv.stores import Known
+from optuna_treecv.sharing.keys import stored_as
+from optuna_treecv.sharing.stored import StoredModelCache
+from optuna_treecv.storage.models import Known
 
 
 def array(value, n_bytes=1000):
@@ -245,7 +245,7 @@ def test_a_claim_ends_when_the_store_fails():
     cache = StoredModelCache(ModelCache(), Vanishing(MemoryError()))
     with pytest.raises(MemoryError):
         cache.claim(("key", 3))
-    assert not cache.memory._at_work
+    assert not cache.memory._claims
 
 
 def test_an_empty_interval_is_not_kept():

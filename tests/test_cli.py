@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy import inspect
 
-from optuna_treecv.cli import main
-from optuna_treecv.database import Database
 from optuna_treecv.history import load_evaluations
-from optuna_treecv.history import record
-from optuna_treecv.stores import Kept
-from optuna_treecv.stores import ModelStore
+from optuna_treecv.reporting.cli import main
+from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.evaluations import record
+from optuna_treecv.storage.models import Kept
+from optuna_treecv.storage.models import ModelStore
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_is_installed():
 def test_shows_what_is_there(filled, capsys):
     assert main(["store", filled]) == 0
     output = capsys.readouterr().out
-    assert output.splitlines()[0].endswith(": tables of version 3")
+    assert output.splitlines()[0].endswith(": tables of version 4")
     shown = table(output)
     assert shown["treecv_evaluations"][0] == "7"
     assert shown["treecv_fold_scores"][0] == "60"
@@ -75,7 +75,9 @@ def test_an_empty_store(store_url, capsys):
 def test_sizes_without_dbstat(tmp_path, capsys, monkeypatch):
     url = f"sqlite:///{tmp_path / 'store.db'}"
     Database(url)
-    monkeypatch.setattr("optuna_treecv.cli.text", lambda _: __import__("sqlalchemy").text("SELEC"))
+    monkeypatch.setattr(
+        "optuna_treecv.storage.contents.text", lambda _: __import__("sqlalchemy").text("SELEC")
+    )
     assert main(["store", url]) == 0
     assert table(capsys.readouterr().out)["treecv_models"] == ["0", "?"]
 

@@ -45,8 +45,8 @@ from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels import reference
-from optuna_treecv.data import padded_width
-from optuna_treecv.folds import make_folds
+from optuna_treecv.rows.data import padded_width
+from optuna_treecv.rows.folds import make_folds
 
 CLASSIFIERS = [
     PegasosClassifier(alpha=0.02),

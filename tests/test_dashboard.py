@@ -26,10 +26,10 @@ import pytest
 
 optuna_dashboard = pytest.importorskip("optuna_dashboard")
 pytest.importorskip("plotly")
-from optuna_treecv import dashboard  # noqa: E402
-from optuna_treecv import report  # noqa: E402
+from optuna_treecv.reporting import dashboard  # noqa: E402
 from optuna_treecv import treecv_objective  # noqa: E402
 from optuna_treecv.history import load_fold_scores  # noqa: E402
+from optuna_treecv.reporting import figures as report  # noqa: E402
 
 STORE = "the store"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -35,20 +35,20 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
-from optuna_treecv import database as database_module
-from optuna_treecv.claims import Claims
-from optuna_treecv.database import Database
-from optuna_treecv.database import SCHEMA_VERSION
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
-from optuna_treecv.history import record
-from optuna_treecv.records import Base
-from optuna_treecv.records import ModelRow
-from optuna_treecv.records import SchemaRow
-from optuna_treecv.stores import ModelStore
+from optuna_treecv.storage import database as database_module
+from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.database import SCHEMA_VERSION
+from optuna_treecv.storage.evaluations import record
+from optuna_treecv.storage.leases import Leases
+from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.storage.tables import Base
+from optuna_treecv.storage.tables import ModelRow
+from optuna_treecv.storage.tables import SchemaRow
 
 FORK = multiprocessing.get_context("fork")
-OLD_STORE = {version: Path(__file__).with_name(f"store_v{version}.sql") for version in (1, 2)}
+OLD_STORE = {version: Path(__file__).with_name(f"store_v{version}.sql") for version in (1, 2, 3)}
 
 
 def in_processes(n: int, work: Callable[[int], None]) -> None:
@@ -114,7 +114,9 @@ def make_old(url: str, version: int) -> None:
         return
     database = Database(url)
     with database.writing() as session:
-        session.execute(text("DROP TABLE treecv_claims"))
+        session.execute(text("DROP TABLE treecv_leases"))
+        if version == 3:
+            session.execute(text("CREATE TABLE treecv_claims (key BYTEA PRIMARY KEY)"))
         if version == 1:
             session.execute(text("DROP TABLE treecv_models"))
             session.execute(text("ALTER TABLE treecv_evaluations DROP COLUMN n_updates_saved"))
@@ -137,7 +139,7 @@ def test_makes_the_schema_once(store_url):
     assert set(inspect(first.engine).get_table_names()) == set(Base.metadata.tables)
     assert all(name.startswith("treecv_") for name in Base.metadata.tables)
     second = Database(store_url)
-    assert version_of(second) == SCHEMA_VERSION == 3
+    assert version_of(second) == SCHEMA_VERSION == 4
 
 
 def test_an_open_store_takes_no_lock(store_url):
@@ -264,7 +266,7 @@ def test_a_missing_driver_is_named(monkeypatch):
 def test_refuses_a_newer_schema(store_url):
     set_version(Database(store_url), SCHEMA_VERSION + 1)
     before = tables_of(store_url)
-    with pytest.raises(ValueError, match="store must have .*version 3 or older, got .*version 4"):
+    with pytest.raises(ValueError, match="store must have .*version 4 or older, got .*version 5"):
         Database(store_url)
     assert tables_of(store_url) == before
 
@@ -283,7 +285,7 @@ def test_opens_only_what_is_there_if_asked_to(store_url, tmp_path):
 # Migrating.
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_migrates_an_old_store(store_url, tmp_path, request, version):
     make_old(store_url, version)
     migrated = Database(store_url)
@@ -312,16 +314,17 @@ def test_keeps_what_version_1_wrote(tmp_path, make_evaluation):
     assert load_evaluations(database)["n_updates_saved"].tolist() == [0, 0, 7]
 
 
-def test_keeps_what_version_2_wrote(tmp_path):
+@pytest.mark.parametrize("version", [2, 3])
+def test_keeps_what_versions_2_and_3_wrote(tmp_path, version):
     url = f"sqlite:///{tmp_path / 'store.db'}"
-    make_old(url, 2)
+    make_old(url, version)
     store = ModelStore(Database(url))
     assert load_evaluations(store.database)["n_updates_saved"].tolist() == [50]
     assert load_fold_scores(store.database)["score"].tolist() == [0.125, 0.25, 0.25, 0.375]
     news = store.news()
     assert [known[2:] for known in news] == [(None, None), (0.25, 0.5)]
     assert [store.read(known).tolist() for known in news] == [list(range(8)), list(range(4))]
-    with Claims(store).hold(["ab"]) as mine:
+    with Leases(store).hold(["ab"]) as mine:
         assert mine == ["ab"]
 
 
@@ -340,7 +343,7 @@ def test_a_migration_that_fails_leaves_the_old_store(store_url, monkeypatch):
     assert version_of(Database(store_url)) == SCHEMA_VERSION
 
 
-@pytest.mark.parametrize("begin", ["nothing", "version 1", "version 2"])
+@pytest.mark.parametrize("begin", ["nothing", "version 1", "version 2", "version 3"])
 def test_processes_make_or_migrate_at_once(store_url, begin):
     if begin != "nothing":
         make_old(store_url, int(begin[-1]))

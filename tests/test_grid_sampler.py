@@ -7,7 +7,7 @@ from unittest.mock import patch
 import optuna
 import pytest
 
-from optuna_treecv.grid_sampler import GridSampler
+from optuna_treecv.study.grid import GridSampler
 
 CHOICES = {"a": [0.1, float("nan"), 3], "b": ["x", None, True]}
 GRIDS = [CHOICES, {"a": [float("nan"), 0.1, 3], "b": ["x", None, True]}, {"a": [0.1, 3]}]

@@ -24,15 +24,15 @@ from sqlalchemy import select
 from sqlalchemy import text
 from sqlalchemy import update
 
-from optuna_treecv.database import Database
 from optuna_treecv.history import forget
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
-from optuna_treecv.history import MAX_SCORE_ROWS
-from optuna_treecv.history import record
-from optuna_treecv.records import EvaluationRow
-from optuna_treecv.records import FoldScoreBlockRow
-from optuna_treecv.records import FoldScoreRow
+from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.evaluations import MAX_SCORE_ROWS
+from optuna_treecv.storage.evaluations import record
+from optuna_treecv.storage.tables import EvaluationRow
+from optuna_treecv.storage.tables import FoldScoreBlockRow
+from optuna_treecv.storage.tables import FoldScoreRow
 
 SQL_PAGE = Path(__file__).resolve().parents[1] / "docs" / "sql.rst"
 

@@ -23,9 +23,9 @@ import pytest
 from scipy import sparse
 
 from optuna_treecv._kernels import reference
-from optuna_treecv.data import aligned_empty
-from optuna_treecv.data import pad_rows
-from optuna_treecv.data import padded_width
+from optuna_treecv.rows.data import aligned_empty
+from optuna_treecv.rows.data import pad_rows
+from optuna_treecv.rows.data import padded_width
 
 FLOATS = [np.float64, np.float32]
 # Around the 8 sums: one register short, just full, just over, several.

@@ -21,14 +21,14 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv.data import Data
-from optuna_treecv.evaluation import Evaluation
-from optuna_treecv.learners import layout_for
-from optuna_treecv.learners import make_learner
-from optuna_treecv.learners.compiled import Lanes
-from optuna_treecv.plan import Plan
-from optuna_treecv.run import Run
-from optuna_treecv.together import walk_together
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.run import Run
+from optuna_treecv.crossval.side_by_side import evaluate_side_by_side
+from optuna_treecv.learners.lanes import Lanes
+from optuna_treecv.learners.make import layout_for
+from optuna_treecv.learners.make import make_learner
+from optuna_treecv.rows.data import Data
+from optuna_treecv.tree.plan import Plan
 
 ALPHAS = (*np.geomspace(1e-7, 1e3, 11), 1e300, 5e-324)
 LANES_OF_SGD = [
@@ -267,9 +267,9 @@ def test_what_is_kept_is_not_walked_again():
     estimators = FAMILIES["PEGASOS"]
     for n_updates in (144, 0):
         runs = [Run(evaluation, estimator) for estimator in estimators]
-        walk_together(runs)
+        evaluate_side_by_side(runs)
         assert [run.finish().n_updates for run in runs] == [n_updates] * len(runs)
-    assert not evaluation.found._found
+    assert not evaluation.shared.ahead._waiting
 
 
 @pytest.mark.parametrize("n_models", [1, 16])

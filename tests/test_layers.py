@@ -1,4 +1,4 @@
-"""Imports go one way: objective, crossval -> run -> evaluation -> walk -> learners -> kernels."""
+"""Imports point down: study -> crossval -> sharing -> scoring -> learners -> tree -> rows."""
 
 from __future__ import annotations
 
@@ -11,76 +11,38 @@ import optuna_treecv
 
 PACKAGE = Path(optuna_treecv.__file__).parent
 
-# What each module may import of ours.
+# The folders (and files outside of folders) that each one may import besides itself.
 ALLOWED = {
-    "__init__": {"objective", "crossval", "run", "learners", "cache"},
-    "objective": {
-        *(
-            "batches",
-            "cache",
-            "claims",
-            "database",
-            "evaluation",
-            "grid_sampler",
-            "history",
-            "keys",
-            "learners",
-            "records",
-            "run",
-            "stores",
-        ),
-    },
-    "batches": {"claims", "evaluation", "run", "together"},
-    "grid_sampler": set(),
-    "claims": {"database", "records", "stores"},
-    "dashboard": {"report"},
-    "report": {"history"},
-    "crossval": {"evaluation", "run", "together"},
-    "together": {
-        *("cache", "data", "evaluation", "learners", "plan", "run", "scoring", "sharing", "walk"),
-    },
-    "testing": {"crossval", "data", "folds", "learners", "_kernels"},
-    "run": {
-        *("cache", "data", "evaluation", "keys", "learners", "plan", "scoring", "sharing", "walk"),
-    },
-    "evaluation": {
-        *("cache", "data", "folds", "keys", "learners", "plan", "scoring", "sharing", "walk"),
-        "_kernels",
-    },
-    "sharing": {"cache", "data", "keys", "learners", "plan", "scoring"},
-    "cache": {"data", "keys", "stores"},
-    "keys": {"data", "plan"},
-    "walk": {"learners", "plan"},
-    "scoring": {"data", "learners", "plan"},
-    "learners": {"data", "learners", "plan", "_kernels"},
-    "data": {"_kernels"},
-    "folds": {"_kernels"},
-    "plan": {"_kernels"},
-    "cli": {"database", "history", "records", "stores"},
-    "history": {"database", "records"},
-    "stores": {"database", "records"},
-    "database": {"records"},
-    "records": set(),
-    "_kernels": {"_kernels"},
+    "__init__": {"crossval", "learners", "sharing", "study"},
+    "history": {"reporting"},
+    "report": {"reporting"},
+    "dashboard": {"reporting"},
+    "testing": {"crossval", "learners", "rows", "tree", "_kernels"},
+    "study": {"crossval", "learners", "sharing", "storage"},
+    "crossval": {"learners", "rows", "scoring", "sharing", "tree", "_kernels"},
+    "sharing": {"learners", "rows", "scoring", "storage", "tree", "_kernels"},
+    "scoring": {"learners", "rows", "tree"},
+    "learners": {"rows", "tree", "_kernels"},
+    "tree": {"rows", "_kernels"},
+    "rows": {"_kernels"},
+    "reporting": {"storage"},
+    "storage": set(),
+    "_kernels": set(),
 }
-# Who may import which library.
+# The folders and files that may import a library.
 LIBRARIES = {
-    "optuna": {"cli", "objective", "grid_sampler", "report", "dashboard"},
-    "optuna_dashboard": {"dashboard"},
-    "plotly": {"report"},
+    "optuna": {"reporting", "study"},
+    "optuna_dashboard": {"reporting"},
+    "plotly": {"reporting"},
+    "pandas": {"learners", "reporting"},
     "river": {"learners"},
-    "sqlalchemy": {"cli", "history", "claims", "stores", "database", "records"},
-    "sklearn": {
-        "objective",
-        "evaluation",
-        "walk",
-        "scoring",
-        "learners",
-        "data",
-        "folds",
-        "testing",
-    },
+    "sqlalchemy": {"storage"},
+    "sklearn": {"crossval", "learners", "rows", "scoring", "study", "testing", "tree"},
 }
+
+
+def place_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imports(path: Path) -> set[str]:
@@ -94,21 +56,44 @@ def imports(path: Path) -> set[str]:
     return {*names, *(node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))}
 
 
-@pytest.mark.parametrize(
-    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
-)
-def test_imports_go_one_way(path):
-    layer = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path):
+    place = place_of(path)
     for name in imports(path):
         top, *rest = name.split(".")
         if top == "optuna_treecv":
-            assert rest[0] in ALLOWED[layer], f"{layer} imports {name}"
+            assert rest[0] in ALLOWED[place] | {place}, f"{place} imports {name}"
         elif top in LIBRARIES:
-            assert layer in LIBRARIES[top], f"{layer} imports {name}"
+            assert place in LIBRARIES[top], f"{place} imports {name}"
+
+
+def test_there_is_no_way_back_up():
+    below: dict[str, set[str]] = {}
+    while len(below) < len(ALLOWED):
+        ready = {
+            place
+            for place, allowed in ALLOWED.items()
+            if place not in below and allowed <= below.keys()
+        }
+        assert ready, f"a circle among {sorted(ALLOWED.keys() - below.keys())}"
+        below |= {place: ALLOWED[place] for place in ready}
 
 
 def test_every_module_has_its_place():
-    found = {
-        path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in PACKAGE.rglob("*.py")
-    }
-    assert found == set(ALLOWED)
+    assert {place_of(path) for path in MODULES} == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if path.name == "__init__.py"], ids=lambda p: p.parent.name
+)
+def test_a_folder_only_hands_names_on(path):
+    """Whatever is done is done in a file whose name says so."""
+    for node in ast.parse(path.read_text()).body:
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_name = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.List)
+        assert is_docstring or is_name or isinstance(node, ast.Import | ast.ImportFrom), (
+            f"{path}, line {node.lineno}"
+        )

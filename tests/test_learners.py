@@ -25,9 +25,9 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv.data import Data
-from optuna_treecv.learners import layout_for
-from optuna_treecv.learners import make_learner
+from optuna_treecv.learners.make import layout_for
+from optuna_treecv.learners.make import make_learner
+from optuna_treecv.rows.data import Data
 
 COMPILED = [
     PegasosClassifier(alpha=0.01),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from math import log2
+from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,13 +12,17 @@ import numpy as np
 import pytest
 
 from optuna_treecv._kernels import reference
-from optuna_treecv.plan import Node
-from optuna_treecv.plan import Plan
-from optuna_treecv.plan import rows_of
-import optuna_treecv.walk
-from optuna_treecv.walk import walk_standard
-from optuna_treecv.walk import walk_to_leaves
-from optuna_treecv.walk import walk_tree
+from optuna_treecv.crossval.standard import Standard
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import rows_of
+import optuna_treecv.tree.walk
+from optuna_treecv.tree.walk import walk_to_leaves
+from optuna_treecv.tree.walk import walk_tree
+
+
+def walk_standard(plan, learner, test, blocks, n_jobs):
+    return Standard().test_folds(plan, learner, SimpleNamespace(test_leaf=test), blocks, n_jobs)
 
 
 class Recorder:
@@ -191,7 +196,7 @@ def test_an_error_reaches_the_caller_though_a_block_ends_meanwhile(monkeypatch):
 
     plan = Plan(100, 4)
     kinds = iter([Ending, Waiting, Waiting, Waiting])
-    monkeypatch.setattr(optuna_treecv.walk, "Future", lambda: next(kinds)())
+    monkeypatch.setattr(optuna_treecv.tree.walk, "Future", lambda: next(kinds)())
 
     def test(node, state):
         raise RuntimeError("no such luck")

@@ -14,11 +14,11 @@ from optuna.distributions import IntDistribution
 import pytest
 from sqlalchemy import delete
 
-from optuna_treecv.records import FoldScoreRow
+from optuna_treecv.storage.tables import FoldScoreRow
 
 plotly = pytest.importorskip("plotly")
-from optuna_treecv import history  # noqa: E402
-from optuna_treecv import report  # noqa: E402
+from optuna_treecv.reporting import figures as report  # noqa: E402
+from optuna_treecv.reporting import history  # noqa: E402
 
 LOG = FloatDistribution(1e-6, 1e3, log=True)
 PLOTS = [getattr(report, name) for name in report.__all__]

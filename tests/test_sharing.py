@@ -36,13 +36,13 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.data import Data
-from optuna_treecv.data import SparseRows
-from optuna_treecv.learners import layout_for
-from optuna_treecv.learners import make_learner
-from optuna_treecv.plan import Phase
-from optuna_treecv.sharing import SharedLearner
-from optuna_treecv.sharing import Way
+from optuna_treecv.learners.make import layout_for
+from optuna_treecv.learners.make import make_learner
+from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.sharing.prefixes import Prefix
+from optuna_treecv.sharing.shared_learner import SharedLearner
+from optuna_treecv.tree.plan import Phase
 
 # Families of configurations that have beginnings in common.
 FAMILIES = {
@@ -543,7 +543,7 @@ def test_a_model_is_never_lost_to_who_looked_for_it_too_early():
     evaluation = objective_of(X, y, cache)._evaluation
     estimator = PegasosClassifier()
     learner = evaluation.learner(estimator, evaluation.rows(estimator)[0], None)
-    shared = SharedLearner(learner, cache, Way(b"rows"))
+    shared = SharedLearner(learner, cache, Prefix(b"rows"))
     branch = shared.start()
     shared.update(branch, Phase(0, N_ROWS))
     with ThreadPoolExecutor(2) as pool:

@@ -17,14 +17,14 @@ from sqlalchemy import func
 from sqlalchemy import select
 from sqlalchemy import update
 
-from optuna_treecv import database as database_module
-from optuna_treecv import stores
-from optuna_treecv.database import Database
-from optuna_treecv.history import record
-from optuna_treecv.records import ModelRow
-from optuna_treecv.stores import Kept
-from optuna_treecv.stores import Known
-from optuna_treecv.stores import ModelStore
+from optuna_treecv.storage import database as database_module
+from optuna_treecv.storage import models as stores
+from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.evaluations import record
+from optuna_treecv.storage.models import Kept
+from optuna_treecv.storage.models import Known
+from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.storage.tables import ModelRow
 
 HEADER = 28
 

@@ -12,13 +12,13 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
-from optuna_treecv.data import Data
-from optuna_treecv.learners import layout_for
-from optuna_treecv.learners import make_learner
 from optuna_treecv.learners.compiled import aligned_empty
-from optuna_treecv.plan import Plan
-from optuna_treecv.walk import trains_pairs
-from optuna_treecv.walk import walk_tree
+from optuna_treecv.learners.make import layout_for
+from optuna_treecv.learners.make import make_learner
+from optuna_treecv.rows.data import Data
+from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.walk import trains_pairs
+from optuna_treecv.tree.walk import walk_tree
 
 ALPHAS = (5e-324, 1e-7, 1e-3, 0.05, 0.3, 2.0, 1e3, 1e300)
 SGD = [

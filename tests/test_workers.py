@@ -16,10 +16,10 @@ import pytest
 from sqlalchemy import func
 from sqlalchemy import select
 
-from optuna_treecv.database import Database
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
-from optuna_treecv.records import ModelRow
+from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.tables import ModelRow
 
 WORKER = Path(__file__).with_name("worker.py")
 make_objective = runpy.run_path(str(WORKER))["make_objective"]

@@ -13,14 +13,14 @@ from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.naive_bayes import GaussianNB
 
-from optuna_treecv.data import PreparedRows
-from optuna_treecv.data import RowLayout
-from optuna_treecv.data import take_rows
 from optuna_treecv.learners.pipeline import last_step
 from optuna_treecv.learners.pipeline import partial_fit
-from optuna_treecv.plan import Phase
-from optuna_treecv.plan import Rows
-from optuna_treecv.plan import rows_of
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.data import take_rows
+from optuna_treecv.tree.plan import Phase
+from optuna_treecv.tree.plan import Rows
+from optuna_treecv.tree.plan import rows_of
 
 # What scikit-learn's estimators say when a model has left the finite numbers.
 _DIVERGED = re.compile("under-/overflow|non-finite parameter weights")

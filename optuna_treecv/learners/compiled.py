@@ -17,21 +17,19 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils import Tags
 
-from optuna_treecv._kernels.lanes import MOST
-from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv._kernels.order import random_order
-from optuna_treecv.data import aligned_bytes
-from optuna_treecv.data import aligned_empty
-from optuna_treecv.data import pad_rows
-from optuna_treecv.data import PreparedRows
-from optuna_treecv.data import RowLayout
-from optuna_treecv.data import SparseRows
-from optuna_treecv.data import take_rows
-from optuna_treecv.plan import Node
-from optuna_treecv.plan import Phase
-from optuna_treecv.plan import Plan
-from optuna_treecv.plan import Rows
-from optuna_treecv.plan import rows_of
+from optuna_treecv.rows.data import aligned_bytes
+from optuna_treecv.rows.data import aligned_empty
+from optuna_treecv.rows.data import pad_rows
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.rows.data import take_rows
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Phase
+from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Rows
+from optuna_treecv.tree.plan import rows_of
 
 # An estimator's own fit pads this many rows at a time, so that it needs no second copy of X.
 _ROWS_AT_A_TIME = 4096
@@ -86,7 +84,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         """
         return False
 
-    def _make_lanes(
+    def make_lanes(
         self,
         X: np.ndarray | SparseRows,
         y: np.ndarray | None,
@@ -234,28 +232,24 @@ def _numbers(rows: Rows) -> np.ndarray:
     return np.arange(rows.start, rows.stop, dtype=np.uint32) if isinstance(rows, slice) else rows
 
 
-class CompiledLearner:
-    """A compiled estimator's settings bound to prepared rows; a state is one flat block of
-    memory.
+class KernelTrainer:
+    """A kernel over prepared rows, for one model or several side by side; it trains states.
+
+    A state is one flat block of memory.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Bound to the rows.
+    dtype : dtype
+        The type of the rows, and of outputs.
     """
 
-    def __init__(self, estimator: CompiledEstimator, rows: PreparedRows) -> None:
-        self.rows = rows
-        self.dtype = rows.X.dtype
-        self._settings = estimator
-        self._kernel = self._make_kernel()
-        self.n_outputs = self._kernel.n_outputs
-        self.kind = type(estimator)
-        self.tracked = estimator.tracked
-        is_slow = estimator.rewrites_often and isinstance(rows.X, SparseRows)
-        self.lane_parameters = () if is_slow else estimator.lane_parameters
-        self.breakpoints = estimator.breakpoints()
-        self.state_bytes: int = self._kernel.state_bytes
-
-    def _make_kernel(self) -> Any:
-        rows = self.rows
-        n_classes = None if rows.classes is None else len(rows.classes)
-        return self._settings.make_kernel(rows.X, rows.y, n_classes)
+    def __init__(self, kernel: Any, dtype: np.dtype) -> None:
+        self._kernel = kernel
+        self.dtype = dtype
+        self.n_outputs: int = kernel.n_outputs
+        self.state_bytes: int = kernel.state_bytes
 
     def start(self) -> np.ndarray:
         return new_state(self._kernel)
@@ -290,19 +284,64 @@ class CompiledLearner:
             order,
         )
 
+    def snapshot(self, state: np.ndarray) -> np.ndarray:
+        copy = aligned_bytes(len(state))
+        copy[:] = state
+        return copy
+
+    def walk_subtree(self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray) -> int:
+        return self._walk(plan, node, state, out)
+
+    def _walk(
+        self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray, *keeping: Any
+    ) -> int:
+        n_levels = (node.n_folds - 1).bit_length() + 1
+        states = aligned_empty((n_levels, len(state)))
+        states[0] = state
+        start, stop = plan.rows(node)
+        log_bytes = self._kernel.log_bytes
+        return self._kernel.walk_subtree(
+            states,
+            aligned_bytes(self._kernel.model_bytes),
+            aligned_bytes(log_bytes) if log_bytes else None,
+            node.first,
+            node.last,
+            plan.n_folds,
+            plan.bounds,
+            np.empty(stop - start, np.uint32) if plan.random else None,
+            plan.seed,
+            out.view(np.uint8),
+            *keeping,
+        )
+
+
+class CompiledLearner(KernelTrainer):
+    """A compiled estimator's settings bound to prepared rows."""
+
+    def __init__(self, estimator: CompiledEstimator, rows: PreparedRows) -> None:
+        n_classes = None if rows.classes is None else len(rows.classes)
+        super().__init__(estimator.make_kernel(rows.X, rows.y, n_classes), rows.X.dtype)
+        self.rows = rows
+        self.settings = estimator
+        self.kind = type(estimator)
+        self.tracked = estimator.tracked
+        is_slow = estimator.rewrites_often and isinstance(rows.X, SparseRows)
+        self.lane_parameters = () if is_slow else estimator.lane_parameters
+        self.breakpoints = estimator.breakpoints()
+
     def settings_at(self, n_seen: int) -> dict[str, Any]:
         """The parameters that have acted on a state of so many rows, as they were settled."""
-        names = self._settings.bound(n_seen)
-        settings = {name: getattr(self._settings, name) for name in names}
+        names = self.settings.bound(n_seen)
+        settings = {name: getattr(self.settings, name) for name in names}
         if "random_state" in settings:
-            settings["random_state"] = self._settings._seed
+            settings["random_state"] = self.settings._seed
         return settings
 
     def tracking(self) -> CompiledLearner:
         """The same learner, whose states keep the values of ``tracked`` for which they hold."""
         if self.tracked is None:
             return self
-        learner = CompiledLearner(self._settings, self.rows)
+        learner = CompiledLearner(self.settings, self.rows)
         learner._kernel.track()
         return learner
 
@@ -355,21 +394,13 @@ class CompiledLearner:
         return 1 + n_bytes * self.n_outputs
 
     @property
-    def rows_a_copy(self) -> int:
+    def rows_per_copy(self) -> int:
         """Rows whose training takes about as long as copying a state."""
         return 1 + int(self.state_bytes / self.row_bytes)
-
-    def snapshot(self, state: np.ndarray) -> np.ndarray:
-        copy = aligned_bytes(len(state))
-        copy[:] = state
-        return copy
 
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
         model = aligned_bytes(self._kernel.model_bytes)
         self._kernel.test(state, model, start, stop, out.view(np.uint8))
-
-    def walk_subtree(self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray) -> int:
-        return self._walk(plan, node, state, out)
 
     def walk_keeping(
         self,
@@ -397,28 +428,6 @@ class CompiledLearner:
         n_updates = self._walk(plan, node, state, out, kept, least_folds, begins, marks, passed)
         return n_updates, passed
 
-    def _walk(
-        self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray, *keeping: Any
-    ) -> int:
-        n_levels = (node.n_folds - 1).bit_length() + 1
-        states = aligned_empty((n_levels, len(state)))
-        states[0] = state
-        start, stop = plan.rows(node)
-        log_bytes = self._kernel.log_bytes
-        return self._kernel.walk_subtree(
-            states,
-            aligned_bytes(self._kernel.model_bytes),
-            aligned_bytes(log_bytes) if log_bytes else None,
-            node.first,
-            node.last,
-            plan.n_folds,
-            plan.bounds,
-            np.empty(stop - start, np.uint32) if plan.random else None,
-            plan.seed,
-            out.view(np.uint8),
-            *keeping,
-        )
-
     def test_leaves(self, plan: Plan, node: Node, kept: np.ndarray, out: np.ndarray) -> int:
         """Test the folds of a node by the states of all nodes there, as ``walk_keeping`` leaves
         them; the row updates behind them.
@@ -429,7 +438,7 @@ class CompiledLearner:
         )
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        return self._settings.respond(outputs, method)
+        return self.settings.respond(outputs, method)
 
     @property
     def can_answer(self) -> bool:
@@ -437,7 +446,7 @@ class CompiledLearner:
         return hasattr(self.kind, "_outputs")
 
     def answering(self, outputs: np.ndarray) -> CompiledEstimator:
-        stand_in = copy(self._settings)
+        stand_in = copy(self.settings)
         if self.rows.classes is not None:
             stand_in.classes_ = self.rows.classes
         stand_in._outputs = lambda X: outputs.copy()  # a metric may write into it
@@ -447,9 +456,9 @@ class CompiledLearner:
         model = read_model(self._kernel, state)
         if not np.all(np.isfinite(model.view(self._kernel.model_type))):
             return None
-        fitted = clone(self._settings)
+        fitted = clone(self.settings)
         parameters = fitted.get_params()
-        for name, value in vars(self._settings).items():  # what _settle has written
+        for name, value in vars(self.settings).items():  # what _settle has written
             if name not in parameters:
                 setattr(fitted, name, value)
         fitted._trained_as = fitted._fixed()
@@ -470,36 +479,3 @@ class CompiledLearner:
             return X, None
         y = targets[start:stop]
         return X, y if rows.classes is None else rows.classes[y]
-
-
-# States of lanes take no more than this: a walk works in several of them, and caches of the third
-# level hold 32 MB.
-_BYTES_OF_LANES = 2**24
-
-
-class Lanes(CompiledLearner):
-    """Learners side by side in one reading of the rows; each gets the bits it gets alone.
-
-    They are of one kind and differ in its ``lane_parameters`` only. Outputs are those of all rows
-    for the first learner, then for the second: (n_learners * n_rows, n_outputs).
-    """
-
-    def __init__(self, learners: list[CompiledLearner]) -> None:
-        self._all = [learner._settings for learner in learners]
-        super().__init__(self._all[0], learners[0].rows)
-
-    def _make_kernel(self) -> Any:
-        n_classes = None if self.rows.classes is None else len(self.rows.classes)
-        return self._settings._make_lanes(self.rows.X, self.rows.y, n_classes, self._all)
-
-    @staticmethod
-    def most(learner: CompiledLearner) -> int:
-        """How many learners like this one are best walked at once; 0 if one is too large."""
-        a_lane = learner.state_bytes // learner.n_outputs
-        n_lanes = max(VECTOR_BYTES // learner.dtype.itemsize, _BYTES_OF_LANES // a_lane)
-        return min(MOST, n_lanes) // learner.n_outputs
-
-    @staticmethod
-    def least(learner: CompiledLearner) -> int:
-        """From how many on they are faster than one after the other: lanes fill whole vectors."""
-        return 1 + 3 * VECTOR_BYTES // (8 * learner.dtype.itemsize * learner.n_outputs)

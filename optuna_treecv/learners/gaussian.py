@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.gaussian import Gaussian
-from optuna_treecv.data import SparseRows
 from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
+from optuna_treecv.rows.data import SparseRows
 
 
 class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):

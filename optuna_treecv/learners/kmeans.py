@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.kmeans import KMeans
-from optuna_treecv.data import SparseRows
 from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
+from optuna_treecv.rows.data import SparseRows
 
 
 class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):

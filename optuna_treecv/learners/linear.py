@@ -13,10 +13,10 @@ from sklearn.utils.multiclass import _check_partial_fit_first_call
 from sklearn.utils.validation import check_is_fitted
 from sklearn.utils.validation import validate_data
 
-from optuna_treecv.data import as_codes
-from optuna_treecv.data import find_classes
-from optuna_treecv.data import RowLayout
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import find_classes
+from optuna_treecv.rows.data import RowLayout
 
 _FLOATS = [np.float64, np.float32]
 

@@ -10,8 +10,8 @@ from sklearn.utils._param_validation import Interval
 
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
-from optuna_treecv.data import SparseRows
 from optuna_treecv.learners.linear import LinearClassifier
+from optuna_treecv.rows.data import SparseRows
 
 
 class PegasosClassifier(LinearClassifier):
@@ -127,7 +127,7 @@ class PegasosClassifier(LinearClassifier):
         """Estimators that differ in ``alpha`` are trained side by side."""
         return ("alpha",)
 
-    def _make_lanes(
+    def make_lanes(
         self,
         X: np.ndarray | SparseRows,
         y: np.ndarray | None,

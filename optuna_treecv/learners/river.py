@@ -19,12 +19,12 @@ from sklearn.utils import RegressorTags
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
-from optuna_treecv.data import PreparedRows
-from optuna_treecv.data import take_rows
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import State
-from optuna_treecv.plan import Phase
-from optuna_treecv.plan import Rows
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import take_rows
+from optuna_treecv.tree.plan import Phase
+from optuna_treecv.tree.plan import Rows
 
 # River's isinstance looks at the last step of a pipeline.
 _KINDS = {

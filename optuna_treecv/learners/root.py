@@ -11,12 +11,12 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils._param_validation import StrOptions
 
 from optuna_treecv._kernels.root import RootSGD as Kernel
-from optuna_treecv.data import SparseRows
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.linear import LinearClassifier
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.linear import LinearRegressor
 from optuna_treecv.learners.linear import LogisticMixin
+from optuna_treecv.rows.data import SparseRows
 
 
 class RootSGD(LinearEstimator):

@@ -15,11 +15,11 @@ from sklearn.utils.metaestimators import available_if
 
 from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.sgd_lanes import SGDLanes
-from optuna_treecv.data import SparseRows
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.linear import LinearClassifier
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.linear import LinearRegressor
+from optuna_treecv.rows.data import SparseRows
 
 
 class AveragedSGD(LinearEstimator):
@@ -94,7 +94,7 @@ class AveragedSGD(LinearEstimator):
         """Whether the scale 1 - step_size alpha reaches 1 / 64 in some 400 rows."""
         return self.alpha * self.step_size > 0.01
 
-    def _make_lanes(
+    def make_lanes(
         self,
         X: np.ndarray | SparseRows,
         y: np.ndarray | None,
@@ -478,7 +478,7 @@ class LSQSGDRegressor(LinearRegressor):
         """Estimators that differ in these are trained side by side."""
         return ("step_size", "radius")
 
-    def _make_lanes(
+    def make_lanes(
         self,
         X: np.ndarray | SparseRows,
         y: np.ndarray | None,

@@ -15,13 +15,13 @@ from sklearn.utils._param_validation import StrOptions
 from optuna_treecv._kernels.svrg import inner_length
 from optuna_treecv._kernels.svrg import StreamingSVRG as Kernel
 from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
-from optuna_treecv.data import largest_norm2
-from optuna_treecv.data import SparseRows
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.linear import LinearClassifier
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.linear import LinearRegressor
 from optuna_treecv.learners.linear import LogisticMixin
+from optuna_treecv.rows.data import largest_norm2
+from optuna_treecv.rows.data import SparseRows
 
 # b and p of the corollaries, the smallest that they allow.
 _GROWTH, _POWER = 3, 2
@@ -100,7 +100,7 @@ class StreamingSVRG(LinearEstimator):
         """Whether the scale reaches 1 / 64 in some 400 rows, with "auto" for 0.1."""
         return self.alpha * (self._eta() or 0.1) > 0.01
 
-    def _make_lanes(
+    def make_lanes(
         self,
         X: np.ndarray | SparseRows,
         y: np.ndarray | None,

@@ -8,8 +8,8 @@ from typing import Self
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from optuna_treecv.data import RowLayout
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.rows.data import RowLayout
 
 
 class UnsupervisedEstimator(CompiledEstimator):

@@ -35,9 +35,9 @@ from sklearn.preprocessing import scale
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.data import Data
-from optuna_treecv.learners import layout_for
-from optuna_treecv.learners import make_learner
+from optuna_treecv.learners.make import layout_for
+from optuna_treecv.learners.make import make_learner
+from optuna_treecv.rows.data import Data
 
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 SGD = SGDClassifier(max_iter=1, tol=None)

@@ -32,9 +32,9 @@ from optuna_treecv import RootSGDClassifier
 from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_validate
-from optuna_treecv.data import Data
-from optuna_treecv.learners import layout_for
-from optuna_treecv.learners import make_learner
+from optuna_treecv.learners.make import layout_for
+from optuna_treecv.learners.make import make_learner
+from optuna_treecv.rows.data import Data
 
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 FOLDER = Path(sys.argv[2]) if len(sys.argv) > 2 else None

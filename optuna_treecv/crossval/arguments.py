@@ -1,0 +1,69 @@
+"""Checks of the arguments that all public functions have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from joblib import effective_n_jobs
+import numpy as np
+from sklearn.utils import check_random_state
+
+from optuna_treecv.learners.pipeline import check_incremental
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Refuse a value that is none of the choices; an array, which has no hash, is none."""
+    if not isinstance(value, Hashable) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def check_n_repeats(n_repeats: Any) -> int:
+    """Return ``n_repeats`` as an int."""
+    if not _is_integer(n_repeats) or n_repeats < 1:
+        raise ValueError(f"n_repeats must be an integer of at least 1, got {n_repeats!r}.")
+    return int(n_repeats)
+
+
+def count_threads(n_jobs: Any) -> int:
+    """Return the number of threads that ``n_jobs`` asks for, as joblib counts them."""
+    if n_jobs is not None and not (_is_integer(n_jobs) and n_jobs != 0):
+        raise ValueError(
+            f"n_jobs must be None, a number of threads or -1 for all cores, got {n_jobs!r}."
+        )
+    return effective_n_jobs(n_jobs)
+
+
+def draw_seed(random_state: Any) -> int:
+    """Return the seed behind a ``random_state``; None and RandomState instances draw one."""
+    if _is_integer(random_state):
+        if not 0 <= random_state < 2**64:
+            raise ValueError(
+                f"random_state must be an integer of 0 to 2**64 - 1, got {random_state}."
+            )
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def check_estimator_type(estimator: Any, of_class: bool = False) -> None:
+    """Refuse anything but an estimator instance that can be trained further.
+
+    With ``of_class``, an estimator is refused only if no parameter could change that.
+    """
+    if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
+        raise ValueError(
+            "estimator must be a scikit-learn estimator instance or a River model, got "
+            f"{estimator!r}."
+        )
+    check_incremental(estimator, of_class)
+
+
+def describe_cv(cv: Any) -> str:
+    """Return ``cv`` in a few words."""
+    if isinstance(cv, str | int | np.integer):
+        return str(cv)
+    return f"{cv}" if hasattr(cv, "split") else "fold ids"
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -1,0 +1,41 @@
+"""Into which parts a tree is cut: for threads, for reports, and for scoring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Plan
+
+#: The most parts that are reported, or shared out among threads.
+MAX_BLOCKS = 32
+
+# Without reports, one thread walks a tree of fewer rows than this as one block, and several
+# threads take a few blocks each: above the blocks the interpreter works, and with a cache siblings
+# are not trained together there.
+_ROWS_IN_ONE_BLOCK = 2**22
+_BLOCKS_PER_THREAD = 4
+
+# The most rows of several folds that are scored at once.
+_ROWS_PER_PIECE = 2**16
+
+
+def walked_blocks(plan: Plan, n_jobs: int, reports: bool) -> list[Node]:
+    """Return the subtrees that are walked one by one, or by one thread each."""
+    if reports or plan.n_rows >= _ROWS_IN_ONE_BLOCK:
+        return plan.blocks(MAX_BLOCKS)
+    if n_jobs == 1:
+        return plan.blocks(1)
+    return plan.blocks(min(_BLOCKS_PER_THREAD * n_jobs, MAX_BLOCKS))
+
+
+def reported_parts(plan: Plan, n_repeats: int) -> list[Node]:
+    """Return the subtrees after which a report is due: at most 32 over all repeats."""
+    return plan.blocks(MAX_BLOCKS // n_repeats)
+
+
+def pieces(plan: Plan, part: Node) -> Iterator[Node]:
+    """Cut a part into neighbouring folds of few rows, so that scoring them takes little memory."""
+    n_folds = max(1, _ROWS_PER_PIECE * plan.n_folds // plan.n_rows)
+    for first in range(part.first, part.last, n_folds):
+        yield Node(first, min(first + n_folds, part.last))

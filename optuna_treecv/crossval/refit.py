@@ -1,0 +1,29 @@
+"""An estimator fitted on all rows, as the tree would train it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optuna_treecv.crossval.arguments import check_estimator_type
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.learners.make import as_estimator
+from optuna_treecv.learners.make import as_given
+from optuna_treecv.learners.make import layout_for
+
+DIVERGENCE_ADVICE = "a smaller step size, or scaled features, may help."
+
+
+def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
+    """Return the estimator fitted on all rows, in prepared order."""
+    estimator = as_estimator(estimator)
+    check_estimator_type(estimator)
+    rows, _ = evaluation.rows(estimator)
+    learner = evaluation.learner(estimator, rows, None)
+    state = learner.start()
+    learner.update(state, slice(0, evaluation.data.n_rows))
+    fitted = learner.estimator(state)
+    if fitted is None:
+        raise ValueError(f"{estimator!r} diverges on all rows; {DIVERGENCE_ADVICE}")
+    if rows.feature_names is not None and layout_for(estimator).padded:
+        fitted.feature_names_in_ = rows.feature_names  # other estimators have seen the names
+    return as_given(fitted)

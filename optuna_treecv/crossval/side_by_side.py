@@ -1,0 +1,157 @@
+"""Several estimators in one reading of the rows.
+
+Estimators that can be trained side by side are; their outputs wait in ``SharedWork.ahead`` until
+their runs ask for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from time import perf_counter
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.evaluation import Repeat
+from optuna_treecv.crossval.run import outputs_are_enough
+from optuna_treecv.crossval.run import Run
+from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.lanes import Lanes
+from optuna_treecv.learners.make import layout_for
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.scoring import ArrayThenCount
+from optuna_treecv.sharing.keys import lanes_key
+from optuna_treecv.sharing.results import OutputsAhead
+from optuna_treecv.sharing.results import Results
+from optuna_treecv.sharing.stored import StoredModelCache
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.walk import walk_tree
+
+
+def has_lanes(run: Run) -> bool:
+    """Return whether a run's estimator can be trained side by side with others at all."""
+    return (
+        run.evaluation.method.has_lanes
+        and isinstance(run.estimator, CompiledEstimator)
+        and bool(run.estimator.lane_parameters)
+    )
+
+
+def missing_result(run: Run) -> str | None:
+    """Return the name of a run's results, or None if they are there already."""
+    missing = _missing(run, run.evaluation.repeats[0], {})
+    return None if missing is None else missing.results.name
+
+
+def evaluate_side_by_side(runs: Iterable[Run], are_leased: bool = False) -> bool:
+    """Compute the outputs of those runs that can be evaluated side by side.
+
+    A run that cannot is left to evaluate itself. So is a run with a wrong parameter, which raises
+    there.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        All of one evaluation.
+    are_leased : bool
+        Whether other processes may wait for the outputs, so that they go to the store at once.
+
+    Returns
+    -------
+    bool
+        Whether anything was computed.
+    """
+    is_any = False
+    able = [run for run in runs if has_lanes(run)]
+    if len(able) < 2:
+        return is_any
+    evaluation = able[0].evaluation
+    for repeat in evaluation.repeats:
+        for group in _groups(able, repeat):
+            names = list(group)
+            learner = group[names[0]].learner
+            least, most = Lanes.least(learner), Lanes.most(learner)
+            if most < least:
+                continue
+            for first in range(0, len(names), most):
+                part = names[first : first + most]
+                if len(part) >= least:
+                    members = {name: group[name] for name in part}
+                    _evaluate_group(evaluation, members, repeat, are_leased)
+                    is_any = True
+    return is_any
+
+
+class _Missing(NamedTuple):
+    learner: CompiledLearner
+    results: Results
+
+
+def _groups(runs: list[Run], repeat: Repeat) -> Iterable[dict[str, _Missing]]:
+    """Group the learners whose results are missing; a group can be evaluated side by side.
+
+    The keys within a group are the names of the results.
+    """
+    groups: dict[tuple[RowLayout, bytes], dict[str, _Missing]] = {}
+    prepared: dict[RowLayout, PreparedRows] = {}
+    for run in runs:
+        missing = _missing(run, repeat, prepared)
+        if missing is not None:
+            alike = layout_for(run.estimator), lanes_key(missing.learner)
+            groups.setdefault(alike, {})[missing.results.name] = missing
+    return groups.values()
+
+
+def _missing(run: Run, repeat: Repeat, prepared: dict[RowLayout, PreparedRows]) -> _Missing | None:
+    """Return a run's learner if its results on a repeat are needed and missing.
+
+    The repeat's rows are taken from ``prepared``, or put there.
+    """
+    evaluation = run.evaluation
+    layout = layout_for(run.estimator)
+    try:
+        if layout not in prepared:
+            prepared[layout] = evaluation.rows(run.estimator, repeat)[0]
+        learner, _, results = run.bind(repeat, prepared[layout])
+    except Exception:  # noqa: BLE001  # the run will raise it
+        return None
+    assert isinstance(learner, CompiledLearner)
+    n_bytes = len(learner.rows.order) * learner.n_outputs * learner.dtype.itemsize
+    if (
+        results is None
+        or not outputs_are_enough(run.estimator, learner, run.scoring)
+        or results.has_outputs(n_bytes)
+        or results.name in evaluation.shared.ahead
+    ):
+        return None
+    return _Missing(learner, results)
+
+
+def _evaluate_group(
+    evaluation: Evaluation, group: dict[str, _Missing], repeat: Repeat, are_leased: bool
+) -> None:
+    """Compute the outputs of a group in one walk."""
+    began = perf_counter()
+    plan, shared = repeat.plan, evaluation.shared
+    lanes = Lanes([one.learner for one in group.values()])
+    out = np.empty((len(group) * plan.n_rows, lanes.n_outputs), lanes.dtype)
+
+    def test(node: Node, state: Any) -> int:
+        return lanes.walk_subtree(plan, node, state, out)
+
+    blocks = walk_tree(plan, lanes, test, repeat.blocks, evaluation.n_jobs)
+    n_updates = sum(block.n_updates for block in blocks)
+    seconds = (perf_counter() - began) / len(group)
+    outputs = out.reshape(len(group), plan.n_rows, lanes.n_outputs)
+    for name, own in zip(group, outputs, strict=True):
+        shared.ahead.put(name, OutputsAhead(own, n_updates, seconds))
+    if are_leased:
+        assert isinstance(shared.cache, StoredModelCache)
+        shared.cache.write(
+            one.results.to_write(ArrayThenCount.of(own, n_updates), seconds)
+            for one, own in zip(group.values(), outputs, strict=True)
+        )

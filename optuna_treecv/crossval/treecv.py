@@ -1,0 +1,56 @@
+"""The method "treecv": what the k trainings have in common is done once, along a tree.
+
+Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015); the recursion itself is in ``tree/walk.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.scoring import Leaves
+from optuna_treecv.scoring import OutputsAtLeaves
+from optuna_treecv.sharing.prefixes import Prefix
+from optuna_treecv.sharing.shared_learner import SharedLearner
+from optuna_treecv.sharing.stored import AnyCache
+from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.learner import SubtreeWalker
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.walk import TestedBlock
+from optuna_treecv.tree.walk import TestNode
+from optuna_treecv.tree.walk import walk_to_leaves
+from optuna_treecv.tree.walk import walk_tree
+
+
+class TreeCV:
+    """At most n log2(2k) row updates for k folds of n rows in all."""
+
+    name = "treecv"
+    has_lanes = True
+
+    def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
+        """Return a learner that looks models up in the cache, if its states have keys."""
+        return (
+            SharedLearner(learner, cache, root)
+            if isinstance(learner, CompiledLearner)
+            else learner
+        )
+
+    def test_folds(
+        self, plan: Plan, learner: Learner, leaves: Leaves, blocks: list[Node], n_jobs: int
+    ) -> Generator[TestedBlock]:
+        """Walk the tree; a compiled learner walks each block in one call."""
+        test: TestNode
+        if isinstance(learner, SubtreeWalker) and isinstance(leaves, OutputsAtLeaves):
+            walk_subtree = learner.walk_subtree
+
+            def test(node: Node, state: Any) -> int:
+                return walk_subtree(plan, node, state, leaves.outputs.array)
+        else:
+
+            def test(node: Node, state: Any) -> int:
+                return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
+
+        return walk_tree(plan, learner, test, blocks, n_jobs)

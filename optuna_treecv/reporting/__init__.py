@@ -1,0 +1,1 @@
+"""What a study found: data frames, figures, the dashboard, the command line."""

@@ -1,0 +1,161 @@
+"""The command ``optuna-treecv``: what is in a store, and room in it."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from datetime import UTC
+import re
+import sys
+
+import optuna
+from optuna.exceptions import OptunaError
+
+from optuna_treecv.reporting.history import forget
+from optuna_treecv.reporting.history import runs_of
+from optuna_treecv.storage.contents import study_sizes
+from optuna_treecv.storage.contents import table_sizes
+from optuna_treecv.storage.contents import vacuum
+from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.database import DatabaseError
+from optuna_treecv.storage.database import is_missing
+from optuna_treecv.storage.database import reason_of
+from optuna_treecv.storage.database import SCHEMA_VERSION
+from optuna_treecv.storage.evaluations import read_evaluations
+from optuna_treecv.storage.models import evict
+
+_UNITS = ["b", "kb", "mb", "gb", "tb"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; what it returns is the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        database = Database(options.url, create=False)
+        try:
+            _store(database, options)
+        finally:
+            database.close()
+    except (ValueError, ImportError, DatabaseError) as error:
+        print(f"optuna-treecv: {reason_of(error)}.", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="optuna-treecv")
+    commands = parser.add_subparsers(required=True, metavar="store")
+    store = commands.add_parser("store", help="show what is in a store, or delete from it")
+    store.add_argument(
+        "url", help="such as sqlite:///treecv_store.db or postgresql://user@host/name"
+    )
+    store.add_argument(
+        "--max-bytes",
+        type=_bytes,
+        metavar="SIZE",
+        help="delete shared models until the others fit, such as 100MB",
+    )
+    store.add_argument("--forget-study", metavar="NAME", help="delete a study's evaluations")
+    store.add_argument(
+        "--storage",
+        metavar="URL",
+        help="delete the evaluations of studies that no trial in this Optuna storage names any "
+        "more; all of the store's studies should be in it",
+    )
+    return parser
+
+
+def _bytes(given: str) -> int:
+    match = re.fullmatch(r"([0-9]+(?:[.][0-9]+)?) *([kmgt]?b)?", given.strip().lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"must be a size such as 100MB or 2GB, got {given!r}.")
+    number, unit = match.groups()
+    return int(float(number) * 1000 ** _UNITS.index(unit or "b"))
+
+
+def _store(database: Database, options: argparse.Namespace) -> None:
+    n_deleted = 0
+    if options.max_bytes is not None:
+        with database.writing(alone=True) as session:
+            n_models = evict(session, options.max_bytes)
+        print(f"deleted: {n_models} shared models")
+        n_deleted += n_models
+    if options.forget_study is not None:
+        n_forgotten = forget(database, study_name=options.forget_study)
+        print(f"deleted: {n_forgotten} evaluations of study {options.forget_study!r}")
+        n_deleted += n_forgotten
+    if options.storage is not None:
+        n_forgotten = _forget_unnamed(database, options.storage)
+        print(f"deleted: {n_forgotten} evaluations that no trial names any more")
+        n_deleted += n_forgotten
+    if n_deleted:
+        vacuum(database)
+    _show(database)
+
+
+def _forget_unnamed(database: Database, storage: str) -> int:
+    begun = datetime.now(UTC)  # what is recorded meanwhile has a trial that we may have missed
+    with database.reading() as session:
+        recorded = {row["run"]: row["study_name"] for row in read_evaluations(session)}
+    named = _named_in(storage)
+    if recorded and not named & recorded.keys():
+        # The wrong storage would cost the whole history.
+        raise ValueError(
+            "storage must be where the store's studies are, got one whose trials name none of "
+            f"its {len(recorded)} evaluations; --forget-study deletes those of one study."
+        )
+    without_study = {run for run, study_name in recorded.items() if study_name is None}
+    return forget(database, keep_runs=named | without_study, before=begun)
+
+
+def _named_in(storage: str) -> set[str]:
+    """The runs that the trials of an Optuna storage name; the storage is only read."""
+    try:
+        if is_missing(storage):
+            raise FileNotFoundError("there is no such file")
+        rdb = optuna.storages.RDBStorage(storage, skip_table_creation=True)
+        names = optuna.get_all_study_names(rdb)
+        return {
+            run
+            for name in names
+            for run in runs_of(optuna.load_study(study_name=name, storage=rdb))
+        }
+    except (DatabaseError, OSError, ImportError, RuntimeError, OptunaError) as error:
+        # Optuna's own say less than what they come from.
+        cause = error.__cause__ if isinstance(error, OptunaError) else None
+        raise ValueError(
+            f"storage must be an Optuna storage that can be opened: {reason_of(cause or error)}."
+        ) from error
+
+
+def _show(database: Database) -> None:
+    with database.reading() as session:
+        print(f"{database}: tables of version {SCHEMA_VERSION}")
+        tables, studies = table_sizes(session), study_sizes(session)
+    _print_table(
+        [
+            ("table", "rows", "bytes"),
+            *(
+                (name, str(n_rows), "?" if n_bytes is None else str(n_bytes))
+                for name, n_rows, n_bytes in tables
+            ),
+        ]
+    )
+    if studies:
+        _print_table(
+            [
+                ("study", "complete", "pruned"),
+                *(
+                    ("(no study)" if name is None else name, str(n_complete), str(n_pruned))
+                    for name, n_complete, n_pruned in studies
+                ),
+            ]
+        )
+
+
+def _print_table(rows: list[tuple[str, str, str]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    print()
+    for name, *numbers in rows:
+        cells = (number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True))
+        print(f"{name.ljust(widths[0])}  {'  '.join(cells)}")

@@ -1,0 +1,219 @@
+"""A study that one can look at: its note and figures for optuna-dashboard."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+import warnings
+
+import numpy as np
+import optuna
+from optuna.trial import FrozenTrial
+
+from optuna_treecv.reporting.figures import best_of
+from optuna_treecv.reporting.figures import evaluations_of
+from optuna_treecv.reporting.figures import Frame
+from optuna_treecv.reporting.figures import metric_of
+from optuna_treecv.reporting.figures import plot_fold_scores
+from optuna_treecv.reporting.figures import plot_parameters
+from optuna_treecv.reporting.figures import plot_sharing
+from optuna_treecv.reporting.figures import plot_time
+from optuna_treecv.reporting.figures import plus_minus
+from optuna_treecv.reporting.figures import time_of
+from optuna_treecv.reporting.figures import work_of
+
+try:
+    from optuna_dashboard import get_note
+    from optuna_dashboard import save_note
+    from optuna_dashboard import save_plotly_graph_object
+except ImportError as error:
+    raise ImportError(
+        "optuna_treecv.dashboard needs optuna-dashboard: pip install 'optuna-treecv[dashboard]'."
+    ) from error
+
+# Link definitions: the dashboard does not show them. What stands outside of them is the user's.
+BEGIN, END = '[treecv]: # "begin"', '[treecv]: # "end"'
+
+__all__ = ["DashboardCallback", "publish"]
+
+FIGURES = {
+    "treecv-parameters": plot_parameters,
+    "treecv-fold-scores": plot_fold_scores,
+    "treecv-sharing": plot_sharing,
+    "treecv-time": plot_time,
+}
+
+
+def publish(study: optuna.Study, store: Any) -> None:
+    """Write a study's note and figures for optuna-dashboard.
+
+    The note says what was evaluated, what the best trials are and what it took. Publishing again
+    replaces note and figures; what you wrote into the note above or below ours stays. Renaming a
+    study in the dashboard loses its figures, and two workers that publish in the same moment may
+    mix them, since they are stored in pieces: publish again.
+
+    Parameters
+    ----------
+    study : optuna.Study
+        A study of a ``treecv_objective`` with this store.
+    store : str, URL, Engine or Database
+        The store.
+
+    See Also
+    --------
+    DashboardCallback : The same every N trials.
+    optuna_treecv.report : The figures, for notebooks.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from optuna_dashboard import get_note
+    >>> from optuna_treecv.dashboard import publish
+    >>> from optuna_treecv.storage.database import Database
+    >>> study = optuna.create_study()
+    >>> publish(study, Database("sqlite:///treecv_store.db"))
+    >>> "No trial has finished yet." in get_note(study)
+    True
+    """
+    save_note(study, _replaced(get_note(study), _note(study, store)))
+    for name, plot in FIGURES.items():
+        save_plotly_graph_object(study, plot(study, store), graph_object_id=name)
+
+
+class DashboardCallback:
+    """Publish every N trials: ``study.optimize(..., callbacks=[DashboardCallback(store)])``.
+
+    A study never stops for it: what goes wrong is a warning.
+
+    Parameters
+    ----------
+    store : str, URL, Engine or Database
+        The store of the study's objective.
+    every : int, default=20
+        Publish after each trial whose number, counted from 1, is a multiple of this.
+
+    See Also
+    --------
+    publish : Once, at the end.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from optuna_treecv.dashboard import DashboardCallback
+    >>> from optuna_treecv.storage.database import Database
+    >>> study = optuna.create_study()
+    >>> callback = DashboardCallback(Database("sqlite:///treecv_store.db"), every=2)
+    >>> study.optimize(lambda trial: trial.suggest_float("x", 0, 1), 2, callbacks=[callback])
+    """
+
+    def __init__(self, store: Any, every: int = 20) -> None:
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"every must be a number of trials, 1 or more, got {every!r}.")
+        self._store = store
+        self._every = every
+
+    def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """Publish, if it is time.
+
+        Parameters
+        ----------
+        study : optuna.Study
+            The study.
+        trial : optuna.trial.FrozenTrial
+            The trial that has just finished.
+        """
+        if (trial.number + 1) % self._every:
+            return
+        try:
+            publish(study, self._store)
+        except Exception as error:
+            warnings.warn(
+                f"the study was not published after trial {trial.number}, and goes on: {error}",
+                stacklevel=2,
+            )
+
+
+def _replaced(note: str, ours: str) -> str:
+    """A note with our part anew; the user's text around it stays."""
+    before, _, rest = note.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    parts = (before.strip(), f"{BEGIN}\n\n{ours}\n\n{END}", after.strip())
+    return "\n\n".join(part for part in parts if part)
+
+
+def _note(study: optuna.Study, store: Any) -> str:
+    trials, frame = evaluations_of(study, store)
+    if not trials:
+        return "No trial has finished yet."
+    if frame.empty:
+        return f"None of the {len(trials)} finished trials is in the store."
+    return f"{_best(study, trials, frame)}\n\n### What was evaluated\n\n{_facts(study, frame)}"
+
+
+def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) -> str:
+    """The best trials, and how far to trust them."""
+    best = best_of(study, frame, 5)
+    if best.empty:
+        return "No finished trial has a finite value."
+    metric = metric_of(frame)
+    names = sorted({name for number in best["trial_number"] for name in trials[number].params})
+    estimates = [
+        plus_minus(mean, error)
+        for mean, error in zip(best["mean"], best["standard_error"], strict=True)
+    ]
+    rows = [
+        [number, estimate, *(_value(trials[number].params.get(name, "")) for name in names)]
+        for number, estimate in zip(best["trial_number"], estimates, strict=True)
+    ]
+    return (
+        f"## Best: trial {best['trial_number'].iloc[0]}, {metric} {estimates[0]}\n\n"
+        f"{_table(['trial', metric, *names], rows)}\n\n"
+        "± is the standard error of the fold mean, std / √folds, as if folds were independent. "
+        f"The best of {len(frame)} trials on the same folds looks a little better than it is."
+    )
+
+
+def _facts(study: optuna.Study, frame: Frame) -> str:
+    """Data, learner, folds and work."""
+    states = Counter(trial.state.name.lower() for trial in study.get_trials(deepcopy=False))
+    finished = states["complete"] + states["pruned"]
+    n_infinite = int((~np.isfinite(frame["mean"])).sum())
+    counts = [f"{count:,} {state}" for state, count in sorted(states.items())]
+    counts += [f"{n_infinite:,} of them infinite"] if n_infinite else []
+    counts += [f"{len(frame):,} of {finished:,} in the store"] if finished > len(frame) else []
+    data = _each(frame, "{n_rows:,} rows × {n_features:,} features, `{fingerprint:.12}`")
+    facts = {
+        "data": data.replace(", ``", ""),  # not all evaluations have a fingerprint
+        "learner": _each(frame, "`{learner}`"),
+        "folds": _each(frame, "{n_folds:,} × {n_repeats} (`cv={cv}`), {order} order"),
+        "method": _each(frame, "{method}, seed {random_state}"),
+        "score": _each(frame, "{scoring}, {direction}"),
+        "trials": ", ".join(counts),
+        "row updates": work_of(frame),
+        "time": time_of(frame),
+    }
+    return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items()])
+
+
+def _each(frame: Frame, template: str) -> str:
+    """What evaluations have in common; or the first three of what they have not."""
+    found = list(dict.fromkeys(template.format(**row) for row in frame.to_dict("records")))
+    more = [f"and {len(found) - 3} more"] if len(found) > 3 else []
+    return "; ".join(found[:3] + more)
+
+
+def _value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
+    """Markdown; the dashboard sets cells without a gap, hence the wide spaces."""
+    lines = [[f"{cell}&emsp;" if cell != "" else "" for cell in line] for line in (head, *rows)]
+    lines.insert(1, [":--"] * len(head))
+    return "\n".join(
+        f"| {' | '.join(' '.join(cell.replace('|', '/').split()) for cell in line)} |"
+        for line in lines
+    )

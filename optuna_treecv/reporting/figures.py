@@ -1,0 +1,570 @@
+"""Figures of a study and its store, for notebooks and for the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import math
+from typing import Any
+from typing import TypeAlias
+
+import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
+
+from optuna_treecv.reporting.history import load_evaluations
+from optuna_treecv.reporting.history import load_fold_scores
+
+try:
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+except ImportError as error:
+    raise ImportError(
+        "optuna_treecv.report needs plotly: pip install 'optuna-treecv[dashboard]'."
+    ) from error
+
+__all__ = ["plot_fold_scores", "plot_parameters", "plot_sharing", "plot_time"]
+
+#: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
+Frame: TypeAlias = Any
+
+# Colours that the colour-blind can tell apart (Okabe & Ito).
+BLUE, GREEN, ORANGE, GREY = "#0072B2", "#009E73", "#D55E00", "#8C8C8C"
+COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
+
+#: Panels of ``plot_parameters``: a card of the dashboard has room for two rows of three.
+MAX_PANELS = 6
+#: Above that many folds the distribution of their scores is a curve.
+MAX_POINTS = 1000
+#: A value so many times worse than the median is drawn at the edge.
+FAR = 1e4
+
+
+def plot_parameters(study: optuna.Study, store: Any) -> go.Figure:
+    """Plot the value against each hyper-parameter.
+
+    Parameters
+    ----------
+    study : optuna.Study
+        A study of a ``treecv_objective`` with this store.
+    store : str, URL, Engine or Database
+        The store.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        A panel a hyper-parameter (the first six by name), with a logarithmic axis where its
+        distribution is logarithmic. Error bars are standard errors of the fold mean,
+        std / sqrt(n_folds), as if folds were independent. Pruned trials stand at the mean of the
+        folds they got to; infinite values, and those that would squeeze the others, at the edge.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from optuna_treecv.storage.database import Database
+    >>> from optuna_treecv.report import plot_parameters
+    >>> figure = plot_parameters(optuna.create_study(), Database("sqlite:///treecv_store.db"))
+    >>> figure.layout.annotations[0].text
+    'The study has no finished trial yet.'
+    """
+    title = "Value against each hyper-parameter"
+    trials, frame = evaluations_of(study, store)
+    names = sorted({name for number in frame["trial_number"] for name in trials[number].params})
+    if not names:
+        return _message(title, trials, frame, "The study has no hyper-parameters.")
+    if len(names) > MAX_PANELS:
+        title += f" (the first {MAX_PANELS} of {len(names)})"
+        names = names[:MAX_PANELS]
+    n_columns = min(len(names), 3)
+    n_rows = math.ceil(len(names) / n_columns)
+    figure = make_subplots(
+        n_rows, n_columns, shared_yaxes="all", horizontal_spacing=0.04, vertical_spacing=0.24
+    )
+    away = _is_away(study, frame)
+    edge, y_axis = _edge_and_axis(frame["mean"][~away].to_numpy(), _sign(study))
+    labels = set()
+    for i, name in enumerate(names):
+        place = {"row": i // n_columns + 1, "col": i % n_columns + 1}
+        axis, shown = _parameter_axis(name, trials, n_ticks=6 // n_columns)
+        figure.update_xaxes(axis, **place)
+        for label, marker, group in _groups(study, frame, away):
+            group = group[[name in trials[number].params for number in group["trial_number"]]]
+            if group.empty:
+                continue
+            figure.add_scatter(
+                x=[shown(trials[number].params[name]) for number in group["trial_number"]],
+                y=group["mean"].where(~away, edge).to_numpy(),
+                customdata=group[["trial_number", "mean", "standard_error", "folds_scored"]],
+                hovertemplate=f"trial %{{customdata[0]}}: {name} = %{{x}}<br>{metric_of(frame)} "
+                "%{customdata[1]:.4g} ± %{customdata[2]:.2g} (std / √folds)<br>"
+                "%{customdata[3]:,} folds<extra></extra>",
+                error_y=_bars(group) if label in ("complete", "pruned") else None,
+                mode="markers",
+                marker=marker,
+                name=label,
+                legendgroup=label,
+                showlegend=label not in labels,
+                **place,
+            )
+            labels.add(label)
+    figure.update_yaxes(y_axis)
+    figure.update_yaxes(title_text=metric_of(frame), col=1)
+    return _finish(figure, title, "bars: ± standard error, std / √folds", trials, frame)
+
+
+def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Figure:
+    """Plot how the fold scores of the best trials are distributed.
+
+    Parameters
+    ----------
+    study : optuna.Study
+        A study of a ``treecv_objective`` with this store.
+    store : str, URL, Engine or Database
+        The store.
+    n_best : int, default=5
+        How many trials: complete ones with a finite value.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        Boxes; or, where 50 or more folds take at most 10 values (leave-one-out errors are 0 or
+        1), the share of folds at each; or, for more than 1000 folds, the share of folds up to a
+        score.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from optuna_treecv.storage.database import Database
+    >>> from optuna_treecv.report import plot_fold_scores
+    >>> figure = plot_fold_scores(optuna.create_study(), Database("sqlite:///treecv_store.db"))
+    >>> figure.layout.annotations[0].text
+    'The study has no finished trial yet.'
+    """
+    if not isinstance(n_best, int) or n_best < 1:
+        raise ValueError(f"n_best must be a number of trials, 1 or more, got {n_best!r}.")
+    title = "Fold scores of the best trials"
+    trials, frame = evaluations_of(study, store)
+    best = best_of(study, frame, n_best)
+    if best.empty:
+        return _message(title, trials, frame, "No finished trial has a finite value.")
+    scores = _fold_scores(study, store, best)
+    if not scores:
+        return _message(title, trials, frame, "The fold scores are not in the store.")
+    values = np.unique(np.concatenate(list(scores.values())))
+    n_folds = max(map(len, scores.values()))
+    figure = go.Figure()
+    note = ""
+    if len(values) <= 10 and n_folds >= 50:
+        _draw_shares(figure, scores, values, metric_of(frame))
+    elif n_folds > MAX_POINTS:
+        _draw_quantiles(figure, scores, values, metric_of(frame))
+    else:
+        _draw_boxes(figure, scores, metric_of(frame))
+        note = "; dotted: the mean"
+    subtitle = "trial: mean ± standard error, std / √folds" + note
+    return _finish(figure, title, subtitle, trials, frame)
+
+
+def plot_sharing(study: optuna.Study, store: Any) -> go.Figure:
+    """Plot the row updates that trials did, and those that sharing saved them.
+
+    Parameters
+    ----------
+    study : optuna.Study
+        A study of a ``treecv_objective`` with this store.
+    store : str, URL, Engine or Database
+        The store.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        Above a bar a trial, below the running sums.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from optuna_treecv.storage.database import Database
+    >>> from optuna_treecv.report import plot_sharing
+    >>> figure = plot_sharing(optuna.create_study(), Database("sqlite:///treecv_store.db"))
+    >>> figure.layout.annotations[0].text
+    'The study has no finished trial yet.'
+    """
+    title = "Training shared between trials"
+    trials, frame = evaluations_of(study, store)
+    if frame.empty:
+        return _message(title, trials, frame)
+    figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08)
+    for label, colour, column in (
+        ("done", BLUE, "n_updates"),
+        ("saved by sharing", GREEN, "n_updates_saved"),
+    ):
+        numbers, updates = frame["trial_number"].to_numpy(), frame[column].to_numpy()
+        figure.add_bar(
+            x=numbers,
+            y=updates,
+            name=label,
+            marker={"color": colour, "line_width": 0},
+            hovertemplate=f"trial %{{x}}: %{{y:,}} row updates {label}<extra></extra>",
+            row=1,
+            col=1,
+        )
+        figure.add_scatter(
+            x=numbers,
+            y=np.cumsum(updates),
+            name=label,
+            stackgroup="all",
+            mode="lines",
+            line={"color": colour, "shape": "hv"},
+            hovertemplate=f"up to trial %{{x}}: %{{y:,}} row updates {label}<extra></extra>",
+            showlegend=False,
+            row=2,
+            col=1,
+        )
+    figure.update_layout(barmode="stack")
+    figure.update_yaxes(tickformat="~s", rangemode="tozero")
+    figure.update_yaxes(title_text="row updates<br>of the trial", row=1)
+    figure.update_yaxes(title_text="running sum", row=2)
+    figure.update_xaxes({"dtick": 1} if len(trials) <= 10 else {})
+    figure.update_xaxes(title_text="trial", row=2)
+    return _finish(figure, title, f"row updates: {work_of(frame)}", trials, frame)
+
+
+def plot_time(study: optuna.Study, store: Any) -> go.Figure:
+    """Plot the best value so far against time and against work.
+
+    Parameters
+    ----------
+    study : optuna.Study
+        A study of a ``treecv_objective`` with this store.
+    store : str, URL, Engine or Database
+        The store.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        On the left against the seconds that evaluations took, on the right against row updates:
+        those done, those of the same trials without sharing, and those of k trainings from
+        scratch, for pruned trials of the folds they got to. All are counted; what k trainings
+        would have taken in seconds cannot be told from what the tree took.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from optuna_treecv.storage.database import Database
+    >>> from optuna_treecv.report import plot_time
+    >>> figure = plot_time(optuna.create_study(), Database("sqlite:///treecv_store.db"))
+    >>> figure.layout.annotations[0].text
+    'The study has no finished trial yet.'
+    """
+    title = "Best value against time and work"
+    trials, frame = evaluations_of(study, store)
+    sign = _sign(study)
+    best = sign * np.minimum.accumulate(np.where(_has_value(frame), sign * frame["mean"], np.inf))
+    begun = np.isfinite(best)
+    if not begun.any():
+        return _message(title, trials, frame, "No finished trial has a finite value.")
+    done, saved = frame["n_updates"].to_numpy(), frame["n_updates_saved"].to_numpy()
+    this, alone = {"color": BLUE}, {"color": GREEN, "dash": "dash"}
+    scratch = {"color": ORANGE, "dash": "dot"}
+    lines = [
+        (1, "this study", this, "s", frame["seconds"].to_numpy(float)),
+        (2, "this study", this, "row updates", done),
+        (2, "without sharing", alone, "row updates", done + saved),
+        (2, "k trainings from scratch", scratch, "row updates", updates_from_scratch(frame)),
+    ]
+    figure = make_subplots(1, 2, shared_yaxes=True, horizontal_spacing=0.06)
+    for column, label, line, unit, cost in lines:
+        figure.add_scatter(
+            x=np.cumsum(cost)[begun],
+            y=best[begun],
+            customdata=frame["trial_number"].to_numpy()[begun],
+            hovertemplate=f"after trial %{{customdata}}: %{{x:,.4~g}} {unit}<br>"
+            f"best {metric_of(frame)} %{{y:.4g}}<extra>{label}</extra>",
+            mode="lines+markers",
+            marker_size=4,
+            line=line | {"shape": "hv"},
+            name=label,
+            showlegend=unit != "s",
+            row=1,
+            col=column,
+        )
+    works = np.concatenate([trace.x for trace in figure.data[1:]])
+    figure.update_xaxes(title_text="seconds of evaluation", rangemode="tozero", nticks=5, col=1)
+    figure.update_xaxes(_log_axis(works, n_ticks=4) | {"title_text": "row updates"}, col=2)
+    if (best[begun] == best[-1]).all():  # plotly would draw from -1 to 1
+        room = 0.1 * abs(best[-1]) or 0.1
+        figure.update_yaxes(range=[best[-1] - room, best[-1] + room])
+    figure.update_yaxes(title_text=f"best {metric_of(frame)} so far", col=1)
+    subtitle = f"{time_of(frame)}; k trainings were counted, not run"
+    return _finish(figure, title, subtitle, trials, frame)
+
+
+# What the figures and the note have in common.
+
+
+def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
+    """The study's complete and pruned trials by number, and their evaluations in that order."""
+    if len(study.directions) != 1:
+        raise ValueError(
+            f"study must have one objective, as treecv_objective has, got {len(study.directions)}."
+        )
+    states = (TrialState.COMPLETE, TrialState.PRUNED)
+    trials = {trial.number: trial for trial in study.get_trials(deepcopy=False, states=states)}
+    frame = load_evaluations(store, study=study)
+    frame = frame[frame["trial_number"].isin(list(trials))]
+    frame = frame.astype({"trial_number": int, "mean": float, "std": float})
+    frame = frame.sort_values("trial_number", ignore_index=True)
+    # Repeats share their rows: they make a mean steadier, but bring no new rows to average over.
+    n_folds = np.minimum(frame["folds_scored"], frame["n_folds"])
+    return trials, frame.assign(standard_error=frame["std"] / np.sqrt(n_folds.astype(float)))
+
+
+def best_of(study: optuna.Study, frame: Frame, n_best: int) -> Frame:
+    """The best complete evaluations with a finite mean, best first."""
+    found = frame[_has_value(frame)]
+    order = np.argsort(_sign(study) * found["mean"].to_numpy(), kind="stable")
+    return found.iloc[order[:n_best]]
+
+
+def metric_of(frame: Frame) -> str:
+    """What is measured."""
+    return ", ".join(frame["scoring"].unique())
+
+
+def plus_minus(mean: float, standard_error: float) -> str:
+    """An estimate to two digits of its standard error."""
+    if not 1e-12 < standard_error < 1e6:
+        return f"{mean:.4g} ± {standard_error:.2g}"
+    digits = max(0, 1 - math.floor(math.log10(standard_error)))
+    return f"{mean:.{digits}f} ± {standard_error:.{digits}f}"
+
+
+def amount(count: float) -> str:
+    """A count that one can read: 56,232 or 12.3 million."""
+    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if count >= size:
+            return f"{count / size:,.3g} {name}"
+    return f"{count:,.0f}"
+
+
+def work_of(frame: Frame) -> str:
+    """Row updates done, saved, and of k trainings from scratch."""
+    done, saved = int(frame["n_updates"].sum()), int(frame["n_updates_saved"].sum())
+    share = f" ({saved / (done + saved):.0%})" if saved else ""
+    return (
+        f"{amount(done)} done, {amount(saved)} saved by sharing{share}, "
+        f"{amount(updates_from_scratch(frame).sum())} in k trainings from scratch"
+    )
+
+
+def time_of(frame: Frame) -> str:
+    """Seconds of evaluation."""
+    return f"{frame['seconds'].sum():.3g} s of evaluation"
+
+
+def updates_from_scratch(frame: Frame) -> np.ndarray:
+    """Row updates of k trainings, for the folds that were scored."""
+    share = frame["folds_scored"] / (frame["n_folds"] * frame["n_repeats"])
+    return (frame["n_updates_standard"] * share).to_numpy(float)
+
+
+def _has_value(frame: Frame) -> Any:
+    return (frame["state"] == "complete") & np.isfinite(frame["mean"])
+
+
+def _sign(study: optuna.Study) -> int:
+    """What makes less better."""
+    return 1 if study.direction == StudyDirection.MINIMIZE else -1
+
+
+def _fold_scores(study: optuna.Study, store: Any, best: Frame) -> dict[str, np.ndarray]:
+    """Fold scores by trial, best first."""
+    found = load_fold_scores(store, study=study, runs=list(best["run"]))
+    there = set(found["run"])
+    return {
+        f"{row.trial_number}: {plus_minus(row.mean, row.standard_error)}": found.loc[
+            found["run"] == row.run, "score"
+        ].to_numpy(float)
+        for row in best.itertuples()
+        if row.run in there
+    }
+
+
+# How things are drawn.
+
+
+def _is_away(study: optuna.Study, frame: Frame) -> Any:
+    """Which values are infinite, or so bad that the others would be squeezed."""
+    finite = np.isfinite(frame["mean"])
+    size = abs(frame["mean"][finite].median())
+    return ~finite | ((_sign(study) * frame["mean"] > FAR * size) & (size > 0))
+
+
+def _groups(
+    study: optuna.Study, frame: Frame, away: Any
+) -> Iterator[tuple[str, dict[str, Any], Frame]]:
+    """Evaluations that look alike."""
+    complete = frame["state"] == "complete"
+    yield "pruned", {"color": GREY, "symbol": "circle-open"}, frame[~away & ~complete]
+    yield "complete", {"color": BLUE}, frame[~away & complete]
+    pointing = "triangle-up" if _sign(study) > 0 else "triangle-down"
+    off = {"color": ORANGE, "symbol": pointing, "size": 9}
+    yield "infinite or far off, at the edge", off, frame[away]
+    best = best_of(study, frame, 1)
+    ring = {"color": ORANGE, "symbol": "circle-open", "size": 13, "line_width": 2}
+    yield f"best: trial {best['trial_number'].sum()}", ring, best
+
+
+def _bars(group: Frame) -> dict[str, Any]:
+    return {"array": group["standard_error"].to_numpy(), "thickness": 1, "width": 2}
+
+
+def _edge_and_axis(values: np.ndarray, sign: int) -> tuple[float, dict[str, Any]]:
+    """Where values beyond the others are drawn, and an axis for the others."""
+    if not len(values):
+        return 0.0, {"showticklabels": False}
+    low, high = values.min(), values.max()
+    if low > 0 and high > 100 * low:
+        return float(high * 2 if sign > 0 else low / 2), _log_axis(values)
+    room = 0.1 * (high - low) or 0.1 * abs(high) or 1.0
+    return float(high + room if sign > 0 else low - room), {}
+
+
+def _log_axis(values: Any, n_ticks: int = 6) -> dict[str, Any]:
+    """A logarithmic axis with labels that have room."""
+    values = [value for value in values if value > 0]
+    decades = math.log10(max(values) / min(values)) if values else 0
+    ticks = {"dtick": math.ceil(decades / n_ticks)} if decades > n_ticks / 2 else {}
+    return {"type": "log", "exponentformat": "power", "tickangle": 0, **ticks}
+
+
+def _parameter_axis(
+    name: str, trials: Mapping[int, FrozenTrial], n_ticks: int
+) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """The axis of a hyper-parameter, and how its values are written there."""
+    having = [trial for trial in trials.values() if name in trial.params]
+    distribution = having[-1].distributions[name]
+    if isinstance(distribution, CategoricalDistribution):
+        choices = distribution.choices
+        shown = _short if len({_short(choice) for choice in choices}) == len(choices) else str
+        order = [shown(choice) for choice in _in_order(choices)]
+        axis: dict[str, Any] = {
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": order,
+            "range": [-0.5, len(order) - 0.5],
+        }
+        return axis | {"title_text": name}, shown
+    if getattr(distribution, "log", False):
+        axis = _log_axis([trial.params[name] for trial in having], n_ticks)
+    else:
+        axis = {"nticks": n_ticks + 1}
+    return axis | {"title_text": name}, lambda value: value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _short(choice: Any) -> str:
+    return f"{choice:.3g}" if _is_number(choice) else str(choice)
+
+
+def _in_order(choices: tuple[Any, ...]) -> list[Any]:
+    return sorted(choices) if all(map(_is_number, choices)) else list(choices)
+
+
+def _draw_boxes(figure: go.Figure, scores: Mapping[str, np.ndarray], metric: str) -> None:
+    for i, (name, score) in enumerate(scores.items()):
+        figure.add_box(
+            y=score,
+            name=name.replace(": ", "<br>"),
+            boxmean=True,
+            boxpoints="all" if len(score) <= 100 else "outliers",
+            jitter=0.4,
+            marker={"color": COLOURS[i % len(COLOURS)], "size": 4},
+            line_width=1,
+            showlegend=False,
+        )
+    figure.update_xaxes(title_text="trial")
+    figure.update_yaxes(title_text=f"{metric} of a fold")
+
+
+def _draw_shares(
+    figure: go.Figure, scores: Mapping[str, np.ndarray], values: np.ndarray, metric: str
+) -> None:
+    for i, (name, score) in enumerate(scores.items()):
+        shares = [100 * np.mean(score == value) for value in values]
+        figure.add_bar(
+            x=[f"{value:.4g}" for value in values],
+            y=shares,
+            text=[f"{share:.2f}" for share in shares] if len(values) <= 3 else None,
+            textposition="outside",
+            name=name,
+            marker_color=COLOURS[i % len(COLOURS)],
+            hovertemplate="%{y:.3f} % of the folds of trial " + name + "<extra></extra>",
+        )
+    figure.update_xaxes(type="category", title_text=f"{metric} of a fold")
+    highest = max(max(trace.y) for trace in figure.data)
+    figure.update_yaxes(title_text="folds, %", range=[0, 1.1 * highest])  # room for the text
+
+
+def _draw_quantiles(
+    figure: go.Figure, scores: Mapping[str, np.ndarray], values: np.ndarray, metric: str
+) -> None:
+    shares = np.linspace(0, 1, 401)
+    for i, (name, score) in enumerate(scores.items()):
+        figure.add_scatter(
+            x=np.quantile(score, shares, method="inverted_cdf"),
+            y=100 * shares,
+            name=name,
+            mode="lines",
+            line={"color": COLOURS[i % len(COLOURS)], "width": 1.5},
+            hovertemplate="%{y:.1f} % up to %{x:.4g}<extra>%{fullData.name}</extra>",
+        )
+    if values[0] > 0 and values[-1] > 100 * np.median(values):
+        figure.update_xaxes(_log_axis(values[[len(values) // 100, -1]]))
+    figure.update_xaxes(title_text=f"{metric} of a fold")
+    figure.update_yaxes(title_text="folds up to it, %")
+
+
+def _finish(
+    figure: go.Figure,
+    title: str,
+    subtitle: str,
+    trials: Mapping[int, FrozenTrial],
+    frame: Frame,
+) -> go.Figure:
+    """Title, legend and margins; and what is missing."""
+    n_missing = len(trials) - len(frame)
+    missing = f"{n_missing} of {len(trials)} finished trials are not in the store"
+    small = [text for text in (subtitle, missing if n_missing else "") if text]
+    text = "<br>".join([title, *(f'<span style="font-size:12px">{line}</span>' for line in small)])
+    figure.update_layout(
+        template="none",  # plotly's default would be most of a small figure's bytes
+        title={"text": text, "x": 0.02, "y": 0.93, "yanchor": "top", "font_size": 16},
+        legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
+        margin={"l": 65, "r": 20, "t": 115, "b": 50},
+    )
+    figure.update_xaxes(zeroline=False, title_standoff=8)
+    figure.update_yaxes(zeroline=False)
+    return figure
+
+
+def _message(
+    title: str, trials: Mapping[int, FrozenTrial], frame: Frame, text: str = ""
+) -> go.Figure:
+    """A figure that says why it is empty."""
+    if not trials:
+        text = "The study has no finished trial yet."
+    elif frame.empty:
+        text = f"None of the {len(trials)} finished trials is in the store."
+    figure = go.Figure()
+    figure.add_annotation(text=text, showarrow=False, font_size=15, xref="paper", yref="paper")
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False)
+    return _finish(figure, title, "", trials, frame)

@@ -1,0 +1,252 @@
+"""Evaluations and fold scores as data frames, and how to delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from typing import TYPE_CHECKING
+from typing import TypeAlias
+
+import numpy as np
+
+from optuna_treecv.storage.database import AnyStore
+from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.database import Session
+from optuna_treecv.storage.evaluations import COLUMNS
+from optuna_treecv.storage.evaluations import delete_evaluations
+from optuna_treecv.storage.evaluations import read_evaluations
+from optuna_treecv.storage.evaluations import read_scores
+from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+#: An optuna.Study, or what has its name and trials.
+AnyStudy: TypeAlias = Any
+
+
+def load_evaluations(
+    store: AnyStore,
+    *,
+    study_name: str | None = None,
+    study: AnyStudy = None,
+) -> DataFrame:
+    """The evaluations in a store, the oldest first.
+
+    Parameters
+    ----------
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or Database
+        What the objective was given.
+    study_name : str, default=None
+        Only those of the study that had this name at the time.
+    study : optuna.Study, default=None
+        Only those that its trials name in their attribute ``treecv_run``, whatever the study is
+        called by now. Its name and its trials' numbers are the present ones.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row an evaluation; the columns of the table ``treecv_evaluations``, and in place of its
+        ``parameters`` a column ``params_<name>`` for each. An infinite or missing parameter value
+        is the string "inf", "-inf" or "nan".
+
+    Raises
+    ------
+    ImportError
+        Without pandas.
+    ValueError
+        If there is no such store.
+
+    See Also
+    --------
+    load_fold_scores : The score of each fold.
+
+    Examples
+    --------
+    >>> load_evaluations("sqlite:///treecv_store.db", study_name="lambda")  # doctest: +SKIP
+    """
+    pandas = _import_pandas("load_evaluations")
+    with _opened(store) as database, database.reading() as session:
+        found = _evaluations(session, study_name, study)
+    frame = pandas.DataFrame(found, columns=COLUMNS)
+    frame = frame.astype({"mean": float, "std": float, "trial_number": "Int64"})
+    # Some databases give whole seconds another resolution than others.
+    frame["created_at"] = pandas.to_datetime(frame["created_at"], utc=True).astype(
+        "datetime64[us, UTC]"
+    )
+    parameters = pandas.DataFrame([row["parameters"] for row in found], index=frame.index)
+    return frame.drop(columns="parameters").join(parameters.add_prefix("params_"))
+
+
+def load_fold_scores(
+    store: AnyStore,
+    *,
+    study_name: str | None = None,
+    study: AnyStudy = None,
+    runs: Collection[str] | None = None,
+) -> DataFrame:
+    """The score of each fold of the evaluations in a store.
+
+    Parameters
+    ----------
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or Database
+        What the objective was given.
+    study_name : str, default=None
+        As for ``load_evaluations``.
+    study : optuna.Study, default=None
+        As for ``load_evaluations``.
+    runs : collection of str, default=None
+        Only of these evaluations: a leave-one-out has as many scores as rows.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``run``, ``study_name`` (both categorical), ``trial_number``, ``repeat``, ``fold``
+        and ``score``; evaluations as in ``load_evaluations``, their folds in order. Folds that a
+        pruned trial did not come to are left out, and so are, with a warning, damaged scores.
+
+    Raises
+    ------
+    ImportError
+        Without pandas.
+    ValueError
+        If there is no such store.
+
+    See Also
+    --------
+    load_evaluations : Their means, parameters and settings.
+
+    Examples
+    --------
+    >>> scores = load_fold_scores("sqlite:///treecv_store.db", study=study)  # doctest: +SKIP
+    >>> scores.groupby("trial_number")["score"].std()  # doctest: +SKIP
+    """
+    pandas = _import_pandas("load_fold_scores")
+    if isinstance(runs, str):
+        raise ValueError(f"runs must be a collection of runs, got the string {runs!r}.")
+    with _opened(store) as database, database.reading() as session:
+        found = _evaluations(session, study_name, study)
+        if runs is not None:
+            wanted = set(runs)
+            found = [row for row in found if row["run"] in wanted]
+        scores = read_scores(session, [row["run"] for row in found])
+    none = (np.empty(0, np.int64), np.empty(0))
+    folds_and_scores = [scores.get(row["run"], none) for row in found]
+    lengths = [len(folds) for folds, _ in folds_and_scores]
+    folds = np.concatenate([none[0], *(folds for folds, _ in folds_and_scores)])
+    n_folds = np.repeat(np.array([row["n_folds"] for row in found], np.int64), lengths)
+
+    def spread(column: str, kind: str) -> Any:
+        values = pandas.Series([row[column] for row in found], dtype=object).astype(kind)
+        return values.repeat(lengths).array
+
+    return pandas.DataFrame(
+        {
+            "run": spread("run", "category"),
+            "study_name": spread("study_name", "category"),
+            "trial_number": spread("trial_number", "Int64"),
+            "repeat": folds // n_folds,
+            "fold": folds % n_folds,
+            "score": np.concatenate([none[1], *(scores for _, scores in folds_and_scores)]),
+        }
+    )
+
+
+def forget(
+    store: AnyStore,
+    *,
+    keep_runs: Collection[str] | None = None,
+    study_name: str | None = None,
+    before: datetime | None = None,
+) -> int:
+    """Delete evaluations with their fold scores, for instance after ``optuna.delete_study``.
+
+    Parameters
+    ----------
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or Database
+        What the objective was given.
+    keep_runs : collection of str, default=None
+        All but these.
+    study_name : str, default=None
+        Only those of the study that had this name at the time.
+    before : datetime.datetime, default=None
+        Only older ones; local time unless it says otherwise.
+
+    Returns
+    -------
+    int
+        How many were deleted.
+
+    Raises
+    ------
+    ValueError
+        If no argument says which, or if there is no such store.
+
+    Examples
+    --------
+    >>> forget("sqlite:///treecv_store.db", study_name="first try")  # doctest: +SKIP
+    """
+    if keep_runs is None and study_name is None and before is None:
+        raise ValueError(
+            "forget must be told which evaluations: keep_runs, study_name or before, got none."
+        )
+    if isinstance(keep_runs, str):
+        raise ValueError(f"keep_runs must be a collection of runs, got the string {keep_runs!r}.")
+    if before is not None and not isinstance(before, datetime):
+        raise ValueError(f"before must be a datetime.datetime, got {before!r}.")
+    with _opened(store) as database:
+        return delete_evaluations(
+            database, keep_runs=keep_runs or (), study_name=study_name, before=before
+        )
+
+
+@contextmanager
+def _opened(store: AnyStore) -> Iterator[Database]:
+    if isinstance(store, Database):
+        yield store
+        return
+    database = Database(store, create=False)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def _import_pandas(function: str) -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(
+            f"{function} needs pandas: pip install 'optuna-treecv[pandas]'."
+        ) from error
+    return pandas
+
+
+def _evaluations(
+    session: Session, study_name: str | None, study: AnyStudy
+) -> list[dict[str, Any]]:
+    """Return the rows of the table, the oldest first."""
+    if study is None:
+        found = read_evaluations(session, study_name=study_name)
+    elif study_name is not None:
+        raise ValueError(f"study_name must be None when study is given, got {study_name!r}.")
+    else:
+        numbers = runs_of(study)
+        found = [
+            row | {"study_name": study.study_name, "trial_number": numbers[row["run"]]}
+            for row in read_evaluations(session, runs=numbers)
+        ]
+    return sorted(found, key=lambda row: (row["created_at"], row["run"]))
+
+
+def runs_of(study: AnyStudy) -> dict[str, int]:
+    """The runs that trials name, and the numbers of the trials, the first of several."""
+    numbers: dict[str, int] = {}
+    for trial in study.get_trials(deepcopy=False):
+        run = trial.user_attrs.get(RUN_ATTRIBUTE)
+        if isinstance(run, str):
+            numbers.setdefault(run, trial.number)
+    return numbers

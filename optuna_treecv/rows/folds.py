@@ -1,0 +1,202 @@
+"""``cv`` -> the rows cut into chunks, one a fold; what does not cut them is refused, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import LeaveOneOut
+
+from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv._kernels.order import random_order
+
+# What derived seeds are for: the permutations of rows and of folds, apart from the orders of
+# training phases.
+_ROWS = 1
+_FOLDS = 2
+
+
+@dataclass(frozen=True)
+class Folds:
+    """A partition of the rows into ``n_folds`` chunks of consecutive prepared rows.
+
+    Attributes
+    ----------
+    order : ndarray of shape (n_rows,), uint32
+        Prepared row i is row ``order[i]`` of the data as given.
+    n_folds : int
+    bounds : ndarray of shape (n_folds + 1,), int64, or None
+        Chunk i is the prepared rows ``bounds[i]`` to ``bounds[i + 1] - 1``. None: it begins at ``i
+        * n_rows // n_folds``.
+    numbers : ndarray of shape (n_folds,) or None
+        The number of the fold that each chunk is; None: they are in order.
+    """
+
+    order: np.ndarray
+    n_folds: int
+    bounds: np.ndarray | None = None
+    numbers: np.ndarray | None = None
+
+    def equals(self, other: Folds) -> bool:
+        """Whether the same rows make the same chunks in the same order."""
+        if self.bounds is None or other.bounds is None:
+            same_cut = self.bounds is other.bounds and self.n_folds == other.n_folds
+        else:
+            same_cut = np.array_equal(self.bounds, other.bounds)
+        return same_cut and np.array_equal(self.order, other.order)
+
+    def by_number(self, scores: np.ndarray) -> np.ndarray:
+        """Return the scores of the first chunks in the order of the folds.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (n_scored,), float64
+            The scores of the first ``n_scored`` chunks.
+
+        Returns
+        -------
+        ndarray of shape (n_folds,), float64
+            NaN for a fold that is not scored yet.
+        """
+        if self.numbers is None and len(scores) == self.n_folds:
+            return scores
+        in_order = np.full(self.n_folds, np.nan)
+        of = slice(len(scores)) if self.numbers is None else self.numbers[: len(scores)]
+        in_order[of] = scores
+        return in_order
+
+
+def make_folds(
+    cv: Any, X: Any, y: np.ndarray | None, groups: Any, shuffle: bool, seed: int, n_rows: int
+) -> Folds:
+    """Cut the rows.
+
+    Parameters
+    ----------
+    cv : int, "loo", scikit-learn splitter, or array-like of shape (n_rows,)
+        The number of folds; leave one out; an object whose test sets partition the rows; the fold
+        of each row.
+    X, y, groups
+        What a splitter is given.
+    shuffle : bool
+        Permute the rows before cutting, for an int or "loo"; otherwise permute the folds, and the
+        rows in each.
+    seed : int
+        Of these permutations, 64 bits.
+    n_rows : int
+    """
+    if isinstance(cv, str):
+        if cv != "loo":
+            raise ValueError(
+                f'cv must be an int, "loo", a splitter or one fold id per row, got {cv!r}.'
+            )
+        return _even(n_rows, n_rows, shuffle, seed)
+    if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
+        if not 2 <= cv <= n_rows:
+            raise ValueError(f"cv must be between 2 and the number of rows, {n_rows}, got {cv}.")
+        return _even(n_rows, int(cv), shuffle, seed)
+    if isinstance(cv, LeaveOneOut):  # its split() would write n_rows - 1 row numbers a fold
+        folds = _even(n_rows, n_rows, shuffle, seed)
+        return replace(folds, numbers=folds.order)
+    if isinstance(cv, type):
+        raise ValueError(
+            f"cv must be a splitter instance, such as KFold(5), got the class {cv!r}."
+        )
+    if hasattr(cv, "split"):
+        return _cut(_test_folds(cv, X, y, groups, n_rows), shuffle, seed)
+    if isinstance(cv, Iterable) and not isinstance(cv, dict | bytes):
+        return _cut(_fold_ids(cv, n_rows), shuffle, seed)
+    raise ValueError(f'cv must be an int, "loo", a splitter or one fold id per row, got {cv!r}.')
+
+
+def _even(n_rows: int, n_folds: int, shuffle: bool, seed: int) -> Folds:
+    if not shuffle:
+        return Folds(np.arange(n_rows, dtype=np.uint32), n_folds)
+    return Folds(_permutation(n_rows, seed, _ROWS), n_folds)
+
+
+def _permutation(n: int, seed: int, purpose: int) -> np.ndarray:
+    order = np.empty(n, np.uint32)
+    random_order(derive_seed(seed, purpose), 0, n, 0, order)
+    return order
+
+
+def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int) -> np.ndarray:
+    """The fold in which a splitter tests each row."""
+    name = type(cv).__name__
+    try:
+        test_sets = [test for _, test in cv.split(X, y, groups)]
+    except (TypeError, ValueError) as error:
+        if groups is None and "groups" in str(error):
+            raise ValueError(
+                f"groups must be given with cv={name}, one group id per row, got None."
+            ) from error
+        if y is None and "Stratified" in name:
+            raise ValueError(
+                f"y must be given with cv={name}, one label per row, got None."
+            ) from error
+        raise ValueError(f"cv={name} cannot split the rows: {error}") from error
+    times = np.zeros(n_rows, np.int64)
+    fold = np.full(n_rows, -1, np.int64)
+    for i, test in enumerate(test_sets):
+        times[test] += 1
+        fold[test] = i
+    if np.all(times == 1):
+        return fold
+    if np.any(times > 1):
+        reason = f"row {np.argmax(times > 1)} is tested {times.max()} times"
+        advice = (
+            "use n_repeats for several partitions"
+            if np.all(times == times[0])
+            else "use KFold, say"
+        )
+    else:
+        reason = f"row {np.argmin(times)} is never tested"
+        advice = "use KFold, say"
+    raise ValueError(
+        f"cv must be a splitter whose test sets partition the rows, but with {name} {reason}; "
+        f"{advice}."
+    )
+
+
+def _fold_ids(cv: Any, n_rows: int) -> np.ndarray:
+    """The fold ids of the rows, checked."""
+    expected = "cv must hold one integer fold id per row when it is a sequence"
+    try:
+        ids = np.asarray(cv if hasattr(cv, "__len__") else list(cv))
+    except ValueError as error:
+        raise ValueError(
+            f"{expected}; pairs of train and test rows are not taken, pass the splitter itself."
+        ) from error
+    if ids.ndim != 1 or ids.dtype.kind not in "iub":
+        raise ValueError(f"{expected}, got shape {ids.shape} of type {ids.dtype}.")
+    if len(ids) != n_rows:
+        raise ValueError(f"{expected}: X has {n_rows} rows, cv has {len(ids)} entries.")
+    if np.any(ids < 0):
+        raise ValueError(
+            f"cv must not hold negative fold ids (every row is tested), got {ids.min()}."
+        )
+    return ids
+
+
+def _cut(ids: np.ndarray, shuffle: bool, seed: int) -> Folds:
+    """Chunks by fold. Neighbours along the tree see each other's rows last, so unless it is asked
+    for, these are not folds that lie side by side in the data.
+    """
+    present, folds, sizes = np.unique(ids, return_inverse=True, return_counts=True)
+    n_folds = len(present)
+    if n_folds < 2:
+        raise ValueError(f"cv must make at least 2 folds, got {n_folds}.")
+    rows = np.arange(len(ids), dtype=np.uint32)
+    numbers = None
+    if shuffle:
+        rows = _permutation(len(ids), seed, _ROWS)
+        numbers = _permutation(n_folds, seed, _FOLDS)
+        folds = np.argsort(numbers)[folds]
+        sizes = sizes[numbers]
+    order = rows[np.argsort(folds[rows], kind="stable")]
+    bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Folds(order, n_folds, bounds, numbers)

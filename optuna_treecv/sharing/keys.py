@@ -1,0 +1,185 @@
+"""Names of models by what they were made from: equal key, equal model, bit for bit.
+
+A key is a digest of the learner and the hyper-parameters that have acted, of the prepared rows,
+and of the chain of row ranges and orders fed so far. Ranges are of rows, not of folds, so that
+trees of k and 2k folds meet where both are powers of two.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from hashlib import sha256
+from importlib.metadata import version
+from numbers import Integral
+from numbers import Real
+import os
+import struct
+import sys
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.tree.plan import Phase
+from optuna_treecv.tree.plan import Plan
+
+#: Names, and at the end the length in bytes of the array that they stand for.
+Key = tuple[Any, ...]
+
+_PACKAGE = "optuna_treecv"
+_VERSION = version("optuna-treecv")
+
+# Code that is not ours may be another tomorrow under the same name: it is known by the class in
+# memory, so that its keys end with the process.
+_tokens: WeakKeyDictionary[type, bytes] = WeakKeyDictionary()
+_lock = Lock()
+
+
+class NoKey(TypeError):
+    """A value that cannot be told from others by its bytes."""
+
+
+def digest(*parts: bytes) -> bytes:
+    """16 bytes that stand for parts, in order; where one ends matters."""
+    hashed = blake2b(digest_size=16)
+    for part in parts:
+        hashed.update(len(part).to_bytes(8, "little") + part)
+    return hashed.digest()
+
+
+def stored_as(key: Key) -> bytes:
+    """The bytes by which a store knows a key."""
+    return digest(*(part if isinstance(part, bytes) else encode(part) for part in key))
+
+
+def is_ours(kind: type) -> bool:
+    """Whether a class is of this package, whose version its keys hold: others are not stored."""
+    return kind.__module__.partition(".")[0] == _PACKAGE
+
+
+def encode(value: Any) -> bytes:
+    """A hyper-parameter as bytes.
+
+    Raises
+    ------
+    NoKey
+        If it is an object whose bytes do not say all.
+    """
+    if value is None or isinstance(value, bool | np.bool_):
+        return repr(value if value is None else bool(value)).encode()
+    if isinstance(value, Integral):
+        return b"i%d" % int(value)
+    if isinstance(value, Real):
+        return b"f" + struct.pack("<d", float(value))
+    if isinstance(value, str):
+        return b"s" + value.encode()
+    if isinstance(value, bytes):
+        return b"b" + value
+    if isinstance(value, tuple | list):
+        return b"(" + digest(*map(encode, value))
+    if isinstance(value, dict):
+        return b"{" + digest(*(encode(item) for pair in value.items() for item in pair))
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return b"a" + digest(*map(bytes, _array(value)))
+    if isinstance(value, type):
+        return b"t" + _type(value)
+    if hasattr(value, "get_params"):
+        return b"e" + digest(_type(type(value)), encode(sorted(value.get_params(False).items())))
+    raise NoKey(f"{value!r} has no key.")
+
+
+def fingerprint(rows: PreparedRows) -> bytes | None:
+    """A digest of prepared rows in their final order: values, types, what is trained on; None if
+    they hold objects.
+    """
+    parts = [_arrays(rows.X), _arrays(rows.y)]
+    if None in parts:
+        return None
+    hashed = sha256()  # of those in Python's library the fastest on CPUs that have it in hardware
+    n_classes = 0 if rows.classes is None else len(rows.classes)
+    hashed.update(struct.pack("<qq", rows.n_features, n_classes))
+    for arrays in parts:
+        assert arrays is not None
+        for array in arrays:
+            for part in _array(array):
+                hashed.update(part)
+    return hashed.digest()
+
+
+def targets_key(rows: PreparedRows) -> bytes | None:
+    """A digest of what predictions are compared with, and of the labels; None if they hold
+    objects.
+    """
+    targets, classes = _arrays(rows.targets), _arrays(rows.classes)
+    if targets is None or classes is None:
+        return None
+    return digest(*(bytes(part) for array in targets + classes for part in _array(array)))
+
+
+def token() -> bytes:
+    """A name for rows that nobody else can come upon."""
+    return os.urandom(32)
+
+
+def fed(path: bytes, phase: Phase, n_rows: int) -> bytes:
+    """The chain ``path`` and then the first ``n_rows`` rows of a phase."""
+    hashed = blake2b(path, digest_size=16)
+    hashed.update(
+        struct.pack(
+            "<qqqQ?", phase.start, phase.stop, n_rows, phase.seed or 0, phase.seed is not None
+        )
+    )
+    return hashed.digest()
+
+
+def plan_key(plan: Plan) -> bytes:
+    """Everything about a tree."""
+    bounds = b"" if plan.bounds is None else plan.bounds.tobytes()
+    numbers = struct.pack("<qq?Q", plan.n_rows, plan.n_folds, plan.random, plan.seed)
+    return digest(numbers, bounds)
+
+
+def settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> bytes:
+    """Return a digest of the parameters that have acted on a state of ``n_seen`` rows.
+
+    Parameters named in ``but`` are left out.
+    """
+    acted = [item for item in sorted(learner.settings_at(n_seen).items()) if item[0] not in but]
+    return digest(encode(learner.kind), *(encode(part) for item in acted for part in item))
+
+
+def lanes_key(learner: CompiledLearner) -> bytes:
+    """Return a digest that is the same for all learners that can be trained side by side."""
+    return settings_key(learner, MOST_ROWS, *learner.lane_parameters)
+
+
+def _type(kind: type) -> bytes:
+    if is_ours(kind):
+        name = f"{kind.__module__}.{kind.__qualname__} {_VERSION} {sys.byteorder}"
+        return name.encode()
+    with _lock:
+        return _tokens.setdefault(kind, os.urandom(16))
+
+
+def _arrays(data: Any) -> list[np.ndarray] | None:
+    """The arrays that rows or targets consist of; None if they are not only numbers."""
+    if data is None:
+        return []
+    if isinstance(data, SparseRows):
+        return [np.asarray(data.shape), data.values, data.columns, data.begins]
+    if hasattr(data, "tocsr"):
+        data = data.tocsr()
+        return [np.asarray(data.shape), data.data, data.indices, data.indptr]
+    if isinstance(data, np.ndarray) and data.dtype.kind in "biufSU":
+        return [data]
+    return None
+
+
+def _array(array: np.ndarray) -> tuple[bytes | memoryview, ...]:
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return f"{array.dtype.str} {array.shape} ".encode(), flat.data

@@ -1,0 +1,398 @@
+"""Models and results that are kept in memory, bounded in bytes.
+
+A key ends with the length of its array in bytes; nothing else about keys is known here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from heapq import heappop
+from heapq import heappush
+from itertools import count
+from math import inf
+from operator import attrgetter
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.sharing.keys import Key
+
+# The bytes that Python itself needs for an array, and for each key under which it is found.
+_BLOCK_BYTES = 500
+_PLACE_BYTES = 300
+
+_low = attrgetter("low")
+
+
+class _Block:
+    """An array, or rows of an array, that are kept or dropped together."""
+
+    __slots__ = ("array", "n_bytes", "places", "priority", "seconds")
+
+    def __init__(self, array: np.ndarray, seconds: float) -> None:
+        self.array = array
+        self.n_bytes = array.nbytes + _BLOCK_BYTES
+        self.seconds = seconds
+        self.priority = 0.0, 0  # and the tick at which it was set: the older block goes first
+        self.places: list[tuple[Key, _Place]] = []  # under which keys it is found
+
+
+class _Trail(_Block):
+    """States along one training phase.
+
+    Row i of the array is the state after ``counts[i]`` rows of the phase. It is valid for the
+    values ``ends[i, 0]`` to ``ends[i, 1]`` of the tracked parameter, an interval that narrows
+    along the phase.
+    """
+
+    __slots__ = ("counts", "ends")
+
+    def __init__(
+        self, array: np.ndarray, seconds: float, counts: np.ndarray, ends: np.ndarray
+    ) -> None:
+        super().__init__(array, seconds)
+        self.counts = counts
+        self.ends = ends
+        self.n_bytes += counts.nbytes + ends.nbytes
+
+
+class _Place:
+    """An array that is valid for all values low to high of the parameter left out of the key."""
+
+    __slots__ = ("array", "block", "high", "low")
+
+    def __init__(self, array: np.ndarray, low: float, high: float, block: _Block) -> None:
+        self.array = array
+        self.low = low
+        self.high = high
+        self.block = block
+
+
+class ModelCache:
+    """Models in memory, shared by all trials and threads of one objective or of several.
+
+    When room is needed, the models that take the fewest seconds per byte to train again are
+    dropped first. An ageing term makes sure that a model that nobody asks for leaves eventually
+    (GreedyDual-Size, Cao and Irani 1997). Losing a model costs time, never a result.
+
+    Parameters
+    ----------
+    max_bytes : int, default=256 MiB
+        Room for the models and for the Python objects around them.
+
+    Attributes
+    ----------
+    n_bytes : int
+        Bytes in use.
+
+    See Also
+    --------
+    treecv_objective : Makes its own cache by default. Pass one cache to several objectives to let
+        them share the models of the same rows.
+
+    Notes
+    -----
+    A pickled cache comes back empty.
+
+    Examples
+    --------
+    >>> from optuna_treecv import ModelCache
+    >>> cache = ModelCache(max_bytes=2**30)
+    >>> len(cache)
+    0
+    """
+
+    def __init__(self, max_bytes: int = 256 * 2**20) -> None:
+        if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 0:
+            raise ValueError(f"max_bytes must be a number of bytes, got {max_bytes!r}.")
+        self.max_bytes = max_bytes
+        self._clear()
+
+    def _clear(self) -> None:
+        self.n_bytes = 0
+        self._kept: dict[Key, list[_Place]] = {}  # sorted by low; no two intervals overlap
+        self._trails: dict[Key, list[_Place]] = {}
+        self._next_to_go: list[tuple[tuple[float, int], _Block]] = []
+        self._level = 0.0  # the priority of the block that was dropped last
+        self._ticks = count()
+        self._claims: dict[tuple[Key, float], Lock] = {}
+        self._lock = Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"max_bytes": self.max_bytes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.max_bytes = state["max_bytes"]
+        self._clear()
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(map(len, self._kept.values()))
+
+    def find(self, key: Key, x: float = 0.0) -> np.ndarray | None:
+        """Look up an array.
+
+        Parameters
+        ----------
+        key : tuple
+            Names everything that the array was made from.
+        x : float
+            The value of the parameter that is not in the key.
+
+        Returns
+        -------
+        ndarray or None
+            The array kept under the key that is valid for the value. It must not be changed.
+        """
+        with self._lock:
+            return self._find(key, x)
+
+    def has_any(self, keys: Iterable[Key], x: float = 0.0) -> bool:
+        """Look up several keys at once.
+
+        Parameters
+        ----------
+        keys : iterable of tuple
+            As for ``find``.
+        x : float
+            As for ``find``.
+
+        Returns
+        -------
+        bool
+            Whether ``find`` would find an array for any of the keys.
+        """
+        with self._lock:
+            return any(key in self._kept and self._find(key, x) is not None for key in keys)
+
+    def keep(
+        self,
+        key: Key,
+        array: np.ndarray,
+        seconds: float,
+        low: float = -inf,
+        high: float = inf,
+    ) -> None:
+        """Keep an array, if it is worth its room.
+
+        Parameters
+        ----------
+        key : tuple
+            As for ``find``.
+        array : ndarray
+            Must not be changed from now on.
+        seconds : float
+            The time to make it again.
+        low, high : float
+            The array is valid for all values between them of the parameter not in the key.
+        """
+        block = _Block(array, seconds)
+        with self._lock:
+            self._place(key, array, low, high, block)
+            self._admit(block)
+
+    def keep_all(
+        self,
+        keys: dict[int, Key],
+        arrays: np.ndarray,
+        seconds: list[float],
+        ends: np.ndarray | None = None,
+        key: Key | None = None,
+    ) -> None:
+        """Keep rows of an array, each under its own key; they are kept or dropped together.
+
+        Parameters
+        ----------
+        keys : dict of int to tuple
+            The key of each row that has one.
+        arrays : ndarray of shape (n_rows, n_bytes)
+            Must not be changed from now on.
+        seconds : list of float
+            The time to make each of these rows again, in the order of the keys.
+        ends : ndarray of shape (n_rows, 2), default=None
+            The ``low`` and ``high`` of every row, as for ``keep``.
+        key : tuple, default=None
+            The key of the whole array, which is valid where all its rows are.
+        """
+        block = _Block(arrays, sum(seconds))
+        low, high = -inf, inf
+        if ends is not None:  # two lists, since a list per row would slow the garbage collector
+            lows, highs = ends[:, 0].tolist(), ends[:, 1].tolist()
+        with self._lock:
+            for i, of_row in keys.items():
+                if ends is not None:
+                    low, high = lows[i], highs[i]
+                self._place(of_row, arrays[i], low, high, block)
+            if key is not None:
+                if ends is not None:
+                    low, high = float(ends[:, 0].max()), float(ends[:, 1].min())
+                self._place(key, arrays, low, high, block)
+            self._admit(block)
+
+    def find_on_trails(self, key: Key, x: float) -> tuple[int, np.ndarray] | None:
+        """Look up the state that has come furthest along a training phase.
+
+        Parameters
+        ----------
+        key : tuple
+            Names the phase.
+        x : float
+            As for ``find``.
+
+        Returns
+        -------
+        (int, ndarray) or None
+            The number of rows of the phase that the state has seen, and the state.
+        """
+        with self._lock:
+            best = None
+            for place in self._trails.get(key, ()):
+                if place.low <= x <= place.high:
+                    trail = place.block
+                    assert isinstance(trail, _Trail)
+                    ends = trail.ends
+                    at = int(np.count_nonzero((ends[:, 0] <= x) & (x <= ends[:, 1]))) - 1
+                    if best is None or trail.counts[at] > best[0]:
+                        best = int(trail.counts[at]), trail.array[at]
+                        found = trail
+            if best is not None:
+                self._touch(found)
+            return best
+
+    def keep_trail(
+        self,
+        key: Key,
+        states: np.ndarray,
+        seconds: float,
+        counts: np.ndarray,
+        ends: np.ndarray,
+    ) -> None:
+        """Keep states along a training phase.
+
+        Parameters
+        ----------
+        key : tuple
+            Names the phase.
+        states : ndarray of shape (n_states, n_bytes)
+            Must not be changed from now on.
+        seconds : float
+            The time that the phase took.
+        counts : ndarray of shape (n_states,), int64
+            The number of rows of the phase that each state has seen, rising.
+        ends : ndarray of shape (n_states, 2), float64
+            The ``low`` and ``high`` of each state, as for ``keep``.
+        """
+        trail = _Trail(states, seconds, counts, ends)
+        place = _Place(states, float(ends[0, 0]), float(ends[0, 1]), trail)
+        with self._lock:
+            self._trails.setdefault(key, []).append(place)
+            trail.places.append((key, place))
+            self._admit(trail)
+
+    def claim(self, key: Key, x: float = 0.0) -> np.ndarray | None:
+        """Look up an array, or claim the right to make it.
+
+        A thread that asks for a claimed array waits. If the owner releases its claim without
+        having kept the array, the next thread gets the claim.
+
+        Parameters
+        ----------
+        key : tuple
+            As for ``find``.
+        x : float
+            As for ``find``.
+
+        Returns
+        -------
+        ndarray or None
+            The kept array. None means that the caller now owns the claim: it makes the array, and
+            must call ``release`` in any case.
+        """
+        while True:
+            with self._lock:
+                found = self._find(key, x)
+                if found is not None:
+                    return found
+                maker = self._claims.get((key, x))
+                if maker is None:
+                    mine = self._claims[key, x] = Lock()
+                    mine.acquire()
+                    return None
+            with maker:
+                pass
+
+    def release(self, key: Key, x: float = 0.0) -> None:
+        """Release a claim.
+
+        Parameters
+        ----------
+        key : tuple
+            As for ``claim``.
+        x : float
+            As for ``claim``.
+        """
+        with self._lock:
+            self._claims.pop((key, x)).release()
+
+    def _find(self, key: Key, x: float) -> np.ndarray | None:
+        places = self._kept.get(key)
+        if places is None:
+            return None
+        at = bisect_right(places, x, key=_low) - 1
+        if at < 0 or places[at].high < x:
+            return None
+        self._touch(places[at].block)
+        return places[at].array
+
+    def _place(self, key: Key, array: np.ndarray, low: float, high: float, block: _Block) -> None:
+        """Make a block findable under a key, unless the same model is there already."""
+        if low > high:  # trained from a state whose interval was widened, it may have an empty one
+            return
+        places = self._kept.get(key)
+        if places is None:
+            places = self._kept[key] = []
+        first = last = bisect_right(places, high, key=_low)
+        while first > 0 and places[first - 1].high >= low:
+            first -= 1
+        if first < last:
+            # Two models that are valid for the same value are equal, so their intervals unite.
+            same = places[first]
+            same.low = min(same.low, low)
+            same.high = max(high, places[last - 1].high)
+            for other in places[first + 1 : last]:
+                other.block.places.remove((key, other))
+            del places[first + 1 : last]
+        else:
+            place = _Place(array, low, high, block)
+            places.insert(first, place)
+            block.places.append((key, place))
+            block.n_bytes += _PLACE_BYTES
+
+    def _touch(self, block: _Block) -> None:
+        block.priority = self._level + block.seconds / block.n_bytes, next(self._ticks)
+
+    def _admit(self, block: _Block) -> None:
+        """Add a block, and drop blocks, perhaps this one, until all fit."""
+        self.n_bytes += block.n_bytes
+        if not block.places or block.n_bytes > self.max_bytes:
+            self._drop(block)
+            return
+        self._touch(block)
+        heappush(self._next_to_go, (block.priority, block))
+        while self.n_bytes > self.max_bytes:
+            priority, least = heappop(self._next_to_go)
+            if least.priority > priority:  # it has been used since
+                heappush(self._next_to_go, (least.priority, least))
+            else:
+                self._level = priority[0]
+                self._drop(least)
+
+    def _drop(self, block: _Block) -> None:
+        self.n_bytes -= block.n_bytes
+        kept = self._trails if isinstance(block, _Trail) else self._kept
+        for key, place in block.places:
+            kept[key].remove(place)
+            if not kept[key]:
+                del kept[key]

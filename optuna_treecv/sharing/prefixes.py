@@ -1,0 +1,135 @@
+"""Prefixes: the sequences of row ranges that models have seen, under which models are shared.
+
+Two trainings have a model in common where their sequences begin alike. A prefix is named by a
+digest of its row ranges and their orders, so it is the same for all trials.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from optuna_treecv.sharing.keys import fed
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Phase
+from optuna_treecv.tree.plan import Plan
+
+#: Models are kept for every node of a tree of at most this many folds, and for the nodes down to
+#: the same depth in larger trees.
+MOST_KEPT_FOLDS = 1024
+
+# Below this size, looking a model up costs more than training it, so small models are only stored
+# together with others.
+_LEAST_ROWS = 8
+
+_NOTHING = Phase(0, 0)
+
+
+class Prefix:
+    """Identifies a training history: the sequence of row ranges that a model has seen.
+
+    Attributes
+    ----------
+    name : bytes
+        A digest of the sequence.
+    n_seen : int
+        The number of rows in it.
+    origin, phase, end : Prefix, Phase, int
+        The sequence is that of ``origin`` followed by the first ``end`` rows of the phase.
+    below : dict
+        What ``prefixes_below`` remembers.
+    """
+
+    __slots__ = ("_next", "below", "end", "n_seen", "name", "origin", "phase")
+
+    def __init__(
+        self, name: bytes, n_seen: int = 0, origin: Prefix | None = None, phase: Phase = _NOTHING
+    ) -> None:
+        self.name = name
+        self.n_seen = n_seen
+        self.origin = self if origin is None else origin
+        self.phase = phase
+        self.end = n_seen - self.origin.n_seen
+        self.below: dict[Node, dict[int, Prefix]] = {}
+        self._next: dict[tuple[Phase, int], Prefix] = {}
+
+    def feed(self, phase: Phase, end: int) -> Prefix:
+        """Return this prefix followed by the first ``end`` rows of a phase."""
+        prefix = self._next.get((phase, end))
+        if prefix is None:
+            name = fed(self.name, phase, end)
+            prefix = self._next[phase, end] = Prefix(name, self.n_seen + end, self, phase)
+        return prefix
+
+
+class LazyModel:
+    """The model of a prefix, which is trained when somebody asks for its state.
+
+    Attributes
+    ----------
+    prefix : Prefix
+    before : LazyModel or None
+        The model from which it is trained, on the rows of the prefix's phase from ``begin`` on;
+        None before the first row.
+    state : ndarray or None
+        None until it is made. Others may hold the same array, so it must not be changed.
+    """
+
+    __slots__ = ("before", "begin", "prefix", "state")
+
+    def __init__(self, prefix: Prefix, before: LazyModel | None = None, begin: int = 0) -> None:
+        self.prefix = prefix
+        self.before = before
+        self.begin = begin
+        self.state: np.ndarray | None = None
+
+
+class Branch:
+    """What the walk holds for a state: a reference to the model that the branch has come to."""
+
+    __slots__ = ("model",)
+
+    def __init__(self, model: LazyModel) -> None:
+        self.model = model
+
+
+def least_kept_folds(plan: Plan) -> int:
+    """Return how many folds the smallest nodes hold out whose models are kept.
+
+    This is 1, or in large trees the number at depth 10.
+    """
+    return max(1, plan.n_folds // MOST_KEPT_FOLDS)
+
+
+@lru_cache(1024)
+def count_nodes(n_folds: int, least: int) -> int:
+    """Return how many nodes of a tree of ``n_folds`` folds hold out at least ``least`` folds."""
+    if n_folds < least:
+        return 0
+    if n_folds == 1:
+        return 1
+    return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
+
+
+def prefixes_below(prefix: Prefix, plan: Plan, node: Node) -> dict[int, Prefix]:
+    """Return the prefixes below a node whose models are kept and worth looking up.
+
+    The keys are numbers of nodes: the node itself is 0, parents come before their children, left
+    before right.
+    """
+    found = prefix.below.get(node)
+    if found is None:
+        found = {}
+        number = 1
+        for child in plan.split(node):
+            phase = plan.phase(node, child)
+            n_kept = count_nodes(child.n_folds, least_kept_folds(plan))
+            if n_kept > 0 and plan.n_rows - prefix.n_seen - phase.n_rows >= _LEAST_ROWS:
+                fed_prefix = found[number] = prefix.feed(phase, phase.n_rows)
+                if child.n_folds > 1:
+                    below = prefixes_below(fed_prefix, plan, child)
+                    found |= {number + i: each for i, each in below.items()}
+            number += n_kept
+        prefix.below[node] = found
+    return found

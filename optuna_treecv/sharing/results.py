@@ -1,0 +1,158 @@
+"""Results of whole evaluations: what is kept of them, and what waits for the run that asks."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from threading import Lock
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from optuna_treecv.learners.adapter import Adapter
+from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.scoring import ArrayThenCount
+from optuna_treecv.scoring import COUNT_BYTES
+from optuna_treecv.scoring import Leaves
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import Key
+from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.sharing.keys import plan_key
+from optuna_treecv.sharing.keys import settings_key
+from optuna_treecv.sharing.stored import AnyCache
+from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.plan import Plan
+
+
+class RowsIdentity(NamedTuple):
+    """Names of prepared rows.
+
+    Attributes
+    ----------
+    rows : bytes
+        The name of the rows that models are trained on.
+    targets : bytes or None
+        The name of what predictions are compared with; None if that has no name.
+    """
+
+    rows: bytes
+    targets: bytes | None
+
+
+class Results:
+    """The results of one estimator on one repeat, in the cache or to be put there.
+
+    Parameters
+    ----------
+    cache : ModelCache, StoredModelCache or None
+    key : tuple of bytes
+        Everything that the outputs depend on.
+    targets : bytes or None
+        What scores depend on besides; None: scores are not kept.
+    """
+
+    def __init__(
+        self, cache: AnyCache | None, key: tuple[bytes, ...], targets: bytes | None
+    ) -> None:
+        self._cache = cache
+        self._key = key
+        self._targets = targets
+
+    @cached_property
+    def name(self) -> str:
+        """What was trained how, on which rows, in hexadecimal digits."""
+        return digest(*self._key).hex()
+
+    def take(self, leaves: Leaves) -> int | None:
+        """Fill in the results if they are kept; return the row updates that they took."""
+        for name, results in leaves.results().items():
+            key = self._key_of(name, len(results.memory))
+            found = None if self._cache is None or key is None else self._cache.find(key)
+            if found is not None:
+                results.take(found)
+                return results.n_updates
+        return None
+
+    def has_outputs(self, n_bytes: int) -> bool:
+        """Return whether outputs of that many bytes are kept, without reading them."""
+        key = self._key_of("outputs", n_bytes + COUNT_BYTES)
+        return self._cache is not None and key is not None and self._cache.has_any([key])
+
+    def to_write(self, outputs: ArrayThenCount, seconds: float) -> tuple[Key, np.ndarray, float]:
+        """Return outputs in the form that ``StoredModelCache.write`` takes."""
+        key = self._key_of("outputs", len(outputs.memory))
+        assert key is not None  # only scores may have none
+        return key, outputs.memory, seconds
+
+    def keep(self, leaves: Leaves, n_updates: int, seconds: float) -> None:
+        """Keep the results that were not kept yet, and what they took."""
+        for name, results in leaves.results().items():
+            key = self._key_of(name, len(results.memory))
+            if self._cache is not None and key is not None and not results.was_kept:
+                results.n_updates = n_updates
+                results.memory.flags.writeable = False
+                self._cache.keep(key, results.memory, seconds)
+
+    def _key_of(self, name: str, n_bytes: int) -> Key | None:
+        """Scores depend on what predictions are compared with, outputs do not."""
+        targets = b"" if name == "outputs" else self._targets
+        return None if targets is None else (*self._key, targets, encode(name), n_bytes)
+
+
+def results_of(
+    learner: Learner,
+    cache: AnyCache | None,
+    identity: RowsIdentity,
+    plan: Plan,
+    method: str,
+) -> Results | None:
+    """Return the results of a learner on the rows of a plan; None if the learner has no key."""
+    try:
+        if isinstance(learner, CompiledLearner):
+            settings = settings_key(learner, MOST_ROWS)
+        elif isinstance(learner, Adapter):
+            settings = encode(learner.fresh) + encode(learner.response_method)
+        else:
+            return None
+    except NoKey:
+        return None
+    key = identity.rows, digest(settings), plan_key(plan), encode(method)
+    return Results(cache, key, identity.targets)
+
+
+class OutputsAhead(NamedTuple):
+    """Outputs that were computed before their run asked for them, and what they took."""
+
+    outputs: np.ndarray
+    n_updates: int
+    seconds: float
+
+
+class ResultsAhead:
+    """Outputs that wait, by the names of their ``Results``, until their run takes them."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, OutputsAhead] = {}
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ResultsAhead, ()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._waiting
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of the outputs that wait."""
+        with self._lock:
+            return sum(ahead.outputs.nbytes for ahead in self._waiting.values())
+
+    def put(self, name: str, outputs: OutputsAhead) -> None:
+        with self._lock:
+            self._waiting[name] = outputs
+
+    def take(self, name: str) -> OutputsAhead | None:
+        with self._lock:
+            return self._waiting.pop(name, None)

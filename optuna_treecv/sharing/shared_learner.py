@@ -1,0 +1,315 @@
+"""A learner that looks models up before it trains them.
+
+The walk treats it like any other learner, but training a state only records the rows: a model is
+made when somebody asks for its outputs. It is then trained from the nearest kept model of its
+prefix, and every model made on the way is kept in turn. So what trials have in common is trained
+once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from bisect import bisect_right
+from functools import lru_cache
+from math import exp
+from math import log
+from threading import Lock
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.rows.data import aligned_empty
+from optuna_treecv.scoring import ArrayThenCount
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import Key
+from optuna_treecv.sharing.keys import plan_key
+from optuna_treecv.sharing.keys import settings_key
+from optuna_treecv.sharing.prefixes import Branch
+from optuna_treecv.sharing.prefixes import count_nodes
+from optuna_treecv.sharing.prefixes import LazyModel
+from optuna_treecv.sharing.prefixes import least_kept_folds
+from optuna_treecv.sharing.prefixes import Prefix
+from optuna_treecv.sharing.prefixes import prefixes_below
+from optuna_treecv.sharing.stored import AnyCache
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Phase
+from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Rows
+
+# Along a long phase, states are kept at marks. From one mark to the next the rows seen grow at
+# least by this factor, and by so many times the rows whose training takes as long as one copy.
+_GROWTH_PER_MARK = 1 / 128
+_COPIES_PER_MARK = 16
+# The states of one phase fill at most this part of the cache. Fewer marks than the least are not
+# worth keeping.
+_CACHE_PER_TRAIL = 1 / 64
+_LEAST_MARKS = 9
+
+# A subtree is walked in one call if its states fill at most this part of the cache, and if it
+# reads at most so many bytes of rows, which takes about a second.
+_CACHE_PER_CALL = 1 / 16
+_BYTES_PER_CALL = 2**33
+
+
+class SharedLearner:
+    """A compiled learner that shares its models.
+
+    Parameters
+    ----------
+    learner : CompiledLearner
+    cache : ModelCache or StoredModelCache
+    root : Prefix
+        The prefix before the first prepared row.
+
+    Attributes
+    ----------
+    n_updates : int
+        Rows trained on so far. The walk counts the rows of all phases, trained on or not.
+    """
+
+    def __init__(self, learner: CompiledLearner, cache: AnyCache, root: Prefix) -> None:
+        self.rows = learner.rows
+        self.dtype = learner.dtype
+        self.n_outputs = learner.n_outputs
+        self.respond = learner.respond
+        self.score_rows = learner.score_rows
+        self.can_answer = learner.can_answer
+        self.answering = learner.answering
+        self.n_updates = 0
+        self._learner = learner
+        self._trainer = learner.tracking()
+        self._tracked = learner.tracked
+        self._x = 0.0 if self._tracked is None else float(learner.settings_at(1)[self._tracked])
+        self._cache = cache
+        self._root = root
+        self._breakpoints = learner.breakpoints
+        self._settings = [
+            settings_key(learner, n_seen, learner.tracked)
+            for n_seen in (*self._breakpoints, MOST_ROWS)
+        ]
+        self._grid = _marks_grid(learner.rows_per_copy * _COPIES_PER_MARK, len(learner.rows.order))
+        self._most_marks = max(1, int(cache.max_bytes * _CACHE_PER_TRAIL) // learner.state_bytes)
+        self._planned: tuple[Plan, bytes] | None = None
+        self._counting = Lock()
+
+    # What the walk asks for.
+
+    def start(self) -> Branch:
+        return Branch(LazyModel(self._root))
+
+    def snapshot(self, state: Branch) -> Branch:
+        return Branch(state.model)
+
+    def update(self, state: Branch, phase: Phase | Rows) -> None:
+        """Record a phase, cut where a hyper-parameter begins to act within it."""
+        assert isinstance(phase, Phase)  # rows without a phase have no name
+        model = state.model
+        prefix, begin = model.prefix, 0
+        for n_seen in self._breakpoints:
+            if prefix.n_seen < n_seen < prefix.n_seen + phase.n_rows:
+                end = n_seen - prefix.n_seen
+                model = LazyModel(prefix.feed(phase, end), model, begin)
+                begin = end
+        state.model = LazyModel(prefix.feed(phase, phase.n_rows), model, begin)
+
+    def outputs(self, state: Branch, start: int, stop: int, out: np.ndarray) -> None:
+        self._learner.outputs(self._state(state.model), start, stop, out)
+
+    def estimator(self, state: Branch) -> Any:
+        return self._learner.estimator(self._state(state.model))
+
+    def walk_subtree(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int:
+        """Test the folds of a node; return the row updates that the tree below it needs.
+
+        Models are kept down to depth 10. If none of those is kept yet, one compiled call makes
+        them all. Below that depth only the outputs of the models are kept.
+        """
+        if node.n_folds == 1:
+            self.outputs(state, *plan.rows(node), out)
+            return 0
+        if self._fits_a_call(plan, node, state.model.prefix):
+            n_updates = self._walk_at_once(plan, node, state, out)
+            if n_updates is not None:
+                return n_updates
+        n_updates = 0
+        for child in plan.split(node):
+            branch = self.snapshot(state)
+            phase = plan.phase(node, child)
+            self.update(branch, phase)
+            n_updates += phase.n_rows + self.walk_subtree(plan, child, branch, out)
+        return n_updates
+
+    def _fits_a_call(self, plan: Plan, node: Node, prefix: Prefix) -> bool:
+        """Return whether a subtree may be walked in one call.
+
+        It may if no model of it is to be kept. Otherwise there must be room for its models, it
+        must not take long, and no hyper-parameter may begin to act in it.
+        """
+        start, stop = plan.rows(node)
+        n_kept = count_nodes(node.n_folds, least_kept_folds(plan))
+        n_updates = (stop - start) * node.n_folds.bit_length()
+        return n_kept <= 1 or (
+            n_kept * self._learner.state_bytes <= self._cache.max_bytes * _CACHE_PER_CALL
+            and n_updates * self._learner.row_bytes <= _BYTES_PER_CALL
+            and not any(prefix.n_seen < n_seen < plan.n_rows for n_seen in self._breakpoints)
+        )
+
+    def _walk_at_once(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int | None:
+        """Walk a subtree in one call; return None if some of its models are kept already.
+
+        Lock order: the owner of a subtree's claim may wait for the claim of a model, never the
+        reverse. This prevents deadlock.
+        """
+        start, stop = plan.rows(node)
+        name = state.model.prefix.name, self._settings[-1], self._plan_key(plan)
+        said = ArrayThenCount(out[start:stop].shape, out.dtype)
+        key = *name, encode(self._x), len(said.memory)
+        found = self._cache.claim(key)
+        if found is not None:
+            said.take(found)
+            out[start:stop] = said.array
+            return said.n_updates
+        try:
+            least = least_kept_folds(plan)
+            n_kept = max(1, count_nodes(node.n_folds, least))
+            models_key = (*name, n_kept * self._learner.state_bytes) if least == 1 else None
+            if models_key is not None:
+                found = self._cache.find(models_key, self._x)
+                if found is not None:
+                    return self._learner.test_leaves(plan, node, found, out)
+            prefixes = prefixes_below(state.model.prefix, plan, node)
+            keys = {i: self._key(prefix) for i, prefix in prefixes.items()}
+            trails = self._trails_among(prefixes)
+            if self._cache.has_any(keys.values(), self._x) or any(
+                self._cache.find_on_trails(self._trail_key(prefixes[i]), self._x) for i in trails
+            ):
+                return None
+            model = self._state(state.model)
+            began = perf_counter()
+            states = aligned_empty((n_kept, self._learner.state_bytes))
+            n_updates, passed = self._trainer.walk_keeping(
+                plan, node, model, out, states, min(least, node.n_folds), trails
+            )
+            seconds = perf_counter() - began
+            with self._counting:
+                self.n_updates += n_updates
+            states.flags.writeable = passed.flags.writeable = False
+            each = {i: seconds * prefix.end / n_updates for i, prefix in prefixes.items()}
+            if keys or models_key is not None:
+                ends = None if self._tracked is None else self._trainer.domain(states)
+                self._cache.keep_all(keys, states, list(each.values()), ends, models_key)
+            begin = 0
+            for i, marks in trails.items():
+                along = passed[begin : begin + len(marks)]
+                ends = self._trainer.domain(along)
+                trail_key = self._trail_key(prefixes[i])
+                self._cache.keep_trail(trail_key, along, each[i], marks, ends)
+                begin += len(marks)
+            if models_key is None and node != plan.root:
+                said.array[:] = out[start:stop]
+                said.n_updates = n_updates
+                said.memory.flags.writeable = False
+                self._cache.keep(key, said.memory, seconds)
+            return n_updates
+        finally:
+            self._cache.release(key)
+
+    def _plan_key(self, plan: Plan) -> bytes:
+        planned = self._planned
+        if planned is None or planned[0] is not plan:
+            planned = self._planned = plan, plan_key(plan)
+        return planned[1]
+
+    # Models.
+
+    def _state(self, model: LazyModel) -> np.ndarray:
+        """Return a model's state: the kept one, or one trained from the nearest that is kept."""
+        state = model.state
+        if state is None:
+            if model.before is None:
+                state = self._learner.start()
+            else:
+                key = self._key(model.prefix)
+                state = self._cache.find(key, self._x)
+                if state is None:
+                    return self._make(model, model.before, key)
+            model.state = state  # never None again: branches in other threads have this model too
+        return state
+
+    def _make(self, model: LazyModel, before: LazyModel, key: Key) -> np.ndarray:
+        """Train a model, or wait for the thread that is training it."""
+        found = None
+        if self._tracked is not None:
+            found = self._cache.find_on_trails(self._trail_key(model.prefix), self._x)
+        begin, base = (model.begin, self._state(before)) if found is None else found
+        made = self._cache.claim(key, self._x)  # only now: the owner of a claim must not wait
+        if made is not None:
+            model.state = made
+            return made
+        try:
+            state = model.state
+            if state is None:  # it may have been made without being kept, for lack of room
+                state = self._learner.snapshot(base)
+                self._train(model.prefix, begin, state, key)
+                model.state = state
+            return state
+        finally:
+            self._cache.release(key, self._x)
+
+    def _train(self, prefix: Prefix, begin: int, state: np.ndarray, key: Key) -> None:
+        """Train a state from row ``begin`` of the prefix's phase to its end, and keep it."""
+        marks = None if self._tracked is None else self._marks(prefix, begin)
+        began = perf_counter()
+        states = self._trainer.update_part(state, prefix.phase, begin, prefix.end, marks)
+        seconds = perf_counter() - began
+        state.flags.writeable = False
+        with self._counting:
+            self.n_updates += prefix.end - begin
+        if self._tracked is None:
+            self._cache.keep(key, state, seconds)
+            return
+        self._cache.keep(key, state, seconds, *self._trainer.domain_of(state))
+        if states is not None and marks is not None:
+            ends = self._trainer.domain(states)
+            self._cache.keep_trail(self._trail_key(prefix), states, seconds, marks, ends)
+
+    def _marks(self, prefix: Prefix, begin: int) -> np.ndarray | None:
+        """Return the marks between row ``begin`` and the end of a prefix's phase.
+
+        They are numbers of rows of the phase; None if the phase is too short for marks.
+        """
+        seen = prefix.origin.n_seen
+        if prefix.end < _LEAST_MARKS * _GROWTH_PER_MARK / 2 * seen:
+            return None
+        first = bisect_right(self._grid, seen + begin)
+        last = bisect_left(self._grid, prefix.n_seen)
+        if last - first < _LEAST_MARKS:
+            return None
+        every = -(-(last - first) // self._most_marks)
+        return np.array(self._grid[first:last:every]) - seen
+
+    def _trails_among(self, prefixes: dict[int, Prefix]) -> dict[int, np.ndarray]:
+        """Return the marks of those prefixes whose phase is long enough."""
+        if self._tracked is None:
+            return {}
+        marks = {i: self._marks(prefix, 0) for i, prefix in prefixes.items()}
+        return {i: found for i, found in marks.items() if found is not None}
+
+    def _key(self, prefix: Prefix) -> Key:
+        settings = self._settings[bisect_left(self._breakpoints, prefix.n_seen)]
+        return prefix.name, settings, self._learner.state_bytes
+
+    def _trail_key(self, prefix: Prefix) -> tuple[Any, ...]:
+        return prefix.origin.name, prefix.phase, self._key(prefix)
+
+
+@lru_cache(64)
+def _marks_grid(least: int, n_rows: int) -> list[int]:
+    """Return the numbers of rows seen that may be marks, at least ``least`` rows apart."""
+    even_to = min(int(least / _GROWTH_PER_MARK), n_rows)
+    n_growing = int(log(n_rows / even_to) / _GROWTH_PER_MARK)
+    growing = [int(even_to * exp(_GROWTH_PER_MARK * i)) for i in range(1, n_growing + 1)]
+    return [*range(least, even_to + 1, least), *growing]

@@ -1,0 +1,79 @@
+"""What the runs of one evaluation share: names of the rows, models, and results."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.sharing.keys import fingerprint
+from optuna_treecv.sharing.keys import is_ours
+from optuna_treecv.sharing.keys import targets_key
+from optuna_treecv.sharing.keys import token
+from optuna_treecv.sharing.prefixes import Prefix
+from optuna_treecv.sharing.results import ResultsAhead
+from optuna_treecv.sharing.results import RowsIdentity
+from optuna_treecv.sharing.stored import AnyCache
+from optuna_treecv.sharing.stored import StoredModelCache
+
+# The most repeats whose prefixes are remembered.
+_MOST_ROOTS = 8
+
+
+class SharedWork:
+    """The models and results of one evaluation, and the names under which they are kept.
+
+    Parameters
+    ----------
+    cache : ModelCache, StoredModelCache or None
+        Where models and results are kept; None: nowhere.
+    with_others : bool
+        Whether other evaluations may use the same cache. If so, rows are named by their content.
+
+    Attributes
+    ----------
+    ahead : ResultsAhead
+        Outputs that were computed before their run asked for them.
+    """
+
+    def __init__(self, cache: AnyCache | None, with_others: bool) -> None:
+        self.cache = cache
+        self.ahead = ResultsAhead()
+        self._with_others = with_others
+        self._identities: dict[tuple[RowLayout, int], RowsIdentity] = {}
+        self._roots: dict[tuple[bytes, int], Prefix] = {}
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SharedWork, (self.cache, self._with_others)
+
+    def identity(self, layout: RowLayout, rows: PreparedRows, repeat: int) -> RowsIdentity:
+        """Return the names of prepared rows."""
+        with self._lock:
+            if (layout, repeat) not in self._identities:
+                found = fingerprint(rows) if self._with_others else None
+                targets = targets_key(rows) if found else b""
+                self._identities[layout, repeat] = RowsIdentity(found or token(), targets)
+            return self._identities[layout, repeat]
+
+    def root(self, identity: RowsIdentity, repeat: int) -> Prefix:
+        """Return the empty prefix over the rows of a repeat; those of a few repeats are kept."""
+        with self._lock:
+            root = self._roots.pop((identity.rows, repeat), None)
+            if root is None:
+                root = Prefix(identity.rows)
+            self._roots[identity.rows, repeat] = root
+            if len(self._roots) > _MOST_ROOTS:
+                del self._roots[next(iter(self._roots))]
+            return root
+
+    def cache_for(self, estimator: Any) -> AnyCache | None:
+        """Return where an estimator's models are kept.
+
+        Code from outside this package may be different in the next process under the same name,
+        so its models stay in memory.
+        """
+        if isinstance(self.cache, StoredModelCache):
+            return self.cache if is_ours(type(estimator)) else self.cache.memory
+        return self.cache

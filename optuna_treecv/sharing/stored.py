@@ -1,0 +1,181 @@
+"""Models and results that are kept in memory and, behind it, in a store that processes share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+from math import inf
+from threading import Lock
+from time import perf_counter
+from typing import Any
+from typing import TypeAlias
+
+import numpy as np
+
+from optuna_treecv.rows.data import aligned_bytes
+from optuna_treecv.sharing.keys import Key
+from optuna_treecv.sharing.keys import stored_as
+from optuna_treecv.sharing.memory import ModelCache
+from optuna_treecv.storage.models import Kept
+from optuna_treecv.storage.models import Known
+from optuna_treecv.storage.models import ModelStore
+
+# Seconds of training between two writes to the store, which is what a killed worker loses.
+_SECONDS_PER_WRITE = 2.0
+# A model is written if training it took longer than writing it: a store takes about a millisecond
+# per model, and a second per 50 MB.
+_SECONDS_PER_MODEL = 1e-3
+_SECONDS_PER_BYTE = 1 / 50e6
+
+# Results that other workers wait for are written in parts of at most this size, so that these can
+# write in between.
+_BYTES_PER_WRITE = 2**24
+
+
+class StoredModelCache:
+    """A ``ModelCache`` in front of a store that other processes share, now and later.
+
+    It has the methods of a ``ModelCache``. Losing the store costs time, never a result.
+
+    Parameters
+    ----------
+    memory : ModelCache
+    store : ModelStore
+    """
+
+    def __init__(self, memory: ModelCache, store: ModelStore) -> None:
+        self.memory = memory
+        self.max_bytes = memory.max_bytes
+        self.release = memory.release
+        self.find_on_trails = memory.find_on_trails
+        self.keep_trail = memory.keep_trail
+        self._store = store
+        self._known: dict[bytes, list[Known]] = {}  # the store's entries by key
+        self._seconds = 0.0  # of training since the last write
+        self._to_write: list[Kept] = []
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredModelCache, (self.memory, self._store)
+
+    def find(self, key: Key, x: float = 0.0) -> np.ndarray | None:
+        found = self.memory.find(key, x)
+        return self._fetch(key, x) if found is None else found
+
+    def has_any(self, keys: Iterable[Key], x: float = 0.0) -> bool:
+        keys = list(keys)
+        return self.memory.has_any(keys, x) or any(self._where(key, x) is not None for key in keys)
+
+    def claim(self, key: Key, x: float = 0.0) -> np.ndarray | None:
+        found = self.memory.claim(key, x)
+        if found is not None:
+            return found
+        try:
+            found = self._fetch(key, x)
+        except BaseException:
+            self.memory.release(key, x)
+            raise
+        if found is not None:
+            self.memory.release(key, x)
+        return found
+
+    def keep(
+        self,
+        key: Key,
+        array: np.ndarray,
+        seconds: float,
+        low: float = -inf,
+        high: float = inf,
+    ) -> None:
+        self.memory.keep(key, array, seconds, low, high)
+        self._gather([key], [array], [seconds], [(low, high)])
+
+    def keep_all(
+        self,
+        keys: dict[int, Key],
+        arrays: np.ndarray,
+        seconds: list[float],
+        ends: np.ndarray | None = None,
+        key: Key | None = None,
+    ) -> None:
+        self.memory.keep_all(keys, arrays, seconds, ends, key)
+        each = None if ends is None else ends.tolist()
+        self._gather(
+            list(keys.values()),
+            [arrays[i] for i in keys],
+            seconds,
+            [(-inf, inf) if each is None else each[i] for i in keys],
+        )
+
+    def write(self, kept: Iterable[tuple[Key, np.ndarray, float]]) -> None:
+        """Write arrays to the store at once, since other workers wait for them.
+
+        Parameters
+        ----------
+        kept : iterable of (key, array, seconds)
+            As for ``keep``.
+        """
+        part: list[Kept] = []
+        for key, array, seconds in kept:
+            part.append(Kept(stored_as(key), array, seconds))
+            if sum(one.payload.nbytes for one in part) >= _BYTES_PER_WRITE:
+                self._store.write(part)
+                part = []
+        if part:
+            self._store.write(part)
+
+    def _where(self, key: Key, x: float) -> Known | None:
+        """Return the store's entry for a key, if it has one that is valid for the value."""
+        with self._lock:
+            for known in self._store.news():
+                self._known.setdefault(known.key, []).append(known)
+            if self._known:
+                for known in self._known.get(stored_as(key), ()):
+                    if known.low is None or known.high is None or known.low <= x <= known.high:
+                        return known
+        return None
+
+    def _fetch(self, key: Key, x: float) -> np.ndarray | None:
+        """Load an array from the store into memory."""
+        known = self._where(key, x)
+        if known is None:
+            return None
+        began = perf_counter()
+        array = self._store.read(known)
+        if array is None or len(array) != key[-1]:
+            with self._lock:
+                if known in self._known[known.key]:  # another thread may have seen it first
+                    self._known[known.key].remove(known)
+            return None
+        aligned = aligned_bytes(len(array))
+        aligned[:] = array
+        aligned.flags.writeable = False
+        ends = () if known.low is None or known.high is None else (known.low, known.high)
+        self.memory.keep(
+            key, aligned, perf_counter() - began, *ends
+        )  # making it again means loading it again
+        return aligned
+
+    def _gather(
+        self,
+        keys: list[Key],
+        arrays: list[np.ndarray],
+        seconds: list[float],
+        ends: Sequence[Sequence[float]],
+    ) -> None:
+        """Collect the arrays that are worth writing; write them when enough time has passed."""
+        with self._lock:
+            self._seconds += sum(seconds)
+            for key, array, own, (low, high) in zip(keys, arrays, seconds, ends, strict=True):
+                if own > _SECONDS_PER_MODEL + _SECONDS_PER_BYTE * array.nbytes:
+                    domain = (None, None) if low == -inf else (low, high)
+                    self._to_write.append(Kept(stored_as(key), array, own, *domain))
+            if self._seconds < _SECONDS_PER_WRITE:
+                return
+            to_write, self._to_write, self._seconds = self._to_write, [], 0.0
+        if to_write:
+            self._store.write(to_write)
+
+
+#: Where models are kept.
+AnyCache: TypeAlias = ModelCache | StoredModelCache

@@ -1,0 +1,1 @@
+"""The database: its tables, evaluations, shared models and leases."""

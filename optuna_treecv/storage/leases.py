@@ -1,0 +1,142 @@
+"""Leases: which worker computes which results, so that no two workers compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Sequence
+from contextlib import contextmanager
+from threading import Event
+from threading import Thread
+from time import sleep
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import delete
+from sqlalchemy import insert
+from sqlalchemy import select
+from sqlalchemy import text
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from optuna_treecv.storage.database import CONNECT_SECONDS
+from optuna_treecv.storage.database import parts
+from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.storage.tables import LeaseRow
+
+#: Seconds that a lease outlives its owner; a living owner renews it three times as often.
+LEASE_SECONDS = 60.0
+#: Seconds between two looks at a lease that somebody waits for.
+POLL_SECONDS = 0.25
+
+# Seconds since 1970 by the database's clock, since workers' clocks differ. PostgreSQL's now() is
+# the time at which the transaction began, before it waited for others.
+_CLOCKS = {
+    "sqlite": text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
+    "postgresql": text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"),
+}
+
+
+class Leases:
+    """Leases on names of results, for all threads and processes that share a database.
+
+    An owner stores its results before it gives up its lease. Therefore anyone who has looked at
+    the leases looks at the store afresh afterwards.
+
+    If the database fails, there is a warning and some work is done twice; nothing is raised.
+
+    Parameters
+    ----------
+    store : ModelStore
+        The store of the results; the leases are in the same database.
+    """
+
+    def __init__(self, store: ModelStore) -> None:
+        self._store = store
+
+    def held(self) -> set[str]:
+        """Return the names on which there is a lease."""
+
+        def look(session: Session) -> set[str]:
+            unexpired = select(LeaseRow.key).where(LeaseRow.expires > _now(session))
+            return {key.hex() for key in session.scalars(unexpired)}
+
+        nothing: set[str] = set()
+        held = self._store.database.attempt(look, nothing, without="leases")
+        self._store.look_anew()
+        return held
+
+    def wait(self, name: str) -> None:
+        """Wait until there is no lease on a name: it was given up, or its owner was killed."""
+        sleep(POLL_SECONDS)  # a store that can be written but not read shows no leases at all
+        while name in self.held():
+            sleep(POLL_SECONDS)
+
+    @contextmanager
+    def hold(self, names: Sequence[str]) -> Generator[list[str]]:
+        """Take a lease on each name that has none, and keep these leases to the end of the block.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Distinct, in hexadecimal digits.
+
+        Yields
+        ------
+        list of str
+            The names that had no lease; all names if the database fails.
+        """
+        owner = uuid4().hex  # of this block: another thread is another owner
+
+        def take(session: Session) -> list[str]:
+            now = _now(session)
+            session.execute(delete(LeaseRow).where(LeaseRow.expires <= now))
+            taken: set[bytes] = set()
+            for part in parts([bytes.fromhex(name) for name in names]):
+                taken.update(session.scalars(select(LeaseRow.key).where(LeaseRow.key.in_(part))))
+            free = [name for name in names if bytes.fromhex(name) not in taken]
+            own = {"owner": owner, "expires": now + LEASE_SECONDS}
+            if free:
+                rows = [{"key": bytes.fromhex(name), **own} for name in free]
+                session.execute(insert(LeaseRow), rows)
+            return free
+
+        mine = self._write(take, list(names))
+        self._store.look_anew()
+        if not mine:
+            yield mine
+            return
+        ended = Event()
+        try:
+            Thread(target=self._renew, args=(owner, ended), daemon=True).start()
+            yield mine
+        finally:
+            ended.set()
+            own = LeaseRow.owner == owner
+            self._write(lambda session: session.execute(delete(LeaseRow).where(own)), None)
+
+    def _renew(self, owner: str, ended: Event) -> None:
+        """Renew an owner's leases until its block ends."""
+
+        def renew(session: Session) -> None:
+            expires = _now(session) + LEASE_SECONDS
+            own = update(LeaseRow).where(LeaseRow.owner == owner)
+            session.execute(own.values(expires=expires))
+
+        while not ended.wait(LEASE_SECONDS / 3):
+            self._write(renew, None)
+
+    def _write(self, work: Callable[[Session], Any], otherwise: Any) -> Any:
+        # One writer at a time: nobody can take a name between another's look and insert.
+        return self._store.database.attempt(
+            work,
+            otherwise,
+            write=True,
+            alone=True,
+            wait_seconds=CONNECT_SECONDS,
+            without="leases",
+        )
+
+
+def _now(session: Session) -> float:
+    return float(session.execute(_CLOCKS[session.connection().dialect.name]).scalar_one())

@@ -1,0 +1,1 @@
+"""Optuna's side: a trial becomes an estimator, and its result a value."""

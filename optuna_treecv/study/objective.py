@@ -1,0 +1,502 @@
+"""The objective that ``study.optimize`` calls: a trial becomes an estimator, then a value."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from functools import partial
+from itertools import product
+import re
+from typing import Any
+from typing import Literal
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.distributions import CategoricalDistribution
+from sklearn.base import clone
+
+from optuna_treecv.crossval.arguments import check_choice
+from optuna_treecv.crossval.blocks import MAX_BLOCKS
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.refit import fit_on_all_rows
+from optuna_treecv.crossval.run import CVResult
+from optuna_treecv.crossval.run import mean_and_std
+from optuna_treecv.crossval.run import Run
+from optuna_treecv.learners.make import as_estimator
+from optuna_treecv.sharing.memory import ModelCache
+from optuna_treecv.sharing.stored import StoredModelCache
+from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.leases import Leases
+from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.study.batches import Batches
+from optuna_treecv.study.grid import AnyTrial
+from optuna_treecv.study.grid import as_lists
+from optuna_treecv.study.grid import check_distributions
+from optuna_treecv.study.grid import check_names
+from optuna_treecv.study.grid import distribution_of
+from optuna_treecv.study.grid import GridSampler
+from optuna_treecv.study.grid import key_of_point
+from optuna_treecv.study.grid import missing_value
+from optuna_treecv.study.grid import suggest
+from optuna_treecv.study.recording import record_trial
+
+# The error of FixedTrial and FrozenTrial when they have no value for a parameter.
+_NOT_FOUND = re.compile("value of the parameter '(.+)' is not found")
+
+# Reported in place of an infinite mean: pruners rank it last, and a sum of 32 stays finite.
+_HUGE = 1e300
+
+
+class TreeCVObjective:
+    """The objective that ``treecv_objective`` makes.
+
+    Attributes
+    ----------
+    direction : {"minimize", "maximize"}
+        What a study must do with the objective's values.
+    param_grid : dict of str to list, or None
+        The grid that was given, with Python values in lists.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_distributions: Mapping[str, BaseDistribution] | None,
+        evaluation: Evaluation,
+        report: str | None,
+        database: Database | None = None,
+        param_grid: Mapping[str, list[Any]] | None = None,
+        batch_size: int = 1,
+        leases: Leases | None = None,
+    ) -> None:
+        self.direction: str = (
+            "minimize" if evaluation.scoring is None else evaluation.scoring.direction
+        )
+        self._estimator = estimator
+        self._param_distributions = param_distributions
+        self._evaluation = evaluation
+        self._report = report
+        self._database = database
+        self.param_grid = param_grid
+        self._batches = Batches(evaluation, batch_size, leases)
+        self._ahead: dict[bytes, Run] = {}  # made before their trials, by the keys of their points
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ahead": {}}  # runs are bound to prepared rows
+
+    def __call__(self, trial: AnyTrial) -> float:
+        """Evaluate a trial.
+
+        Parameters
+        ----------
+        trial : optuna.trial.Trial, FixedTrial or FrozenTrial
+            Suggests the parameters and receives the results.
+
+        Returns
+        -------
+        float
+            The mean of the fold scores, never NaN. A diverged fold scores 1 for "error", inf for
+            other losses and -inf for scorers.
+
+        Raises
+        ------
+        optuna.TrialPruned
+            If ``report`` is set and the study's pruner prunes the trial.
+        ValueError
+            If the study's direction contradicts the scoring, or an argument proves to be wrong.
+        """
+        self._check_direction(trial)
+        try:
+            with self._batches.call():
+                run = self._run(trial)
+                if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
+                    others = None if self.param_grid is None else partial(self._unseen, trial)
+                    self._batches.compute(run, others)
+                with self._batches.leased(run):
+                    if self._report is None:
+                        run.finish()
+                    else:
+                        self._run_reporting(trial, run)
+        except optuna.TrialPruned:
+            raise
+        except Exception as error:
+            error.add_note(
+                f"This happened in trial {trial.number} with parameters {trial.params}."
+            )
+            raise
+        return record_trial(trial, run, self._database).mean
+
+    def evaluate(self, params: Mapping[str, Any]) -> CVResult:
+        """Cross-validate at given parameters, without a study.
+
+        Parameters
+        ----------
+        params : dict
+            A value for each parameter that a trial would suggest.
+
+        Returns
+        -------
+        CVResult
+            The same numbers as a trial with these parameters.
+        """
+        if not isinstance(params, Mapping):
+            raise ValueError(f"params must be a dict of parameter values, got {params!r}.")
+        trial = optuna.trial.FixedTrial(dict(params))
+        estimator = self._estimator_given(trial, "params", params)
+        check_names("params", params, trial.params)
+        return Run(self._evaluation, estimator).finish()
+
+    def best_estimator(self, study: optuna.Study) -> Any:
+        """The estimator of a study's best trial, fitted on all rows in prepared order.
+
+        Parameters
+        ----------
+        study : optuna.Study
+            With at least one completed trial of this objective.
+
+        Returns
+        -------
+        estimator
+            Fitted.
+        """
+        trial = study.best_trial
+        argument = "study must be one of this objective: its best trial"
+        if self._param_distributions is None:
+            return fit_on_all_rows(
+                self._evaluation, self._estimator_given(trial, argument, trial.params)
+            )
+        check_names(argument, trial.params, self._param_distributions)
+        return fit_on_all_rows(self._evaluation, self._set(trial.params))
+
+    def grid_sampler(self, seed: int | None = None) -> optuna.samplers.GridSampler:
+        """Return a sampler of the points of ``param_grid``.
+
+        Parameters
+        ----------
+        seed : int, default=None
+            The seed of the order in which the points come.
+
+        Returns
+        -------
+        optuna.samplers.GridSampler
+            For ``optuna.create_study(sampler=...)``. It stops the study after the last point. It
+            does the same as Optuna's grid sampler, in less time if there are many points.
+
+        Raises
+        ------
+        ValueError
+            If the objective has no ``param_grid``.
+        """
+        if self.param_grid is None:
+            raise ValueError("grid_sampler needs an objective with a param_grid.")
+        return GridSampler(dict(self.param_grid), seed=seed)
+
+    def _unseen(self, trial: optuna.Trial) -> Iterator[Run]:
+        """Yield runs for points of the grid that have no trial yet.
+
+        They can all be trained side by side with the given trial. If the trial is not at a point
+        of the grid, there are none.
+        """
+        grid = self.param_grid
+        assert grid is not None
+        mine = {name: trial.params[name] for name in grid}
+        if any(mine[name] not in values for name, values in grid.items()):
+            return
+        lanes = getattr(self._estimator, "lane_parameters", ())
+        beside = {name: values if name in lanes else [mine[name]] for name, values in grid.items()}
+        trials = trial.study.get_trials(deepcopy=False)
+        seen = [tuple(one.params.get(name) for name in beside) for one in trials]
+        points = (point for point in product(*beside.values()) if point not in seen)
+        for point in points:
+            values = dict(zip(beside, point, strict=True))
+            name = key_of_point(values)
+            run = None if name is None else self._ahead.get(name)
+            if run is None:
+                try:
+                    run = Run(self._evaluation, self._set(values))
+                except Exception:  # noqa: BLE001  # that point's own trial will raise it
+                    continue
+                if name is not None:
+                    self._ahead[name] = run
+            yield run
+
+    def _run(self, trial: AnyTrial) -> Run:
+        """Return the trial's run, which may have been made together with other trials' runs."""
+        if self._param_distributions is None:
+            return Run(self._evaluation, self._estimator(trial))
+        values = self._values(trial)
+        name = key_of_point(values) if self._ahead else None
+        run = None if name is None else self._ahead.pop(name, None)
+        return Run(self._evaluation, self._set(values)) if run is None else run
+
+    def _estimator_of(self, trial: AnyTrial) -> Any:
+        """Return the estimator with the parameters that a trial suggests."""
+        if self._param_distributions is None:
+            return self._estimator(trial)
+        return self._set(self._values(trial))
+
+    def _values(self, trial: AnyTrial) -> dict[str, Any]:
+        assert self._param_distributions is not None
+        distributions = self._param_distributions.items()
+        return {name: suggest(trial, name, distribution) for name, distribution in distributions}
+
+    def _estimator_given(self, trial: AnyTrial, argument: str, given: Mapping[str, Any]) -> Any:
+        """Return a trial's estimator where all its values were given in an argument."""
+        try:
+            return self._estimator_of(trial)
+        except ValueError as error:
+            if (missing := _NOT_FOUND.search(str(error))) is None:
+                raise
+            raise missing_value(argument, missing[1], given) from error
+
+    def _set(self, values: Mapping[str, Any]) -> Any:
+        """Return the estimator with these values; estimators among the values are cloned."""
+        own = {name: clone(value, safe=False) for name, value in values.items()}
+        return clone(self._estimator).set_params(**own)
+
+    def _check_direction(self, trial: AnyTrial) -> None:
+        study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
+        if study is None:
+            return
+        wanted = self.direction
+        given = [direction.name.lower() for direction in study.directions]
+        if len(given) > 1:
+            raise ValueError(f"the study must have one objective, got {len(given)}.")
+        if given != [wanted]:
+            raise ValueError(
+                f"the study's direction must be {wanted!r}, since scoring is to be {wanted}d, "
+                f"got {', '.join(given)}: "
+                "optuna.create_study(direction=objective.direction)."
+            )
+
+    def _run_reporting(self, trial: AnyTrial, run: Run) -> None:
+        """Evaluate, report after each part, and stop if the pruner prunes the trial."""
+        n_before = 0
+        for part in run:
+            scores = run.chunk_scores[(n_before if self._report == "folds" else 0) : run.n_scored]
+            n_before = run.n_scored
+            trial.report(float(np.clip(mean_and_std(scores)[0], -_HUGE, _HUGE)), part)
+            if run.n_scored < len(run.chunk_scores) and trial.should_prune():
+                record_trial(trial, run, self._database)
+                raise optuna.TrialPruned(
+                    f"pruned after {run.n_scored} of {len(run.chunk_scores)} folds"
+                )
+
+
+def treecv_objective(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    param_distributions: Mapping[str, BaseDistribution] | None = None,
+    param_grid: Mapping[str, Collection[Any]] | None = None,
+    batch_size: int = 32,
+    cv: Any = 10,
+    groups: Any = None,
+    shuffle: bool = True,
+    order: Literal["fixed", "random"] = "fixed",
+    method: Literal["treecv", "standard"] = "treecv",
+    n_repeats: int = 1,
+    scoring: Any = None,
+    random_state: Any = 0,
+    n_jobs: int | None = 1,
+    report: Literal["folds", "mean"] | None = None,
+    cache: Literal["memory"] | ModelCache | None = "memory",
+    store: Any = None,
+) -> TreeCVObjective:
+    """Make an objective for ``study.optimize`` that evaluates each trial by cross-validation.
+
+    All trials use the same folds and the same orders of rows, so their values can be compared in
+    pairs. The objective can be pickled and shared by threads (``study.optimize(n_jobs=2)``). It
+    can also be called with ``study.best_trial`` or an ``optuna.trial.FixedTrial``.
+
+    Parameters
+    ----------
+    estimator : estimator with ``partial_fit``, Pipeline, River model, or callable
+        An estimator whose parameters are searched; or a callable ``trial -> estimator`` that
+        suggests parameters itself. The parameters of a Pipeline are named ``step__parameter``, and
+        each of its steps must have ``partial_fit`` or be stateless.
+    X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
+        The rows. They must not be changed while the objective is in use.
+    y : array-like of shape (n_rows,), default=None
+        Labels or targets; None for unsupervised estimators.
+    param_distributions : dict of str to optuna distribution, default=None
+        The search space, by parameter name. With an estimator, either this or ``param_grid`` is
+        required; with a callable, neither may be given.
+    param_grid : dict of str to list, default=None
+        The grid to search, as ``GridSearchCV`` takes it; use it with
+        ``sampler=objective.grid_sampler()``. Numbers become float or int parameters, on a log
+        scale if they are positive and span a factor of more than 100. Other values become
+        categories.
+    batch_size : int, default=32
+        The most configurations that are trained side by side in one reading of the rows. These are
+        points of the grid that have had no trial yet, and trials that run at the same time
+        (``study.optimize(n_jobs=...)``). Each configuration gets the same numbers as alone.
+        Pruning saves no work among them. 1 means one by one.
+    cv : int, "loo", scikit-learn splitter or array-like of shape (n_rows,), default=10
+        The number of folds, from 2 to n_rows; "loo" for leave-one-out; a splitter whose test sets
+        partition the rows; or the fold of each row. The folds of an int are not stratified.
+    groups : array-like of shape (n_rows,), default=None
+        The groups, for splitters that need them.
+    shuffle : bool, default=True
+        For an int or "loo", permute the rows once before they are cut into folds. Otherwise
+        permute the folds along the tree and the rows in each fold; the folds themselves stay the
+        same.
+    order : {"fixed", "random"}, default="fixed"
+        Whether a training phase reads its rows in the order in which they lie, or in a new random
+        order. The random order takes longer (1.6 times on Covertype).
+    method : {"treecv", "standard"}, default="treecv"
+        The tree, or k trainings from scratch.
+    n_repeats : int, default=1
+        Cross-validate this many times and average. The repeats differ in their permutations for an
+        int or "loo", in what further calls of ``split`` return for a splitter, and in random
+        orders. It is refused if nothing makes the repeats differ.
+    scoring : str, callable or None, default=None
+        A loss of rows ("error", "hinge", "log_loss" for classifiers, "squared_error",
+        "absolute_error" for regressors, "squared_distance" to the nearest centre for clusterers),
+        or a scikit-learn scorer, to which compiled learners pass plain arrays. None means the
+        first of these losses that fits the estimator.
+    random_state : int, RandomState instance or None, default=0
+        The seed of permutations and random orders, and of every ``random_state=None`` in the
+        estimator.
+    n_jobs : int or None, default=1
+        The number of threads that share the branches of the tree; -1 means all cores. No result
+        depends on it.
+    report : {None, "folds", "mean"}, default=None
+        What to pass to ``trial.report``, for pruning: at most 32 numbers per trial, one for each
+        part of the tree. "folds" reports the mean score of the part's folds, at the part's number;
+        ``WilcoxonPruner`` pairs them with those of the best trial. "mean" reports the mean of all
+        folds so far, which ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner``
+        expect. An infinite mean is reported as 1e300 or -1e300.
+    cache : {"memory", None} or ModelCache, default="memory"
+        Where trials share models. What the trainings of two trials have in common is done once,
+        and no result depends on it. "memory" makes one cache of 256 MiB for this objective; None
+        switches sharing off; one ``ModelCache`` can be given to several objectives.
+    store : str, sqlalchemy.URL or sqlalchemy.Engine, default=None
+        A SQLite file or a PostgreSQL database, such as ``"sqlite:///treecv_store.db"`` or the URL
+        of a study's own PostgreSQL database. It keeps the score of every fold, and the models that
+        took long to train, so that other workers and later runs share them and a killed trial can
+        be resumed. Read it with ``optuna_treecv.history``. If it is lost, trials go on without it.
+
+    Returns
+    -------
+    TreeCVObjective
+        Callable with a trial. ``.direction`` is the direction that the study must have,
+        ``.evaluate(params)`` returns a ``CVResult`` without a study, and
+        ``.best_estimator(study)`` returns the best estimator fitted on all rows.
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong.
+
+    See Also
+    --------
+    tree_cross_validate : One evaluation without Optuna.
+
+    Notes
+    -----
+    Each trial gets these user attributes: ``mean_test_score`` and ``std_test_score`` to 6 digits,
+    ``folds_scored``, ``n_updates`` (rows trained on), ``n_updates_saved`` (row updates that shared
+    models made unnecessary), ``seconds``, with a store ``treecv_run`` (the evaluation's name
+    there), and ``diverged_folds`` if there are any.
+
+    The first fold of a tree is ready after about one reading of the data. Pruning saves what
+    follows.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from optuna.distributions import FloatDistribution
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from optuna_treecv import PegasosClassifier, treecv_objective
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> objective = treecv_objective(
+    ...     PegasosClassifier(),
+    ...     scale(X),
+    ...     y,
+    ...     param_distributions={"alpha": FloatDistribution(1e-5, 1e2, log=True)},
+    ...     cv="loo",
+    ... )
+    >>> study = optuna.create_study(direction=objective.direction)
+    >>> study.optimize(objective, n_trials=20)
+    >>> study.best_value < 0.05
+    True
+    """
+    check_choice("report", report, (None, "folds", "mean"))
+    estimator = as_estimator(estimator)
+    is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
+    grid = None
+    if param_grid is not None:
+        if param_distributions is not None:
+            raise ValueError("param_grid must be None where param_distributions is given.")
+        if not is_estimator:
+            raise ValueError("param_grid must be None when estimator suggests for itself.")
+        grid = as_lists(param_grid)
+        param_distributions = {name: distribution_of(values) for name, values in grid.items()}
+        check_distributions("param_grid", estimator, param_distributions)
+    elif is_estimator:
+        check_distributions("param_distributions", estimator, param_distributions)
+    elif not callable(estimator) or isinstance(estimator, type):
+        raise ValueError(
+            "estimator must be an estimator instance or a callable trial -> estimator, got "
+            f"{estimator!r}."
+        )
+    elif param_distributions is not None:
+        raise ValueError(
+            "param_distributions must be None when estimator is a callable, which suggests for "
+            "itself."
+        )
+    database = None if store is None else Database(store)
+    models = None if database is None else ModelStore(database)
+    evaluation = Evaluation(
+        X,
+        y,
+        cv=cv,
+        groups=groups,
+        shuffle=shuffle,
+        order=order,
+        method=method,
+        n_repeats=n_repeats,
+        scoring=scoring,
+        random_state=random_state,
+        n_jobs=n_jobs,
+        cache=_make_cache(cache, models),
+        with_others=isinstance(cache, ModelCache) or database is not None,
+        reports=report is not None,
+    )
+    if report is not None and evaluation.n_repeats > MAX_BLOCKS:
+        raise ValueError(
+            f"report={report!r} needs n_repeats of at most {MAX_BLOCKS}, got {n_repeats}."
+        )
+    if param_distributions is not None:
+        # Errors are found here and not in the first trial. A categorical parameter may add a
+        # method: SGDClassifier has predict_proba with some losses only.
+        distributions = param_distributions.values()
+        choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
+        evaluation.scoring_for(estimator, of_class=choices)
+        evaluation.rows(estimator)
+    leases = None
+    if grid is not None and batch_size > 1 and models is not None:
+        if isinstance(evaluation.shared.cache_for(estimator), StoredModelCache):
+            leases = Leases(models)
+    if is_estimator:
+        estimator = clone(estimator)  # the caller may change theirs
+    return TreeCVObjective(
+        estimator, param_distributions, evaluation, report, database, grid, batch_size, leases
+    )
+
+
+def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredModelCache | None:
+    """Return where models are kept, from ``cache`` and ``store`` as given."""
+    if not isinstance(cache, ModelCache) and cache is not None and cache != "memory":
+        raise ValueError(f"cache must be None, 'memory' or a ModelCache, got {cache!r}.")
+    if cache is None:
+        return None
+    memory = cache if isinstance(cache, ModelCache) else ModelCache()
+    return memory if store is None else StoredModelCache(memory, store)

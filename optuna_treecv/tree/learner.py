@@ -1,0 +1,101 @@
+"""The protocol of a learner: what the tree, the scores and the methods ask of one.
+
+A learner is an estimator's settings bound to prepared rows. Training changes a *state*, which
+depends on the settings and on the rows fed so far, in their order, and on nothing else. A state is
+cheap to copy, and the tree depends on that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from typing import Protocol
+from typing import runtime_checkable
+
+import numpy as np
+
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Phase
+from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Rows
+
+
+class Trainer(Protocol):
+    """What the walk asks of a learner."""
+
+    def start(self) -> Any:
+        """Return the state before the first row."""
+
+    def update(self, state: Any, phase: Phase | Rows) -> None:
+        """Train a state in place on the rows of a phase, or on given rows, in their order."""
+
+    def snapshot(self, state: Any) -> Any:
+        """Return a copy of a state that can be trained independently."""
+
+
+class Learner(Trainer, Protocol):
+    """A learner over prepared rows: it trains, and its models can be tested."""
+
+    rows: PreparedRows
+    #: How many numbers ``outputs`` writes per row, and their type.
+    n_outputs: int
+    dtype: np.dtype
+
+    def outputs(self, state: Any, start: int, stop: int, out: np.ndarray) -> None:
+        """Write the model's outputs for the rows start to stop - 1 into the same rows of ``out``.
+
+        ``out`` is of shape (n_rows, n_outputs) and type ``dtype``.
+        """
+
+    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Turn outputs (rows, n_outputs) into the response that a loss needs.
+
+        ``method`` is one of "predict" (class codes or numbers), "decision_function",
+        "predict_proba" and "distance".
+        """
+
+    def estimator(self, state: Any) -> Any:
+        """Return a fitted scikit-learn estimator with this state's model.
+
+        None if the model is not finite.
+        """
+
+    def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
+        """Return X and y of the rows start to stop - 1 in the form that a scorer takes."""
+
+
+@runtime_checkable
+class SubtreeWalker(Protocol):
+    """A learner that walks the lower levels of a tree in one compiled call."""
+
+    def walk_subtree(self, plan: Plan, node: Node, state: Any, out: np.ndarray) -> int:
+        """Test the chunks of ``node``, whose model is ``state``; return the row updates done.
+
+        The state is used up.
+        """
+
+
+@runtime_checkable
+class PairTrainer(Trainer, Protocol):
+    """A learner that may train two states at once, interleaving their instructions."""
+
+    @property
+    def trains_pairs(self) -> bool:
+        """Whether training two states at once is possible, and faster than one by one."""
+
+    def update_both(self, first: Any, phase: Phase, second: Any, second_phase: Phase) -> None:
+        """Train two states in place, each on its phase. Both have seen equally many rows."""
+
+
+class StandsIn(Learner, Protocol):
+    """A learner whose estimators predict nothing that does not follow from its outputs."""
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether that is so for this learner."""
+
+    def answering(self, outputs: np.ndarray) -> Any:
+        """Return a stand-in for a fitted estimator, for scorers.
+
+        Whatever the rows are, it answers by these outputs (rows, n_outputs).
+        """

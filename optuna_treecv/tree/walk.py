@@ -1,0 +1,165 @@
+"""The walk: the recursion over the tree.
+
+Python walks the top of the tree, where reports, threads and cancelling happen. A compiled learner
+walks each block below it in one call, any other learner in the same recursion.
+
+Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015): the left child's model is the node's model
+trained on the right half of the node's chunks, and the right child's is trained on the left half.
+A leaf tests its model on its own chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Generator
+from concurrent.futures import Future
+from concurrent.futures import InvalidStateError
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from threading import Event
+from typing import Any
+from typing import NamedTuple
+from typing import TypeGuard
+
+from sklearn import get_config
+from sklearn import set_config
+
+from optuna_treecv.tree.learner import PairTrainer
+from optuna_treecv.tree.learner import Trainer
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Phase
+from optuna_treecv.tree.plan import Plan
+
+#: (node, state) -> row updates: tests all folds of a node, whose model the state holds. It may use
+#: the state up.
+TestNode = Callable[[Node, Any], int]
+
+
+class TestedBlock(NamedTuple):
+    """A block whose folds are all tested, and the row updates done since the block before."""
+
+    block: Node
+    n_updates: int
+
+
+def walk_tree(
+    plan: Plan, learner: Trainer, test: TestNode, blocks: list[Node], n_jobs: int
+) -> Generator[TestedBlock]:
+    """Test all blocks of the tree and yield them from the left, whichever finishes first.
+
+    Closing the iterator cancels the remaining work.
+    """
+    if n_jobs == 1:
+        return _descend(plan, learner, test, set(blocks), plan.root, learner.start(), 0)
+    return _descend_in_threads(plan, learner, test, blocks, n_jobs)
+
+
+def walk_to_leaves(
+    plan: Plan, learner: Trainer, test_leaf: Callable[[Node, Any], None], node: Node, state: Any
+) -> int:
+    """Walk the tree below ``node`` down to single folds; return the row updates done."""
+    if node.n_folds == 1:
+        test_leaf(node, state)
+        return 0
+    left, right = plan.split(node)
+    child = learner.snapshot(state)
+    n_updates = train(learner, child, plan.phase(node, left))
+    n_updates += walk_to_leaves(plan, learner, test_leaf, left, child)
+    n_updates += train(learner, state, plan.phase(node, right))
+    return n_updates + walk_to_leaves(plan, learner, test_leaf, right, state)
+
+
+def make_pool(n_jobs: int) -> ThreadPoolExecutor:
+    """Return threads with the caller's scikit-learn configuration, which is per thread."""
+    return ThreadPoolExecutor(n_jobs, "treecv", initializer=partial(set_config, **get_config()))
+
+
+def train(learner: Trainer, state: Any, phase: Phase) -> int:
+    """Train a state on one phase; return the number of its rows."""
+    learner.update(state, phase)
+    return phase.n_rows
+
+
+def trains_pairs(learner: Trainer) -> TypeGuard[PairTrainer]:
+    """Return whether siblings are trained together."""
+    return isinstance(learner, PairTrainer) and learner.trains_pairs
+
+
+def train_both(plan: Plan, learner: PairTrainer, node: Node, left: Any, right: Any) -> int:
+    """Train two copies of a node's state into those of its children; return the rows of both."""
+    phase, other_phase = (plan.phase(node, child) for child in plan.split(node))
+    learner.update_both(left, phase, right, other_phase)
+    return phase.n_rows + other_phase.n_rows
+
+
+def _descend(
+    plan: Plan,
+    learner: Trainer,
+    test: TestNode,
+    blocks: set[Node],
+    node: Node,
+    state: Any,
+    n_updates: int,
+) -> Generator[TestedBlock]:
+    """Walk down to blocks in one thread."""
+    if node in blocks:
+        yield TestedBlock(node, n_updates + test(node, state))
+        return
+    left, right = plan.split(node)
+    child = learner.snapshot(state)
+    if trains_pairs(learner):
+        n_updates += train_both(plan, learner, node, child, state)
+        yield from _descend(plan, learner, test, blocks, left, child, n_updates)
+        yield from _descend(plan, learner, test, blocks, right, state, 0)
+        return
+    n_updates += train(learner, child, plan.phase(node, left))
+    yield from _descend(plan, learner, test, blocks, left, child, n_updates)
+    n_updates = train(learner, state, plan.phase(node, right))
+    yield from _descend(plan, learner, test, blocks, right, state, n_updates)
+
+
+def _descend_in_threads(
+    plan: Plan, learner: Trainer, test: TestNode, blocks: list[Node], n_jobs: int
+) -> Generator[TestedBlock]:
+    """Walk down to blocks in several threads.
+
+    A worker continues with the left child and queues the right one, together with its parent's
+    state, or with its own if siblings are trained together. So the largest branches start first,
+    and the leftmost blocks, which are reported first, never wait for others.
+    """
+    done: dict[Node, Future[int]] = {block: Future() for block in blocks}
+    cancelled = Event()
+    pool = make_pool(n_jobs)
+
+    def run(parent: Node | None, node: Node, state: Any) -> None:
+        try:
+            n_updates = 0
+            while not cancelled.is_set():
+                if parent is not None:
+                    n_updates += train(learner, state, plan.phase(parent, node))
+                if node in done:
+                    done[node].set_result(n_updates + test(node, state))
+                    return
+                left, right = plan.split(node)
+                child = learner.snapshot(state)
+                if trains_pairs(learner):
+                    n_updates += train_both(plan, learner, node, child, state)
+                    parent = None
+                else:
+                    parent = node
+                pool.submit(run, parent, right, state)
+                node, state = left, child
+        except BaseException as error:  # all who wait for a block must see the error
+            cancelled.set()
+            for future in done.values():
+                with suppress(InvalidStateError):  # it has a result, or another error
+                    future.set_exception(error)
+
+    try:
+        pool.submit(run, None, plan.root, learner.start())
+        for block in blocks:
+            yield TestedBlock(block, done[block].result())
+    finally:
+        cancelled.set()
+        pool.shutdown(wait=True, cancel_futures=True)

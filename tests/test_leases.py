@@ -1,0 +1,605 @@
+"""Points of a grid are trained once by all who share a store; and those who wait for somebody go
+on when this one fails, is killed or is lost with the store.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+import pickle
+import runpy
+import signal
+import subprocess
+import sys
+from threading import Barrier
+from threading import Event
+from threading import Thread
+import time
+
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.trial import TrialState
+import pytest
+from sqlalchemy import event
+from sqlalchemy import select
+from sqlalchemy import text
+from sqlalchemy import update
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv.crossval import side_by_side
+from optuna_treecv.crossval.run import Run
+from optuna_treecv.storage import leases as leases_module
+from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.leases import Leases
+from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.storage.tables import LeaseRow
+from optuna_treecv.storage.tables import ModelRow
+
+WORKER = Path(__file__).with_name("grid_worker.py")
+make_objective = runpy.run_path(str(WORKER))["make_objective"]
+NAMES = ["aa", "bb", "cc"]
+
+
+def leases_of(url):
+    return Leases(ModelStore(Database(url)))
+
+
+def expiries(url):
+    with Database(url).reading() as session:
+        return sorted(session.scalars(select(LeaseRow.expires)))
+
+
+def clock(url):
+    with Database(url).reading() as session:
+        return leases_module._now(session)
+
+
+def until(condition):
+    begin = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begin < 60
+        time.sleep(0.01)
+
+
+class Background:
+    """A call in a thread; what it returns, or raises."""
+
+    def __init__(self, function, *args):
+        self._call = function, args
+        self.result = None
+        self.thread = Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        function, args = self._call
+        try:
+            self.result = function(*args)
+        except Exception as error:  # noqa: BLE001
+            self.result = error
+
+    @property
+    def is_over(self):
+        return not self.thread.is_alive()
+
+    def end(self):
+        self.thread.join(60)
+        assert self.is_over
+        return self.result
+
+
+# Leases.
+
+
+def test_a_name_is_held_by_one(store_url):
+    ours, theirs = leases_of(store_url), leases_of(store_url)
+    with ours.hold(NAMES[:2]) as mine:
+        assert mine == NAMES[:2] and theirs.held() == set(mine)
+        with theirs.hold(NAMES) as others:
+            assert others == ["cc"]
+            with ours.hold(NAMES) as more:  # another thread of ours, say
+                assert more == []
+        assert theirs.held() == set(mine)
+    assert ours.held() == set() and expiries(store_url) == []
+
+
+def test_leases_are_pickled(store_url):
+    with pickle.loads(pickle.dumps(leases_of(store_url))).hold(NAMES) as mine:
+        assert mine == NAMES
+
+
+def test_a_name_is_taken_by_one_of_many_at_once(store_url):
+    names = [f"{i:04x}" for i in range(40)]
+    taken, all_have_asked = [], Barrier(6)
+
+    def work(i):
+        with leases_of(store_url).hold(names[i:] + names[:i]) as mine:
+            taken.extend(mine)
+            all_have_asked.wait(60)
+
+    threads = [Background(work, i) for i in range(6)]
+    for thread in threads:
+        thread.end()
+    assert sorted(taken) == names
+
+
+def test_a_block_that_raises_releases(store_url):
+    with pytest.raises(KeyboardInterrupt):
+        with leases_of(store_url).hold(NAMES):
+            raise KeyboardInterrupt
+    assert expiries(store_url) == []
+
+
+def test_a_lease_lasts_a_minute_by_the_clock_of_the_database(store_url, monkeypatch):
+    """It begins when it is taken, however long that waits for others."""
+    real = time.time  # here the database's clock, as it is on this machine
+    for name in ("time.time", "optuna_treecv.storage.leases.time"):
+        monkeypatch.setattr(name, lambda: 0.0, raising=False)
+    assert leases_module.LEASE_SECONDS == 60
+    expires = []
+
+    def take():
+        with leases_of(store_url).hold(NAMES):
+            expires.extend(expiries(store_url))
+
+    with Database(store_url).writing(alone=True):
+        thread = Background(take)
+        time.sleep(1)
+        earliest = real()
+    assert thread.end() is None
+    assert len(expires) == 3 and expires[0] == expires[-1]
+    assert earliest + 59.99 < expires[0] < real() + 60.01
+
+
+def test_an_abandoned_lease_expires(store_url, monkeypatch):
+    monkeypatch.setattr(leases_module, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(Leases, "_renew", lambda *_: None)  # as if the process had been killed
+    with leases_of(store_url).hold(NAMES[:1]):
+        leases = leases_of(store_url)
+        assert leases.held() == {"aa"}
+        assert Background(leases.wait, "aa").end() is None
+        assert leases.held() == set()
+        with leases.hold(NAMES) as mine:
+            assert mine == NAMES
+    # The first owner has released its own only, and this was gone.
+    assert expiries(store_url) == []
+
+
+def test_a_lease_is_renewed(store_url, monkeypatch):
+    monkeypatch.setattr(leases_module, "LEASE_SECONDS", 0.9)
+    leases = leases_of(store_url)
+    with leases.hold(NAMES):
+        begin = clock(store_url)
+        until(lambda: clock(store_url) > begin + 2 * 0.9)
+        with leases_of(store_url).hold(NAMES) as theirs:
+            assert theirs == []
+        assert leases.held() == set(NAMES)
+
+
+def test_a_store_that_is_lost_holds_nobody_up(store_url):
+    leases = leases_of(store_url)
+    with leases._store.database.writing() as session:
+        session.execute(text("DROP TABLE treecv_leases"))
+    with pytest.warns(RuntimeWarning, match="treecv_leases.*go on without leases") as caught:
+        with leases.hold(NAMES) as mine, leases.hold(NAMES) as theirs:
+            assert mine == theirs == NAMES
+            assert leases.held() == set()
+            leases.wait("aa")
+    assert len(caught) == 1
+
+
+# Grids. Two objectives with one store are to each other what two processes are.
+
+
+@pytest.fixture
+def walks(monkeypatch):
+    """The names of the points of each walk."""
+    walked = []
+    walk = side_by_side._evaluate_group
+
+    def note(evaluation, group, *others):
+        walked.append(sorted(group))
+        walk(evaluation, group, *others)
+
+    monkeypatch.setattr(side_by_side, "_evaluate_group", note)
+    return walked
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """The names that somebody has begun to wait for. Leases last for ever."""
+    waited = []
+    wait = Leases.wait
+
+    def note(leases, name):
+        waited.append(name)
+        wait(leases, name)
+
+    monkeypatch.setattr(Leases, "wait", note)
+    monkeypatch.setattr(leases_module, "LEASE_SECONDS", 3600.0)
+    return waited
+
+
+def study_of(objective, **options):
+    return optuna.create_study(sampler=objective.grid_sampler(seed=0), **options)
+
+
+def trial_at(objective, params, **options):
+    study = study_of(objective, **options)
+    study.enqueue_trial(params)
+    return study.ask()
+
+
+def name_at(objective, params):
+    return side_by_side.missing_result(Run(objective._evaluation, objective._set(params)))
+
+
+def all_params(objective):
+    grid = objective.param_grid
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def n_left(objective):
+    """The row updates behind what it has found, and no trial has asked it for."""
+    return sum(found.n_updates for found in objective._evaluation.shared.ahead._waiting.values())
+
+
+def assert_as_alone(trials, left=0):
+    """The values of one process alone without a store, and no more row updates."""
+    objective = make_objective()
+    study = study_of(objective)
+    study.optimize(objective)
+    values = {tuple(trial.params.values()): trial.value for trial in study.trials}
+    done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    assert {tuple(trial.params.values()) for trial in done} == set(values)
+    for trial in done:
+        assert trial.value == values[tuple(trial.params.values())]
+        assert (
+            trial.user_attrs["n_updates"] + trial.user_attrs["n_updates_saved"]
+            == (study.trials[0].user_attrs["n_updates"])
+        )
+    assert n_updates(done) + left == n_updates(study.trials)
+
+
+def n_updates(trials):
+    return sum(trial.user_attrs["n_updates"] for trial in trials)
+
+
+def test_who_is_alone_takes_and_releases_leases_of_a_batch_once(store_url, walks):
+    objective = make_objective(store_url, batch_size=24)
+    statements = []
+    engine = objective._database.engine
+    event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    study = study_of(objective)
+    study.optimize(objective)
+    assert [len(names) for names in walks] == [24]
+    # Who holds what? Then: the expired go, who holds ours, these are ours. In the end ours go.
+    of_leases = [one.split()[0] for one in statements if "treecv_leases" in one]
+    assert of_leases == ["SELECT", "DELETE", "SELECT", "INSERT", "DELETE"]
+    assert sum("INSERT INTO treecv_models" in one for one in statements) == 1
+    assert_as_alone(study.trials)
+
+
+def test_results_are_written_in_parts_between_which_others_can_write(tmp_path, monkeypatch):
+    monkeypatch.setattr("optuna_treecv.sharing.stored._BYTES_PER_WRITE", 2 * 3000 * 8)
+    objective = make_objective(f"sqlite:///{tmp_path / 'store.db'}", batch_size=24)
+    statements = []
+    engine = objective._database.engine
+    event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    objective(trial_at(objective, all_params(objective)[0]))
+    assert sum("INSERT INTO treecv_models" in one for one in statements) == 12
+    again = make_objective(objective._database.engine.url)
+    assert all(name_at(again, params) is None for params in all_params(again))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"store": None},
+        {"cache": None},
+        {"batch_size": 1},
+        {"param_grid": None, "param_distributions": {"alpha": FloatDistribution(0, 1)}},
+    ],
+)
+def test_no_leases_where_they_are_of_no_use(tmp_path, options):
+    objective = make_objective(**{"store": f"sqlite:///{tmp_path / 'store.db'}"} | options)
+    assert objective._batches._leases is None
+
+
+def test_no_leases_of_learners_whose_results_are_not_stored(tmp_path, binary):
+    class MyOwn(AveragedSGDClassifier):
+        pass
+
+    objective = treecv_objective(
+        MyOwn(), *binary, param_grid={"alpha": [0.1, 1.0]}, store=f"sqlite:///{tmp_path / 's.db'}"
+    )
+    assert objective._batches._leases is None
+
+
+def test_points_that_others_are_at_are_left_out(store_url, walks):
+    objective = make_objective(store_url, batch_size=12)
+    first, *rest = all_params(objective)
+    held = [name_at(objective, params) for params in rest[:6]]
+    with leases_of(store_url).hold(held):
+        objective(trial_at(objective, first))
+        # There is as much else to do.
+        assert len(walks) == 1 and len(walks[0]) == 12 and not set(walks[0]) & set(held)
+        assert leases_of(store_url).held() == set(held)
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found):
+    """And then has the result from the store, or makes it itself."""
+    objective, owner = make_objective(store_url), make_objective(store_url)
+    params = all_params(objective)[0]
+    name = name_at(objective, params)
+    with leases_of(store_url).hold([name]):
+        trial = trial_at(objective, params)
+        waiting = Background(objective, trial)
+        until(lambda: waits)
+        # Of the other 23, each time 4 and the one that is waited for; 3 are too few.
+        assert [len(names) for names in walks] == [4] * 5
+        assert waits == [name] and name not in sum(walks, [])
+        # Other threads of this process are not held up.
+        left = next(one for one in all_params(objective)[1:] if name_at(objective, one))
+        value = Background(objective, trial_at(objective, left)).end()
+        assert value == make_objective().evaluate(left).mean
+        assert not waiting.is_over
+        if is_found:
+            run = Run(owner._evaluation, owner._set(params))
+            run.is_leased = True
+            run.finish()
+    expected = make_objective().evaluate(params)
+    assert waiting.end() == expected.mean
+    done = trial.user_attrs["n_updates"]
+    assert done == (0 if is_found else expected.n_updates)
+    assert done + trial.user_attrs["n_updates_saved"] == expected.n_updates
+    assert expiries(store_url) == []
+
+
+def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
+    owner, objective = make_objective(store_url, batch_size=24), make_objective(store_url)
+    params = all_params(objective)[0]
+    began, go = Event(), Event()
+    walk = side_by_side._evaluate_group
+
+    def fail(evaluation, *others):
+        if evaluation is not owner._evaluation:
+            return walk(evaluation, *others)
+        began.set()
+        assert go.wait(60)
+        raise RuntimeError
+
+    monkeypatch.setattr(side_by_side, "_evaluate_group", fail)
+    failing = Background(owner, trial_at(owner, params))
+    assert began.wait(60)
+    assert len(leases_of(store_url).held()) == 24
+    trial = trial_at(objective, params)
+    waiting = Background(objective, trial)
+    until(lambda: waits)
+    go.set()
+    assert isinstance(failing.end(), RuntimeError)
+    expected = make_objective().evaluate(params)
+    assert waiting.end() == expected.mean
+    assert trial.user_attrs["n_updates"] == expected.n_updates
+    assert expiries(store_url) == []
+
+
+class Pruner(optuna.pruners.BasePruner):
+    """Decides when it is let."""
+
+    def __init__(self, outcome):
+        self.outcome, self.began, self.go = outcome, Event(), Event()
+
+    def prune(self, study, trial):
+        self.began.set()
+        assert self.go.wait(60)
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+@pytest.mark.parametrize("outcome", [False, True, RuntimeError()])
+def test_the_owner_of_a_lone_point_ends_is_pruned_or_fails(store_url, waits, outcome):
+    options = {"param_grid": {"alpha": [0.1]}, "report": "folds"}
+    owner, objective = make_objective(store_url, **options), make_objective(store_url, **options)
+    params, pruner = {"alpha": 0.1}, Pruner(outcome)
+    working = Background(owner, trial_at(owner, params, pruner=pruner))
+    assert pruner.began.wait(60)
+    trial = trial_at(objective, params, pruner=optuna.pruners.NopPruner())
+    waiting = Background(objective, trial)
+    until(lambda: waits)
+    pruner.go.set()
+    expected = make_objective(**options).evaluate(params)
+    assert waiting.end() == expected.mean
+    if outcome is False:
+        assert working.end() == expected.mean
+    else:
+        kind = optuna.TrialPruned if outcome is True else RuntimeError
+        assert isinstance(working.end(), kind)
+    assert trial.user_attrs["n_updates"] == (0 if outcome is False else expected.n_updates)
+    assert expiries(store_url) == []
+
+
+def test_the_store_is_lost_while_somebody_waits(store_url, request, waits):
+    objective = make_objective(store_url)
+    params = all_params(objective)[0]
+    is_server = store_url.startswith("postgresql")
+    server = request.getfixturevalue("postgres_server") if is_server else None
+    leases, trial = leases_of(store_url), trial_at(objective, params)
+    with pytest.warns(RuntimeWarning, match="trials go on without leases"):
+        with leases.hold([name_at(objective, params)]):
+            waiting = Background(objective, trial)
+            until(lambda: waits)
+            if server is not None:
+                server.stop()
+            else:
+                with Database(store_url).writing() as session:
+                    session.execute(text("DROP TABLE treecv_leases"))
+            try:
+                assert waiting.end() == make_objective().evaluate(params).mean
+            finally:
+                if server is not None:
+                    server.start()
+    assert trial.user_attrs["n_updates"] > 0
+
+
+def test_a_store_that_can_be_written_and_not_read_is_not_besieged(store_url, waits, monkeypatch):
+    times = []
+    wait = Leases.wait
+    monkeypatch.setattr(
+        Leases, "wait", lambda *args: (times.append(time.monotonic()), wait(*args))
+    )
+    objective = make_objective(store_url)
+    params = all_params(objective)[0]
+    with leases_of(store_url).hold([name_at(objective, params)]):
+        objective._database._retry_at[False] = float("inf")
+        waiting = Background(objective, trial_at(objective, params))
+        until(lambda: len(times) > 2)
+    assert times[2] - times[0] > 2 * 0.249
+    assert waiting.end() == make_objective().evaluate(params).mean
+
+
+def test_damaged_results_are_computed(store_url):
+    objective = make_objective(store_url)
+    study_of(objective).optimize(objective)
+    with objective._database.writing() as session:
+        session.execute(update(ModelRow).values(payload=b"damaged"))
+    again = make_objective(store_url)
+    study = study_of(again)
+    with pytest.warns(RuntimeWarning, match="is damaged and deleted"):
+        study.optimize(again)
+    assert_as_alone(study.trials)
+
+
+def test_a_later_study_reads_all_points(store_url, walks):
+    objective = make_objective(store_url, n_repeats=2)
+    study_of(objective).optimize(objective)
+    del walks[:]
+    again = make_objective(store_url, n_repeats=2, scoring="hinge")
+    study = study_of(again)
+    study.optimize(again)
+    assert len(study.trials) == 24 and n_updates(study.trials) == 0 and not walks
+    trial = study.best_trial
+    expected = tree_cross_validate(
+        AveragedSGDClassifier(**trial.params),
+        again._evaluation.data.X,
+        again._evaluation.data.y,
+        n_repeats=2,
+        scoring="hinge",
+    )
+    assert trial.value == expected.mean
+    assert trial.user_attrs["n_updates_saved"] == expected.n_updates
+
+
+def test_threads_of_two_studies(store_url, walks):
+    objectives = [make_objective(store_url) for _ in range(2)]
+    studies = [study_of(objective) for objective in objectives]
+    running = [
+        Background(study.optimize, objective, None, None, 3)
+        for study, objective in zip(studies, objectives, strict=True)
+    ]
+    assert [one.end() for one in running] == [None, None]
+    trials = [trial for study in studies for trial in study.trials]
+    assert_as_alone(trials, sum(map(n_left, objectives)))
+    assert len(sum(walks, [])) == len(set(sum(walks, [])))
+    assert expiries(store_url) == []
+
+
+# Processes.
+
+
+class Worker:
+    """A process of tests/grid_worker.py, and what it has said so far."""
+
+    def __init__(self, *arguments):
+        self.said = []
+        self.process = subprocess.Popen(
+            [sys.executable, WORKER, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.listening = Thread(target=self._listen, daemon=True)
+        self.listening.start()
+
+    def _listen(self):
+        for line in self.process.stdout:
+            self.said.append(line.strip())
+
+    def until(self, word):
+        until(lambda: word in self.words or not self.listening.is_alive())
+        assert word in self.words, self.process.stderr.read()
+
+    @property
+    def words(self):
+        return [line.split()[0] for line in self.said]
+
+    def begin(self):
+        print(flush=True, file=self.process.stdin)
+
+    def end(self):
+        self.process.wait(120)
+        self.listening.join(60)
+        assert self.process.returncode == 0, self.process.stderr.read()
+
+
+@pytest.fixture
+def workers():
+    """Start some; none outlives the test."""
+    started = []
+    yield lambda *arguments: started.append(Worker(*arguments)) or started[-1]
+    for worker in started:
+        worker.process.kill()
+        worker.process.wait(60)
+
+
+@pytest.fixture
+def shared_study(store_url, tmp_path):
+    """A study in the store's own database, or in a file beside it, and its URL."""
+    is_server = store_url.startswith("postgresql")
+    url = store_url if is_server else f"sqlite:///{tmp_path / 'study.db'}"
+    return optuna.create_study(study_name="grid", storage=url), url
+
+
+def test_two_processes_train_no_point_twice(store_url, shared_study, workers):
+    study, url = shared_study
+    both = [workers(url, store_url) for _ in range(2)]
+    for worker in both:
+        worker.until("ready")
+    for worker in both:
+        worker.begin()
+    for worker in both:
+        worker.end()
+        assert "walks" in worker.words
+    left = sum(int(worker.said[-1].removeprefix("left ")) for worker in both)
+    assert_as_alone(study.trials, left)
+    assert expiries(store_url) == []
+
+
+def test_a_worker_is_killed_in_a_walk(store_url, shared_study, workers):
+    study, url = shared_study
+    stuck, worker = workers(url, store_url, "stuck"), workers(url, store_url)
+    stuck.begin()
+    stuck.until("walks")
+    names = leases_of(store_url).held()
+    assert len(names) == 5
+    trial = study.trials[0]
+    study.enqueue_trial(trial.params)  # so that somebody has to wait
+    worker.begin()
+    worker.until("waits")
+    # The stuck worker lives, and renews its leases.
+    begin = clock(store_url)
+    until(lambda: clock(store_url) > begin + 2 * 2.0)
+    assert leases_of(store_url).held() == names
+    assert worker.process.poll() is None
+    stuck.process.send_signal(signal.SIGKILL)
+    stuck.process.wait(60)
+    assert expiries(store_url) != []
+    worker.end()
+    stale, *others = study.trials
+    assert stale.state == TrialState.RUNNING
+    assert {trial.state for trial in others} == {TrialState.COMPLETE}
+    assert_as_alone(others)
