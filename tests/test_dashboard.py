@@ -26,9 +26,9 @@ import pytest
 
 optuna_dashboard = pytest.importorskip("optuna_dashboard")
 pytest.importorskip("plotly")
-from optuna_treecv.reporting import dashboard  # noqa: E402
 from optuna_treecv import treecv_objective  # noqa: E402
 from optuna_treecv.history import load_fold_scores  # noqa: E402
+from optuna_treecv.reporting import dashboard  # noqa: E402
 from optuna_treecv.reporting import figures as report  # noqa: E402
 
 STORE = "the store"
