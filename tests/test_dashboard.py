@@ -32,7 +32,8 @@ from optuna_treecv.reporting import dashboard  # noqa: E402
 from optuna_treecv.reporting import figures as report  # noqa: E402
 
 STORE = "the store"
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+BROWSERS = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+BROWSER = next(filter(None, BROWSERS), None)
 FIGURES = {
     "treecv-parameters": "Value against each hyper-parameter",
     "treecv-fold-scores": "Fold scores of the best trials",
