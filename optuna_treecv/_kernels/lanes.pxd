@@ -18,7 +18,7 @@ from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport train_rows
 
 
-cdef extern from "lanes.h" nogil:
+cdef extern from "lane_loops.h" nogil:
     const Py_ssize_t LANE_BYTES
     const Py_ssize_t NONZEROS_AHEAD
     void lane_dots_double(const double *x, const double *w, Py_ssize_t width, Py_ssize_t n_lanes, double *out) noexcept

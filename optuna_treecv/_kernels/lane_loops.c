@@ -1,25 +1,10 @@
-/* Lanes: one row for many models at once. Weights lie lane-minor, number j of lane l at w[j * n_lanes + l], and the lanes
- * fill vectors of LANE_BYTES. Each lane gets what vec8.h and rows.pxd give a model alone, in the same order, so the bits
- * are the same.
+/* The loops over the lanes of one row, declared in lane_loops.h.
  * The eight sums of a vector of lanes stay in registers only if a vector is no wider than these. So unlike vec8.h, which
  * the compiler clones, these loops are written once for each width, and chosen when the program runs. */
-#ifndef OPTUNA_TREECV_LANES_H
-#define OPTUNA_TREECV_LANES_H
-
-#include <stddef.h>
-#include <stdint.h>
+#include "lane_loops.h"
 #include "vec8.h"
 
-#define LANE_BYTES 64
-
-/* lane_dots: out = w . x; lane_add: w += c x. Of sparse rows, (columns[i], x[i]) for i < n, lane_dots_sparse needs room
- * for 8 numbers a lane, and the columns of the row to come, and lane_add_sparse, for the lanes in blocks of LANE_BYTES,
- * also makes `check` NaN where a weight is not finite. Each is there for float64 (`double`), for float32 (`float`), and
- * for float32 rows with vectors of float64 (`wide`). */
-
-/* The weights of sparse rows lie scattered over megabytes: memory is asked for them so many nonzeros ahead; and when a
- * row is added, the second-level cache, where the product has left them. */
-#define NONZEROS_AHEAD 64
+/* When a row is added, its weights are asked for from the second-level cache, where the product has left them. */
 #define ADDED_AHEAD 16
 #define FETCH(p, n_lanes)                                                                                              \
     for (const char *line = (const char *)(p); line < (const char *)((p) + (n_lanes)); line += 64)                     \
@@ -135,23 +120,22 @@ DEFINE_SET(v4, __attribute__((target("arch=x86-64-v4,prefer-vector-width=512")))
 #endif
 
 #define DEFINE_CALLS(NAME, X, W)                                                                                       \
-    static inline void lane_dots_##NAME(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out)            \
+    void lane_dots_##NAME(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out)                          \
     {                                                                                                                  \
         CALL(dots, NAME, x, w, width, n_lanes, out)                                                                    \
     }                                                                                                                  \
-    static inline void lane_add_##NAME(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes)               \
+    void lane_add_##NAME(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes)                             \
     {                                                                                                                  \
         CALL(add, NAME, x, c, w, width, n_lanes)                                                                       \
     }                                                                                                                  \
-    static inline void lane_dots_sparse_##NAME(                                                                        \
+    void lane_dots_sparse_##NAME(                                                                                      \
         const X *x, const int32_t *columns, ptrdiff_t n, const int32_t *next, ptrdiff_t n_next, const W *w,            \
         ptrdiff_t n_lanes, W *room, W *out)                                                                            \
     {                                                                                                                  \
         CALL(dots_sparse, NAME, x, columns, n, next, n_next, w, n_lanes, room, out)                                    \
     }                                                                                                                  \
-    static inline void lane_add_sparse_##NAME(const X *x, const int32_t *columns, ptrdiff_t n, const W *c, W *w,       \
-                                              ptrdiff_t n_lanes, const ptrdiff_t *blocks, ptrdiff_t n_blocks,          \
-                                              double *check)                                                           \
+    void lane_add_sparse_##NAME(const X *x, const int32_t *columns, ptrdiff_t n, const W *c, W *w, ptrdiff_t n_lanes,  \
+                                const ptrdiff_t *blocks, ptrdiff_t n_blocks, double *check)                            \
     {                                                                                                                  \
         CALL(add_sparse, NAME, x, columns, n, c, w, n_lanes, blocks, n_blocks, check)                                  \
     }
@@ -159,5 +143,3 @@ DEFINE_SET(v4, __attribute__((target("arch=x86-64-v4,prefer-vector-width=512")))
 DEFINE_CALLS(double, double, double)
 DEFINE_CALLS(float, float, float)
 DEFINE_CALLS(wide, float, double)
-
-#endif

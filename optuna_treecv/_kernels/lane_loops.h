@@ -1,0 +1,31 @@
+/* Lanes: one row for many models at once. Number j of lane l of the weights lies at w[j * n_lanes + l], and the lanes
+ * fill vectors of LANE_BYTES. Each lane gets what vec8.h and rows.pxd give a model alone, in the same order, so the bits
+ * are the same. The loops are in lane_loops.c, which is compiled once for all modules. */
+#ifndef OPTUNA_TREECV_LANE_LOOPS_H
+#define OPTUNA_TREECV_LANE_LOOPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LANE_BYTES 64
+
+/* The weights of sparse rows lie scattered over megabytes: memory is asked for them so many nonzeros ahead. */
+#define NONZEROS_AHEAD 64
+
+/* lane_dots: out = w . x; lane_add: w += c x. Of sparse rows, (columns[i], x[i]) for i < n, lane_dots_sparse needs room
+ * for 8 numbers per lane, and the columns of the row to come; lane_add_sparse adds to the lanes in blocks of LANE_BYTES,
+ * and also makes `check` NaN where a weight is not finite. Each is there for float64 (`double`), for float32 (`float`),
+ * and for float32 rows with vectors of float64 (`wide`). */
+#define DECLARE_LANES(NAME, X, W)                                                                                      \
+    void lane_dots_##NAME(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out);                         \
+    void lane_add_##NAME(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes);                            \
+    void lane_dots_sparse_##NAME(const X *x, const int32_t *columns, ptrdiff_t n, const int32_t *next,                 \
+                                 ptrdiff_t n_next, const W *w, ptrdiff_t n_lanes, W *room, W *out);                    \
+    void lane_add_sparse_##NAME(const X *x, const int32_t *columns, ptrdiff_t n, const W *c, W *w, ptrdiff_t n_lanes,  \
+                                const ptrdiff_t *blocks, ptrdiff_t n_blocks, double *check);
+
+DECLARE_LANES(double, double, double)
+DECLARE_LANES(float, float, float)
+DECLARE_LANES(wide, float, double)
+
+#endif
