@@ -31,8 +31,8 @@ import pytest
 from scipy import sparse
 
 from optuna_treecv._kernels import FORMAT
-from optuna_treecv.data import aligned_empty
-from optuna_treecv.data import pad_rows
+from optuna_treecv.rows.data import aligned_empty
+from optuna_treecv.rows.data import pad_rows
 
 RECORDED = Path(__file__).with_name("golden_states.json")
 COMMAND = "python tests/test_golden_states.py"

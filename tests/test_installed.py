@@ -1,6 +1,9 @@
 """The package under test is the installed one, not the folder beside the tests."""
 
+import os
 from pathlib import Path
+import shutil
+import site
 import subprocess
 import sys
 import sysconfig
@@ -52,3 +55,21 @@ def test_sources_stay_at_home() -> None:
     package = Path(optuna_treecv.__file__).parent
     if package.resolve() != CHECKOUT / "optuna_treecv":
         assert not list(package.rglob("*.pyx")) + list(package.rglob("*.h"))
+
+
+def test_a_folder_that_was_not_built_says_so(tmp_path) -> None:
+    sources = CHECKOUT / "optuna_treecv"
+    shutil.copytree(
+        sources, tmp_path / "optuna_treecv", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    done = subprocess.run(
+        # -S and the path: without the installed package, but with what it depends on.
+        [sys.executable, "-S", "-c", "import optuna_treecv"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(site.getsitepackages())},
+        capture_output=True,
+        text=True,
+    )
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("ImportError: optuna_treecv was imported from its source folder")
+    assert "python -m pip install -e . --no-build-isolation" in said

@@ -25,8 +25,10 @@ from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv._kernels import FORMAT
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
+import optuna_treecv.sharing.keys
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.models import Kept
 from optuna_treecv.storage.models import ModelStore
@@ -311,3 +313,12 @@ def test_a_cache_and_a_store_together(store_url):
     assert len(cache) > 0
     assert objective_with(None, cache=cache).evaluate(AT).n_updates == 0
     assert objective_with(store_url, cache=None).evaluate(AT).n_updates > 0
+
+
+def test_models_of_another_kernel_format_are_not_taken(store_url, monkeypatch):
+    build = optuna_treecv.sharing.keys._BUILD
+    assert f"format {FORMAT}" in build
+    for found, saves in ((build, False), (build, True), (build.replace("format", "form"), False)):
+        monkeypatch.setattr(optuna_treecv.sharing.keys, "_BUILD", found)
+        trial = objective_with(store_url).evaluate(AT)
+        assert (trial.n_updates_saved > 0) == saves

@@ -28,6 +28,15 @@ Arguments are marked ``# IN``, ``# OUT`` or ``# INOUT``; what is written comes l
 the papers' equations.
 """
 
+from importlib.util import find_spec
+
+if find_spec(f"{__name__}.tree") is None:
+    raise ImportError(
+        "optuna_treecv was imported from its source folder, where its kernels are not compiled: "
+        "run 'python -m pip install -e . --no-build-isolation' in the checkout, or start Python "
+        "in another folder (for tests 'pytest' in place of 'python -m pytest')."
+    )
+
 #: Names what the bytes of a state mean. Raise it whenever the bytes or the meaning of any kernel's
 #: state change, so that no program takes a state that it would misunderstand;
 #: ``tests/test_golden_states.py`` notices such a change.

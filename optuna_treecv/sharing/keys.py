@@ -1,8 +1,9 @@
-"""Names of models by what they were made from: equal key, equal model, bit for bit.
+"""Keys of models: two models with equal keys are equal, bit for bit.
 
-A key is a digest of the learner and the hyper-parameters that have acted, of the prepared rows,
-and of the chain of row ranges and orders fed so far. Ranges are of rows, not of folds, so that
-trees of k and 2k folds meet where both are powers of two.
+A key is made from the learner's class with the package's version and the kernels' ``FORMAT``, the
+hyper-parameters that have acted, the prepared rows, and the prefix: the row ranges and orders that
+the model has seen. Ranges are of rows, not of folds, so that trees of k and 2k folds share models
+where both are powers of two.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from optuna_treecv._kernels import FORMAT
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.rows.data import PreparedRows
@@ -28,24 +30,26 @@ from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 
-#: Names, and at the end the length in bytes of the array that they stand for.
+#: Names, and at the end the length in bytes of the array that they name.
 Key = tuple[Any, ...]
 
 _PACKAGE = "optuna_treecv"
 _VERSION = version("optuna-treecv")
+# The bytes of a state may change their meaning between two commits of one version.
+_BUILD = f"{_VERSION} format {FORMAT} {sys.byteorder}"
 
-# Code that is not ours may be another tomorrow under the same name: it is known by the class in
-# memory, so that its keys end with the process.
+# Code from outside this package may be different tomorrow under the same name. It is known by the
+# class in memory, so that its keys end with the process.
 _tokens: WeakKeyDictionary[type, bytes] = WeakKeyDictionary()
 _lock = Lock()
 
 
 class NoKey(TypeError):
-    """A value that cannot be told from others by its bytes."""
+    """Raised for a value that has no bytes that tell it from others."""
 
 
 def digest(*parts: bytes) -> bytes:
-    """16 bytes that stand for parts, in order; where one ends matters."""
+    """Return 16 bytes that stand for parts, their order and where each ends."""
     hashed = blake2b(digest_size=16)
     for part in parts:
         hashed.update(len(part).to_bytes(8, "little") + part)
@@ -53,22 +57,22 @@ def digest(*parts: bytes) -> bytes:
 
 
 def stored_as(key: Key) -> bytes:
-    """The bytes by which a store knows a key."""
+    """Return the bytes by which a store knows a key."""
     return digest(*(part if isinstance(part, bytes) else encode(part) for part in key))
 
 
 def is_ours(kind: type) -> bool:
-    """Whether a class is of this package, whose version its keys hold: others are not stored."""
+    """Return whether a class belongs to this package; models of other classes are not stored."""
     return kind.__module__.partition(".")[0] == _PACKAGE
 
 
 def encode(value: Any) -> bytes:
-    """A hyper-parameter as bytes.
+    """Return a hyper-parameter as bytes that tell it from all others.
 
     Raises
     ------
     NoKey
-        If it is an object whose bytes do not say all.
+        If the value is an object without such bytes.
     """
     if value is None or isinstance(value, bool | np.bool_):
         return repr(value if value is None else bool(value)).encode()
@@ -94,13 +98,14 @@ def encode(value: Any) -> bytes:
 
 
 def fingerprint(rows: PreparedRows) -> bytes | None:
-    """A digest of prepared rows in their final order: values, types, what is trained on; None if
-    they hold objects.
+    """Return a digest of prepared rows in their final order, and of what is trained on.
+
+    None if they hold Python objects.
     """
     parts = [_arrays(rows.X), _arrays(rows.y)]
     if None in parts:
         return None
-    hashed = sha256()  # of those in Python's library the fastest on CPUs that have it in hardware
+    hashed = sha256()  # the fastest of Python's on CPUs that have it in hardware
     n_classes = 0 if rows.classes is None else len(rows.classes)
     hashed.update(struct.pack("<qq", rows.n_features, n_classes))
     for arrays in parts:
@@ -112,8 +117,9 @@ def fingerprint(rows: PreparedRows) -> bytes | None:
 
 
 def targets_key(rows: PreparedRows) -> bytes | None:
-    """A digest of what predictions are compared with, and of the labels; None if they hold
-    objects.
+    """Return a digest of what predictions are compared with, and of the labels.
+
+    None if they hold Python objects.
     """
     targets, classes = _arrays(rows.targets), _arrays(rows.classes)
     if targets is None or classes is None:
@@ -122,13 +128,13 @@ def targets_key(rows: PreparedRows) -> bytes | None:
 
 
 def token() -> bytes:
-    """A name for rows that nobody else can come upon."""
+    """Return a name for rows that no other evaluation uses."""
     return os.urandom(32)
 
 
-def fed(path: bytes, phase: Phase, n_rows: int) -> bytes:
-    """The chain ``path`` and then the first ``n_rows`` rows of a phase."""
-    hashed = blake2b(path, digest_size=16)
+def fed(prefix: bytes, phase: Phase, n_rows: int) -> bytes:
+    """Return the name of a prefix followed by the first ``n_rows`` rows of a phase."""
+    hashed = blake2b(prefix, digest_size=16)
     hashed.update(
         struct.pack(
             "<qqqQ?", phase.start, phase.stop, n_rows, phase.seed or 0, phase.seed is not None
@@ -138,7 +144,7 @@ def fed(path: bytes, phase: Phase, n_rows: int) -> bytes:
 
 
 def plan_key(plan: Plan) -> bytes:
-    """Everything about a tree."""
+    """Return a digest of everything about a tree."""
     bounds = b"" if plan.bounds is None else plan.bounds.tobytes()
     numbers = struct.pack("<qq?Q", plan.n_rows, plan.n_folds, plan.random, plan.seed)
     return digest(numbers, bounds)
@@ -160,14 +166,13 @@ def lanes_key(learner: CompiledLearner) -> bytes:
 
 def _type(kind: type) -> bytes:
     if is_ours(kind):
-        name = f"{kind.__module__}.{kind.__qualname__} {_VERSION} {sys.byteorder}"
-        return name.encode()
+        return f"{kind.__module__}.{kind.__qualname__} {_BUILD}".encode()
     with _lock:
         return _tokens.setdefault(kind, os.urandom(16))
 
 
 def _arrays(data: Any) -> list[np.ndarray] | None:
-    """The arrays that rows or targets consist of; None if they are not only numbers."""
+    """Return the arrays of rows or targets; None if they hold more than numbers."""
     if data is None:
         return []
     if isinstance(data, SparseRows):
