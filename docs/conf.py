@@ -34,7 +34,6 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
-    "article_footer_items": ["prev-next"],
     "pygments_light_style": "tango",
 }
 # Pages without sections of their own have no navigation at the left.

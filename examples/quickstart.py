@@ -8,8 +8,8 @@ from sklearn.preprocessing import scale
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import treecv_objective
 
-STUDY = "sqlite:///treecv.db"  # Optuna's trials
-STORE = "sqlite:///treecv_store.db"  # the score of every fold
+STUDY = "sqlite:///treecv.db"  # trials
+STORE = "sqlite:///treecv_store.db"  # fold scores
 
 X, y = load_breast_cancer(return_X_y=True)
 objective = treecv_objective(
@@ -22,30 +22,37 @@ objective = treecv_objective(
 )
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 study = optuna.create_study(
-    storage=STUDY, direction=objective.direction, sampler=objective.grid_sampler()
+    storage=STUDY,
+    direction=objective.direction,
+    sampler=objective.grid_sampler(),
 )
 study.optimize(objective)
 
 print("   alpha   leave-one-out error")
 for trial in sorted(study.trials, key=lambda trial: trial.params["alpha"]):
-    print(f"{trial.params['alpha']:8.2g}   {trial.value:.2%}")
-print(f"Best: alpha = {study.best_params['alpha']:.2g}, error {study.best_value:.2%}")
+    print(f"{trial.params['alpha']:8.3g}   {trial.value:.2%}")
+print(f"Best: alpha = {study.best_params['alpha']:.3g}, error {study.best_value:.2%}")
 
 done, reused, seconds = (
     sum(trial.user_attrs[name] for trial in study.trials)
     for name in ("n_updates", "n_updates_saved", "seconds")
 )
 n_alphas, n_rows = len(study.trials), len(X)
-n_separate = n_alphas * n_rows * (n_rows - 1)
-print(f"\n{n_alphas} values of alpha x {n_rows} folds = {n_alphas * n_rows:,} trained models.")
-print(f"Separate trainings would process {n_separate:,} rows, TreeCV {done + reused:,}.")
-print(f"This run: {done:,} rows in {1000 * seconds:.1f} ms; from the store: {reused:,} rows.")
+n_models = n_alphas * n_rows
+print(f"\n{n_alphas} values of alpha x {n_rows} folds = {n_models:,} models")
+print("Training steps (one model, one row):")
+print(f"  separate trainings    {n_models * (n_rows - 1):9,}")
+print(f"  TreeCV                {done + reused:9,}")
+print(f"    done in this run    {done:9,}  ({1000 * seconds:.1f} ms)")
+print(f"    found in the store  {reused:9,}")
 
 try:
     from optuna_treecv.dashboard import publish
 
     publish(study, STORE)  # a note and four figures
-    print(f"\nTo see the study in a browser, run: optuna-dashboard {STUDY}")
+    print("\nTo see the study in a browser, run")
+    print(f"  optuna-dashboard {STUDY}")
 except ImportError:
-    print("\nTo see the study in a browser, install optuna-dashboard and run this example again:")
-    print("python -m pip install '.[dashboard]'")
+    print("\nTo see the study in a browser, run")
+    print("  python -m pip install '.[dashboard]'")
+    print("and this example again.")
