@@ -42,6 +42,7 @@ html_sidebars = {
 }
 
 autosummary_generate = True
+toc_object_entries_show_parents = "hide"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say more
 numpydoc_show_class_members = False
