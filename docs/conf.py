@@ -7,11 +7,42 @@ author = "The optuna_treecv developers"
 copyright = "2026, The optuna_treecv developers"
 release = optuna_treecv.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx-mathjax-offline", "numpydoc"]
-html_theme = "furo"
-html_title = f"optuna_treecv {release}"
-exclude_patterns = ["_build"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "myst_parser",
+    "numpydoc",
+    "sphinx-mathjax-offline",
+    "sphinx_design",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "snippets"]
 
+html_theme = "pydata_sphinx_theme"
+html_title = f"{project} {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": project},
+    "show_nav_level": 1,
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 7,
+    "navbar_align": "left",
+    "navbar_end": ["theme-switcher"],
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "tango",
+}
+# Pages without sections of their own have no navigation at the left.
+html_sidebars = {
+    page: [] for page in ("index", "getting_started", "performance", "contributing", "changelog")
+}
+
+autosummary_generate = True
+toc_object_entries_show_parents = "hide"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say more
 numpydoc_show_class_members = False
