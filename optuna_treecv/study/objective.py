@@ -354,10 +354,11 @@ def treecv_objective(
         int or "loo", in what further calls of ``split`` return for a splitter, and in random
         orders. It is refused if nothing makes the repeats differ.
     scoring : str, callable or None, default=None
-        A loss of rows ("error", "hinge", "log_loss" for classifiers, "squared_error",
-        "absolute_error" for regressors, "squared_distance" to the nearest centre for clusterers),
-        or a scikit-learn scorer, to which compiled learners pass plain arrays. None means the
-        first of these losses that fits the estimator.
+        A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
+        losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
+        "absolute_error" for regressors, "squared_distance" (to the nearest centre) for clusterers,
+        and "neg_log_density" for density estimators. None means the first loss that fits the
+        estimator.
     random_state : int, RandomState instance or None, default=0
         The seed of permutations and random orders, and of every ``random_state=None`` in the
         estimator.
