@@ -390,7 +390,7 @@ PCA_TURNS = "must not be IncrementalPCA: its partial_fit needs at least n_compon
         ),
         (
             make_pipeline(StandardScaler(), RandomForestClassifier()),
-            "Pipeline step 'randomforestclassifier' must have partial_fit, since TreeCV goes on",
+            "Pipeline step 'randomforestclassifier' must have partial_fit, since TreeCV continues",
         ),
         (
             make_pipeline(GaussianProcessRegressor(), SGDRegressor()),
