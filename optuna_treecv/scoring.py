@@ -1,6 +1,4 @@
-"""Fold scores: losses of out-of-fold responses, which a study minimises, and scikit-learn's
-scorers, which it maximises.
-"""
+"""Fold scores: losses, which a study minimises, and scikit-learn scorers, which it maximises."""
 
 from __future__ import annotations
 
@@ -29,13 +27,13 @@ from optuna_treecv.tree.plan import Plan
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss of single rows; a fold's score is its mean.
+    """A loss per row; a fold's score is its mean.
 
     Attributes
     ----------
     name : str
     response_method : str
-        What models are asked for.
+        The response of the model that the loss needs.
     of_rows : callable
         (response, targets) -> ndarray of shape (rows,), float64.
     if_diverged : float
@@ -51,7 +49,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Scorer:
-    """A scikit-learn scorer, which asks a fitted estimator.
+    """A scikit-learn scorer, which is called with a fitted estimator.
 
     Attributes
     ----------
@@ -59,21 +57,22 @@ class Scorer:
     score : callable
         (estimator, X, y) -> float.
     is_registered : bool
-        Whether scikit-learn knows it by its name.
+        Whether ``name`` is a scorer name of scikit-learn.
     is_made : bool
-        Whether it is scikit-learn's ``make_scorer``'s, which asks for predictions alone.
+        Whether ``make_scorer`` of scikit-learn made it. Such a scorer uses nothing of an estimator
+        but its predictions.
     """
 
     name: str
     score: Callable[[Any, Any, Any], float]
     is_registered: bool = False
     is_made: bool = False
-    response_method = None  # it asks for itself
+    response_method = None  # a scorer calls the estimator's methods itself
     if_diverged = -np.inf
     direction = "maximize"
 
 
-# One line of mathematics each. Targets of classifiers are class codes.
+# The losses. Targets of classifiers are class codes.
 
 
 def _error(predicted: np.ndarray, codes: np.ndarray) -> np.ndarray:
@@ -81,8 +80,9 @@ def _error(predicted: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def _hinge(decision: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """max(0, 1 - margin); of several classes Crammer & Singer's margin, as
-    sklearn.metrics.hinge_loss.
+    """Return max(0, 1 - margin).
+
+    For several classes this is the margin of Crammer & Singer, as in sklearn.metrics.hinge_loss.
     """
     decision = decision.astype(np.float64)
     if decision.ndim == 1:
@@ -94,7 +94,10 @@ def _hinge(decision: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def _log_loss(probabilities: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """-log p of the true class, p clipped to float64's epsilon as in sklearn.metrics.log_loss."""
+    """Return -log p of the true class.
+
+    As in sklearn.metrics.log_loss, p is clipped to [eps, 1 - eps], eps being that of float64.
+    """
     p = probabilities[np.arange(len(codes)), codes]
     return -np.log(np.clip(p, np.finfo(np.float64).eps, 1 - np.finfo(np.float64).eps))
 
@@ -133,12 +136,15 @@ LOSSES = {
 }
 
 
-_A_SCORER = "scoring must be a scorer(estimator, X, y) that returns a number"
-_MADE = "make_scorer(accuracy_score), say, would be right"
+_SCORER_EXPECTED = "scoring must be a scorer(estimator, X, y) that returns a number"
+_SCORER_ADVICE = "make_scorer(accuracy_score), for example, would be right"
 
 
 def make_scoring(scoring: Any) -> Loss | Scorer | None:
-    """``scoring`` as given -> what computes it; None is left to ``default_loss``."""
+    """Return the loss or scorer that the argument ``scoring`` names.
+
+    None stays None; ``scoring_for`` then chooses the loss.
+    """
     if scoring is None:
         return None
     if isinstance(scoring, str):
@@ -167,14 +173,15 @@ def _check_takes_rows(scorer: Callable[..., Any]) -> None:
     try:
         inspect.signature(scorer).bind(None, None, None)
     except TypeError as error:
-        raise ValueError(f"{_A_SCORER}, got {scorer!r}; {_MADE}.") from error
-    except ValueError:  # some callables of compiled code do not say what they take
+        raise ValueError(f"{_SCORER_EXPECTED}, got {scorer!r}; {_SCORER_ADVICE}.") from error
+    except ValueError:  # some compiled callables have no signature
         pass
 
 
 def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
-    """The scoring for an estimator: the one asked for if it fits, or the loss of the TreeCV
-    paper's Table 1.
+    """Return the given scoring if it fits the estimator.
+
+    For None return the default loss, as in Table 1 of the TreeCV paper.
     """
     if is_classifier(estimator):
         kind, losses = "a classifier", _FOR_CLASSIFIERS
@@ -189,8 +196,8 @@ def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
         if scoring is None:
             raise ValueError(
                 f"scoring must be given for {name_of(estimator)}, which is neither "
-                "classifier, regressor, clusterer nor density estimator: a scorer(estimator, X, "
-                "y), say."
+                "classifier, regressor, clusterer nor density estimator; a scorer(estimator, X, "
+                "y) would be right."
             )
     if scoring is None:
         return losses[0]
@@ -198,7 +205,7 @@ def scoring_for(scoring: Loss | Scorer | None, estimator: Any) -> Loss | Scorer:
         names = ", ".join(loss.name for loss in losses)
         raise ValueError(
             f"scoring={scoring.name!r} is not for {kind} such as {name_of(estimator)}; "
-            f"take {names}."
+            f"use {names}."
         )
     return scoring
 
@@ -208,7 +215,7 @@ COUNT_BYTES = 8
 
 
 class ArrayThenCount:
-    """An array, and behind it in the same piece of memory the row updates that it took.
+    """An array and the number of row updates behind it, in one block of memory.
 
     Caches and stores keep ``memory`` as a whole: the bytes of ``array``, then the count (int64) in
     the last 8 bytes.
@@ -219,7 +226,7 @@ class ArrayThenCount:
     array : ndarray
         A view of ``memory`` without the count.
     was_kept : bool
-        Whether ``memory`` was taken from a cache or a store.
+        Whether ``memory`` comes from a cache or a store.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: Any = np.float64) -> None:
@@ -229,14 +236,14 @@ class ArrayThenCount:
 
     @classmethod
     def of(cls, array: np.ndarray, n_updates: int) -> ArrayThenCount:
-        """Return a copy of an array with its count."""
+        """Return a copy of an array, together with its count."""
         copy = cls(array.shape, array.dtype)
         copy.array[:] = array
         copy.n_updates = n_updates
         return copy
 
     def take(self, memory: np.ndarray) -> None:
-        """Use memory that was kept, without a copy."""
+        """Use memory from a cache or a store without copying it."""
         self.memory = memory
         self.array = memory[:-COUNT_BYTES].view(self._dtype).reshape(self._shape)
         self.was_kept = True
@@ -251,13 +258,13 @@ class ArrayThenCount:
 
 
 class OutputsAtLeaves:
-    """Keeps what each fold's model says of the fold's rows, and scores it by a loss.
+    """Keeps the outputs of each fold's model for the fold's rows, and scores them by a loss.
 
     Attributes
     ----------
     outputs : ArrayThenCount
-        Of prepared rows, (n_rows, n_outputs): all there is to keep of an evaluation, whose scores
-        are computed from it.
+        The outputs for all prepared rows, (n_rows, n_outputs). All scores follow from them, so an
+        evaluation needs to keep nothing else.
     """
 
     def __init__(self, plan: Plan, learner: Learner, loss: Loss | None = None) -> None:
@@ -270,11 +277,11 @@ class OutputsAtLeaves:
         self._learner.outputs(state, *self._plan.rows(fold), self.outputs.array)
 
     def results(self) -> dict[str, ArrayThenCount]:
-        """By name what may be kept, or had, of an evaluation: any of it gives all scores."""
+        """Return, by name, the results that can be kept; any one of them gives all scores."""
         return {"outputs": self.outputs}
 
     def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
-        """The scores of a block's folds, and which of them have diverged."""
+        """Return the scores of a block's folds, and which of these folds have diverged."""
         assert self._loss is not None
         start, stop = self._plan.rows(block)
         outputs = self.outputs.array[start:stop]
@@ -287,7 +294,8 @@ class OutputsAtLeaves:
             if not leaves_one_out:
                 begins = self._plan.begins(block) - start
                 scores = np.add.reduceat(losses, begins) / np.diff(begins, append=stop - start)
-            # What is not finite shows in a sum, and a sum that is too large is looked into.
+            # Any value that is not finite makes its sum not finite. So may a sum of large values,
+            # which the code below tells apart.
             if np.isfinite(outputs.sum()) and np.isfinite(scores.sum()):
                 return scores, np.zeros(len(scores), bool)
             diverged = ~(np.isfinite(outputs).all(axis=1) & np.isfinite(losses))
@@ -298,7 +306,7 @@ class OutputsAtLeaves:
 
 
 class ScoresAtLeaves:
-    """Asks a scorer at each leaf, with the leaf's model."""
+    """Calls a scorer at each leaf with the leaf's model."""
 
     def __init__(self, plan: Plan, learner: Learner, scorer: Scorer) -> None:
         self.fold_scores = ArrayThenCount((plan.n_folds,))
@@ -310,11 +318,14 @@ class ScoresAtLeaves:
         self.ask(fold, self._learner.estimator(state))
 
     def results(self) -> dict[str, ArrayThenCount]:
-        """As of ``OutputsAtLeaves``; nothing if a name does not tell scorers apart."""
+        """Return the scores by name, as ``OutputsAtLeaves`` does its outputs.
+
+        Nothing is kept for a scorer that its name does not identify.
+        """
         return {self._scorer.name: self.fold_scores} if self._scorer.is_registered else {}
 
     def ask(self, fold: Node, estimator: Any) -> None:
-        """Score a fold with an estimator, None if its model is not finite."""
+        """Score a fold with an estimator, which is None if its model is not finite."""
         start, stop = self._plan.rows(fold)
         if estimator is None:
             self.fold_scores.array[fold.first] = self._scorer.if_diverged
@@ -331,7 +342,9 @@ class ScoresAtLeaves:
             score = float(returned)
         except (TypeError, ValueError) as error:
             name = self._scorer.name
-            raise ValueError(f"{_A_SCORER}, but {name} returned {returned!r}; {_MADE}.") from error
+            raise ValueError(
+                f"{_SCORER_EXPECTED}, but {name} returned {returned!r}; {_SCORER_ADVICE}."
+            ) from error
         if np.isnan(score):
             raise self._undefined(fold, "NaN")
         self.fold_scores.array[fold.first] = (
@@ -339,7 +352,7 @@ class ScoresAtLeaves:
         )
 
     def _undefined(self, fold: Node, what: str) -> ValueError:
-        """What to raise where a fold has too few rows, or classes, for the scorer."""
+        """Return the error for a fold with too few rows or classes for the scorer."""
         start, stop = self._plan.rows(fold)
         rows = self._learner.rows
         loss = "squared_distance" if rows.targets is None else "squared_error"
@@ -352,15 +365,15 @@ class ScoresAtLeaves:
         )
 
     def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
-        """The scores of a block's folds, and which of them have diverged."""
+        """Return the scores of a block's folds, and which of these folds have diverged."""
         scores = self.fold_scores.array[block.first : block.last]
         return scores, scores == self._scorer.if_diverged
 
 
 class ScoresOfOutputs(OutputsAtLeaves):
-    """Keeps what each fold's model says of the fold's rows, and asks a scorer with an estimator
-    that answers by it: so the tree is walked as for a loss, and outputs kept for another scoring
-    are enough.
+    """Keeps outputs as for a loss, and calls a scorer with an estimator that answers by them.
+
+    The tree is therefore walked as for a loss, and outputs kept for another scoring can be reused.
     """
 
     def __init__(self, plan: Plan, learner: StandsIn, scorer: Scorer) -> None:
@@ -369,12 +382,12 @@ class ScoresOfOutputs(OutputsAtLeaves):
         self._asker = ScoresAtLeaves(plan, learner, scorer)
 
     def results(self) -> dict[str, ArrayThenCount]:
-        """Scores, and unless these were kept what they are made from."""
+        """Return the scores and, unless they come from a cache or a store, the outputs."""
         scores = self._asker.results()
         return scores if self._asker.fold_scores.was_kept else scores | super().results()
 
     def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
-        """The scores of a block's folds, and which of them have diverged."""
+        """Return the scores of a block's folds, and which of these folds have diverged."""
         if self._asker.fold_scores.was_kept:
             return self._asker.scores(block)
         for chunk in range(block.first, block.last):
@@ -386,5 +399,5 @@ class ScoresOfOutputs(OutputsAtLeaves):
         return self._asker.scores(block)
 
 
-#: What becomes of the leaves of a tree.
+#: How the leaves of a tree are tested and scored.
 Leaves = OutputsAtLeaves | ScoresAtLeaves

@@ -1,4 +1,4 @@
-"""What an estimator must keep to be cross-validated by TreeCV, as tests to inherit."""
+"""The contract that an estimator must fulfil for TreeCV, as tests to inherit."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SEED = 5
 class LearnerContract:
     """Tests of an estimator, run by pytest.
 
-    Inherit from it under a name that begins with ``Test`` and say what is tested.
+    Derive a class whose name begins with ``Test`` and define ``make_estimator``.
 
     Attributes
     ----------
     may_be_cut : bool, default=False
-        Whether rows fed in several calls of ``partial_fit`` give the model of one call. It is not
-        asked for: TreeCV makes one call a training phase.
+        Whether several calls of ``partial_fit`` give the same model as one call on the same rows.
+        TreeCV does not need this, since it makes one call per training phase.
 
     Examples
     --------
@@ -52,17 +52,20 @@ class LearnerContract:
     may_be_cut = False
 
     def make_estimator(self) -> Any:
-        """The estimator to test, with settings that learn something from some fifty rows.
+        """Return the estimator to test, with settings that learn something from about fifty rows.
 
         Returns
         -------
         estimator
-            A new one in each call.
+            A new estimator in each call.
         """
         raise NotImplementedError("make_estimator must return the estimator to test.")
 
     def make_data(self) -> tuple[Any, np.ndarray | None]:
-        """Rows to test it on, some fifty: three noisy classes, or the scores of one, or no y.
+        """Return about fifty rows for the tests.
+
+        By default y holds three noisy classes for a classifier, the score of one class for a
+        regressor, and is None for other estimators.
 
         Returns
         -------
@@ -80,7 +83,7 @@ class LearnerContract:
         return X, scores[:, 0] if is_regressor(estimator) else None
 
     def test_same_rows_same_model(self) -> None:
-        """Two trainings on the same rows give the same bits."""
+        """Check that two trainings on the same rows give the same model, bit for bit."""
         learner = self._learner()
         a, b = learner.start(), learner.start()
         for state in (a, b):
@@ -89,7 +92,7 @@ class LearnerContract:
         _check_same(_outputs(learner, a), _outputs(learner, b))
 
     def test_training_moves_the_model(self) -> None:
-        """Rows matter: otherwise the other tests show nothing."""
+        """Check that training changes the model; otherwise the other tests show nothing."""
         learner = self._learner()
         state = learner.start()
         _train(learner, state, 0, 20)
@@ -98,7 +101,7 @@ class LearnerContract:
         assert not np.array_equal(_outputs(learner, state), before)
 
     def test_a_copy_goes_its_own_way(self) -> None:
-        """Training a copy leaves the original alone, and the other way round."""
+        """Check that training a copy does not change the original, and vice versa."""
         learner = self._learner()
         state = learner.start()
         _train(learner, state, 0, 20)
@@ -112,7 +115,7 @@ class LearnerContract:
         _check_same(_outputs(learner, state), after)
 
     def test_a_state_may_be_stored(self) -> None:
-        """A state goes on after pickling as if nothing had happened."""
+        """Check that training continues after pickling as if nothing had happened."""
         learner = self._learner()
         state = learner.start()
         _train(learner, state, 0, 20)
@@ -122,7 +125,7 @@ class LearnerContract:
         _check_same(_outputs(learner, stored), _outputs(learner, state))
 
     def test_may_be_cut_anywhere(self) -> None:
-        """Rows fed in pieces, down to single rows, give the model of one piece."""
+        """Check, if ``may_be_cut``, that training in several calls gives the model of one call."""
         if not self.may_be_cut:
             return
         learner = self._learner()
@@ -133,7 +136,7 @@ class LearnerContract:
         _check_same(_outputs(learner, parts), _outputs(learner, whole))
 
     def test_the_tree_equals_trainings_from_scratch(self) -> None:
-        """Each fold's outputs are those of a training of its own along the fold's path."""
+        """Check that each fold's outputs equal those of a separate training along its path."""
         X, y = self.make_data()
         for cv in (2, 3, 7, 8, "loo"):
             for order in ("fixed", "random"):
@@ -144,7 +147,7 @@ class LearnerContract:
                 _check_same(found, expected)
 
     def test_no_row_reaches_the_model_that_tests_it(self) -> None:
-        """Other labels, or other rows, of a fold change nothing that its model says of a row."""
+        """Check that a fold's labels, or rows, do not influence its model's predictions."""
         X, y = self.make_data()
         fold = np.arange(X.shape[0]) % 5
         for order in ("fixed", "random"):
@@ -155,14 +158,14 @@ class LearnerContract:
                 after = tree_cross_val_predict(
                     self.make_estimator(), changed_X, changed_y, **options
                 )
-                if y is None:  # the rows tested have changed themselves, all but the first
+                if y is None:  # the tested rows themselves have changed, except for the first
                     first = np.flatnonzero(fold == i)[0]
                     _check_same(after[first], before[first])
                 else:
                     _check_same(after[fold == i], before[fold == i])
 
     def test_threads_change_nothing(self) -> None:
-        """Two threads give the scores of one."""
+        """Check that two threads give the same scores as one."""
         X, y = self.make_data()
         one, two = (
             tree_cross_validate(self.make_estimator(), X, y, cv=15, n_jobs=n_jobs)
@@ -171,7 +174,7 @@ class LearnerContract:
         _check_same(two.test_score, one.test_score)
 
     def _method(self) -> str:
-        """What models are asked for."""
+        """Return the response method by which models are compared."""
         estimator = self.make_estimator()
         if is_clusterer(estimator):
             return "predict"
@@ -195,7 +198,7 @@ class LearnerContract:
         return make_learner(estimator, rows, self._method(), _SEED)
 
     def _from_scratch(self, X: Any, y: Any, cv: Any, order: str) -> np.ndarray:
-        """k trainings, each along its own path of Algorithm 1, from the first row on."""
+        """Return the responses of k separate trainings, each along its path of Algorithm 1."""
         seed = derive_seed(_SEED, 0)
         n_rows = X.shape[0]
         folds = make_folds(cv, X, y, None, True, seed, n_rows)
@@ -238,7 +241,10 @@ def _outputs(learner: Learner, state: Any) -> np.ndarray:
 
 
 def _changed(X: Any, y: np.ndarray | None, where: np.ndarray) -> tuple[Any, np.ndarray | None]:
-    """Other labels in the rows of a fold, or without labels other rows but for its first."""
+    """Return the data with other labels in a fold, or other rows if there are no labels.
+
+    The first row of the fold never changes.
+    """
     if y is None:
         changed = X.copy()
         changed[np.flatnonzero(where)[1:]] += 3

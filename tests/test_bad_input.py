@@ -44,7 +44,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 
 A_SCORER = r"scoring must be a scorer.estimator, X, y. that returns a number, "
-MADE = r"make_scorer.accuracy_score., say, would be right"
+MADE = r"make_scorer.accuracy_score., for example, would be right"
 ALPHA = {"alpha": FloatDistribution(1e-4, 1.0, log=True)}
 X = np.random.default_rng(0).normal(size=(30, 3))
 y = np.arange(30) % 2
@@ -304,7 +304,7 @@ def test_targets_too_large_for_the_type_of_the_rows():
 
 def test_sparse_rows_for_a_dense_learner():
     for estimator in (RootSGDClassifier(), AveragedSGDClassifier(batch_size=2)):
-        with pytest.raises(ValueError, match="X must be dense for this estimator.*take one that"):
+        with pytest.raises(ValueError, match="X must be dense for this estimator.*use an"):
             tree_cross_validate(estimator, sparse.csr_matrix(X), y)
         with pytest.raises(TypeError, match="[Ss]parse data was passed"):
             estimator.fit(sparse.csr_matrix(X), y)
@@ -390,7 +390,7 @@ PCA_TURNS = "must not be IncrementalPCA: its partial_fit needs at least n_compon
         ),
         (
             make_pipeline(StandardScaler(), RandomForestClassifier()),
-            "Pipeline step 'randomforestclassifier' must have partial_fit, since TreeCV goes on",
+            "Pipeline step 'randomforestclassifier' must have partial_fit, since TreeCV continues",
         ),
         (
             make_pipeline(GaussianProcessRegressor(), SGDRegressor()),

@@ -1,1 +1,1 @@
-"""The estimators of this package, and any others as learners that the tree can train."""
+"""Learners: the estimators of this package, and adapters for scikit-learn's and River's."""

@@ -1,4 +1,4 @@
-"""Any scikit-learn estimator with ``partial_fit``, or Pipeline of such, as a learner."""
+"""Learners for scikit-learn estimators with ``partial_fit``, and for Pipelines of them."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Rows
 from optuna_treecv.tree.plan import rows_of
 
-# What scikit-learn's estimators say when a model has left the finite numbers.
+# The errors of scikit-learn's estimators when a model is no longer finite.
 _DIVERGED = re.compile("under-/overflow|non-finite parameter weights")
 
 
-#: The estimator's method behind a response, where it has another name.
+#: The estimator's method for a response, if its name differs from that of the response.
 METHODS = {"distance": "transform"}
 
 
 @dataclass
 class State:
-    """An estimator on its way."""
+    """A partly trained estimator."""
 
     estimator: Any  # None once it has diverged
     is_fresh: bool = True
 
 
 class Adapter:
-    """An estimator over rows that stay as they are.
+    """A scikit-learn estimator bound to prepared rows, which keep their given form.
 
-    A training phase is one call of ``partial_fit``, of each step of a Pipeline, the first with all
-    classes named: scikit-learn's SGD gives other numbers when a phase is cut. A copy is a deep
-    copy.
+    A training phase is one call of ``partial_fit``, for each step of a Pipeline. It is never cut,
+    because scikit-learn's SGD would then give other numbers. The first call names all classes. A
+    snapshot is a deep copy.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Adapter:
         It is cloned; each ``random_state=None`` (River: ``seed=None``) in it becomes ``seed``.
     rows : PreparedRows
     response_method : str or None
-        What ``outputs`` asks models for, as in ``make_learner``.
+        The response that ``outputs`` writes, as in ``make_learner``.
     seed : int
         32 bits.
     """
@@ -65,10 +65,10 @@ class Adapter:
         self.response_method = response_method
         self.fresh = seeded(clone(estimator), seed)
         n_classes = 0 if rows.classes is None else len(rows.classes)
-        one_a_class = response_method == "predict_proba" or (
+        one_per_class = response_method == "predict_proba" or (
             response_method == "decision_function" and n_classes > 2
         )
-        self.n_outputs = n_classes if one_a_class else 1
+        self.n_outputs = n_classes if one_per_class else 1
 
     def start(self) -> State:
         return State(clone(self.fresh))
@@ -93,7 +93,7 @@ class Adapter:
             state.estimator = None
         trained = last_step(state.estimator)
         if isinstance(trained, GaussianNB) and not np.all(np.isfinite(trained.var_)):
-            state.estimator = None  # it says nothing and predicts the first class
+            state.estimator = None  # it raises no error and predicts the first class
 
     def snapshot(self, state: State) -> State:
         return State(copy.deepcopy(state.estimator), state.is_fresh)
@@ -123,14 +123,14 @@ class Adapter:
 
 
 def adapter_layout(estimator: Any) -> RowLayout:
-    """How the adapter wants its rows."""
+    """Return the layout of the rows that the adapter needs."""
     if is_classifier(estimator):
         return RowLayout(target="class")
     return RowLayout(target="number" if is_regressor(estimator) else None)
 
 
 def unset_seeds(estimator: Any) -> list[str]:
-    """The parameters of an estimator, and of what is nested in it, that leave it random."""
+    """Return the seed parameters that are None, including those of nested estimators."""
     return [
         name
         for name, value in estimator.get_params(deep=True).items()
@@ -139,6 +139,6 @@ def unset_seeds(estimator: Any) -> list[str]:
 
 
 def seeded(estimator: Any, seed: int) -> Any:
-    """Set each ``random_state=None`` of an estimator and of what is nested in it."""
+    """Set each ``random_state=None`` of an estimator and of its nested estimators."""
     unset = dict.fromkeys(unset_seeds(estimator), seed)
     return estimator.set_params(**unset) if unset else estimator

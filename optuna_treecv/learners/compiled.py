@@ -1,6 +1,4 @@
-"""Estimators whose training is a compiled kernel: the estimator's side of it, and the learner that
-the tree walks.
-"""
+"""Estimators that are trained by a compiled kernel, and their learners for the tree."""
 
 from __future__ import annotations
 
@@ -31,56 +29,57 @@ from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
 from optuna_treecv.tree.plan import rows_of
 
-# An estimator's own fit pads this many rows at a time, so that it needs no second copy of X.
+# fit and partial_fit pad this many rows at a time, which avoids a second copy of X.
 _ROWS_AT_A_TIME = 4096
 
-#: What kernels take for "more rows than there will ever be".
+#: More rows than any data can have; kernels receive it in place of larger numbers.
 MOST_ROWS = 2**62
 
 
 class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
-    """An estimator whose training is a compiled kernel."""
+    """An estimator that is trained by a compiled kernel."""
 
-    draws = False  # whether training, beside its order, depends on random_state
+    draws = False  # whether training uses random_state for more than the order of the rows
     shuffle: bool
     random_state: Any
     classes_: np.ndarray
     t_: int
-    _state: Any  # the kernel's, ndarray of bytes; None before the first row
-    _seed: int  # of what the kernel draws
-    _trained_as: tuple[Any, ...]  # the parameters that a state depends on in size or meaning
-    _fixed_parameters: tuple[str, ...] = ()  # their names
-    _outputs: Any  # (X) -> what all predictions of rows follow from; if a family has it
+    _state: Any  # the kernel's state, ndarray of bytes; None before the first row
+    _seed: int  # of the kernel's random numbers
+    _trained_as: tuple[Any, ...]  # the values of _fixed_parameters when training began
+    _fixed_parameters: tuple[str, ...] = ()  # those that the size or meaning of a state depends on
+    _outputs: Any  # method (X) -> outputs from which all predictions follow; not in every family
 
     @classmethod
     @cache
     def _get_param_names(cls) -> list[str]:
-        """scikit-learn's, which reads the signature anew for each of a trial's several copies."""
+        """Return the parameter names; scikit-learn would inspect the signature for each clone."""
         return super()._get_param_names()
 
-    # What a family says of itself.
+    # Properties of a family of estimators.
 
     @property
     @abstractmethod
     def row_layout(self) -> RowLayout:
-        """How TreeCV lays out the rows for this estimator."""
+        """The layout of the rows that this estimator needs inside TreeCV."""
 
     @abstractmethod
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> Any:
-        """The compiled learner with this estimator's settings over padded rows."""
+        """Return the kernel with this estimator's settings over padded rows."""
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
-        """The parameters in which estimators may differ that are trained side by side."""
+        """The parameters in which estimators trained side by side may differ."""
         return ()
 
     @property
     def rewrites_often(self) -> bool:
-        """Whether it shrinks its weights so fast that the whole vector is rewritten every few
-        hundred rows. Among wide sparse lanes, where each rewriting reads the weights of all, that
-        costs more than lanes save.
+        """Whether weights shrink so fast that all are rewritten every few hundred rows.
+
+        With wide sparse lanes, each rewriting reads the weights of all lanes. This costs more than
+        lanes save.
         """
         return False
 
@@ -91,22 +90,24 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         n_classes: int | None,
         estimators: list[Any],
     ) -> Any:
-        """The compiled learner for several estimators that are like this one but for the values of
-        their ``lane_parameters``.
+        """Return the kernel for several estimators.
+
+        They are like this one except for the values of their ``lane_parameters``.
         """
         raise NotImplementedError
 
     @abstractmethod
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
-        """Write the fitted attributes from a kernel's model (bytes), for rows of ``dtype``."""
+        """Set the fitted attributes from a kernel's model (bytes), for rows of ``dtype``."""
 
     @abstractmethod
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """The kernel's outputs (rows, n_outputs) -> what a loss or predict asks for."""
+        """Return the response that a method or a loss needs, from outputs (rows, n_outputs)."""
 
     def _settle(self, X: Any, seed: int | None) -> None:
-        """Settle, before the first row, what depends on all rows or on chance; ``seed`` is
-        TreeCV's for ``random_state=None``.
+        """Fix, before the first row, what depends on all rows or on random numbers.
+
+        ``seed`` is TreeCV's seed, used if ``random_state`` is None.
         """
         if self.random_state is None and seed is not None:
             self._seed = seed
@@ -114,21 +115,21 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
             self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def bound(self, n_seen: int) -> frozenset[str]:
-        """The parameters that have influenced a state of ``n_seen`` rows.
+        """Return the parameters that have influenced a state of ``n_seen`` rows.
 
-        Two estimators for which these are the same names, with the same values, have the same
-        state after the same rows, bit for bit. The rows are given: ``fit_intercept`` is a column
-        of theirs, ``shuffle`` an order.
+        If these names and their values are the same for two estimators, their states after the
+        same rows are the same, bit for bit. ``fit_intercept`` and ``shuffle`` are never among
+        them, because they act through the rows: the intercept is a column, shuffling an order.
 
         Parameters
         ----------
         n_seen : int
-            Rows fed.
+            Number of rows trained on.
 
         Returns
         -------
         frozenset of str
-            Names of parameters; too many perhaps, never too few.
+            Names of parameters. There may be too many of them, but never too few.
         """
         if n_seen == 0:
             return frozenset(self._fixed_parameters)
@@ -136,27 +137,29 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         return frozenset(self._get_param_names()) - silent
 
     def breakpoints(self) -> tuple[int, ...]:
-        """The numbers of rows after which ``bound`` grows, rising.
+        """Return the numbers of rows after which ``bound`` grows, in ascending order.
 
         Returns
         -------
         tuple of int
-            Empty where all parameters act from the first row on.
+            Empty if all parameters have an influence from the first row on.
         """
         return ()
 
     @property
     def tracked(self) -> str | None:
-        """The parameter whose values are tracked for which a state is the same: the kernel has
-        ``track`` and ``domain``, and read-out alone may depend on it otherwise. None if there is
-        none.
+        """The tracked parameter, or None.
+
+        The kernel has methods ``track`` and ``domain``, which find the interval of this
+        parameter's values for which a state is the same. Within it, only reading out the model may
+        depend on the value.
         """
         return None
 
     # Inside the tree.
 
     def make_learner(self, rows: PreparedRows, seed: int) -> CompiledLearner:
-        """This estimator as a learner over prepared rows; raises if a parameter is wrong."""
+        """Return this estimator as a learner over prepared rows, after checking parameters."""
         self._validate_params()
         settings = clone(self)
         settings.n_features_in_ = rows.n_features
@@ -166,7 +169,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     # As an estimator.
 
     def _start(self, X: Any) -> None:
-        """Forget all rows; X are the first ones to come."""
+        """Reset the estimator before training; X holds the first rows."""
         self.t_ = 0
         self._state = None
         self._settle(X, None)
@@ -176,7 +179,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         return tuple(getattr(self, name) for name in self._fixed_parameters)
 
     def _check_unchanged(self) -> None:
-        """Refuse to go on with a state that means something else under the present parameters."""
+        """Refuse to continue training if a fixed parameter has changed since training began."""
         if self._fixed() != self._trained_as:
             names = self._fixed_parameters
             listed = " and ".join([", ".join(names[:-1]), names[-1]]) if names[1:] else names[0]
@@ -185,9 +188,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
             )
 
     def _train(self, X: Any, y: np.ndarray | None) -> Self:
-        """One pass over validated X and prepared y, shuffled if asked for; then write the
-        attributes.
-        """
+        """Train on validated X and prepared y in one pass, and set the fitted attributes."""
         n_rows = X.shape[0]
         order = np.arange(n_rows, dtype=np.uint32)
         if self.shuffle:
@@ -200,7 +201,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
             kernel = self.make_kernel(rows, None if y is None else y[part], n_classes)
             if self._state is None:
                 self._state = new_state(kernel)
-            elif not self._state.flags.writeable:  # loaded as a memory map
+            elif not self._state.flags.writeable:  # the model was loaded as a memory map
                 self._state = self._state.copy()
             kernel.update(self._state, 0, len(part))
         self._take_model(kernel, read_model(kernel, self._state), X.dtype, X.shape[1])
@@ -214,26 +215,26 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
 
 
 def new_state(kernel: Any) -> np.ndarray:
-    """The state before the first row."""
+    """Return the state before the first row."""
     state = aligned_bytes(kernel.state_bytes)
     kernel.start(state)
     return state
 
 
 def read_model(kernel: Any, state: np.ndarray) -> np.ndarray:
-    """The model that a state stands for, in bytes."""
+    """Return the model of a state, in bytes."""
     model = aligned_bytes(kernel.model_bytes)
     kernel.read_out(state, model)
     return model
 
 
 def _numbers(rows: Rows) -> np.ndarray:
-    """The numbers of some rows."""
+    """Return the numbers of rows."""
     return np.arange(rows.start, rows.stop, dtype=np.uint32) if isinstance(rows, slice) else rows
 
 
 class KernelTrainer:
-    """A kernel over prepared rows, for one model or several side by side; it trains states.
+    """Trains states by a kernel, for one model or for several side by side.
 
     A state is one flat block of memory.
 
@@ -242,7 +243,7 @@ class KernelTrainer:
     kernel : Kernel
         Bound to the rows.
     dtype : dtype
-        The type of the rows, and of outputs.
+        The type of the rows and of outputs.
     """
 
     def __init__(self, kernel: Any, dtype: np.dtype) -> None:
@@ -330,7 +331,7 @@ class CompiledLearner(KernelTrainer):
         self.breakpoints = estimator.breakpoints()
 
     def settings_at(self, n_seen: int) -> dict[str, Any]:
-        """The parameters that have acted on a state of so many rows, as they were settled."""
+        """Return the values of the parameters that have influenced a state of ``n_seen`` rows."""
         names = self.settings.bound(n_seen)
         settings = {name: getattr(self.settings, name) for name in names}
         if "random_state" in settings:
@@ -338,7 +339,10 @@ class CompiledLearner(KernelTrainer):
         return settings
 
     def tracking(self) -> CompiledLearner:
-        """The same learner, whose states keep the values of ``tracked`` for which they hold."""
+        """Return the same learner with states that record for which values they are the same.
+
+        These are the values of ``tracked``.
+        """
         if self.tracked is None:
             return self
         learner = CompiledLearner(self.settings, self.rows)
@@ -373,18 +377,21 @@ class CompiledLearner(KernelTrainer):
         return states
 
     def domain_of(self, state: np.ndarray) -> tuple[float, float]:
-        """The smallest and the largest value of ``tracked`` for which a state is the same."""
+        """Return the smallest and the largest value of ``tracked`` for which a state is the same.
+
+        See ``CompiledEstimator.tracked``.
+        """
         return self._kernel.domain_of(state)
 
     def domain(self, states: np.ndarray) -> np.ndarray:
-        """The same of many states, each a row: (n_states, 2)."""
+        """Return these values for many states, one per row: (n_states, 2)."""
         ends = np.empty((len(states), 2))
         self._kernel.domain(states, ends)
         return ends
 
     @property
     def row_bytes(self) -> float:
-        """What training on a row reads of it."""
+        """The bytes that training reads per row."""
         X = self.rows.X
         n_bytes = (
             len(X.values) * (X.dtype.itemsize + 4) / len(X)
@@ -395,7 +402,7 @@ class CompiledLearner(KernelTrainer):
 
     @property
     def rows_per_copy(self) -> int:
-        """Rows whose training takes about as long as copying a state."""
+        """The number of rows whose training takes about as long as copying a state."""
         return 1 + int(self.state_bytes / self.row_bytes)
 
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
@@ -442,7 +449,7 @@ class CompiledLearner(KernelTrainer):
 
     @property
     def can_answer(self) -> bool:
-        """Whether ``answering`` may be asked for."""
+        """Whether ``answering`` is available."""
         return hasattr(self.kind, "_outputs")
 
     def answering(self, outputs: np.ndarray) -> CompiledEstimator:
@@ -458,7 +465,7 @@ class CompiledLearner(KernelTrainer):
             return None
         fitted = clone(self.settings)
         parameters = fitted.get_params()
-        for name, value in vars(self.settings).items():  # what _settle has written
+        for name, value in vars(self.settings).items():  # the attributes that _settle has set
             if name not in parameters:
                 setattr(fitted, name, value)
         fitted._trained_as = fitted._fixed()

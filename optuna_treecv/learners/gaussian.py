@@ -1,4 +1,4 @@
-"""A Gaussian density in one pass."""
+"""A Gaussian density, estimated in one pass."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         \log p(x) = -\tfrac{1}{2} \left( d \log 2 \pi + \log \det C
         + (x - \mu)^T C^{-1} (x - \mu) \right)
 
-    with mean :math:`\mu`, and C the maximum-likelihood covariance plus ``reg_covar`` on its
-    diagonal. Its loss, "neg_log_density", is :math:`-\log p`.
+    with mean :math:`\mu`; C is the maximum-likelihood covariance plus ``reg_covar`` on its
+    diagonal. The loss "neg_log_density" is :math:`-\log p`.
 
     Parameters
     ----------
     covariance_type : {"diag", "full"}, default="diag"
-        Independent features, or all covariances.
+        The form of the covariance: variances only, which treats features as independent, or a full
+        matrix.
     reg_covar : float, default=1e-6
         Added to each variance, > 0, in the squared unit of X.
     shuffle : bool, default=True
-        Feed ``fit`` and ``partial_fit`` their rows in random order, which changes rounding only.
+        Train on the rows of ``fit`` and ``partial_fit`` in random order. This changes rounding
+        only.
     random_state : int, RandomState instance or None, default=None
-        Of that order.
+        Seed of that order.
 
     Attributes
     ----------
@@ -50,16 +52,17 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     covariance_ : ndarray of shape (n_features,) or (n_features, n_features)
         Variances or covariances, ``reg_covar`` included, float64.
     t_ : int
-        Rows seen.
+        Number of rows seen.
     n_features_in_ : int
-        Features seen.
+        Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where X had some.
+        Names of the features, if X has column names.
 
     See Also
     --------
     StreamingKMeans : The other unsupervised learner.
-    sklearn.mixture.GaussianMixture : With one component the same model, from all rows at once.
+    sklearn.mixture.GaussianMixture : With one component, the same model trained on all rows at
+        once.
 
     References
     ----------
@@ -99,17 +102,17 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         self.random_state = random_state
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Log densities of rows.
+        """Return the log density at each row.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows to judge.
+            Rows.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Log p of each row; minus infinity if the covariance is singular to rounding.
+            Log p of each row; minus infinity if the covariance is numerically singular.
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
@@ -120,19 +123,19 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         else:
             try:
                 factor = cholesky(self.covariance_, lower=True)
-            except LinAlgError:  # reg_covar is too small for what float64 can tell apart
+            except LinAlgError:  # reg_covar is below the rounding error of float64
                 return np.full(len(X), -np.inf)
             squares = np.square(solve_triangular(factor, z.T, lower=True)).sum(axis=0)
             log_det = 2 * np.log(np.diag(factor)).sum()
         return -0.5 * (X.shape[1] * log(2 * pi) + log_det + squares)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """The mean log density.
+        """Return the mean log density.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows to judge.
+            Rows.
         y : None
             Not used.
 
@@ -144,13 +147,13 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         return float(self.score_samples(X).mean())
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Log densities (rows, 1) -> log densities (rows,)."""
+        """Return the log densities (rows,) from the outputs (rows, 1)."""
         return outputs[:, 0]
 
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> Gaussian:
-        """The compiled learner with this estimator's settings over padded rows."""
+        """Return the kernel with this estimator's settings over padded rows."""
         full = self.covariance_type == "full"
         return Gaussian(X, self.n_features_in_, full, self.reg_covar)
 

@@ -21,38 +21,38 @@ from optuna_treecv.rows.data import SparseRows
 class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
     r"""K-means in one pass: each row moves the nearest centre to the mean of the rows it has won.
 
-    The first rows that differ become the centres. From then on
+    The first distinct rows become the centres. Each further row x then updates
 
     .. math:: c = \arg\min_j |x - m_j|^2, \qquad n_c \leftarrow n_c + 1,
         \qquad m_c \leftarrow m_c + \frac{1}{n_c} (x - m_c)
 
-    (MacQueen 1967). Its loss is the squared distance to the nearest centre.
+    (MacQueen 1967). The loss is the squared distance to the nearest centre.
 
     Parameters
     ----------
     n_clusters : int, default=8
-        Centres.
+        Number of centres.
     shuffle : bool, default=True
-        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
-        orders the rows.
+        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
+        evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
-        Of that order.
+        Seed of that order.
 
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
-        Centres, of the type of X (float64 or float32). If fewer rows differ, the last ones repeat
-        the first.
+        Centres, of the type of X (float64 or float32). If there are fewer distinct rows than
+        centres, the last centres repeat the first one.
     counts_ : ndarray of shape (n_clusters,)
-        Rows that each centre has won.
+        Number of rows that each centre has won.
     labels_ : ndarray of shape (n_samples,)
         The nearest centre of each row of the last ``fit`` or ``partial_fit``.
     t_ : int
-        Rows seen.
+        Number of rows seen.
     n_features_in_ : int
-        Features seen.
+        Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where X had some.
+        Names of the features, if X has column names.
 
     See Also
     --------
@@ -92,12 +92,12 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
         self.random_state = random_state
 
     def transform(self, X: Any) -> np.ndarray:
-        """Distances to the centres.
+        """Return the distances to the centres.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows to judge.
+            Rows.
 
         Returns
         -------
@@ -106,17 +106,17 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        # By differences: |x|^2 - 2 x.m + |m|^2 would lose the digits of rows far from 0.
+        # Computed from differences: |x|^2 - 2 x.m + |m|^2 would lose digits for rows far from 0.
         columns = [np.linalg.norm(X - centre, axis=1) for centre in self.cluster_centers_]
         return np.column_stack(columns)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The nearest centres.
+        """Return the nearest centre of each row.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows to judge.
+            Rows.
 
         Returns
         -------
@@ -126,12 +126,12 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
         return self.transform(X).argmin(axis=1).astype(np.int32)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """The more the better, as scikit-learn's KMeans counts it.
+        """Return the score as in scikit-learn's KMeans; larger is better.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows to judge.
+            Rows.
         y : None
             Not used.
 
@@ -143,7 +143,10 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
         return -float(np.square(self.transform(X).min(axis=1)).sum())
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Squared distance and number of the nearest centre -> its number or its distance."""
+        """Return the number of the nearest centre, or the distance to it.
+
+        The outputs of each row are the squared distance and the number of that centre.
+        """
         if method == "predict":
             return outputs[:, 1].astype(np.int32)
         return np.sqrt(outputs[:, 0])
@@ -151,7 +154,7 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> KMeans:
-        """The compiled learner with this estimator's settings over padded rows."""
+        """Return the kernel with this estimator's settings over padded rows."""
         return KMeans(X, self.n_clusters)
 
     def _train(self, X: Any, y: np.ndarray | None) -> Self:

@@ -1,4 +1,4 @@
-"""Lanes: several compiled learners trained side by side in one reading of the rows."""
+"""Lanes: several compiled learners trained side by side while the rows are read once."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import KernelTrainer
 
-# The most bytes of a state of lanes. A walk works in several states, and third-level caches hold
-# 32 MB.
+# The most bytes that a state of several lanes may have. A walk uses several states at a time, and
+# a third-level cache holds 32 MB.
 _MOST_STATE_BYTES = 2**24
 
 
 class Lanes(KernelTrainer):
-    """Learners side by side; each gets the bits that it gets alone.
+    """Learners trained side by side; the results are bit for bit those of training them alone.
 
-    The learners are of one kind and differ only in its ``lane_parameters``. Outputs are those of
-    all rows for the first learner, then for the second: (n_learners * n_rows, n_outputs).
+    The learners are of one class and differ only in its ``lane_parameters``. Outputs hold all rows
+    for the first learner, then all rows for the second: (n_learners * n_rows, n_outputs).
     """
 
     def __init__(self, learners: list[CompiledLearner]) -> None:
@@ -27,9 +27,9 @@ class Lanes(KernelTrainer):
 
     @staticmethod
     def most(learner: CompiledLearner) -> int:
-        """Return how many learners like this one are best evaluated at once.
+        """Return the largest useful number of such learners on lanes.
 
-        0 means that one alone is too large.
+        0 means that a single learner is too large.
         """
         bytes_per_lane = learner.state_bytes // learner.n_outputs
         n_lanes = max(VECTOR_BYTES // learner.dtype.itemsize, _MOST_STATE_BYTES // bytes_per_lane)
@@ -37,5 +37,8 @@ class Lanes(KernelTrainer):
 
     @staticmethod
     def least(learner: CompiledLearner) -> int:
-        """Return from how many learners on lanes, which fill whole vectors, are the faster way."""
+        """Return the smallest number of such learners for which lanes are faster.
+
+        Lanes fill whole vectors, so a few learners alone use only a part of each.
+        """
         return 1 + 3 * VECTOR_BYTES // (8 * learner.dtype.itemsize * learner.n_outputs)

@@ -1,4 +1,4 @@
-"""Linear estimators: what classifiers and regressors of every family share."""
+"""The base classes of linear classifiers and regressors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FLOATS = [np.float64, np.float32]
 
 
 class LinearEstimator(CompiledEstimator):
-    """A compiled estimator whose model is one weight vector an output."""
+    """A compiled estimator whose model is one weight vector per output."""
 
     fit_intercept: bool
     coef_: np.ndarray
@@ -44,7 +44,7 @@ class LinearEstimator(CompiledEstimator):
         )
 
     def _validate(self, X: Any, y: Any, first: bool) -> tuple[Any, Any]:
-        """X and y as they are trained on: a model goes on in the type it began with."""
+        """Return validated X and y; X is converted to the type in which training began."""
         return validate_data(
             self,
             X,
@@ -56,7 +56,7 @@ class LinearEstimator(CompiledEstimator):
         )
 
     def _outputs(self, X: Any) -> np.ndarray:
-        """X w + intercept, (n_samples, n_outputs)."""
+        """Return X w + intercept, (n_samples, n_outputs)."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=False)
         return X @ np.atleast_2d(self.coef_).T + self.intercept_
@@ -70,7 +70,11 @@ class LinearEstimator(CompiledEstimator):
 
 
 class LinearClassifier(ClassifierMixin, LinearEstimator):
-    """Of two classes one output, above 0 for the second; of more one each, the largest wins."""
+    """A linear classifier with one output for two classes, else one output per class.
+
+    Of two classes the second is predicted where the output is above 0, of more classes the one
+    with the largest output.
+    """
 
     _target = "class"
 
@@ -96,16 +100,16 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         return self._train(X, as_codes(y, self.classes_))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Go on training, with one pass over these rows.
+        """Continue training, with one pass over these rows.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Of the type of the first call's X, or it is converted.
+            Rows; they are converted to the type of X in the first call.
         y : array-like of shape (n_samples,)
-            Labels out of ``classes``.
+            Labels from ``classes``.
         classes : array-like of shape (n_classes,), default=None
-            All classes there will be; needed in the first call.
+            All classes that can occur; required in the first call.
 
         Returns
         -------
@@ -125,45 +129,47 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(
-                f"y must hold labels out of classes={self.classes_.tolist()}, got {unknown[0]!s}."
+                f"y must hold labels from classes={self.classes_.tolist()}, got {unknown[0]!s}."
             )
         if first:
             self._start(X)
         return self._train(X, as_codes(y, self.classes_))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Signed distances to the separating hyperplanes, times the norm of the weights.
+        """Return the decision values X w + intercept.
+
+        They are the signed distances to the separating hyperplanes times the norm of the weights.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to judge.
+            Rows.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Above 0 for the second of two classes; with more, the largest wins.
+            For two classes, a value above 0 means the second. For more, the largest value wins.
         """
         return self.respond(self._outputs(X), "decision_function")
 
     def predict(self, X: Any) -> np.ndarray:
-        """Class labels.
+        """Return the predicted class labels.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to judge.
+            Rows.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Labels out of ``classes_``.
+            Labels from ``classes_``.
         """
         codes = self.respond(self._outputs(X), "predict")
         return self.classes_[codes]
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Decision values (rows, n_outputs) -> class codes, decision values or probabilities."""
+        """Return class codes, decision values or probabilities from outputs (rows, n_outputs)."""
         one = outputs.shape[1] == 1
         if method == "predict":
             return (outputs[:, 0] > 0 if one else outputs.argmax(axis=1)).astype(np.int32)
@@ -178,26 +184,26 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
 
 
 class LogisticMixin:
-    """Probabilities, for classifiers of the logistic loss."""
+    """Class probabilities, for classifiers with the logistic loss."""
 
     def predict_proba(self: Any, X: Any) -> np.ndarray:
-        """Probabilities of the classes.
+        """Return the probabilities of the classes.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to judge.
+            Rows.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            1 / (1 + exp(-decision)) of each class against the rest, made to sum to 1.
+            1 / (1 + exp(-decision)) for each class against the rest, normalised to sum to 1.
         """
         return self.respond(self._outputs(X), "predict_proba")
 
 
 class LinearRegressor(RegressorMixin, LinearEstimator):
-    """One output, the predicted target."""
+    """A linear regressor; its only output is the predicted target."""
 
     _target = "number"
 
@@ -219,12 +225,12 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
         return self._pass(X, y, first=True)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Go on training, with one pass over these rows.
+        """Continue training, with one pass over these rows.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Of the type of the first call's X, or it is converted.
+            Rows; they are converted to the type of X in the first call.
         y : array-like of shape (n_samples,)
             Targets.
 
@@ -236,12 +242,12 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
         return self._pass(X, y, first=not hasattr(self, "_state"))
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predicted targets.
+        """Return the predicted targets.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to judge.
+            Rows.
 
         Returns
         -------
@@ -251,7 +257,7 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
         return self._outputs(X)[:, 0]
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Predictions (rows, 1) -> predictions (rows,)."""
+        """Return the predictions (rows,) from the outputs (rows, 1)."""
         return outputs[:, 0]
 
     def __sklearn_tags__(self) -> Tags:

@@ -1,5 +1,6 @@
-"""Learners: what the tree trains. An estimator with a kernel of its own, or any other through
-an adapter.
+"""Turns estimators into learners, which the tree trains.
+
+An estimator of this package has a compiled kernel; all others are trained through an adapter.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from optuna_treecv.tree.learner import Learner
 
 
 def as_estimator(estimator: Any) -> Any:
-    """What was given as estimator; a River model with the methods of a scikit-learn estimator."""
-    river = sys.modules.get("river.base")  # whoever has a River model has imported it
+    """Return the given estimator; a River model is wrapped as a scikit-learn estimator."""
+    river = sys.modules.get("river.base")  # loaded if the caller has a River model
     if river is None or not isinstance(estimator, river.Base):
         return estimator
     from optuna_treecv.learners.river import around
@@ -28,17 +29,17 @@ def as_estimator(estimator: Any) -> Any:
 
 
 def as_given(estimator: Any) -> Any:
-    """The other way round."""
+    """Return the estimator or River model that ``as_estimator`` was given."""
     return getattr(estimator, "river_model", estimator)
 
 
 def name_of(estimator: Any) -> str:
-    """How error messages call an estimator."""
+    """Return the name of an estimator for error messages."""
     return type(as_given(estimator)).__name__
 
 
 def layout_for(estimator: Any) -> RowLayout:
-    """How the rows must be prepared for an estimator."""
+    """Return the layout of the rows that an estimator needs."""
     return (
         estimator.row_layout
         if isinstance(estimator, CompiledEstimator)
@@ -49,7 +50,7 @@ def layout_for(estimator: Any) -> RowLayout:
 def check_methods(
     estimator: Any, response_method: str | None, asked_by: str, of_class: bool = False
 ) -> None:
-    """Refuse an estimator that cannot be asked for a response.
+    """Refuse an estimator that lacks the method for a response.
 
     Parameters
     ----------
@@ -57,9 +58,9 @@ def check_methods(
     response_method : str or None
         As in ``make_learner``.
     asked_by : str
-        The argument that asks for it, as error messages write it.
+        The argument that needs the response, for error messages.
     of_class : bool
-        A method of the class will do: other settings may bring it.
+        Also accept a method that the class defines but the current parameters hide.
     """
     if response_method is None:
         return
@@ -71,7 +72,7 @@ def check_methods(
 
 
 def takes_seed(estimator: Any) -> bool:
-    """Whether the seed of ``make_learner`` matters to an estimator."""
+    """Return whether the seed of ``make_learner`` has an effect on an estimator."""
     if isinstance(estimator, CompiledEstimator):
         return estimator.draws and estimator.random_state is None
     return bool(unset_seeds(estimator))
@@ -80,19 +81,19 @@ def takes_seed(estimator: Any) -> bool:
 def make_learner(
     estimator: Any, rows: PreparedRows, response_method: str | None, seed: int
 ) -> Learner:
-    """An estimator's settings bound to prepared rows.
+    """Return a learner: an estimator's settings bound to prepared rows.
 
     Parameters
     ----------
     estimator : estimator
-        One that passed ``check_methods``.
+        It must pass ``check_methods``.
     rows : PreparedRows
-        In the layout that ``layout_for`` asks for.
+        In the layout of ``layout_for``.
     response_method : str or None
-        What the scoring asks models for: "predict", "decision_function", "predict_proba" or
-        "distance" (to the nearest centre); None if it asks for itself.
+        The response that the scoring needs: "predict", "decision_function", "predict_proba" or
+        "distance" (to the nearest centre). None if the scoring calls the estimator itself.
     seed : int
-        For whatever in the estimator has ``random_state=None``.
+        Replaces each ``random_state=None`` in the estimator.
     """
     if isinstance(estimator, CompiledEstimator):
         return estimator.make_learner(rows, seed)

@@ -15,7 +15,7 @@ from optuna_treecv.rows.data import SparseRows
 
 
 class PegasosClassifier(LinearClassifier):
-    r"""Linear support vector machine trained by PEGASOS, one subgradient step a row.
+    r"""Linear support vector machine trained by PEGASOS, one subgradient step per row.
 
     Minimises
 
@@ -23,7 +23,7 @@ class PegasosClassifier(LinearClassifier):
 
     by :math:`w_{t+1} = (1 - \eta_t \lambda) w_t + [y_t \, w_t \cdot x_t < 1] \, \eta_t y_t x_t`
     with :math:`\eta_t = 1 / (\lambda t)` and :math:`w_1 = 0` (Shalev-Shwartz et al. 2011, figure 1
-    with one row a step). ``fit`` is one pass over the rows. Several classes are trained one
+    with one row per step). ``fit`` is one pass over the rows. Several classes are trained one
     against the rest.
 
     Parameters
@@ -33,31 +33,31 @@ class PegasosClassifier(LinearClassifier):
     fit_intercept : bool, default=True
         Append a feature of value 1, which is regularised and projected like any other.
     average : bool, default=False
-        Predict with the mean of :math:`w_1, \dots, w_T`, the hypotheses before each step, in place
+        Predict with the mean of :math:`w_1, \dots, w_T`, the hypotheses before each step, instead
         of :math:`w_{T+1}`.
     project : bool, default=False
-        After each step project onto the ball :math:`|w| \le 1 / \sqrt{\lambda}`, which holds the
-        optimum.
+        After each step, project onto the ball :math:`|w| \le 1 / \sqrt{\lambda}`, which contains
+        the optimum.
     shuffle : bool, default=True
-        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
-        orders the rows.
+        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
+        evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
-        Of that order.
+        Seed of that order.
 
     Attributes
     ----------
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights, of the type of X (float64 or float32).
     intercept_ : ndarray of shape (1,) or (n_classes,)
-        Weights of the appended feature; 0 without one.
+        Weights of the appended feature; 0 if ``fit_intercept`` is False.
     classes_ : ndarray of shape (n_classes,)
         Sorted class labels.
     t_ : int
-        Rows seen.
+        Number of rows seen.
     n_features_in_ : int
-        Features seen.
+        Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where X had some.
+        Names of the features, if X has column names.
 
     See Also
     --------
@@ -66,7 +66,7 @@ class PegasosClassifier(LinearClassifier):
 
     Notes
     -----
-    float64 and float32 are trained in their own type. A decision value above 0 is the second
+    float64 and float32 are trained in their own type. A decision value above 0 means the second
     class.
 
     References
@@ -113,18 +113,21 @@ class PegasosClassifier(LinearClassifier):
 
     @property
     def tracked(self) -> str | None:
-        """Without projection a state is the same for all values of ``alpha`` in an interval."""
+        """The tracked parameter: "alpha", unless ``project`` is set.
+
+        Without projection, a state is the same for all values of ``alpha`` in an interval.
+        """
         return None if self.project else "alpha"
 
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> Pegasos:
-        """The compiled learner with this estimator's settings over padded rows and class codes."""
+        """Return the kernel with this estimator's settings over padded rows and class codes."""
         return Pegasos(X, y, n_classes, self.alpha, self.average, self.project)
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
-        """Estimators that differ in ``alpha`` are trained side by side."""
+        """The parameters in which estimators trained side by side may differ: ``alpha``."""
         return ("alpha",)
 
     def make_lanes(
@@ -134,6 +137,6 @@ class PegasosClassifier(LinearClassifier):
         n_classes: int | None,
         estimators: list[Any],
     ) -> PegasosLanes:
-        """The same for several values of ``alpha``."""
+        """Return the kernel for several values of ``alpha``."""
         alphas = [one.alpha for one in estimators]
         return PegasosLanes(X, y, n_classes, alphas, self.average, self.project)

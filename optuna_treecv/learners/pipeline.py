@@ -1,4 +1,4 @@
-"""Training phases of any estimator with ``partial_fit``, and of Pipelines, step by step."""
+"""Training phases of estimators with ``partial_fit``, and of Pipelines step by step."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _PASSTHROUGH = (None, "passthrough")
 def check_incremental(
     estimator: Any, of_class: bool, called: str = "estimator", transforms: bool = False
 ) -> None:
-    """Refuse what cannot be trained phase by phase.
+    """Refuse an estimator that cannot be trained phase by phase.
 
     Parameters
     ----------
     estimator : estimator, or a step of a Pipeline
     of_class : bool
-        A method of the class will do: other settings may bring it.
+        Also accept a method that the class defines but the current parameters hide.
     called : str
-        How error messages call it.
+        The name of the estimator in error messages.
     transforms : bool
-        Whether it makes rows for a later step; it may then be stateless.
+        Whether it transforms the rows for a later step. It may then be stateless.
     """
     if isinstance(estimator, Pipeline):
         for number, (name, step) in enumerate(estimator.steps, 1):
@@ -37,9 +37,10 @@ def check_incremental(
     name = repr(estimator) if estimator in _PASSTHROUGH else type(estimator).__name__
     if isinstance(estimator, IncrementalPCA):
         raise ValueError(
-            f"{called} must not be {name}: its partial_fit needs at least n_components rows, and "
+            f"{called} must not be {name}: its partial_fit needs at least n_components rows, but "
             "a training phase of TreeCV may have one; and its components turn from phase to phase "
-            "under the weights of later steps. Leave it out, or fit it beforehand on other rows."
+            "while later steps keep their weights. Leave it out, or fit it beforehand on other "
+            "rows."
         )
     if transforms:
         if estimator not in _PASSTHROUGH and not (
@@ -52,13 +53,15 @@ def check_incremental(
             )
     elif not goes_on:
         raise ValueError(
-            f"{called} must have partial_fit, since TreeCV goes on training a model; "
-            f"{name} has none. Take SGDClassifier, MultinomialNB or PegasosClassifier, say."
+            f"{called} must have partial_fit, since TreeCV continues the training of a model; "
+            f"{name} has none. SGDClassifier, MultinomialNB and PegasosClassifier have it."
         )
 
 
 def partial_fit(estimator: Any, X: Any, y: Any, **classes: Any) -> None:
-    """One phase: each step of a Pipeline learns the rows, then transforms them for the next.
+    """Train an estimator on one phase.
+
+    Each step of a Pipeline is trained on the rows and then transforms them for the next step.
 
     Parameters
     ----------
@@ -66,7 +69,7 @@ def partial_fit(estimator: Any, X: Any, y: Any, **classes: Any) -> None:
     X : rows
     y : ndarray or None
     **classes : ndarray
-        ``classes`` of the first phase, for the last step.
+        In the first phase: ``classes``, for the last step.
     """
     if isinstance(estimator, Pipeline):
         *transformers, (_, last) = estimator.steps
@@ -79,9 +82,9 @@ def partial_fit(estimator: Any, X: Any, y: Any, **classes: Any) -> None:
     elif hasattr(estimator, "partial_fit"):
         estimator.partial_fit(X, *(() if y is None else (y,)), **classes)
     else:
-        estimator.fit(X)  # stateless: it looks at the columns' names and number alone
+        estimator.fit(X)  # stateless: uses only the names and the number of the columns
 
 
 def last_step(estimator: Any) -> Any:
-    """The estimator itself, or what a Pipeline ends in."""
+    """Return the estimator itself, or the last step of a Pipeline."""
     return last_step(estimator.steps[-1][1]) if isinstance(estimator, Pipeline) else estimator

@@ -1,5 +1,6 @@
-"""River's models: a scikit-learn estimator around one, and its learner. Only who has River needs
-this module.
+"""River models: a scikit-learn estimator that wraps one, and its learner.
+
+This module imports River and is loaded only if the caller has a River model.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from optuna_treecv.rows.data import take_rows
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Rows
 
-# River's isinstance looks at the last step of a pipeline.
+# For a pipeline, River's isinstance checks the last step.
 _KINDS = {
     "classifier": base.Classifier,
     "regressor": base.Regressor,
     "clusterer": base.Clusterer,
 }
-# What River's models declare whose learn_many is not learn_one row after row: the linear ones make
-# one step of a whole batch, which would be a handful of steps in all.
-_LEARNS_MANY_OTHERWISE = "check_learn_many_matches_learn_one"
+# A River model declares that it skips this test if its learn_many differs from learn_one for row
+# after row. The linear models make a single step for a whole batch, which would be very few steps.
+_LEARN_MANY_TEST = "check_learn_many_matches_learn_one"
 
 
 class RiverEstimator(BaseEstimator):
@@ -64,11 +65,11 @@ class RiverEstimator(BaseEstimator):
         return tags
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The model's parameters (``deep``), nested ones as ``step__parameter``."""
+        """Return the model's parameters if ``deep``, nested ones as ``step__parameter``."""
         return _flat(self.river_model._get_params()) if deep else {"river_model": self.river_model}
 
     def set_params(self, **params: Any) -> Self:
-        """Put an untrained model with other parameters in place of this one."""
+        """Replace the model by an untrained one with other parameters."""
         nested = self.river_model._get_params()
         for name, value in params.items():
             *path, last = name.split("__")
@@ -80,14 +81,14 @@ class RiverEstimator(BaseEstimator):
         return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: np.ndarray | None = None) -> Self:
-        """Learn rows in their order."""
+        """Train the model on rows in their order."""
         if classes is not None:
             self.classes_ = classes
         model = self.river_model
         if y is not None and _learns_many_alike(model):
             import pandas as pd
 
-            # River asks for data frames; an array's columns have the names of learn_one.
+            # River needs a data frame. For an array its columns get the names used in learn_one.
             frame = X if hasattr(X, "iloc") else pd.DataFrame(X, copy=False)
             model.learn_many(frame, pd.Series(y, index=frame.index))
         elif y is None or not model._supervised:
@@ -99,32 +100,32 @@ class RiverEstimator(BaseEstimator):
         return self
 
     def predict_codes(self, X: Any) -> np.ndarray:
-        """Predicted classes by number, -1 where a model knows none yet."""
+        """Return the predicted class codes, -1 where the model knows no class yet."""
         codes = {label: code for code, label in enumerate(self.classes_.tolist())}
         predict = self.river_model.predict_one
         return np.array([codes.get(predict(x), -1) for x in _dicts(X)])
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predicted labels, numbers or clusters."""
+        """Return the predicted labels, numbers or clusters."""
         if not isinstance(self.river_model, base.Classifier):
             kind = int if isinstance(self.river_model, base.Clusterer) else float
             return np.array([self.river_model.predict_one(x) for x in _dicts(X)], kind)
         codes = self.predict_codes(X)
         if np.any(codes < 0):
             name = type(self.river_model).__name__
-            raise ValueError(f"{name} predicts no class where it has learned none.")
+            raise ValueError(f"{name} predicts no class before it has learned one.")
         return self.classes_[codes]
 
     @available_if(lambda self: isinstance(self.river_model, base.Classifier))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """A probability for each class, 0 where the model does not know the class yet."""
+        """Return a probability for each class, 0 for classes that the model does not know yet."""
         labels = self.classes_.tolist()
         probabilities = map(self.river_model.predict_proba_one, _dicts(X))
         return np.array([[p.get(label, 0.0) for label in labels] for p in probabilities])
 
     @available_if(lambda self: isinstance(self.river_model, cluster.KMeans))
     def transform(self, X: Any) -> np.ndarray:
-        """Distances to the centres of the clusters."""
+        """Return the distances to the centres of the clusters."""
         model, rows = self.river_model, _dicts(X)
         if isinstance(model, compose.Pipeline):
             rows = [model.transform_one(x) for x in rows]
@@ -135,10 +136,10 @@ class RiverEstimator(BaseEstimator):
 
 
 class RiverLearner(Adapter):
-    """A River model over rows that stay as they are.
+    """A River model bound to prepared rows, which keep their given form.
 
-    Parameters are those of ``Adapter``. A training phase is ``learn_one`` row after row, or one
-    ``learn_many`` that learns the same.
+    The parameters are those of ``Adapter``. A training phase calls ``learn_one`` for row after
+    row, or ``learn_many`` once if that gives the same model.
     """
 
     def __init__(
@@ -157,14 +158,14 @@ class RiverLearner(Adapter):
             if not set(rows.classes.tolist()) <= {False, True}:
                 raise ValueError(
                     f"y must hold False and True, or 0 and 1, for River's {model!s}, got "
-                    f"{rows.classes.tolist()}; multiclass.OneVsRestClassifier would take any."
+                    f"{rows.classes.tolist()}; multiclass.OneVsRestClassifier takes any labels."
                 )
         super().__init__(estimator, rows, response_method, seed)
 
     def update(self, state: State, phase: Phase | Rows) -> None:
         try:
             super().update(state, phase)
-        except OverflowError:  # Python's math has no infinity where NumPy has
+        except OverflowError:  # Python's math raises it where NumPy returns infinity
             state.estimator = None
 
     def outputs(self, state: State, start: int, stop: int, out: np.ndarray) -> None:
@@ -180,12 +181,12 @@ class RiverLearner(Adapter):
 
 
 def around(model: Any) -> RiverEstimator:
-    """An untrained copy of a River model with the methods of a scikit-learn estimator.
+    """Return an untrained copy of a River model, wrapped as a scikit-learn estimator.
 
     Raises
     ------
     ValueError
-        If it is none that learns and predicts row by row.
+        If the model is not a classifier, regressor or clusterer.
     """
     if not any(isinstance(model, kind) for kind in _KINDS.values()):
         raise ValueError(
@@ -196,20 +197,20 @@ def around(model: Any) -> RiverEstimator:
 
 
 def _learns_many_alike(model: Any) -> bool:
-    """Whether ``learn_many`` learns what ``learn_one`` does row after row.
+    """Return whether ``learn_many`` gives the same model as ``learn_one`` row after row.
 
-    Pipelines transform a whole batch by what they have learned at its end, and wrappers show it
-    to models of classes not seen before.
+    It does not for pipelines, which transform a whole batch by their state at its end. Nor does it
+    for wrappers, which pass the batch to models of classes not seen before.
     """
     return (
         hasattr(model, "learn_many")
         and not isinstance(model, compose.Pipeline | base.Wrapper)
-        and _LEARNS_MANY_OTHERWISE not in model._unit_test_skips()
+        and _LEARN_MANY_TEST not in model._unit_test_skips()
     )
 
 
 def _dicts(X: Any) -> list[dict[Any, Any]]:
-    """Rows as River takes them: by column name, of an array by 0, 1, ..."""
+    """Return rows as dicts, which River needs; the columns of an array are named 0, 1, ..."""
     if hasattr(X, "to_dict"):
         return X.to_dict("records")
     return [dict(enumerate(row)) for row in X.tolist()]
@@ -220,7 +221,7 @@ def _distance(x: dict[Any, Any], center: Mapping[Any, float]) -> float:
 
 
 def _inside(param: Any) -> dict[str, Any] | None:
-    """The parameters in a parameter, as River's ``_get_params`` writes them."""
+    """Return the parameters nested in a parameter, as River's ``_get_params`` writes them."""
     if isinstance(param, tuple) and len(param) == 2 and isinstance(param[0], type):
         param = param[1]
     return param if isinstance(param, dict) else None

@@ -20,7 +20,7 @@ from optuna_treecv.rows.data import SparseRows
 
 
 class RootSGD(LinearEstimator):
-    """What the two estimators share."""
+    """The shared part of the classifier and the regressor."""
 
     _parameter_constraints = {
         "alpha": [Interval(Real, 0, None, closed="left")],
@@ -41,21 +41,22 @@ class RootSGD(LinearEstimator):
         return False
 
     def bound(self, n_seen: int) -> frozenset[str]:
-        """The parameters that have influenced a state of ``n_seen`` rows: before the burn-in is
-        over none but those of the loss.
+        """Return the parameters that have influenced a state of ``n_seen`` rows.
+
+        During the burn-in these are only the parameters of the loss.
         """
         if n_seen <= self.burn_in:
             return frozenset(self._get_param_names()) & {"loss", "epsilon"}
         return super().bound(n_seen)
 
     def breakpoints(self) -> tuple[int, ...]:
-        """The end of the burn-in."""
+        """Return the end of the burn-in."""
         return (self.burn_in,)
 
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> Kernel:
-        """The compiled learner with this estimator's settings over padded rows."""
+        """Return the kernel with this estimator's settings over padded rows."""
         return Kernel(
             *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0), self.alpha),
             0.0 if isinstance(self.step_size, str) else self.step_size,
@@ -69,56 +70,57 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
     Minimises the mean of :math:`\ell(w \cdot x, y) = \log(1 + e^{-y \, w \cdot x})`, with
     :math:`y = \pm 1`, plus :math:`\alpha |w|^2 / 2`.
 
-    Row t, with :math:`g_t(w) = \ell'(w \cdot x_t, y_t) \, x_t + \alpha w`:
+    The step for row t, with :math:`g_t(w) = \ell'(w \cdot x_t, y_t) \, x_t + \alpha w`, is
 
     .. math::
         v_t = g_t(w_{t-1}) + \left( 1 - \tfrac{1}{t} \right) (v_{t-1} - g_t(w_{t-2})),
         \qquad w_t = w_{t-1} - \eta \, [t > B] \, v_t, \qquad w_0 = 0
 
-    (Li et al. 2022, algorithm 1), and the hypothesis is the last iterate. ``fit`` is one pass over
-    the rows. Several classes are trained one against the rest.
+    (Li et al. 2022, algorithm 1). The model is the last iterate. ``fit`` is one pass over the
+    rows. Several classes are trained one against the rest.
 
     Parameters
     ----------
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        :math:`\eta`. "auto" is 0.1 / L, with L = :math:`|x|^2 / 4 + \alpha` for the largest of
-        the rows so far.
+        The step size :math:`\eta`. "auto" is 0.1 / L, with L = :math:`|x|^2 / 4 + \alpha` for
+        the largest row so far.
     burn_in : int, default=100
-        B, the rows before the first step, which make :math:`v` the mean gradient at 0.
+        B, the number of rows before the first step. During these rows :math:`v` is the mean
+        gradient at 0.
     fit_intercept : bool, default=True
         Append a feature of value 1, which is regularised like any other.
     shuffle : bool, default=True
-        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
-        orders the rows.
+        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
+        evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
-        Of that order.
+        Seed of that order.
 
     Attributes
     ----------
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights, of the type of X (float64 or float32).
     intercept_ : ndarray of shape (1,) or (n_classes,)
-        Weights of the appended feature; 0 without one.
+        Weights of the appended feature; 0 if ``fit_intercept`` is False.
     classes_ : ndarray of shape (n_classes,)
         Sorted class labels.
     t_ : int
-        Rows seen.
+        Number of rows seen.
     n_features_in_ : int
-        Features seen.
+        Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where X had some.
+        Names of the features, if X has column names.
 
     See Also
     --------
-    RootSGDRegressor : The same for squared and Huber loss.
+    RootSGDRegressor : The regressor, for squared and Huber loss.
     StreamingSVRGClassifier : Variance reduction in stages.
 
     Notes
     -----
-    The state is three vectors whatever the number of rows. Every row moves every weight, so rows
-    must be dense; ``StreamingSVRG`` and ``AveragedSGD`` take sparse ones.
+    The state consists of three vectors, whatever the number of rows. Every row changes every
+    weight, so rows must be dense. ``StreamingSVRG`` and ``AveragedSGD`` also accept sparse rows.
 
     References
     ----------
@@ -162,58 +164,59 @@ class RootSGDRegressor(RootSGD, LinearRegressor):
     Minimises the mean of :math:`\ell(w \cdot x, y)`, half the squared error or Huber's loss, plus
     :math:`\alpha |w|^2 / 2`.
 
-    Row t, with :math:`g_t(w) = \ell'(w \cdot x_t, y_t) \, x_t + \alpha w`:
+    The step for row t, with :math:`g_t(w) = \ell'(w \cdot x_t, y_t) \, x_t + \alpha w`, is
 
     .. math::
         v_t = g_t(w_{t-1}) + \left( 1 - \tfrac{1}{t} \right) (v_{t-1} - g_t(w_{t-2})),
         \qquad w_t = w_{t-1} - \eta \, [t > B] \, v_t, \qquad w_0 = 0
 
-    (Li et al. 2022, algorithm 1), and the hypothesis is the last iterate. ``fit`` is one pass over
-    the rows.
+    (Li et al. 2022, algorithm 1). The model is the last iterate. ``fit`` is one pass over the
+    rows.
 
     Parameters
     ----------
     loss : {"squared_error", "huber"}, default="squared_error"
         The loss :math:`\ell`.
     epsilon : float, default=1.35
-        Where "huber" turns from half the squared error to linear, in the unit of y.
+        The error beyond which "huber" is linear, in the unit of y.
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        :math:`\eta`. "auto" is 0.1 / L, with L = :math:`|x|^2 + \alpha` for the largest of the
-        rows so far.
+        The step size :math:`\eta`. "auto" is 0.1 / L, with L = :math:`|x|^2 + \alpha` for the
+        largest row so far.
     burn_in : int, default=100
-        B, the rows before the first step, which make :math:`v` the mean gradient at 0.
+        B, the number of rows before the first step. During these rows :math:`v` is the mean
+        gradient at 0.
     fit_intercept : bool, default=True
         Append a feature of value 1, which is regularised like any other.
     shuffle : bool, default=True
-        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
-        orders the rows.
+        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
+        evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
-        Of that order.
+        Seed of that order.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
         Weights, of the type of X (float64 or float32).
     intercept_ : ndarray of shape (1,)
-        Weight of the appended feature; 0 without one.
+        Weight of the appended feature; 0 if ``fit_intercept`` is False.
     t_ : int
-        Rows seen.
+        Number of rows seen.
     n_features_in_ : int
-        Features seen.
+        Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where X had some.
+        Names of the features, if X has column names.
 
     See Also
     --------
-    RootSGDClassifier : The same for logistic loss.
+    RootSGDClassifier : The classifier, for logistic loss.
     StreamingSVRGRegressor : Variance reduction in stages.
 
     Notes
     -----
-    The state is three vectors whatever the number of rows. Every row moves every weight, so rows
-    must be dense; ``StreamingSVRG`` and ``AveragedSGD`` take sparse ones.
+    The state consists of three vectors, whatever the number of rows. Every row changes every
+    weight, so rows must be dense. ``StreamingSVRG`` and ``AveragedSGD`` also accept sparse rows.
 
     References
     ----------

@@ -1,6 +1,4 @@
-"""Stochastic gradient descent with averaging: the family, and least squares as in the TreeCV
-paper.
-"""
+"""Averaged stochastic gradient descent, and least squares as in the TreeCV paper."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from optuna_treecv.rows.data import SparseRows
 
 
 class AveragedSGD(LinearEstimator):
-    """What the two estimators share."""
+    """The shared part of the classifier and the regressor."""
 
     _fixed_parameters = ("average", "batch_size")
     _parameter_constraints = {
@@ -55,20 +53,21 @@ class AveragedSGD(LinearEstimator):
         return self.batch_size == 1
 
     def bound(self, n_seen: int) -> frozenset[str]:
-        """The parameters that have influenced a state of ``n_seen`` rows: ``average_start`` is not
-        one of them before its rows are in.
+        """Return the parameters that have influenced a state of ``n_seen`` rows.
+
+        ``average_start`` has no influence on the first ``average_start`` rows.
         """
         late = {"average_start"} if n_seen <= self.average_start and self.average else set()
         return super().bound(n_seen) - late
 
     def breakpoints(self) -> tuple[int, ...]:
-        """Where averaging begins."""
+        """Return the number of rows after which averaging begins."""
         return (self.average_start,) if self.average else ()
 
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> SGD:
-        """The compiled learner with this estimator's settings over padded rows."""
+        """Return the kernel with this estimator's settings over padded rows."""
         return SGD(
             X,
             y,
@@ -86,12 +85,15 @@ class AveragedSGD(LinearEstimator):
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
-        """Without mini-batches, those of these are trained side by side that differ in them."""
+        """The parameters in which estimators trained side by side may differ.
+
+        With mini-batches, estimators are not trained side by side.
+        """
         return ("alpha", "step_size", "radius") if self.batch_size == 1 else ()
 
     @property
     def rewrites_often(self) -> bool:
-        """Whether the scale 1 - step_size alpha reaches 1 / 64 in some 400 rows."""
+        """Whether the factor 1 - step_size alpha shrinks weights to 1 / 64 in about 400 rows."""
         return self.alpha * self.step_size > 0.01
 
     def make_lanes(
@@ -115,16 +117,17 @@ class AveragedSGD(LinearEstimator):
 
 
 class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
-    r"""Linear classifier by averaged stochastic gradient descent, one step a row.
+    r"""Linear classifier by averaged stochastic gradient descent, one step per row.
 
-    Step t, of a row x with :math:`y = \pm 1`, or of the mean over a mini-batch,
+    Step t, for a row x with :math:`y = \pm 1`, or for the mean over a mini-batch, is
 
     .. math::
         w_{t+1} = \Pi_{|w| \le r} \left( (1 - \eta_t \alpha) w_t
         - \eta_t \, \ell'(w_t \cdot x, y) \, x \right), \qquad w_1 = 0.
 
-    The hypothesis is the mean of the :math:`w_t` before each step (Polyak and Juditsky 1992), over
-    all of them or over the tail after ``average_start`` rows (Jain et al. 2018), or the last one.
+    The model is the mean of the :math:`w_t` before each step (Polyak and Juditsky 1992). The mean
+    is taken over all steps, or over those after ``average_start`` rows (Jain et al. 2018). With
+    ``average=False`` the model is the last :math:`w_t`.
     ``fit`` is one pass over the rows. Several classes are trained one against the rest.
 
     Parameters
@@ -134,51 +137,51 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float, default=0.01
-        :math:`\eta > 0`.
+        The step size :math:`\eta > 0`.
     learning_rate : {"constant", "invscaling"}, default="constant"
         :math:`\eta_t = \eta`, or :math:`\eta / t^p`.
     power_t : float, default=0.5
         The p of "invscaling".
     average : bool, default=True
-        Predict with the mean of the hypotheses in place of the last one.
+        Predict with the mean of the hypotheses instead of the last one.
     average_start : int, default=0
-        Rows before averaging begins; until then the last hypothesis predicts.
+        Number of rows before averaging begins. Until then the last hypothesis predicts.
     batch_size : int, default=1
-        Rows a step. A batch that is not complete has not acted.
+        Rows per step. An incomplete batch has no influence on the model yet.
     radius : float, default=inf
-        Project onto the ball of this radius r > 0 after each step; ``inf`` for none.
+        Project onto the ball of this radius r > 0 after each step; ``inf`` means no projection.
     fit_intercept : bool, default=True
         Append a feature of value 1, which is regularised and projected like any other.
     shuffle : bool, default=True
-        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
-        orders the rows.
+        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
+        evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
-        Of that order.
+        Seed of that order.
 
     Attributes
     ----------
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights, of the type of X (float64 or float32).
     intercept_ : ndarray of shape (1,) or (n_classes,)
-        Weights of the appended feature; 0 without one.
+        Weights of the appended feature; 0 if ``fit_intercept`` is False.
     classes_ : ndarray of shape (n_classes,)
         Sorted class labels.
     t_ : int
-        Rows seen.
+        Number of rows seen.
     n_features_in_ : int
-        Features seen.
+        Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where X had some.
+        Names of the features, if X has column names.
 
     See Also
     --------
-    AveragedSGDRegressor : The regressor of the family.
+    AveragedSGDRegressor : The corresponding regressor.
     PegasosClassifier : Hinge loss with steps that need no tuning.
 
     Notes
     -----
-    Sparse rows are trained in the time of their nonzeros, to the same model; there are no
-    mini-batches of them. float64 and float32 are trained in their own type.
+    Training on sparse rows takes time proportional to their nonzeros and gives the same model as
+    dense rows. Mini-batches need dense rows. float64 and float32 are trained in their own type.
 
     References
     ----------
@@ -234,87 +237,89 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
 
     @available_if(lambda self: self.loss == "log_loss")
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes, with ``loss="log_loss"``.
+        """Return the probabilities of the classes; only with ``loss="log_loss"``.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to judge.
+            Rows.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            1 / (1 + exp(-decision)) of each class against the rest, made to sum to 1.
+            1 / (1 + exp(-decision)) for each class against the rest, normalised to sum to 1.
         """
         return self.respond(self._outputs(X), "predict_proba")
 
 
 class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
-    r"""Linear regressor by averaged stochastic gradient descent, one step a row.
+    r"""Linear regressor by averaged stochastic gradient descent, one step per row.
 
-    Step t, of a row x with target y, or of the mean over a mini-batch,
+    Step t, for a row x with target y, or for the mean over a mini-batch, is
 
     .. math::
         w_{t+1} = \Pi_{|w| \le r} \left( (1 - \eta_t \alpha) w_t
         - \eta_t \, \ell'(w_t \cdot x, y) \, x \right), \qquad w_1 = 0.
 
-    The hypothesis is the mean of the :math:`w_t` before each step (Polyak and Juditsky 1992), over
-    all of them or over the tail after ``average_start`` rows (Jain et al. 2018), or the last one.
+    The model is the mean of the :math:`w_t` before each step (Polyak and Juditsky 1992). The mean
+    is taken over all steps, or over those after ``average_start`` rows (Jain et al. 2018). With
+    ``average=False`` the model is the last :math:`w_t`.
     ``fit`` is one pass over the rows.
 
     Parameters
     ----------
     loss : {"squared_error", "huber", "epsilon_insensitive"}, default="squared_error"
-        The loss :math:`\ell`: half the squared error; the same but linear beyond ``epsilon``; or
-        the absolute error beyond ``epsilon``.
+        The loss :math:`\ell`: half the squared error; half the squared error, but linear beyond
+        ``epsilon``; or the absolute error minus ``epsilon``, at least 0.
     epsilon : float, default=0.1
-        Where "huber" turns linear, or up to where "epsilon_insensitive" is 0; in the unit of y.
+        The error beyond which "huber" is linear, or up to which "epsilon_insensitive" is 0; in the
+        unit of y.
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float, default=0.01
-        :math:`\eta > 0`.
+        The step size :math:`\eta > 0`.
     learning_rate : {"constant", "invscaling"}, default="constant"
         :math:`\eta_t = \eta`, or :math:`\eta / t^p`.
     power_t : float, default=0.5
         The p of "invscaling".
     average : bool, default=True
-        Predict with the mean of the hypotheses in place of the last one.
+        Predict with the mean of the hypotheses instead of the last one.
     average_start : int, default=0
-        Rows before averaging begins; until then the last hypothesis predicts.
+        Number of rows before averaging begins. Until then the last hypothesis predicts.
     batch_size : int, default=1
-        Rows a step. A batch that is not complete has not acted.
+        Rows per step. An incomplete batch has no influence on the model yet.
     radius : float, default=inf
-        Project onto the ball of this radius r > 0 after each step; ``inf`` for none.
+        Project onto the ball of this radius r > 0 after each step; ``inf`` means no projection.
     fit_intercept : bool, default=True
         Append a feature of value 1, which is regularised and projected like any other.
     shuffle : bool, default=True
-        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
-        orders the rows.
+        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
+        evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
-        Of that order.
+        Seed of that order.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
         Weights, of the type of X (float64 or float32).
     intercept_ : ndarray of shape (1,)
-        Weight of the appended feature; 0 without one.
+        Weight of the appended feature; 0 if ``fit_intercept`` is False.
     t_ : int
-        Rows seen.
+        Number of rows seen.
     n_features_in_ : int
-        Features seen.
+        Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where X had some.
+        Names of the features, if X has column names.
 
     See Also
     --------
-    AveragedSGDClassifier : The classifier of the family, with the references.
-    LSQSGDRegressor : One setting of it, as in the TreeCV paper.
+    AveragedSGDClassifier : The corresponding classifier, with the references.
+    LSQSGDRegressor : The special case that the TreeCV paper uses.
 
     Notes
     -----
-    Sparse rows are trained in the time of their nonzeros, to the same model; there are no
-    mini-batches of them. float64 and float32 are trained in their own type.
+    Training on sparse rows takes time proportional to their nonzeros and gives the same model as
+    dense rows. Mini-batches need dense rows. float64 and float32 are trained in their own type.
 
     Examples
     --------
@@ -365,50 +370,50 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
 
 
 class LSQSGDRegressor(LinearRegressor):
-    r"""Linear least squares by stochastic gradient descent with a constant step, a ball and
-    averaging.
+    r"""Linear least squares by projected, averaged stochastic gradient descent.
 
-    One step a row,
+    There is one step per row, with a constant step size,
 
     .. math::
         w_{t+1} = \Pi_{|w| \le r} \left( w_t - \eta \, (w_t \cdot x_t - y_t) \, x_t \right),
         \qquad w_1 = 0,
 
-    and the hypothesis is the mean of :math:`w_1, \dots, w_T` (robust stochastic approximation,
+    and the model is the mean of :math:`w_1, \dots, w_T` (robust stochastic approximation,
     Nemirovski et al. 2009, section 2.2, for half the squared error). ``fit`` is one pass over the
     rows.
 
     Parameters
     ----------
     step_size : float or "auto", default="auto"
-        :math:`\eta > 0`. "auto" is :math:`n^{-1/2}`, settled once: n counts the rows of ``fit``,
-        of the first ``partial_fit``, or in TreeCV all rows of X.
+        The step size :math:`\eta > 0`. "auto" is :math:`n^{-1/2}`, where n is the number of rows
+        of ``fit`` or of the first ``partial_fit``; inside TreeCV, of all rows of X.
     radius : float, default=1.0
-        The ball's radius r > 0; ``inf`` for none.
+        The radius r > 0 of the ball onto which each step is projected; ``inf`` means no
+        projection.
     fit_intercept : bool, default=False
         Append a feature of value 1, which is projected like any other.
     average : bool, default=True
-        Predict with the mean of the hypotheses before each step in place of the last one.
+        Predict with the mean of the hypotheses before each step instead of the last one.
     shuffle : bool, default=True
-        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
-        orders the rows.
+        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
+        evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
-        Of that order.
+        Seed of that order.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
         Weights, of the type of X (float64 or float32).
     intercept_ : ndarray of shape (1,)
-        Weight of the appended feature; 0 without one.
+        Weight of the appended feature; 0 if ``fit_intercept`` is False.
     step_size_ : float
-        The step in use.
+        The step size in use.
     t_ : int
-        Rows seen.
+        Number of rows seen.
     n_features_in_ : int
-        Features seen.
+        Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where X had some.
+        Names of the features, if X has column names.
 
     See Also
     --------
@@ -417,8 +422,8 @@ class LSQSGDRegressor(LinearRegressor):
 
     Notes
     -----
-    The ball is about the origin and of radius 1 by default, so targets should be of that size: the
-    TreeCV paper scales them to [0, 1] and features to unit variance.
+    By default the weights stay in the unit ball, so targets should be of that size. The TreeCV
+    paper scales targets to [0, 1] and features to unit variance.
 
     References
     ----------
@@ -465,8 +470,9 @@ class LSQSGDRegressor(LinearRegressor):
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> SGD:
-        """The compiled learner with this estimator's settings over padded rows and targets of
-        their type.
+        """Return the kernel with this estimator's settings over padded rows.
+
+        Targets must have the type of the rows.
         """
         return SGD(
             *(X, y, None, "squared_error", 0.0, 0.0),
@@ -475,7 +481,7 @@ class LSQSGDRegressor(LinearRegressor):
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
-        """Estimators that differ in these are trained side by side."""
+        """The parameters in which estimators trained side by side may differ."""
         return ("step_size", "radius")
 
     def make_lanes(

@@ -23,12 +23,12 @@ from optuna_treecv.learners.linear import LogisticMixin
 from optuna_treecv.rows.data import largest_norm2
 from optuna_treecv.rows.data import SparseRows
 
-# b and p of the corollaries, the smallest that they allow.
+# The smallest b and p that the corollaries allow.
 _GROWTH, _POWER = 3, 2
 
 
 class StreamingSVRG(LinearEstimator):
-    """What the two estimators share."""
+    """The shared part of the classifier and the regressor."""
 
     draws = True
     _parameter_constraints = {
@@ -58,10 +58,10 @@ class StreamingSVRG(LinearEstimator):
     _theory: tuple[float, int, float, int]
 
     def bound(self, n_seen: int) -> frozenset[str]:
-        """The parameters that have influenced a state of ``n_seen`` rows.
+        """Return the parameters that have influenced a state of ``n_seen`` rows.
 
-        Until the first batch is complete the state is a sum of gradients at 0 and waits for the
-        rest of its rows; how batches grow is felt from the second one on.
+        Until the first batch is complete, the state is a sum of gradients at 0. The growth of
+        batches has no influence before the second batch.
         """
         names = frozenset(self._get_param_names()) - {"fit_intercept", "shuffle"}
         if self.settings == "theory":
@@ -73,7 +73,10 @@ class StreamingSVRG(LinearEstimator):
         return names
 
     def breakpoints(self) -> tuple[int, ...]:
-        """The ends of the first batch and, once its length is drawn, of the first inner phase."""
+        """Return the end of the first batch and that of the first inner phase.
+
+        The latter is left out until its length is drawn.
+        """
         if self.settings == "theory":
             return ()
         first = self.initial_batch_size
@@ -84,7 +87,7 @@ class StreamingSVRG(LinearEstimator):
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> Kernel:
-        """The compiled learner with this estimator's settings over padded rows."""
+        """Return the kernel with this estimator's settings over padded rows."""
         return Kernel(
             *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0)),
             *(self.alpha, self._eta(), *self._stages(), self._seed),
@@ -92,12 +95,15 @@ class StreamingSVRG(LinearEstimator):
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
-        """Estimators that differ in these are trained side by side: they have the same stages."""
+        """The parameters in which estimators trained side by side may differ.
+
+        The others determine the stages, which must be the same.
+        """
         return () if self.settings == "theory" else ("alpha", "step_size")
 
     @property
     def rewrites_often(self) -> bool:
-        """Whether the scale reaches 1 / 64 in some 400 rows, with "auto" for 0.1."""
+        """Whether weights shrink to 1 / 64 in about 400 rows; "auto" counts as step size 0.1."""
         return self.alpha * (self._eta() or 0.1) > 0.01
 
     def make_lanes(
@@ -107,7 +113,7 @@ class StreamingSVRG(LinearEstimator):
         n_classes: int | None,
         estimators: list[Any],
     ) -> StreamingSVRGLanes:
-        """The same for several values of ``alpha`` and ``step_size``."""
+        """Return the kernel for several values of ``alpha`` and ``step_size``."""
         values = [(one.alpha, one._eta()) for one in estimators]
         return StreamingSVRGLanes(
             *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0)),
@@ -115,13 +121,13 @@ class StreamingSVRG(LinearEstimator):
         )
 
     def _eta(self) -> float:
-        """The step size; 0 is the automatic one."""
+        """Return the step size, 0 for the automatic one."""
         if self.settings == "theory":
             return self._theory[0]
         return 0.0 if isinstance(self.step_size, str) else float(self.step_size)
 
     def _stages(self) -> tuple[int, float, int, int, bool]:
-        """First batch, growth, inner steps, warm stages, and whether they are factorial."""
+        """Return (first batch, growth, inner steps, warm stages, whether factorial)."""
         if self.settings == "theory":
             _, first, growth, steps = self._theory
         else:
@@ -136,10 +142,11 @@ class StreamingSVRG(LinearEstimator):
             self._theory = self._by_theory(X)
 
     def _by_theory(self, X: Any) -> tuple[float, int, float, int]:
-        """Step size, first batch, growth and inner steps.
+        """Return (step size, first batch, growth, inner steps) as the theory recommends.
 
-        Of corollary 4 for the squared loss, whose Hessian is constant (its alpha is 1), of
-        corollary 5 for the others, without the constant C of self-concordance, which is not known.
+        Corollary 4 is used for the squared loss, whose Hessian is constant (the paper's alpha is
+        1), and corollary 5 for the other losses, without the unknown constant C of
+        self-concordance.
         """
         if self.alpha == 0:
             raise ValueError(
@@ -157,12 +164,12 @@ class StreamingSVRG(LinearEstimator):
             first = _GROWTH * steps * kappa
         if first + steps > X.shape[0]:
             warnings.warn(
-                f"settings='theory' asks for {first:.3g} rows in the first batch and up to "
+                f"settings='theory' needs {first:.3g} rows in the first batch and up to "
                 f"{steps:.3g} inner steps at condition number {kappa:.3g}; the {X.shape[0]} rows "
                 "do not suffice for one stage. settings='given' is the practical choice.",
                 stacklevel=4,
             )
-        most = 2**31  # rows that there may be
+        most = 2**31  # X has fewer rows than this
         return eta / smoothness, ceil(min(first, most)), _GROWTH, ceil(min(steps, most))
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
@@ -176,82 +183,87 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     Minimises the mean of :math:`\ell(w \cdot x, y) = \log(1 + e^{-y \, w \cdot x})`, with
     :math:`y = \pm 1`, plus :math:`\alpha |w|^2 / 2`.
 
-    Stage s averages the gradient at the anchor :math:`\tilde w` over a batch of :math:`k_s` rows,
+    Stage s first averages the gradient at the anchor :math:`\tilde w` over a batch of
+    :math:`k_s` rows,
 
     .. math:: g = \frac{1}{k_s} \sum_i \ell'(\tilde w \cdot x_i, y_i) \, x_i,
 
-    then, from :math:`w_1 = \tilde w`, takes :math:`\tilde m` corrected steps of one new row each,
-    :math:`\tilde m` uniform on 1, ..., m,
+    and then takes :math:`\tilde m` corrected steps from :math:`w_1 = \tilde w`, each with one new
+    row; :math:`\tilde m` is drawn uniformly from 1, ..., m:
 
     .. math::
         w_{t+1} = w_t - \eta \left( (\ell'(w_t \cdot x_t, y_t)
-        - \ell'(\tilde w \cdot x_t, y_t)) \, x_t + \alpha w_t + g \right),
+        - \ell'(\tilde w \cdot x_t, y_t)) \, x_t + \alpha w_t + g \right).
 
-    and the last iterate is the next anchor; :math:`k_{s+1} = b k_s` (Frostig et al. 2015,
-    algorithm 1). ``fit`` is one pass over the rows, each used once; ``partial_fit`` goes on
-    anywhere. Several classes are trained one against the rest.
+    The last iterate is the next anchor, and :math:`k_{s+1} = b k_s` (Frostig et al. 2015,
+    algorithm 1). ``fit`` is one pass over the rows and uses each row once; ``partial_fit``
+    continues at any point of a stage. Several classes are trained one against the rest.
 
     Parameters
     ----------
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        :math:`\eta`, which multiplies the corrected gradient (the paper's :math:`\eta / L`).
-        "auto" is 0.1 / L, with L = :math:`|x|^2 / 4 + \alpha` for the largest of the rows
-        so far.
+        The step size :math:`\eta`, which multiplies the corrected gradient (the paper's
+        :math:`\eta / L`). "auto" is 0.1 / L, with L = :math:`|x|^2 / 4 + \alpha` for the largest
+        row so far.
     initial_batch_size : int, default=100
-        :math:`k_0`, the rows of the first batch.
+        :math:`k_0`, the number of rows in the first batch.
     batch_growth : float, default=2.0
-        :math:`b \ge 1`, by which batches grow.
+        :math:`b \ge 1`, the factor by which each batch is larger than the one before.
     inner_steps : int, default=1000
-        :math:`m`, the longest inner phase.
+        :math:`m`, the length of the longest inner phase.
     warm_stages : int, default=0
-        Stages after the first whose batches do not grow yet (the paper's remark 7).
+        Number of stages after the first one in which batches do not grow yet (the paper's remark
+        7).
     schedule : {"geometric", "factorial"}, default="geometric"
         "factorial" replaces ``batch_growth``: :math:`k_s = 4^s s! \, k_0`,
         :math:`\eta_s = \eta / 2^s`, :math:`m_s = 4^s m` (remark 8).
     settings : {"given", "theory"}, default="given"
         "theory" replaces ``step_size``, ``initial_batch_size``, ``batch_growth``, ``inner_steps``
-        and ``schedule`` by the constants of the paper's corollary 5 with b = 3 and p = 2, and
-        warns if the rows do not suffice for one stage of them, as they seldom do. It needs
-        ``alpha`` > 0: the condition number is taken as L / alpha, with L of all rows of X.
+        and ``schedule`` by the constants of the paper's corollary 5 with b = 3 and p = 2. The
+        rows seldom suffice for one such stage; a warning says so. "theory" needs ``alpha`` > 0,
+        since it takes L / alpha as the condition number, with L computed from all rows of X.
     fit_intercept : bool, default=True
         Append a feature of value 1, which is regularised like any other.
     shuffle : bool, default=True
-        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
-        orders the rows.
+        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
+        evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
-        Of that order, and of the inner lengths. Inside TreeCV None is the evaluation's seed.
+        Seed of that order and of the lengths of inner phases. Inside TreeCV, None stands for the
+        evaluation's seed.
 
     Attributes
     ----------
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Weights, of the type of X (float64 or float32): the iterate in an inner phase, the anchor
-        in a batch.
+        Weights, of the type of X (float64 or float32). Within an inner phase these are the
+        iterate, within a batch the anchor.
     intercept_ : ndarray of shape (1,) or (n_classes,)
-        Weights of the appended feature; 0 without one.
+        Weights of the appended feature; 0 if ``fit_intercept`` is False.
     classes_ : ndarray of shape (n_classes,)
         Sorted class labels.
     n_rows_used_ : int
-        Rows that have acted on the weights: all but those of a batch that is not complete.
+        Number of rows that have influenced the weights: all but those of an incomplete batch.
     t_ : int
-        Rows seen.
+        Number of rows seen.
     n_features_in_ : int
-        Features seen.
+        Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where X had some.
+        Names of the features, if X has column names.
 
     See Also
     --------
-    StreamingSVRGRegressor : The same for squared and Huber loss.
+    StreamingSVRGRegressor : The regressor, for squared and Huber loss.
     RootSGDClassifier : Variance reduction without stages.
 
     Notes
     -----
-    Until the first batch is complete the weights are 0, so ``initial_batch_size`` should be a
-    small part of the rows; an inner phase of about :math:`1 / (\eta \mu)` steps, with
-    :math:`\mu` the smallest curvature that matters, carries the anchor to the minimum of its
-    batch. Sparse rows are trained in the time of their nonzeros, to the same model.
+    The weights are 0 until the first batch is complete, so ``initial_batch_size`` should be small
+    compared with the number of rows. An inner phase of about :math:`1 / (\eta \mu)` steps, with
+    :math:`\mu` the smallest curvature that matters, moves the anchor to the minimum of its batch.
+
+    Training on sparse rows takes time proportional to their nonzeros and gives the same model as
+    dense rows.
 
     References
     ----------
@@ -304,84 +316,90 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     Minimises the mean of :math:`\ell(w \cdot x, y)`, half the squared error or Huber's loss, plus
     :math:`\alpha |w|^2 / 2`.
 
-    Stage s averages the gradient at the anchor :math:`\tilde w` over a batch of :math:`k_s` rows,
+    Stage s first averages the gradient at the anchor :math:`\tilde w` over a batch of
+    :math:`k_s` rows,
 
     .. math:: g = \frac{1}{k_s} \sum_i \ell'(\tilde w \cdot x_i, y_i) \, x_i,
 
-    then, from :math:`w_1 = \tilde w`, takes :math:`\tilde m` corrected steps of one new row each,
-    :math:`\tilde m` uniform on 1, ..., m,
+    and then takes :math:`\tilde m` corrected steps from :math:`w_1 = \tilde w`, each with one new
+    row; :math:`\tilde m` is drawn uniformly from 1, ..., m:
 
     .. math::
         w_{t+1} = w_t - \eta \left( (\ell'(w_t \cdot x_t, y_t)
-        - \ell'(\tilde w \cdot x_t, y_t)) \, x_t + \alpha w_t + g \right),
+        - \ell'(\tilde w \cdot x_t, y_t)) \, x_t + \alpha w_t + g \right).
 
-    and the last iterate is the next anchor; :math:`k_{s+1} = b k_s` (Frostig et al. 2015,
-    algorithm 1). ``fit`` is one pass over the rows, each used once; ``partial_fit`` goes on
-    anywhere.
+    The last iterate is the next anchor, and :math:`k_{s+1} = b k_s` (Frostig et al. 2015,
+    algorithm 1). ``fit`` is one pass over the rows and uses each row once; ``partial_fit``
+    continues at any point of a stage.
 
     Parameters
     ----------
     loss : {"squared_error", "huber"}, default="squared_error"
         The loss :math:`\ell`.
     epsilon : float, default=1.35
-        Where "huber" turns from half the squared error to linear, in the unit of y.
+        The error beyond which "huber" is linear, in the unit of y.
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        :math:`\eta`, which multiplies the corrected gradient (the paper's :math:`\eta / L`).
-        "auto" is 0.1 / L, with L = :math:`|x|^2 + \alpha` for the largest of the rows
+        The step size :math:`\eta`, which multiplies the corrected gradient (the paper's
+        :math:`\eta / L`). "auto" is 0.1 / L, with L = :math:`|x|^2 + \alpha` for the largest row
         so far.
     initial_batch_size : int, default=100
-        :math:`k_0`, the rows of the first batch.
+        :math:`k_0`, the number of rows in the first batch.
     batch_growth : float, default=2.0
-        :math:`b \ge 1`, by which batches grow.
+        :math:`b \ge 1`, the factor by which each batch is larger than the one before.
     inner_steps : int, default=1000
-        :math:`m`, the longest inner phase.
+        :math:`m`, the length of the longest inner phase.
     warm_stages : int, default=0
-        Stages after the first whose batches do not grow yet (the paper's remark 7).
+        Number of stages after the first one in which batches do not grow yet (the paper's remark
+        7).
     schedule : {"geometric", "factorial"}, default="geometric"
         "factorial" replaces ``batch_growth``: :math:`k_s = 4^s s! \, k_0`,
         :math:`\eta_s = \eta / 2^s`, :math:`m_s = 4^s m` (remark 8).
     settings : {"given", "theory"}, default="given"
         "theory" replaces ``step_size``, ``initial_batch_size``, ``batch_growth``, ``inner_steps``
-        and ``schedule`` by the constants of the paper's corollary 4 (5 for Huber's loss) with b =
-        3 and p = 2, and warns if the rows do not suffice for one stage of them, as they seldom do.
-        It needs ``alpha`` > 0: the condition number is taken as L / alpha, L that of all rows.
+        and ``schedule`` by the constants of the paper's corollary 4 (5 for Huber's loss) with
+        b = 3 and p = 2. The rows seldom suffice for one such stage; a warning says so. "theory"
+        needs ``alpha`` > 0, since it takes L / alpha as the condition number, with L computed from
+        all rows of X.
     fit_intercept : bool, default=True
         Append a feature of value 1, which is regularised like any other.
     shuffle : bool, default=True
-        Feed ``fit`` and ``partial_fit`` their rows in random order. Inside TreeCV the evaluation
-        orders the rows.
+        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
+        evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
-        Of that order, and of the inner lengths. Inside TreeCV None is the evaluation's seed.
+        Seed of that order and of the lengths of inner phases. Inside TreeCV, None stands for the
+        evaluation's seed.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
-        Weights, of the type of X (float64 or float32): the iterate in an inner phase, the anchor
-        in a batch.
+        Weights, of the type of X (float64 or float32). Within an inner phase these are the
+        iterate, within a batch the anchor.
     intercept_ : ndarray of shape (1,)
-        Weight of the appended feature; 0 without one.
+        Weight of the appended feature; 0 if ``fit_intercept`` is False.
     n_rows_used_ : int
-        Rows that have acted on the weights: all but those of a batch that is not complete.
+        Number of rows that have influenced the weights: all but those of an incomplete batch.
     t_ : int
-        Rows seen.
+        Number of rows seen.
     n_features_in_ : int
-        Features seen.
+        Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where X had some.
+        Names of the features, if X has column names.
 
     See Also
     --------
-    StreamingSVRGClassifier : The same for logistic loss.
+    StreamingSVRGClassifier : The classifier, for logistic loss.
     RootSGDRegressor : Variance reduction without stages.
 
     Notes
     -----
-    Until the first batch is complete the weights are 0, so ``initial_batch_size`` should be a
-    small part of the rows; an inner phase of about :math:`1 / (\eta \mu)` steps, with
-    :math:`\mu` the smallest curvature that matters, carries the anchor to the minimum of its
-    batch. Sparse rows are trained in the time of their nonzeros, to the same model.
+    The weights are 0 until the first batch is complete, so ``initial_batch_size`` should be small
+    compared with the number of rows. An inner phase of about :math:`1 / (\eta \mu)` steps, with
+    :math:`\mu` the smallest curvature that matters, moves the anchor to the minimum of its batch.
+
+    Training on sparse rows takes time proportional to their nonzeros and gives the same model as
+    dense rows.
 
     References
     ----------

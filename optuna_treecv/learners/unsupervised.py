@@ -1,4 +1,4 @@
-"""What compiled estimators without targets share."""
+"""The base class of compiled estimators without targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optuna_treecv.rows.data import RowLayout
 
 
 class UnsupervisedEstimator(CompiledEstimator):
-    """A compiled estimator that learns from rows alone."""
+    """A compiled estimator that is trained without targets."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train from scratch, in one pass.
@@ -33,12 +33,12 @@ class UnsupervisedEstimator(CompiledEstimator):
         return self._pass(X, first=True)
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Go on training, with one pass over these rows.
+        """Continue training, with one pass over these rows.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Of the type of the first call's X, or it is converted.
+            Rows; they are converted to the type of X in the first call.
         y : None
             Not used.
 
@@ -65,4 +65,4 @@ class UnsupervisedEstimator(CompiledEstimator):
         return self._train(X, None)
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
-        self._dtype = dtype  # a model goes on in the type it began with
+        self._dtype = dtype  # training continues in the type of the first rows

@@ -1,1 +1,1 @@
-"""The rows, prepared once in the order of the tree, and how they are cut into folds."""
+"""The rows, prepared once in the order of the tree, and their partition into folds."""

@@ -1,5 +1,6 @@
-"""Rows made ready once: in the order in which the tree reads them, in memory that the kernels
-read forwards.
+"""Rows prepared once, in the order and memory layout that the learners need.
+
+The prepared order is that of the tree, so kernels read memory forwards.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ from optuna_treecv._kernels.prepare import gather_rows
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How a learner wants its rows.
+    """The layout of the rows that a learner needs.
 
     Attributes
     ----------
     padded : bool
-        One block of memory, float64 or float32, rows padded with zeros to a multiple of 8 columns.
-        Otherwise the rows stay what they are: an array, a sparse matrix, a data frame.
+        Copy the rows into one block of memory, float64 or float32, padded with zeros to a multiple
+        of 8 columns. Otherwise the rows keep their form: an array, a sparse matrix or a data
+        frame.
     sparse : bool
-        With ``padded``: sparse rows are taken as well, as ``SparseRows``.
+        With ``padded``: also accept sparse rows, as ``SparseRows``.
     intercept : bool
-        With ``padded``: a column of ones behind the features.
+        With ``padded``: add a column of ones after the features.
     target : {"class", "number"} or None
         What predictions are compared with: class codes 0, 1, ... (int32), or float64. A padded
         learner trains on the codes, or on the numbers in the type of X.
@@ -47,7 +49,7 @@ class RowLayout:
 
 @dataclass(frozen=True)
 class SparseRows:
-    """Rows of which only the nonzeros are kept (CSR), columns rising in each.
+    """Sparse rows in CSR format; the columns of each row are in ascending order.
 
     Attributes
     ----------
@@ -71,7 +73,7 @@ class SparseRows:
         return self.values.dtype
 
     def as_given(self, start: int, stop: int, n_features: int) -> sparse.csr_array:
-        """The rows start..stop-1 without intercept."""
+        """Return the rows start to stop - 1 without the intercept column."""
         begins = self.begins[start : stop + 1]
         part = slice(begins[0], begins[-1])
         rows = sparse.csr_array(
@@ -87,9 +89,9 @@ class PreparedRows:
 
     Attributes
     ----------
-    X : ndarray of shape (n_rows, width), SparseRows, or whatever was given, permuted
+    X : ndarray of shape (n_rows, width), SparseRows, or the given rows in prepared order
     y : ndarray of shape (n_rows,) or None
-        What the learner trains on: class codes or targets when padded, else as given.
+        What the learner trains on: class codes or targets if padded, else the given values.
     targets : ndarray of shape (n_rows,) or None
         What predictions are compared with: class codes (int32) or numbers.
     order : ndarray of shape (n_rows,), uint32
@@ -110,31 +112,32 @@ class PreparedRows:
 
 
 def take_rows(X: Any, rows: slice | np.ndarray) -> Any:
-    """Rows of an array, a sparse matrix or a data frame; of a slice of an array no copy is
-    made.
+    """Return rows of an array, a sparse matrix or a data frame.
+
+    A slice of an array is a view.
     """
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 
 def padded_width(n_columns: int) -> int:
-    """The next multiple of 8."""
+    """Round up to a multiple of 8."""
     return -(-n_columns // 8) * 8
 
 
 def aligned_bytes(n_bytes: int) -> np.ndarray:
-    """Bytes that begin on a cache line of 64."""
+    """Return uninitialised bytes aligned to a cache line of 64 bytes."""
     memory = np.empty(n_bytes + 64, np.uint8)
     begin = -address(memory) % 64
     return memory[begin : begin + n_bytes]
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
-    """``np.empty`` that begins on a cache line."""
+    """Return an uninitialised array aligned to a cache line."""
     return aligned_bytes(prod(shape) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
 
 
 def pad_rows(X: Any, order: np.ndarray, intercept: bool) -> np.ndarray | SparseRows:
-    """Copy ``X[order]``, padded with an intercept column of ones (or zeros) and zeros.
+    """Copy ``X[order]``, padded with zeros after an optional intercept column of ones.
 
     Parameters
     ----------
@@ -155,10 +158,10 @@ def pad_rows(X: Any, order: np.ndarray, intercept: bool) -> np.ndarray | SparseR
     if sparse.issparse(X):
         return _sparse_rows(X, order, intercept, width)
     if any(stride % X.itemsize for stride in X.strides):
-        X = X.copy()  # a field of packed records
+        X = X.copy()  # the strides of a field of packed records are not multiples of the item size
     rows = aligned_empty((len(order), width), X.dtype)
     if not gather_rows(X, order, float(intercept), rows):
-        assert_all_finite(X, input_name="X")  # says what was found
+        assert_all_finite(X, input_name="X")  # raises an error that names the value found
     return rows
 
 
@@ -166,8 +169,8 @@ def _sparse_rows(X: Any, order: np.ndarray, intercept: bool, width: int) -> Spar
     if width >= 2**31:
         raise ValueError(f"X must have fewer than 2**31 - 8 columns, got {X.shape[1]}.")
     rows = X.tocsr()[order]
-    with np.errstate(over="ignore"):  # found below
-        rows.sum_duplicates()  # sorts the columns as well
+    with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
+        rows.sum_duplicates()  # also sorts the columns
     assert_all_finite(rows.data, input_name="X")
     rows.eliminate_zeros()
     values, columns, begins = rows.data, rows.indices, rows.indptr.astype(np.int64)
@@ -179,12 +182,14 @@ def _sparse_rows(X: Any, order: np.ndarray, intercept: bool, width: int) -> Spar
 
 
 def largest_norm2(X: Any, n_features: int) -> float:
-    """The largest |x|^2 of rows without their intercept, in float64 and the same for every form.
+    """Return the largest |x|^2 of all rows, without the intercept, computed in float64.
+
+    The result is the same for dense and sparse rows.
 
     Parameters
     ----------
     X : ndarray, sparse matrix or SparseRows
-        Rows as given, or prepared.
+        Given or prepared rows.
     n_features : int
 
     Returns
@@ -198,14 +203,14 @@ def largest_norm2(X: Any, n_features: int) -> float:
         squares = np.square(X.values, dtype=np.float64) * (X.columns < n_features)
         return float(np.bincount(of_row, squares, len(X)).max())
     largest = 0.0
-    for begin in range(0, len(X), 4096):  # summed from the left, as bincount does
+    for begin in range(0, len(X), 4096):  # cumsum adds from the left, as bincount does
         squares = np.square(X[begin : begin + 4096, :n_features], dtype=np.float64)
         largest = max(largest, float(np.cumsum(squares, axis=1)[:, -1].max()))
     return largest
 
 
 class Data:
-    """X and y as given, checked for what holds for every learner; ``prepare`` makes rows of them.
+    """The given X and y, with the checks that apply to every learner.
 
     Parameters
     ----------
@@ -217,7 +222,7 @@ class Data:
         if not hasattr(X, "shape"):
             X = check_array(X, ensure_all_finite=False, dtype=None)
         if hasattr(X, "tocsr"):
-            X = X.tocsr()  # the sparse form of which rows can be taken
+            X = X.tocsr()  # the sparse format whose rows can be selected
         if len(X.shape) != 2:
             raise ValueError(
                 f"X must have 2 dimensions, rows and features, got shape {tuple(X.shape)}."
@@ -239,7 +244,7 @@ class Data:
         self._classes: np.ndarray | None = None
 
     def prepare(self, layout: RowLayout, order: np.ndarray) -> PreparedRows:
-        """The rows in ``order``, laid out as a learner wants them."""
+        """Return the rows in ``order``, in the layout that a learner needs."""
         classes = None
         y = targets = None if self.y is None else self.y[order]
         if layout.target == "class":
@@ -258,14 +263,14 @@ class Data:
             if sparse.issparse(X) and not layout.sparse:
                 raise ValueError(
                     "X must be dense for this estimator, got sparse rows; pass X.toarray(), or "
-                    "take one that skips zeros: PegasosClassifier, AveragedSGDClassifier with "
-                    "batch_size=1 or StreamingSVRGClassifier, or their regressors."
+                    "use an estimator for sparse rows: PegasosClassifier, AveragedSGDClassifier "
+                    "with batch_size=1, StreamingSVRGClassifier, or their regressors."
                 )
             if layout.target is None:
                 y = None
             else:
                 assert targets is not None
-                with np.errstate(over="ignore"):  # found below
+                with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
                     y = (
                         targets
                         if layout.target == "class"
@@ -277,20 +282,20 @@ class Data:
         else:
             X = take_rows(self.X, order)
         shared = (X.values, X.columns, X.begins) if isinstance(X, SparseRows) else (X,)
-        for array in (*shared, y, targets):  # all trials share them
+        for array in (*shared, y, targets):  # read-only, since all trials share them
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
         return PreparedRows(X, y, targets, order, self.X.shape[1], classes, self.feature_names())
 
     def feature_names(self) -> np.ndarray | None:
-        """The names of a data frame's columns if all are strings, as scikit-learn keeps them."""
+        """Return the column names of a data frame if all are strings, as scikit-learn does."""
         names = getattr(self.X, "columns", None)
         if names is None or not all(isinstance(name, str) for name in names):
             return None
         return np.asarray(names, dtype=object)
 
     def classes(self) -> np.ndarray:
-        """The sorted classes."""
+        """Return the sorted classes of y."""
         if self.y is None:
             raise ValueError("y must be given for a classifier, got None.")
         if self._classes is None:
@@ -299,12 +304,12 @@ class Data:
 
 
 def find_classes(y: np.ndarray) -> np.ndarray:
-    """Sorted classes of the labels ``y``.
+    """Return the sorted classes of the labels ``y``.
 
     Raises
     ------
     ValueError
-        If y is continuous, holds objects other than strings, lacks labels or holds one class only.
+        If y is continuous, holds objects other than strings, lacks labels or has only one class.
     """
     try:
         check_classification_targets(y)
@@ -317,7 +322,7 @@ def find_classes(y: np.ndarray) -> np.ndarray:
 
 
 def _why_no_labels(y: np.ndarray, error: Exception) -> str:
-    """What is wrong with y, in which scikit-learn or NumPy found an error."""
+    """Return the message for labels in which scikit-learn or NumPy found an error."""
     if y.dtype != object:
         return f"y must hold class labels: {error}"
     for row, label in enumerate(y):
@@ -332,17 +337,17 @@ def _why_no_labels(y: np.ndarray, error: Exception) -> str:
 
 
 def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:
-    """Class codes (int32) of labels."""
+    """Return the class codes (int32) of labels."""
     return np.searchsorted(classes, y).astype(np.int32)
 
 
 def as_numbers(y: np.ndarray | None) -> np.ndarray:
-    """Targets of a regressor, float64.
+    """Return the targets of a regressor as float64.
 
     Raises
     ------
     ValueError
-        If they are no finite numbers.
+        If they are not finite numbers.
     """
     if y is None:
         raise ValueError("y must be given for a regressor, got None.")

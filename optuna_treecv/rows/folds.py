@@ -1,4 +1,4 @@
-"""``cv`` -> the rows cut into chunks, one a fold; what does not cut them is refused, and why."""
+"""Fold partitions: turns ``cv`` into one chunk of rows per fold, or explains why it cannot."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sklearn.model_selection import LeaveOneOut
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 
-# What derived seeds are for: the permutations of rows and of folds, apart from the orders of
-# training phases.
+# Purposes of derived seeds: the permutations of rows and of folds. They keep these permutations
+# independent of the row orders of training phases.
 _ROWS = 1
 _FOLDS = 2
 
@@ -29,10 +29,10 @@ class Folds:
         Prepared row i is row ``order[i]`` of the data as given.
     n_folds : int
     bounds : ndarray of shape (n_folds + 1,), int64, or None
-        Chunk i is the prepared rows ``bounds[i]`` to ``bounds[i + 1] - 1``. None: it begins at ``i
-        * n_rows // n_folds``.
+        Chunk i consists of the prepared rows ``bounds[i]`` to ``bounds[i + 1] - 1``. None means
+        that it begins at ``i * n_rows // n_folds``.
     numbers : ndarray of shape (n_folds,) or None
-        The number of the fold that each chunk is; None: they are in order.
+        The fold number of each chunk. None means that chunk i is fold i.
     """
 
     order: np.ndarray
@@ -41,7 +41,7 @@ class Folds:
     numbers: np.ndarray | None = None
 
     def equals(self, other: Folds) -> bool:
-        """Whether the same rows make the same chunks in the same order."""
+        """Return whether both have the same chunks of the same rows in the same order."""
         if self.bounds is None or other.bounds is None:
             same_cut = self.bounds is other.bounds and self.n_folds == other.n_folds
         else:
@@ -49,7 +49,7 @@ class Folds:
         return same_cut and np.array_equal(self.order, other.order)
 
     def by_number(self, scores: np.ndarray) -> np.ndarray:
-        """Return the scores of the first chunks in the order of the folds.
+        """Return the scores of the first chunks, ordered by fold number.
 
         Parameters
         ----------
@@ -59,7 +59,7 @@ class Folds:
         Returns
         -------
         ndarray of shape (n_folds,), float64
-            NaN for a fold that is not scored yet.
+            NaN for a fold without a score yet.
         """
         if self.numbers is None and len(scores) == self.n_folds:
             return scores
@@ -72,20 +72,20 @@ class Folds:
 def make_folds(
     cv: Any, X: Any, y: np.ndarray | None, groups: Any, shuffle: bool, seed: int, n_rows: int
 ) -> Folds:
-    """Cut the rows.
+    """Return the partition of the rows into folds.
 
     Parameters
     ----------
     cv : int, "loo", scikit-learn splitter, or array-like of shape (n_rows,)
-        The number of folds; leave one out; an object whose test sets partition the rows; the fold
-        of each row.
+        The number of folds; "loo" for leave-one-out; an object whose test sets partition the rows;
+        or the fold of each row.
     X, y, groups
-        What a splitter is given.
+        The arguments of the splitter's ``split``.
     shuffle : bool
-        Permute the rows before cutting, for an int or "loo"; otherwise permute the folds, and the
-        rows in each.
+        For an int or "loo": permute the rows before they are cut into folds. Otherwise: permute
+        the folds, and the rows within each fold.
     seed : int
-        Of these permutations, 64 bits.
+        Seed of these permutations, 64 bits.
     n_rows : int
     """
     if isinstance(cv, str):
@@ -98,7 +98,7 @@ def make_folds(
         if not 2 <= cv <= n_rows:
             raise ValueError(f"cv must be between 2 and the number of rows, {n_rows}, got {cv}.")
         return _even(n_rows, int(cv), shuffle, seed)
-    if isinstance(cv, LeaveOneOut):  # its split() would write n_rows - 1 row numbers a fold
+    if isinstance(cv, LeaveOneOut):  # its split() would write n_rows - 1 row numbers per fold
         folds = _even(n_rows, n_rows, shuffle, seed)
         return replace(folds, numbers=folds.order)
     if isinstance(cv, type):
@@ -125,7 +125,7 @@ def _permutation(n: int, seed: int, purpose: int) -> np.ndarray:
 
 
 def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int) -> np.ndarray:
-    """The fold in which a splitter tests each row."""
+    """Return the fold in which a splitter tests each row."""
     name = type(cv).__name__
     try:
         test_sets = [test for _, test in cv.split(X, y, groups)]
@@ -151,11 +151,11 @@ def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int)
         advice = (
             "use n_repeats for several partitions"
             if np.all(times == times[0])
-            else "use KFold, say"
+            else "use KFold, for example"
         )
     else:
         reason = f"row {np.argmin(times)} is never tested"
-        advice = "use KFold, say"
+        advice = "use KFold, for example"
     raise ValueError(
         f"cv must be a splitter whose test sets partition the rows, but with {name} {reason}; "
         f"{advice}."
@@ -163,13 +163,13 @@ def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int)
 
 
 def _fold_ids(cv: Any, n_rows: int) -> np.ndarray:
-    """The fold ids of the rows, checked."""
+    """Return the fold ids of the rows after checking them."""
     expected = "cv must hold one integer fold id per row when it is a sequence"
     try:
         ids = np.asarray(cv if hasattr(cv, "__len__") else list(cv))
     except ValueError as error:
         raise ValueError(
-            f"{expected}; pairs of train and test rows are not taken, pass the splitter itself."
+            f"{expected}, not pairs of train and test rows; pass the splitter itself."
         ) from error
     if ids.ndim != 1 or ids.dtype.kind not in "iub":
         raise ValueError(f"{expected}, got shape {ids.shape} of type {ids.dtype}.")
@@ -183,8 +183,10 @@ def _fold_ids(cv: Any, n_rows: int) -> np.ndarray:
 
 
 def _cut(ids: np.ndarray, shuffle: bool, seed: int) -> Folds:
-    """Chunks by fold. Neighbours along the tree see each other's rows last, so unless it is asked
-    for, these are not folds that lie side by side in the data.
+    """Return one chunk per fold id.
+
+    With ``shuffle`` the folds are permuted, because neighbouring chunks train on each other's rows
+    last. Otherwise these would be folds that are neighbours in the data.
     """
     present, folds, sizes = np.unique(ids, return_inverse=True, return_counts=True)
     n_folds = len(present)

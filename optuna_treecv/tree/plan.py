@@ -1,8 +1,10 @@
-"""The tree of Joulani, Gyorgy & Szepesvari (2015): which chunks a node holds out, and what its
-children train on.
+"""The tree of Joulani, Gyorgy & Szepesvari (2015).
 
-Frozen data: no learner, no clock. Chunks are numbered from 0 and a node is a half-open range of
-them; the paper numbers from 1 and writes both ends, so its (s, e) is our (first + 1, last).
+A plan says which chunks each node holds out and on which rows its children train. It is immutable
+and knows nothing about learners.
+
+Chunks are numbered from 0, and a node is a half-open range of them. The paper numbers from 1 and
+includes both ends, so its (s, e) is our (first + 1, last).
 """
 
 from __future__ import annotations
@@ -14,21 +16,21 @@ import numpy as np
 
 from optuna_treecv._kernels.order import random_order
 
-#: Prepared rows, in order: a range of them, or their numbers (uint32).
+#: Prepared rows in training order: a range, or row numbers (uint32).
 Rows = slice | np.ndarray
 
 
 class Phase(NamedTuple):
-    """A training phase: the rows start..stop-1, as they lie or in an order of their own.
+    """A training phase: the rows start to stop - 1, in their prepared or in a random order.
 
-    The order is drawn from (seed, range, rows seen before), so these numbers stand for the rows;
-    they are written out when somebody trains on them.
+    The random order follows from (seed, range, rows seen before). These numbers therefore identify
+    the rows and their order; ``rows`` computes the order when it is needed.
     """
 
     start: int
     stop: int
     n_seen: int = 0
-    seed: int | None = None  # None: as they lie
+    seed: int | None = None  # None: in prepared order
 
     @property
     def n_rows(self) -> int:
@@ -44,12 +46,12 @@ class Phase(NamedTuple):
 
 
 def rows_of(phase: Phase | Rows) -> Rows:
-    """The rows of a phase, or rows as they are."""
+    """Return the rows of a phase; rows are returned unchanged."""
     return phase.rows if isinstance(phase, Phase) else phase
 
 
 class Node(NamedTuple):
-    """Chunks first..last-1, held out; the model that belongs here has seen all the other rows."""
+    """The held-out chunks first to last - 1; the node's model has seen all other rows."""
 
     first: int
     last: int
@@ -61,18 +63,18 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """How the rows are cut and fed.
+    """How the rows are cut into chunks, and in which order they are trained on.
 
     Attributes
     ----------
     n_rows, n_folds : int
     bounds : ndarray of shape (n_folds + 1,), int64, or None
-        Where chunks begin; None: chunk i begins at ``i * n_rows // n_folds``, so that powers of
-        two nest.
+        The first row of each chunk. None means that chunk i begins at ``i * n_rows // n_folds``;
+        then the chunks of 2k folds subdivide those of k folds.
     random : bool
-        Feed the rows of a training phase in a fresh uniformly random order, else as they lie.
+        Train on the rows of each phase in a new uniformly random order, else in prepared order.
     seed : int
-        Of those orders, 64 bits.
+        Seed of these orders, 64 bits.
     """
 
     n_rows: int
@@ -86,31 +88,33 @@ class Plan:
         return Node(0, self.n_folds)
 
     def begin(self, chunk: int) -> int:
-        """The first prepared row of a chunk."""
+        """Return the first prepared row of a chunk."""
         return (
             chunk * self.n_rows // self.n_folds if self.bounds is None else int(self.bounds[chunk])
         )
 
     def begins(self, node: Node) -> np.ndarray:
-        """The first prepared row of each chunk of a node, int64."""
+        """Return the first prepared row of each chunk of a node, int64."""
         if self.bounds is not None:
             return self.bounds[node.first : node.last]
         return np.arange(node.first, node.last, dtype=np.int64) * self.n_rows // self.n_folds
 
     def rows(self, node: Node) -> tuple[int, int]:
-        """The prepared rows start..stop-1 that a node holds out."""
+        """Return (start, stop): a node holds out the prepared rows start to stop - 1."""
         return self.begin(node.first), self.begin(node.last)
 
     def split(self, node: Node) -> tuple[Node, Node]:
-        """The children of a node: Algorithm 1's m = floor((s + e) / 2) is the last chunk of the
-        left one.
+        """Return the children of a node.
+
+        The last chunk of the left child is m = floor((s + e) / 2) of Algorithm 1.
         """
         middle = (node.first + node.last + 1) // 2
         return Node(node.first, middle), Node(middle, node.last)
 
     def phase(self, parent: Node, child: Node) -> Phase:
-        """What turns the model of ``parent`` into that of ``child``: the rows that only the
-        parent holds out.
+        """Return the phase that turns the model of ``parent`` into that of ``child``.
+
+        It consists of the rows that only the parent holds out.
         """
         start, stop = self.rows(parent)
         n_seen = self.n_rows - (stop - start)
@@ -121,9 +125,9 @@ class Plan:
         return Phase(start, stop, n_seen, self.seed if self.random else None)
 
     def rest(self, fold: Node) -> np.ndarray:
-        """All rows that ``fold`` does not hold out, as the standard method trains on them at once.
+        """Return all rows that ``fold`` does not hold out, for the standard method.
 
-        The random order belongs to the range that begins behind the fold and wraps around at the
+        A random order is drawn for the range that begins after the fold and wraps around at the
         last row.
         """
         start, stop = self.rows(fold)
@@ -135,10 +139,9 @@ class Plan:
         return np.where(rows < self.n_rows, rows, rows - np.uint32(self.n_rows))
 
     def blocks(self, most: int) -> list[Node]:
-        """The subtrees at the greatest depth where they are at most ``most`` (at least 1), from
-        the left.
+        """Return the subtrees at the greatest depth with at most ``most`` of them, from the left.
 
-        A leaf above that depth is a block of its own.
+        There is always at least one. A leaf above that depth is a block of its own.
         """
         nodes = [self.root]
         while len(nodes) < self.n_folds:
