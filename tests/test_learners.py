@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from typing import get_args
+from typing import get_origin
+from typing import get_type_hints
+from typing import Literal
 
 import joblib
 import numpy as np
@@ -11,8 +15,10 @@ import pytest
 from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.linear_model import SGDClassifier
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import optuna_treecv
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import LSQSGDRegressor
@@ -25,6 +31,7 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
+from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.make import layout_for
 from optuna_treecv.learners.make import make_learner
 from optuna_treecv.rows.data import Data
@@ -286,3 +293,25 @@ def test_names_may_come_from_an_array(model, loss, binary):
     for alpha, result in enumerate(found):
         expected = tree_cross_validate(model(loss=loss, alpha=alpha), X, y)
         assert np.array_equal(result.test_score, expected.test_score)
+
+
+def choices_of(annotation):
+    """The strings that a type names."""
+    if get_origin(annotation) is Literal:
+        return {choice for choice in get_args(annotation) if isinstance(choice, str)}
+    return set().union(*(choices_of(part) for part in get_args(annotation)))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind
+        for kind in vars(optuna_treecv).values()
+        if isinstance(kind, type) and issubclass(kind, CompiledEstimator)
+    ],
+)
+def test_types_name_the_choices_that_are_taken(kind):
+    annotations = get_type_hints(kind.__init__)
+    for name, constraints in kind._parameter_constraints.items():
+        taken = set().union(*(c.options for c in constraints if isinstance(c, StrOptions)))
+        assert choices_of(annotations[name]) == taken, name

@@ -6,6 +6,7 @@ from math import log
 from math import pi
 from numbers import Real
 from typing import Any
+from typing import Literal
 
 import numpy as np
 from scipy.linalg import cholesky
@@ -91,7 +92,7 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
 
     def __init__(
         self,
-        covariance_type: str = "diag",
+        covariance_type: Literal["diag", "full"] = "diag",
         reg_covar: float = 1e-6,
         shuffle: bool = True,
         random_state: Any = None,

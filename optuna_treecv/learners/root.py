@@ -5,6 +5,7 @@ from __future__ import annotations
 from numbers import Integral
 from numbers import Real
 from typing import Any
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
@@ -144,7 +145,7 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
     def __init__(
         self,
         alpha: float = 1e-4,
-        step_size: float | str = "auto",
+        step_size: float | Literal["auto"] = "auto",
         burn_in: int = 100,
         fit_intercept: bool = True,
         shuffle: bool = True,
@@ -243,10 +244,10 @@ class RootSGDRegressor(RootSGD, LinearRegressor):
 
     def __init__(
         self,
-        loss: str = "squared_error",
+        loss: Literal["squared_error", "huber"] = "squared_error",
         epsilon: float = 1.35,
         alpha: float = 1e-4,
-        step_size: float | str = "auto",
+        step_size: float | Literal["auto"] = "auto",
         burn_in: int = 100,
         fit_intercept: bool = True,
         shuffle: bool = True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from numbers import Integral
 from numbers import Real
 from typing import Any
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
@@ -209,10 +210,10 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
 
     def __init__(
         self,
-        loss: str = "hinge",
+        loss: Literal["hinge", "log_loss"] = "hinge",
         alpha: float = 1e-4,
         step_size: float = 0.01,
-        learning_rate: str = "constant",
+        learning_rate: Literal["constant", "invscaling"] = "constant",
         power_t: float = 0.5,
         average: bool = True,
         average_start: int = 0,
@@ -340,11 +341,11 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
 
     def __init__(
         self,
-        loss: str = "squared_error",
+        loss: Literal["squared_error", "huber", "epsilon_insensitive"] = "squared_error",
         epsilon: float = 0.1,
         alpha: float = 1e-4,
         step_size: float = 0.01,
-        learning_rate: str = "constant",
+        learning_rate: Literal["constant", "invscaling"] = "constant",
         power_t: float = 0.5,
         average: bool = True,
         average_start: int = 0,
@@ -453,7 +454,7 @@ class LSQSGDRegressor(LinearRegressor):
 
     def __init__(
         self,
-        step_size: float | str = "auto",
+        step_size: float | Literal["auto"] = "auto",
         radius: float = 1.0,
         fit_intercept: bool = False,
         average: bool = True,

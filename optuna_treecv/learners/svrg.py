@@ -6,6 +6,7 @@ from math import ceil
 from numbers import Integral
 from numbers import Real
 from typing import Any
+from typing import Literal
 import warnings
 
 import numpy as np
@@ -286,13 +287,13 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     def __init__(
         self,
         alpha: float = 1e-4,
-        step_size: float | str = "auto",
+        step_size: float | Literal["auto"] = "auto",
         initial_batch_size: int = 100,
         batch_growth: float = 2.0,
         inner_steps: int = 1000,
         warm_stages: int = 0,
-        schedule: str = "geometric",
-        settings: str = "given",
+        schedule: Literal["geometric", "factorial"] = "geometric",
+        settings: Literal["given", "theory"] = "given",
         fit_intercept: bool = True,
         shuffle: bool = True,
         random_state: Any = None,
@@ -425,16 +426,16 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
 
     def __init__(
         self,
-        loss: str = "squared_error",
+        loss: Literal["squared_error", "huber"] = "squared_error",
         epsilon: float = 1.35,
         alpha: float = 1e-4,
-        step_size: float | str = "auto",
+        step_size: float | Literal["auto"] = "auto",
         initial_batch_size: int = 100,
         batch_growth: float = 2.0,
         inner_steps: int = 1000,
         warm_stages: int = 0,
-        schedule: str = "geometric",
-        settings: str = "given",
+        schedule: Literal["geometric", "factorial"] = "geometric",
+        settings: Literal["given", "theory"] = "given",
         fit_intercept: bool = True,
         shuffle: bool = True,
         random_state: Any = None,
