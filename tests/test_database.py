@@ -48,7 +48,8 @@ from optuna_treecv.storage.tables import ModelRow
 from optuna_treecv.storage.tables import SchemaRow
 
 FORK = multiprocessing.get_context("fork")
-OLD_STORE = {version: Path(__file__).with_name(f"store_v{version}.sql") for version in (1, 2, 3)}
+# The scripts that make a store of an old version, one after the other.
+OLD_STORE = {1: ["v1"], 2: ["v2"], 3: ["v2", "v3"]}
 
 
 def in_processes(n: int, work: Callable[[int], None]) -> None:
@@ -110,7 +111,9 @@ def make_old(url: str, version: int) -> None:
     """A store as an old version had it; on SQLite a true one."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(make_url(url).database)) as connection:
-            connection.executescript(OLD_STORE[version].read_text())
+            for name in OLD_STORE[version]:
+                script = Path(__file__).with_name(f"store_{name}.sql")
+                connection.executescript(script.read_text())
         return
     database = Database(url)
     with database.writing() as session:
