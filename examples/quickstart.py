@@ -1,4 +1,4 @@
-"""Tune PEGASOS by leave-one-out: 569 folds for the price of about ten trainings."""
+"""Tune PEGASOS by leave-one-out: 569 folds cost about as much as ten trainings."""
 
 import optuna
 from optuna.distributions import FloatDistribution
