@@ -1,7 +1,7 @@
-"""Covertype, 581,012 rows: a grid of lambda at 100 folds, then leave-one-out of the best.
+"""Tune PEGASOS on Covertype (581,012 rows): a grid at 100 folds, then leave-one-out of the best.
 
-Class 1 against the rest, features of unit variance, as in the TreeCV paper. scikit-learn downloads
-the data once (11 MB) or finds it in $SCIKIT_LEARN_DATA.
+As in the TreeCV paper, class 1 is classified against the rest and features have unit variance.
+scikit-learn downloads the data once (11 MB) or finds it in $SCIKIT_LEARN_DATA.
 """
 
 from time import perf_counter

@@ -1,4 +1,4 @@
-"""A study that one can look at: every fold score in SQL, a note and figures in optuna-dashboard.
+"""Show a study in optuna-dashboard, with a note and figures; a store keeps every fold score.
 
 python -m pip install '.[dashboard]' && python examples/dashboard.py
 """
@@ -14,8 +14,8 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.dashboard import DashboardCallback
 from optuna_treecv.dashboard import publish
 
-STUDY = "sqlite:///treecv_study.db"  # Optuna's: trials, and what publish writes
-STORE = "sqlite:///treecv_models.db"  # ours: fold scores and shared models
+STUDY = "sqlite:///treecv_study.db"  # Optuna's storage: trials, the note and the figures
+STORE = "sqlite:///treecv_models.db"  # the store of optuna_treecv: fold scores and shared models
 
 X, y = load_breast_cancer(return_X_y=True)
 objective = treecv_objective(

@@ -1,7 +1,7 @@
-"""A learner of your own: an estimator with ``partial_fit``, its tests, and a study.
+"""Use your own learner: an estimator with ``partial_fit``, its tests, and a study.
 
-python examples/own_learner.py        the study
-pytest examples/own_learner.py        the tests
+python examples/own_learner.py        runs the study
+pytest examples/own_learner.py        runs the tests
 """
 
 import numpy as np
@@ -15,14 +15,14 @@ from optuna_treecv.testing import LearnerContract
 
 
 class NearestMean(ClassifierMixin, BaseEstimator):
-    """The class whose mean is nearest, each mean drawn to that of all rows by ``shrinkage``."""
+    """Predicts the class with the nearest mean; means are shrunk towards that of all rows."""
 
     def __init__(self, shrinkage=0.0):
         self.shrinkage = shrinkage
 
     def partial_fit(self, X, y, classes=None):
-        """Take rows in. All that training changes is in attributes, so a deep copy copies it."""
-        if classes is not None:  # named in the first call, whatever rows it brings
+        """Train on rows. A deep copy copies the model, since attributes hold all of it."""
+        if classes is not None:  # the first call names all classes
             self.classes_ = np.asarray(classes)
             self.sums_ = np.zeros((len(self.classes_), X.shape[1]))
             self.counts_ = np.zeros(len(self.classes_))
@@ -32,7 +32,7 @@ class NearestMean(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X):
-        """The nearest class."""
+        """Return the class with the nearest mean."""
         means = self.sums_ / np.maximum(self.counts_, 1)[:, None]
         means += self.shrinkage * (self.sums_.sum(axis=0) / self.counts_.sum() - means)
         distances = np.square(X[:, None, :] - means).sum(axis=2)
@@ -40,7 +40,7 @@ class NearestMean(ClassifierMixin, BaseEstimator):
 
 
 class TestNearestMean(LearnerContract):
-    may_be_cut = True  # sums do not feel where a phase ends
+    may_be_cut = True  # sums do not depend on how rows are divided among calls
 
     def make_estimator(self):
         return NearestMean(0.1)

@@ -1,9 +1,11 @@
-"""Table 2 (PEGASOS) of the TreeCV paper, Joulani, Gyorgy & Szepesvari 2015, on Covertype.
+"""Reproduce Table 2 (PEGASOS) of Joulani, Gyorgy & Szepesvari (2015) on Covertype.
 
-The estimate of the misclassification rate in percent and its standard deviation over repetitions,
-each with its own permutation of the rows. What to look for: all means agree; TreeCV's deviation
-falls with k, as does the standard method's in random order; the standard method's in fixed order
-does not, because its k models see nearly the same rows in the same order.
+The table shows the estimated misclassification rate in percent and its standard deviation over
+repetitions. Each repetition has its own permutation of the rows.
+
+All means should agree. The deviation of TreeCV falls with k, and so does that of the standard
+method in random order. That of the standard method in fixed order does not fall, because its k
+models see nearly the same rows in the same order.
 
     python examples/reproduce_table2.py [repetitions]
 """
@@ -16,7 +18,7 @@ from sklearn.datasets import fetch_covtype
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 
-# The paper's figures, of 100 repetitions.
+# The paper's figures, from 100 repetitions.
 PAPER = {
     ("treecv", "fixed", 5): "30.682 +- 1.213",
     ("treecv", "random", 5): "30.839 +- 0.990",

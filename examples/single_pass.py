@@ -1,12 +1,14 @@
-"""What one pass is worth: the single-pass learners against the best that any method could do.
+"""Compare the single-pass learners with the optimum, in one figure.
 
-Above: well-specified least squares, 20 features, eigenvalues 0.1 to 1, unit noise. Rows times
-excess risk, over the constant of the empirical risk minimiser (d / 2). Theory: b / (b - 1) for
-streaming SVRG with batches growing by b, 1 for its factorial schedule, averaged SGD and ROOT-SGD.
-Streaming SVRG is read at the ends of its stages.
+The upper panel shows well-specified least squares: 20 features, eigenvalues 0.1 to 1, unit noise.
+It plots rows times excess risk, divided by the constant of the empirical risk minimiser (d / 2).
+In theory this ratio is b / (b - 1) for streaming SVRG whose batches grow by b. It is 1 for the
+factorial schedule of streaming SVRG, for averaged SGD and for ROOT-SGD. Streaming SVRG is
+evaluated at the ends of its stages.
 
-Below: 10-fold error on Covertype (class 1 against the rest) by TreeCV, against the step
-size, and for PEGASOS, whose steps are 1 / (alpha t), against alpha.
+The lower panels show the 10-fold error on Covertype (class 1 against the rest), computed by
+TreeCV. It is plotted against the step size; for PEGASOS, whose steps are 1 / (alpha t), against
+alpha.
 
     python -m pip install '.[docs]' && python examples/single_pass.py [seeds] [rows] [figure.svg]
 """
@@ -51,7 +53,7 @@ REGRESSORS = {
 
 
 def ratios(model, X, y, truth):
-    """(rows, rows x excess risk / (d / 2)) on the way: at stage ends, or at powers of two."""
+    """Return pairs (rows, rows x excess risk / (d / 2)), at stage ends or at powers of two."""
     found = {}
     pieces = range(500, len(X) + 1, 500)
     if not isinstance(model, StreamingSVRGRegressor):
@@ -70,7 +72,7 @@ def ratios(model, X, y, truth):
 
 
 def least_squares():
-    """The mean curves, (rows, ratio, standard error) of each learner."""
+    """Return the mean curve of each learner: (rows, ratio, standard error) per point."""
     curves = defaultdict(list)
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
@@ -91,7 +93,7 @@ def least_squares():
 
 
 def main():
-    matplotlib.rcParams["svg.hashsalt"] = "optuna_treecv"  # the same file from the same numbers
+    matplotlib.rcParams["svg.hashsalt"] = "optuna_treecv"  # equal numbers give an equal file
     figure, panels = plt.subplot_mosaic(
         [["rates", "rates"], ["steps", "alphas"]], figsize=(8, 7.5), layout="constrained"
     )

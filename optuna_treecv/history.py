@@ -1,4 +1,4 @@
-"""Evaluations and fold scores of a store as data frames."""
+"""The evaluations and fold scores of a store, as data frames."""
 
 from optuna_treecv.reporting.history import forget
 from optuna_treecv.reporting.history import load_evaluations

@@ -1,4 +1,4 @@
-"""Small data, and databases."""
+"""Fixtures: small data sets, filled studies and databases."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from optuna_treecv.storage.tables import EvaluationRow
 
 
 def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows in noisy classes."""
+    """Return rows and their noisy classes."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     scores = X @ rng.normal(size=(d, n_classes)) + rng.normal(size=(n, n_classes))
@@ -65,8 +65,9 @@ def regression() -> tuple[np.ndarray, np.ndarray]:
 
 
 def paths_of(n_rows, n_folds, order="fixed", shuffle=True, random_state=0):
-    """Rows as given: what each fold holds out, and the phases that its model is trained in, by
-    Algorithm 1 as the paper writes it.
+    """Return, for each fold, its rows and the phases in which its model is trained.
+
+    The phases follow Algorithm 1 as the paper writes it. Row numbers are those of the given data.
     """
     seed = derive_seed(random_state, 0)
     prepared = make_folds(n_folds, np.empty((n_rows, 1)), None, None, shuffle, seed, n_rows).order
@@ -89,7 +90,7 @@ def training_paths():
 
 
 class FilledStudy:
-    """A study with a store, trial by trial as one likes them."""
+    """A study and a store to which a test adds trials with chosen fold scores."""
 
     def __init__(self, store, storage=None, direction="minimize", **common):
         self.study = optuna.create_study(storage=storage, direction=direction, study_name="iris")
@@ -112,7 +113,7 @@ class FilledStudy:
         } | common
 
     def add(self, scores, params=(), distributions=(), state="complete", stored=True, **fields):
-        """A finished trial with these fold scores."""
+        """Add a finished trial with these fold scores."""
         number = len(self.study.get_trials(deepcopy=False))
         scores = np.asarray(scores, float)
         with np.errstate(invalid="ignore"):
@@ -138,7 +139,7 @@ class FilledStudy:
             std=std if np.isfinite(std) else None,
             folds_scored=len(scores),
             diverged_folds=int((~np.isfinite(scores)).sum()),
-            # The store's order is not that of the trials: workers do not finish in turn.
+            # The order in the store differs from that of the trials, as it may with workers.
             created_at=datetime(2026, 1, 1, tzinfo=UTC) - timedelta(seconds=number),
             **fields,
         )
@@ -147,7 +148,7 @@ class FilledStudy:
 
 @pytest.fixture
 def fill(tmp_path):
-    """Make a FilledStudy."""
+    """Return a function that makes a FilledStudy."""
     numbers = count()
     return lambda *args, **kwargs: FilledStudy(
         f"sqlite:///{tmp_path / f'store{next(numbers)}.db'}", *args, **kwargs
@@ -155,11 +156,12 @@ def fill(tmp_path):
 
 
 class PostgresServer:
-    """A PostgreSQL server in a folder of its own, on a Unix socket there."""
+    """A PostgreSQL server with its own folder, which also holds its Unix socket."""
 
     def __init__(self, binaries: Path) -> None:
         self.binaries = binaries
-        self.folder = Path(tempfile.mkdtemp(prefix="treecv-"))  # pytest's are closed to others
+        # Other users have no access to pytest's folders.
+        self.folder = Path(tempfile.mkdtemp(prefix="treecv-"))
         self.n_schemas = 0
         self.user: dict[str, Any] = {}
         if os.getuid() == 0:  # the server refuses to run as root
@@ -170,7 +172,7 @@ class PostgresServer:
         self.run("initdb", "-U", "treecv", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 
     def run(self, program: str, *arguments: str) -> None:
-        with open(self.folder / "output", "w+b") as output:  # a pipe would stay open
+        with open(self.folder / "output", "w+b") as output:  # the server would keep a pipe open
             done = subprocess.run(
                 [self.binaries / program, "-D", self.folder / "data", *arguments],
                 cwd=self.folder,
@@ -190,7 +192,7 @@ class PostgresServer:
         self.run("pg_ctl", "stop", "-w", "-m", "immediate")
 
     def new_schema(self) -> str:
-        """A URL whose tables are in a schema of their own: a tenth of a new database's time."""
+        """Return a URL with a new schema, which takes a tenth of the time of a new database."""
         import psycopg
 
         self.n_schemas += 1
@@ -204,7 +206,7 @@ class PostgresServer:
 
 
 def postgres_binaries() -> Path | None:
-    """The folder of Debian's ``postgresql`` package, or of another one."""
+    """Return the folder with PostgreSQL's programs, or None if there is none."""
     config = shutil.which("pg_config")
     folders = [] if config is None else [subprocess.check_output([config, "--bindir"], text=True)]
     folders += os.environ.get("PATH", "").split(os.pathsep)
@@ -232,7 +234,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
-    """An empty schema; connections to it are closed in the end."""
+    """Return a URL of an empty schema; connections to it are closed after the test."""
     engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
     def note(connection: Connection) -> None:
@@ -247,7 +249,7 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Somewhere new on each kind of database."""
+    """Return the URL of a new store, for each kind of database."""
     if request.param == "postgresql":
         return request.getfixturevalue("postgres_url")
     return f"sqlite:///{tmp_path / 'store.db'}"

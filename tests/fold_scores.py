@@ -1,4 +1,4 @@
-"""Print a digest of many fold scores and models: equal output of two builds means equal bits.
+"""Print digests of many fold scores; two builds with the same output give the same bits.
 
     python tests/fold_scores.py
 
@@ -63,7 +63,7 @@ for estimator, dtype, order, cv, form in product(
     digest = hashlib.sha256(np.ascontiguousarray(predictions).tobytes()).hexdigest()[:16]
     print(digest, str(estimator).replace("\n", ""), np.dtype(dtype), order, cv, form.__name__)
 
-# Side by side: what lanes leave depends on the vectors of the machine no more than what one does.
+# Lanes: their results, too, must not depend on the vector instructions of the machine.
 lanes = [
     [PegasosClassifier(alpha, average=True) for alpha in np.geomspace(1e-6, 10, 20)],
     [AveragedSGDClassifier("log_loss", step_size=eta) for eta in np.geomspace(1e-4, 1, 20)],

@@ -1,8 +1,12 @@
 """A worker of tests/test_leases.py: python grid_worker.py STORAGE STORE [stuck].
 
-It says what it does, a line each: is "ready" and begins when it is told, "walks N" points side by
-side, "waits" for another worker, and has "left N" row updates in the end, those behind results
-that it has found and that others' trials have had.
+It prints one line per event:
+
+* "ready": it begins when it reads a line.
+* "walks N": it evaluates N points side by side.
+* "waits": it waits for another worker.
+* "left N": at the end, the row updates of results that still wait for a trial in this worker,
+  because a trial of another worker has used them.
 """
 
 import sys

@@ -15,7 +15,7 @@ from optuna_treecv import treecv_objective
 
 
 def make_objective(what, store=None):
-    """An objective whose trials are short, or take some seconds of training."""
+    """Return an objective whose trials are short, or need some seconds of training."""
     rng = np.random.default_rng(0)
     if what == "short":
         X = rng.normal(size=(2000, 5))

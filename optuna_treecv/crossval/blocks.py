@@ -1,4 +1,4 @@
-"""Into which parts a tree is cut: for threads, for reports, and for scoring."""
+"""Divides a tree into subtrees, for threads, reports and scoring."""
 
 from __future__ import annotations
 

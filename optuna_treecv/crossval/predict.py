@@ -1,4 +1,4 @@
-"""Out-of-fold responses: what each row's model, which has not seen the row, says of it."""
+"""Out-of-fold predictions: each row is predicted by the model that has not seen it."""
 
 from __future__ import annotations
 

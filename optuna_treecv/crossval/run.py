@@ -1,4 +1,4 @@
-"""One estimator's cross-validation: bound to the rows, evaluated or looked up, scored."""
+"""The cross-validation of one estimator: finds kept results or computes them, scores the folds."""
 
 from __future__ import annotations
 

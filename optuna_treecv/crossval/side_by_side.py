@@ -1,4 +1,4 @@
-"""Several estimators in one reading of the rows.
+"""Evaluates several estimators together while the rows are read once.
 
 Estimators that can be trained side by side are; their outputs wait in ``SharedWork.ahead`` until
 their runs ask for them.

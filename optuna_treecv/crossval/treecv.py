@@ -1,4 +1,4 @@
-"""The method "treecv": what the k trainings have in common is done once, along a tree.
+"""The method "treecv": the k trainings do their common part only once, along a tree.
 
 Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015); the recursion itself is in ``tree/walk.py``.
 """

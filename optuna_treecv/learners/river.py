@@ -113,7 +113,7 @@ class RiverEstimator(BaseEstimator):
         codes = self.predict_codes(X)
         if np.any(codes < 0):
             name = type(self.river_model).__name__
-            raise ValueError(f"{name} predicts no class before it has learned one.")
+            raise ValueError(f"{name} predicts no class where it has learned none.")
         return self.classes_[codes]
 
     @available_if(lambda self: isinstance(self.river_model, base.Classifier))

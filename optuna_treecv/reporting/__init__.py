@@ -1,1 +1,1 @@
-"""What a study found: data frames, figures, the dashboard, the command line."""
+"""The results of a study: data frames, figures, the dashboard and the command line."""

@@ -1,4 +1,4 @@
-"""The command ``optuna-treecv``: what is in a store, and room in it."""
+"""The command ``optuna-treecv``, which shows what a store holds and deletes from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNITS = ["b", "kb", "mb", "gb", "tb"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; what it returns is the exit code."""
+    """Run the command and return its exit code."""
     options = _parser().parse_args(arguments)
     try:
         database = Database(options.url, create=False)
@@ -53,14 +53,14 @@ def _parser() -> argparse.ArgumentParser:
         "--max-bytes",
         type=_bytes,
         metavar="SIZE",
-        help="delete shared models until the others fit, such as 100MB",
+        help="delete shared models until the others fit into this size, such as 100MB",
     )
     store.add_argument("--forget-study", metavar="NAME", help="delete a study's evaluations")
     store.add_argument(
         "--storage",
         metavar="URL",
         help="delete the evaluations of studies that no trial in this Optuna storage names any "
-        "more; all of the store's studies should be in it",
+        "more; the storage should hold all studies that use the store",
     )
     return parser
 
@@ -94,14 +94,14 @@ def _store(database: Database, options: argparse.Namespace) -> None:
 
 
 def _forget_unnamed(database: Database, storage: str) -> int:
-    begun = datetime.now(UTC)  # what is recorded meanwhile has a trial that we may have missed
+    begun = datetime.now(UTC)  # a later evaluation may belong to a trial that is not read below
     with database.reading() as session:
         recorded = {row["run"]: row["study_name"] for row in read_evaluations(session)}
     named = _named_in(storage)
     if recorded and not named & recorded.keys():
-        # The wrong storage would cost the whole history.
+        # With the wrong storage, the whole history would be deleted.
         raise ValueError(
-            "storage must be where the store's studies are, got one whose trials name none of "
+            "storage must hold the studies that use the store, got one whose trials name none of "
             f"its {len(recorded)} evaluations; --forget-study deletes those of one study."
         )
     without_study = {run for run, study_name in recorded.items() if study_name is None}
@@ -109,7 +109,7 @@ def _forget_unnamed(database: Database, storage: str) -> int:
 
 
 def _named_in(storage: str) -> set[str]:
-    """The runs that the trials of an Optuna storage name; the storage is only read."""
+    """Return the runs that the trials of an Optuna storage name; the storage is only read."""
     try:
         if is_missing(storage):
             raise FileNotFoundError("there is no such file")
@@ -121,7 +121,7 @@ def _named_in(storage: str) -> set[str]:
             for run in runs_of(optuna.load_study(study_name=name, storage=rdb))
         }
     except (DatabaseError, OSError, ImportError, RuntimeError, OptunaError) as error:
-        # Optuna's own say less than what they come from.
+        # The cause of Optuna's own errors is more specific than their message.
         cause = error.__cause__ if isinstance(error, OptunaError) else None
         raise ValueError(
             f"storage must be an Optuna storage that can be opened: {reason_of(cause or error)}."

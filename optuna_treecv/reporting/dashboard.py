@@ -1,4 +1,4 @@
-"""A study that one can look at: its note and figures for optuna-dashboard."""
+"""The note and the figures of a study for optuna-dashboard."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ except ImportError as error:
         "optuna_treecv.dashboard needs optuna-dashboard: pip install 'optuna-treecv[dashboard]'."
     ) from error
 
-# Link definitions: the dashboard does not show them. What stands outside of them is the user's.
+# Link definitions, which the dashboard does not show. The text outside of them is the user's.
 BEGIN, END = '[treecv]: # "begin"', '[treecv]: # "end"'
 
 __all__ = ["DashboardCallback", "publish"]
@@ -50,10 +50,13 @@ FIGURES = {
 def publish(study: optuna.Study, store: Any) -> None:
     """Write a study's note and figures for optuna-dashboard.
 
-    The note says what was evaluated, what the best trials are and what it took. Publishing again
-    replaces note and figures; what you wrote into the note above or below ours stays. Renaming a
-    study in the dashboard loses its figures, and two workers that publish in the same moment may
-    mix them, since they are stored in pieces: publish again.
+    The note lists what was evaluated, the best trials, and the work and time needed. Publishing
+    again replaces note and figures. It keeps any text that you wrote above or below our part of
+    the note.
+
+    Publish again after renaming a study in the dashboard, which loses its figures. Also publish
+    again if two workers published at the same moment: figures are stored in pieces, which may then
+    be mixed.
 
     Parameters
     ----------
@@ -64,7 +67,7 @@ def publish(study: optuna.Study, store: Any) -> None:
 
     See Also
     --------
-    DashboardCallback : The same every N trials.
+    DashboardCallback : Publishes after every N trials.
     optuna_treecv.report : The figures, for notebooks.
 
     Examples
@@ -86,7 +89,7 @@ def publish(study: optuna.Study, store: Any) -> None:
 class DashboardCallback:
     """Publish every N trials: ``study.optimize(..., callbacks=[DashboardCallback(store)])``.
 
-    A study never stops for it: what goes wrong is a warning.
+    An error while publishing becomes a warning, and the study continues.
 
     Parameters
     ----------
@@ -97,7 +100,7 @@ class DashboardCallback:
 
     See Also
     --------
-    publish : Once, at the end.
+    publish : Publishes once, for example at the end.
 
     Examples
     --------
@@ -116,7 +119,7 @@ class DashboardCallback:
         self._every = every
 
     def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Publish, if it is time.
+        """Publish if the trial's number says so.
 
         Parameters
         ----------
@@ -137,7 +140,7 @@ class DashboardCallback:
 
 
 def _replaced(note: str, ours: str) -> str:
-    """A note with our part anew; the user's text around it stays."""
+    """Return a note with our part replaced; the user's text around it stays."""
     before, _, rest = note.partition(BEGIN)
     _, _, after = rest.partition(END)
     parts = (before.strip(), f"{BEGIN}\n\n{ours}\n\n{END}", after.strip())
@@ -154,7 +157,7 @@ def _note(study: optuna.Study, store: Any) -> str:
 
 
 def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) -> str:
-    """The best trials, and how far to trust them."""
+    """Return the table of the best trials, with their standard errors."""
     best = best_of(study, frame, 5)
     if best.empty:
         return "No finished trial has a finite value."
@@ -177,7 +180,7 @@ def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) 
 
 
 def _facts(study: optuna.Study, frame: Frame) -> str:
-    """Data, learner, folds and work."""
+    """Return the table of data, learner, folds, trials and work."""
     states = Counter(trial.state.name.lower() for trial in study.get_trials(deepcopy=False))
     finished = states["complete"] + states["pruned"]
     n_infinite = int((~np.isfinite(frame["mean"])).sum())
@@ -199,7 +202,7 @@ def _facts(study: optuna.Study, frame: Frame) -> str:
 
 
 def _each(frame: Frame, template: str) -> str:
-    """What evaluations have in common; or the first three of what they have not."""
+    """Return a description of all evaluations; if they differ, the first three."""
     found = list(dict.fromkeys(template.format(**row) for row in frame.to_dict("records")))
     more = [f"and {len(found) - 3} more"] if len(found) > 3 else []
     return "; ".join(found[:3] + more)
@@ -210,7 +213,10 @@ def _value(value: Any) -> str:
 
 
 def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
-    """Markdown; the dashboard sets cells without a gap, hence the wide spaces."""
+    """Return a Markdown table.
+
+    The dashboard leaves no gap between columns, so each cell ends with a wide space.
+    """
     lines = [[f"{cell}&emsp;" if cell != "" else "" for cell in line] for line in (head, *rows)]
     lines.insert(1, [":--"] * len(head))
     return "\n".join(

@@ -32,15 +32,15 @@ __all__ = ["plot_fold_scores", "plot_parameters", "plot_sharing", "plot_time"]
 #: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
 Frame: TypeAlias = Any
 
-# Colours that the colour-blind can tell apart (Okabe & Ito).
+# Colours that colour-blind readers can distinguish (Okabe & Ito).
 BLUE, GREEN, ORANGE, GREY = "#0072B2", "#009E73", "#D55E00", "#8C8C8C"
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
 
-#: Panels of ``plot_parameters``: a card of the dashboard has room for two rows of three.
+#: Maximum number of panels of ``plot_parameters``: a dashboard card has room for 2 x 3.
 MAX_PANELS = 6
-#: Above that many folds the distribution of their scores is a curve.
+#: For more folds than this, the distribution of fold scores is drawn as a curve.
 MAX_POINTS = 1000
-#: A value so many times worse than the median is drawn at the edge.
+#: A value that is worse than the median by more than this factor is drawn at the edge.
 FAR = 1e4
 
 
@@ -57,10 +57,11 @@ def plot_parameters(study: optuna.Study, store: Any) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        A panel a hyper-parameter (the first six by name), with a logarithmic axis where its
+        One panel per hyper-parameter (the first six by name), with a logarithmic axis if its
         distribution is logarithmic. Error bars are standard errors of the fold mean,
-        std / sqrt(n_folds), as if folds were independent. Pruned trials stand at the mean of the
-        folds they got to; infinite values, and those that would squeeze the others, at the edge.
+        std / sqrt(n_folds), as if folds were independent. Pruned trials are drawn at the mean of
+        the folds that they reached. Infinite values, and values so bad that the others would be
+        squeezed together, are drawn at the edge.
 
     Examples
     --------
@@ -117,7 +118,7 @@ def plot_parameters(study: optuna.Study, store: Any) -> go.Figure:
 
 
 def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Figure:
-    """Plot how the fold scores of the best trials are distributed.
+    """Plot the distribution of the fold scores of the best trials.
 
     Parameters
     ----------
@@ -126,14 +127,14 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     store : str, URL, Engine or Database
         The store.
     n_best : int, default=5
-        How many trials: complete ones with a finite value.
+        The number of trials; only complete trials with a finite value are drawn.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        Boxes; or, where 50 or more folds take at most 10 values (leave-one-out errors are 0 or
-        1), the share of folds at each; or, for more than 1000 folds, the share of folds up to a
-        score.
+        Usually box plots. If 50 or more folds have at most 10 distinct scores, such as 0 and 1 for
+        leave-one-out errors, the share of folds with each score. Otherwise, for more than 1000
+        folds, the share of folds up to each score.
 
     Examples
     --------
@@ -170,7 +171,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
 
 
 def plot_sharing(study: optuna.Study, store: Any) -> go.Figure:
-    """Plot the row updates that trials did, and those that sharing saved them.
+    """Plot the row updates that trials did, and those that sharing saved.
 
     Parameters
     ----------
@@ -182,7 +183,7 @@ def plot_sharing(study: optuna.Study, store: Any) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        Above a bar a trial, below the running sums.
+        Above one bar per trial, below the running sums.
 
     Examples
     --------
@@ -246,10 +247,11 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        On the left against the seconds that evaluations took, on the right against row updates:
-        those done, those of the same trials without sharing, and those of k trainings from
-        scratch, for pruned trials of the folds they got to. All are counted; what k trainings
-        would have taken in seconds cannot be told from what the tree took.
+        On the left, the best value against the seconds of evaluation. On the right, against row
+        updates: those done, those of the same trials without sharing, and those of k trainings
+        from scratch; for pruned trials, the latter count only the folds that they reached. Row
+        updates are counted. The seconds of k trainings are not shown, because they do not follow
+        from those of the tree.
 
     Examples
     --------
@@ -295,7 +297,7 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
     works = np.concatenate([trace.x for trace in figure.data[1:]])
     figure.update_xaxes(title_text="seconds of evaluation", rangemode="tozero", nticks=5, col=1)
     figure.update_xaxes(_log_axis(works, n_ticks=4) | {"title_text": "row updates"}, col=2)
-    if (best[begun] == best[-1]).all():  # plotly would draw from -1 to 1
+    if (best[begun] == best[-1]).all():  # for a constant, plotly's axis would be -1 to 1
         room = 0.1 * abs(best[-1]) or 0.1
         figure.update_yaxes(range=[best[-1] - room, best[-1] + room])
     figure.update_yaxes(title_text=f"best {metric_of(frame)} so far", col=1)
@@ -303,11 +305,11 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
     return _finish(figure, title, subtitle, trials, frame)
 
 
-# What the figures and the note have in common.
+# Shared by the figures and the note.
 
 
 def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
-    """The study's complete and pruned trials by number, and their evaluations in that order."""
+    """Return the complete and pruned trials by number, and their evaluations in that order."""
     if len(study.directions) != 1:
         raise ValueError(
             f"study must have one objective, as treecv_objective has, got {len(study.directions)}."
@@ -318,25 +320,25 @@ def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTri
     frame = frame[frame["trial_number"].isin(list(trials))]
     frame = frame.astype({"trial_number": int, "mean": float, "std": float})
     frame = frame.sort_values("trial_number", ignore_index=True)
-    # Repeats share their rows: they make a mean steadier, but bring no new rows to average over.
+    # Repeats use the same rows, so they do not count as additional folds for the standard error.
     n_folds = np.minimum(frame["folds_scored"], frame["n_folds"])
     return trials, frame.assign(standard_error=frame["std"] / np.sqrt(n_folds.astype(float)))
 
 
 def best_of(study: optuna.Study, frame: Frame, n_best: int) -> Frame:
-    """The best complete evaluations with a finite mean, best first."""
+    """Return the best complete evaluations with a finite mean, best first."""
     found = frame[_has_value(frame)]
     order = np.argsort(_sign(study) * found["mean"].to_numpy(), kind="stable")
     return found.iloc[order[:n_best]]
 
 
 def metric_of(frame: Frame) -> str:
-    """What is measured."""
+    """Return the name of the score."""
     return ", ".join(frame["scoring"].unique())
 
 
 def plus_minus(mean: float, standard_error: float) -> str:
-    """An estimate to two digits of its standard error."""
+    """Return an estimate with as many digits as show two digits of its standard error."""
     if not 1e-12 < standard_error < 1e6:
         return f"{mean:.4g} ± {standard_error:.2g}"
     digits = max(0, 1 - math.floor(math.log10(standard_error)))
@@ -344,7 +346,7 @@ def plus_minus(mean: float, standard_error: float) -> str:
 
 
 def amount(count: float) -> str:
-    """A count that one can read: 56,232 or 12.3 million."""
+    """Return a count as text, such as 56,232 or 12.3 million."""
     for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
         if count >= size:
             return f"{count / size:,.3g} {name}"
@@ -352,7 +354,7 @@ def amount(count: float) -> str:
 
 
 def work_of(frame: Frame) -> str:
-    """Row updates done, saved, and of k trainings from scratch."""
+    """Return as text the row updates done, those saved and those of k trainings from scratch."""
     done, saved = int(frame["n_updates"].sum()), int(frame["n_updates_saved"].sum())
     share = f" ({saved / (done + saved):.0%})" if saved else ""
     return (
@@ -362,12 +364,12 @@ def work_of(frame: Frame) -> str:
 
 
 def time_of(frame: Frame) -> str:
-    """Seconds of evaluation."""
+    """Return as text the seconds of evaluation."""
     return f"{frame['seconds'].sum():.3g} s of evaluation"
 
 
 def updates_from_scratch(frame: Frame) -> np.ndarray:
-    """Row updates of k trainings, for the folds that were scored."""
+    """Return the row updates of k trainings from scratch, for the folds that were scored."""
     share = frame["folds_scored"] / (frame["n_folds"] * frame["n_repeats"])
     return (frame["n_updates_standard"] * share).to_numpy(float)
 
@@ -377,12 +379,12 @@ def _has_value(frame: Frame) -> Any:
 
 
 def _sign(study: optuna.Study) -> int:
-    """What makes less better."""
+    """Return the sign that makes smaller values better."""
     return 1 if study.direction == StudyDirection.MINIMIZE else -1
 
 
 def _fold_scores(study: optuna.Study, store: Any, best: Frame) -> dict[str, np.ndarray]:
-    """Fold scores by trial, best first."""
+    """Return the fold scores by trial, best trial first."""
     found = load_fold_scores(store, study=study, runs=list(best["run"]))
     there = set(found["run"])
     return {
@@ -394,11 +396,11 @@ def _fold_scores(study: optuna.Study, store: Any, best: Frame) -> dict[str, np.n
     }
 
 
-# How things are drawn.
+# Drawing.
 
 
 def _is_away(study: optuna.Study, frame: Frame) -> Any:
-    """Which values are infinite, or so bad that the others would be squeezed."""
+    """Return which values are infinite, or so bad that the others would be squeezed together."""
     finite = np.isfinite(frame["mean"])
     size = abs(frame["mean"][finite].median())
     return ~finite | ((_sign(study) * frame["mean"] > FAR * size) & (size > 0))
@@ -407,7 +409,7 @@ def _is_away(study: optuna.Study, frame: Frame) -> Any:
 def _groups(
     study: optuna.Study, frame: Frame, away: Any
 ) -> Iterator[tuple[str, dict[str, Any], Frame]]:
-    """Evaluations that look alike."""
+    """Yield (label, marker, evaluations) for each group drawn with the same marker."""
     complete = frame["state"] == "complete"
     yield "pruned", {"color": GREY, "symbol": "circle-open"}, frame[~away & ~complete]
     yield "complete", {"color": BLUE}, frame[~away & complete]
@@ -424,7 +426,7 @@ def _bars(group: Frame) -> dict[str, Any]:
 
 
 def _edge_and_axis(values: np.ndarray, sign: int) -> tuple[float, dict[str, Any]]:
-    """Where values beyond the others are drawn, and an axis for the others."""
+    """Return the position for values at the edge, and the axis for the other values."""
     if not len(values):
         return 0.0, {"showticklabels": False}
     low, high = values.min(), values.max()
@@ -435,7 +437,7 @@ def _edge_and_axis(values: np.ndarray, sign: int) -> tuple[float, dict[str, Any]
 
 
 def _log_axis(values: Any, n_ticks: int = 6) -> dict[str, Any]:
-    """A logarithmic axis with labels that have room."""
+    """Return a logarithmic axis whose labels do not overlap."""
     values = [value for value in values if value > 0]
     decades = math.log10(max(values) / min(values)) if values else 0
     ticks = {"dtick": math.ceil(decades / n_ticks)} if decades > n_ticks / 2 else {}
@@ -445,7 +447,7 @@ def _log_axis(values: Any, n_ticks: int = 6) -> dict[str, Any]:
 def _parameter_axis(
     name: str, trials: Mapping[int, FrozenTrial], n_ticks: int
 ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """The axis of a hyper-parameter, and how its values are written there."""
+    """Return the axis of a hyper-parameter, and a function that turns its values into labels."""
     having = [trial for trial in trials.values() if name in trial.params]
     distribution = having[-1].distributions[name]
     if isinstance(distribution, CategoricalDistribution):
@@ -539,13 +541,13 @@ def _finish(
     trials: Mapping[int, FrozenTrial],
     frame: Frame,
 ) -> go.Figure:
-    """Title, legend and margins; and what is missing."""
+    """Set title, legend and margins, and say in the title which trials are missing."""
     n_missing = len(trials) - len(frame)
     missing = f"{n_missing} of {len(trials)} finished trials are not in the store"
     small = [text for text in (subtitle, missing if n_missing else "") if text]
     text = "<br>".join([title, *(f'<span style="font-size:12px">{line}</span>' for line in small)])
     figure.update_layout(
-        template="none",  # plotly's default would be most of a small figure's bytes
+        template="none",  # the default template makes up most of the bytes of a small figure
         title={"text": text, "x": 0.02, "y": 0.93, "yanchor": "top", "font_size": 16},
         legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
         margin={"l": 65, "r": 20, "t": 115, "b": 50},
@@ -558,7 +560,7 @@ def _finish(
 def _message(
     title: str, trials: Mapping[int, FrozenTrial], frame: Frame, text: str = ""
 ) -> go.Figure:
-    """A figure that says why it is empty."""
+    """Return a figure without data that says why it is empty."""
     if not trials:
         text = "The study has no finished trial yet."
     elif frame.empty:

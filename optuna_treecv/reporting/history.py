@@ -1,4 +1,4 @@
-"""Evaluations and fold scores as data frames, and how to delete them."""
+"""Evaluations and fold scores as data frames, and their deletion."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-#: An optuna.Study, or what has its name and trials.
+#: An optuna.Study, or an object with the name and the trials of one.
 AnyStudy: TypeAlias = Any
 
 
@@ -34,29 +34,30 @@ def load_evaluations(
     study_name: str | None = None,
     study: AnyStudy = None,
 ) -> DataFrame:
-    """The evaluations in a store, the oldest first.
+    """Return the evaluations in a store, the oldest first.
 
     Parameters
     ----------
     store : str, sqlalchemy.URL, sqlalchemy.Engine or Database
-        What the objective was given.
+        The store of the objective.
     study_name : str, default=None
-        Only those of the study that had this name at the time.
+        Return only evaluations recorded under this name of a study.
     study : optuna.Study, default=None
-        Only those that its trials name in their attribute ``treecv_run``, whatever the study is
-        called by now. Its name and its trials' numbers are the present ones.
+        Return only evaluations that the study's trials name in their attribute ``treecv_run``,
+        even if the study was renamed. The result has the study's present name and its trials'
+        present numbers.
 
     Returns
     -------
     pandas.DataFrame
-        A row an evaluation; the columns of the table ``treecv_evaluations``, and in place of its
-        ``parameters`` a column ``params_<name>`` for each. An infinite or missing parameter value
-        is the string "inf", "-inf" or "nan".
+        One row per evaluation, with the columns of the table ``treecv_evaluations``. One column
+        ``params_<name>`` per parameter replaces ``parameters``. An infinite parameter value is the
+        string "inf" or "-inf", and NaN is "nan".
 
     Raises
     ------
     ImportError
-        Without pandas.
+        If pandas is not installed.
     ValueError
         If there is no such store.
 
@@ -73,7 +74,7 @@ def load_evaluations(
         found = _evaluations(session, study_name, study)
     frame = pandas.DataFrame(found, columns=COLUMNS)
     frame = frame.astype({"mean": float, "std": float, "trial_number": "Int64"})
-    # Some databases give whole seconds another resolution than others.
+    # The resolution of times depends on the database.
     frame["created_at"] = pandas.to_datetime(frame["created_at"], utc=True).astype(
         "datetime64[us, UTC]"
     )
@@ -88,36 +89,37 @@ def load_fold_scores(
     study: AnyStudy = None,
     runs: Collection[str] | None = None,
 ) -> DataFrame:
-    """The score of each fold of the evaluations in a store.
+    """Return the score of each fold of the evaluations in a store.
 
     Parameters
     ----------
     store : str, sqlalchemy.URL, sqlalchemy.Engine or Database
-        What the objective was given.
+        The store of the objective.
     study_name : str, default=None
         As for ``load_evaluations``.
     study : optuna.Study, default=None
         As for ``load_evaluations``.
     runs : collection of str, default=None
-        Only of these evaluations: a leave-one-out has as many scores as rows.
+        Return only the scores of these evaluations. Leave-one-out has as many scores as rows.
 
     Returns
     -------
     pandas.DataFrame
         Columns ``run``, ``study_name`` (both categorical), ``trial_number``, ``repeat``, ``fold``
-        and ``score``; evaluations as in ``load_evaluations``, their folds in order. Folds that a
-        pruned trial did not come to are left out, and so are, with a warning, damaged scores.
+        and ``score``. Evaluations are in the order of ``load_evaluations``, and the folds of each
+        are in ascending order. Folds that a pruned trial did not reach are left out. Damaged
+        scores are left out with a warning.
 
     Raises
     ------
     ImportError
-        Without pandas.
+        If pandas is not installed.
     ValueError
         If there is no such store.
 
     See Also
     --------
-    load_evaluations : Their means, parameters and settings.
+    load_evaluations : The means, parameters and settings of the evaluations.
 
     Examples
     --------
@@ -164,26 +166,29 @@ def forget(
 ) -> int:
     """Delete evaluations with their fold scores, for instance after ``optuna.delete_study``.
 
+    An evaluation is deleted if all given arguments select it.
+
     Parameters
     ----------
     store : str, sqlalchemy.URL, sqlalchemy.Engine or Database
-        What the objective was given.
+        The store of the objective.
     keep_runs : collection of str, default=None
-        All but these.
+        Delete all evaluations except these.
     study_name : str, default=None
-        Only those of the study that had this name at the time.
+        Delete only evaluations recorded under this name of a study.
     before : datetime.datetime, default=None
-        Only older ones; local time unless it says otherwise.
+        Delete only older evaluations. A time without time zone is local time.
 
     Returns
     -------
     int
-        How many were deleted.
+        The number of deleted evaluations.
 
     Raises
     ------
     ValueError
-        If no argument says which, or if there is no such store.
+        If none of ``keep_runs``, ``study_name`` and ``before`` is given, or if there is no such
+        store.
 
     Examples
     --------
@@ -243,7 +248,7 @@ def _evaluations(
 
 
 def runs_of(study: AnyStudy) -> dict[str, int]:
-    """The runs that trials name, and the numbers of the trials, the first of several."""
+    """Return the runs that trials name, each with the number of the first trial that names it."""
     numbers: dict[str, int] = {}
     for trial in study.get_trials(deepcopy=False):
         run = trial.user_attrs.get(RUN_ATTRIBUTE)

@@ -1,1 +1,1 @@
-"""What trials have in common is trained once: names of models, and where they are kept."""
+"""Shares models between trials: keys of models, and caches."""

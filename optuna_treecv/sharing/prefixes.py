@@ -1,4 +1,4 @@
-"""Prefixes: the sequences of row ranges that models have seen, under which models are shared.
+"""Prefixes: the sequence of row ranges that a model has seen, under which it is shared.
 
 Two trainings have a model in common where their sequences begin alike. A prefix is named by a
 digest of its row ranges and their orders, so it is the same for all trials.

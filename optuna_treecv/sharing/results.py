@@ -1,4 +1,4 @@
-"""Results of whole evaluations: what is kept of them, and what waits for the run that asks."""
+"""Results of an estimator: kept in a cache, or computed ahead of the run that asks for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runs of one evaluation share: names of the rows, models, and results."""
+"""What all runs of an evaluation share: the cache, names of the rows, results computed ahead."""
 
 from __future__ import annotations
 

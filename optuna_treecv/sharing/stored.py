@@ -1,4 +1,4 @@
-"""Models and results that are kept in memory and, behind it, in a store that processes share."""
+"""A cache in memory with a database behind it that several processes share."""
 
 from __future__ import annotations
 

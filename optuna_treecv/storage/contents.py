@@ -1,4 +1,4 @@
-"""What a store holds: rows and bytes per table, evaluations per study, and room given back."""
+"""Sizes: rows and bytes per table, evaluations per study; and how to free unused space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store's database: opened, its schema made or migrated, one short transaction at a time."""
+"""The database of a store: connections, the schema and its migrations, transactions."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session as Session  # for those who do not import SQLAlchemy
+from sqlalchemy.orm import Session as Session  # for modules that must not import SQLAlchemy
 from sqlalchemy.pool import StaticPool
 
 from optuna_treecv.storage.tables import Base
 from optuna_treecv.storage.tables import SchemaRow
 
-#: The base of all errors that a database raises.
+#: The base class of all errors that a database raises.
 DatabaseError = SQLAlchemyError
 
-#: Seconds until a server must have answered.
+#: Seconds within which a server must answer.
 CONNECT_SECONDS = 5
 #: Seconds that a writer waits for other writers.
 WAIT_SECONDS = 60.0
-#: Seconds for which a store that failed is left alone.
+#: Seconds without further attempts after a store has failed.
 RETRY_SECONDS = 30.0
 
-# Of PostgreSQL's advisory lock, one of ours in a database.
+# The key of our advisory lock in a PostgreSQL database.
 _LOCK = int.from_bytes(b"treecv", "big")
 
 T = TypeVar("T")
@@ -60,21 +60,23 @@ def _add_models(connection: Connection) -> None:
     connection.execute(
         text("ALTER TABLE treecv_evaluations ADD COLUMN n_updates_saved BIGINT DEFAULT 0 NOT NULL")
     )
-    # Today's table is version 2's: a migration that changes it must spell out here what it was.
+    # The present table is still that of version 2. If a later migration changes it, this one must
+    # create the table as it was in version 2.
     Base.metadata.create_all(connection, tables=[Base.metadata.tables["treecv_models"]])
 
 
 def _add_claims(connection: Connection) -> None:
-    """Version 3 had the table treecv_claims, which version 4 replaces: nothing to make."""
+    """Do nothing: version 3 added the table treecv_claims, which version 4 replaces."""
 
 
 def _replace_claims_by_leases(connection: Connection) -> None:
-    # Leases last a minute, so none is worth copying. Today's table is version 4's, likewise.
+    # Leases last a minute, so none is worth copying. The present table is still that of version 4;
+    # see _add_models.
     connection.execute(text("DROP TABLE IF EXISTS treecv_claims"))
     Base.metadata.create_all(connection, tables=[Base.metadata.tables["treecv_leases"]])
 
 
-#: The first leads from version 1 to 2, and so on.
+#: The first migrates from version 1 to 2, the next one from 2 to 3, and so on.
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _add_models,
     _add_claims,
@@ -86,20 +88,20 @@ SCHEMA_VERSION = 1 + len(MIGRATIONS)
 class Database:
     """A SQLite file or a PostgreSQL database with our tables.
 
-    Threads may share it. A pickled one opens again on first use, a forked one leaves its parent's
-    connections alone.
+    Threads may share it. After pickling it reconnects on first use. After a fork it does not use
+    the connections of the parent process.
 
     Parameters
     ----------
     store : str, sqlalchemy.URL or sqlalchemy.Engine
         An engine is used as it is.
     create : bool
-        Make the tables where there are none.
+        Create the tables if there are none.
 
     Raises
     ------
     ValueError
-        If it cannot be used; the sentence says why.
+        If the database cannot be used; the message says why.
     ImportError
         If the driver is not installed.
     """
@@ -117,21 +119,24 @@ class Database:
             ) from error
 
     def _advice(self) -> str:
-        """SQLite reads a file that was written ahead only where it may write beside it."""
+        """Return advice for a SQLite file in a read-only folder, else an empty string.
+
+        SQLite can read a file in write-ahead mode only if it may write to the folder.
+        """
         path = _path(self._url)
         if path is None or not os.path.exists(path) or os.access(os.path.dirname(path), os.W_OK):
             return ""
         return (
-            f"; a file that nobody writes any more, in a folder that is read-only, is "
+            f"; if the file is in a read-only folder and no process writes to it, use "
             f"sqlite:///file:{path}?immutable=1&uri=true"
         )
 
     def _start(self) -> None:
         self._pid = os.getpid()
         self._lock = Lock()
-        # The connection of a StaticPool is everybody's, a transaction is one thread's.
+        # All threads share the connection of a StaticPool, but a transaction belongs to one.
         self._static = Lock()
-        # By whether it is for writing.
+        # Keyed by whether the attempt is one to write.
         self._retry_at = {False: 0.0, True: 0.0}
         self._failing: set[bool] = set()
 
@@ -142,7 +147,7 @@ class Database:
         if _is_memory(self._url):
             raise ValueError(
                 "store must be a SQLite file or a PostgreSQL database to be sent to other "
-                f"processes, got {self}: nobody else sees this one's memory."
+                f"processes, got {self}: no other process can see a database in memory."
             )
         return {"url": self._url.render_as_string(hide_password=False)}
 
@@ -153,11 +158,11 @@ class Database:
 
     @property
     def engine(self) -> Engine:
-        """This process's engine."""
+        """The engine of this process."""
         if self._pid != os.getpid():
             if self._engine is not None:
-                # Kept: connections that were collected would be closed, in this process and on
-                # its parent's socket or file.
+                # This reference keeps the inherited connections from being garbage-collected.
+                # That would close them, and with them the parent's socket or file.
                 self._inherited = self._engine.pool
                 self._engine.dispose(close=False)
             self._start()
@@ -167,13 +172,13 @@ class Database:
             return self._engine
 
     def close(self) -> None:
-        """Close this process's connections, unless the engine was given."""
+        """Close the connections of this process, unless the caller passed the engine."""
         if self._own:
             self.engine.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A session for one look at the tables."""
+        """Return a session for one read transaction."""
         self._prepare_once()
         with self._session() as session:
             _begin(session.connection(), "BEGIN")
@@ -183,10 +188,10 @@ class Database:
     def writing(
         self, *, alone: bool = False, wait_seconds: float = WAIT_SECONDS
     ) -> Iterator[Session]:
-        """A session for one transaction, committed at the end.
+        """Return a session for one write transaction, committed at the end.
 
-        SQLite has one writer at a time, who waits for the others; ``alone`` makes it so on
-        PostgreSQL too.
+        SQLite allows one writer at a time, and other writers wait. ``alone`` does the same on
+        PostgreSQL.
         """
         self._prepare_once()
         with self._writing(alone, wait_seconds) as session:
@@ -202,11 +207,11 @@ class Database:
         alone: bool = False,
         wait_seconds: float = WAIT_SECONDS,
     ) -> T:
-        """What ``work`` returns, or ``otherwise`` where the database fails.
+        """Return the result of ``work``, or ``otherwise`` if the database fails.
 
-        Then there is one warning an outage, which says what trials go on ``without``, and no
-        further attempt for some time. A database that can be read may be full or read-only: it is
-        read all the same.
+        There is one warning per outage; it says what trials go on ``without``. After a failure
+        there is no further attempt for some time. Reading and writing are retried separately,
+        since a full or read-only database can still be read.
         """
         if monotonic() < self._retry_at[write]:
             return otherwise
@@ -221,7 +226,7 @@ class Database:
         return result
 
     def _note(self, error: Exception, write: bool, without: str) -> None:
-        # What the database refuses for its content says nothing about the next attempt.
+        # If the database refuses a statement for its content, the next attempt may still succeed.
         if isinstance(error, IntegrityError | DataError):
             known = False
         else:
@@ -261,12 +266,12 @@ class Database:
             session.commit()
 
     def _prepare_once(self) -> None:
-        if not self._prepared:  # unpickled
+        if not self._prepared:  # after unpickling
             self._prepare(create=True)
 
     def _prepare(self, create: bool) -> None:
-        """Make or migrate the schema. Most often there is nothing to do, and no lock is taken."""
-        if not create and self._own and is_missing(self._url):  # SQLite would make the file
+        """Create or migrate the schema; if it is up to date, no lock is taken."""
+        if not create and self._own and is_missing(self._url):  # SQLite would create the file
             raise FileNotFoundError("there is no such file")
         with self._session() as session:
             version = self._version(session)
@@ -281,7 +286,7 @@ class Database:
             self._write_ahead()
         with self._writing(alone=True, wait_seconds=WAIT_SECONDS) as session:
             connection = session.connection()
-            version = self._version(session)  # another process may have been here
+            version = self._version(session)  # again: another process may have changed it
             if version is None:
                 Base.metadata.create_all(connection)
                 session.execute(insert(SchemaRow).values(version=SCHEMA_VERSION))
@@ -291,8 +296,12 @@ class Database:
             session.execute(update(SchemaRow).values(version=SCHEMA_VERSION))
 
     def _write_ahead(self) -> None:
-        """Let readers go on while one writes. SQLite keeps it in the file, for all connections."""
-        with self.engine.connect() as connection, suppress(OperationalError):  # read-only
+        """Switch SQLite to write-ahead mode, so that readers do not wait for a writer.
+
+        SQLite stores the mode in the file, so it applies to all connections.
+        """
+        # A read-only file raises an OperationalError.
+        with self.engine.connect() as connection, suppress(OperationalError):
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
 
     def _version(self, session: Session) -> int | None:
@@ -302,23 +311,26 @@ class Database:
         if version > SCHEMA_VERSION:
             raise ValueError(
                 f"store must have tables of version {SCHEMA_VERSION} or older, got {self} with "
-                f"version {version}, which a newer optuna_treecv has made."
+                f"version {version}, which a newer optuna_treecv has created."
             )
         return version
 
 
-#: What names a store: a URL, an engine or an open database.
+#: A store: a URL, an engine or an open database.
 AnyStore: TypeAlias = str | URL | Engine | Database
 
 
 def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """So many as one statement can name: SQLite takes 32766 parameters, PostgreSQL 65535."""
+    """Yield parts small enough for one statement.
+
+    A statement may have 32766 parameters in SQLite and 65535 in PostgreSQL.
+    """
     for start in range(0, len(values), 500):
         yield values[start : start + 500]
 
 
 def _url_and_engine(store: str | URL | Engine) -> tuple[URL, Engine | None]:
-    """What was given, if it is something that we can use."""
+    """Return the URL of a store, and its engine if the caller passed one."""
     if isinstance(store, Engine):
         if _is_memory(store.url) and not isinstance(store.pool, StaticPool):
             raise _no_memory(store.url)
@@ -343,11 +355,11 @@ def _parse(store: str | URL) -> URL:
             "store must be a SQLAlchemy URL such as 'sqlite:///models.db', got "
             f"{re.sub(':[^:@]*@', ':***@', str(store))!r}."
         ) from error
-    if url.drivername == "postgresql":  # psycopg2 to SQLAlchemy 2.0, psycopg to 2.1
+    if url.drivername == "postgresql":  # SQLAlchemy 2.0 would use psycopg2, 2.1 psycopg
         url = url.set(drivername="postgresql+psycopg")
     if _is_memory(url):
         raise _no_memory(url)
-    if (path := _path(url)) is not None:  # the same file for a process in another folder
+    if (path := _path(url)) is not None:  # absolute: a worker may run in another folder
         url = url.set(database=os.path.abspath(path))
     return url
 
@@ -357,22 +369,22 @@ def _make_engine(url: URL) -> Engine:
     if _is_sqlite(url):
         arguments = {"timeout": WAIT_SECONDS}
     elif url.get_driver_name().startswith("psycopg"):
-        # The second is for what was sent to a server that is there no more.
+        # The second one limits the wait for a server that disappears after it has connected.
         arguments = {
             "connect_timeout": CONNECT_SECONDS,
             "tcp_user_timeout": 1000 * CONNECT_SECONDS,
         }
     arguments = {name: value for name, value in arguments.items() if name not in url.query}
     try:
-        # A connection that a server has dropped since is replaced, not an outage.
+        # pool_pre_ping replaces a connection that the server has dropped; this is no outage.
         engine = create_engine(url, connect_args=arguments, pool_pre_ping=not _is_sqlite(url))
     except ImportError as error:
         raise ImportError(
             f"store {without_password(url)} needs a driver that cannot be imported ({error}): pip "
-            "install 'optuna-treecv[postgres]' brings psycopg, the driver of postgresql://."
+            "install 'optuna-treecv[postgres]' installs psycopg, the driver for postgresql://."
         ) from error
     if engine.dialect.is_async:
-        raise ValueError(f"store must name a driver without async, got {without_password(url)}.")
+        raise ValueError(f"store must name a synchronous driver, got {without_password(url)}.")
     if _is_sqlite(url):
         event.listen(engine, "connect", _enforce_foreign_keys)
     return engine
@@ -383,10 +395,10 @@ def _enforce_foreign_keys(connection: Any, record: Any) -> None:
 
 
 def _begin(connection: Connection, statement: str) -> None:
-    """Begin at once on SQLite, whose driver waits for the first change."""
+    """Begin a transaction at once on SQLite, whose driver would begin it at the first change."""
     if connection.dialect.name == "sqlite":
         driver: Any = connection.connection.dbapi_connection
-        if driver.in_transaction:  # by an event of a user's engine
+        if driver.in_transaction:  # an event handler of the user's engine may have begun one
             connection.exec_driver_sql("ROLLBACK")
         connection.exec_driver_sql(statement)
 
@@ -408,24 +420,24 @@ def _no_memory(url: URL) -> ValueError:
 
 
 def _path(url: URL) -> str | None:
-    """The file of a SQLite URL, if it is named by a path."""
+    """Return the file of a SQLite URL, or None if the URL does not give a path."""
     name = url.database
     return None if not _is_sqlite(url) or not name or name.startswith("file:") else name
 
 
 def is_missing(url: str | URL) -> bool:
-    """Whether a URL names a SQLite file that does not exist; opening it would create the file."""
+    """Return whether a URL names a missing SQLite file, which opening it would create."""
     url = make_url(url)
     return not _is_memory(url) and (path := _path(url)) is not None and not os.path.exists(path)
 
 
 def without_password(url: URL) -> str:
-    """A URL for messages."""
+    """Return a URL without its password, for messages."""
     return url.difference_update_query(["password"]).render_as_string(hide_password=True)
 
 
 def reason_of(error: BaseException) -> str:
-    """The first line of what a driver says."""
+    """Return the first line of an error's message; for a database error, the driver's message."""
     said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     lines = str(said).splitlines() or [type(said).__name__]
     return " ".join(lines[0].split()).rstrip(".")

@@ -1,4 +1,4 @@
-"""Leases: which worker computes which results, so that no two workers compute the same."""
+"""Leases reserve results for one worker, so that no two workers compute the same."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where the bytes of shared models are.
+"""The storage of shared models, as bytes.
 
-Nothing here knows what the bytes mean, and none of them is ever executed.
+This module does not interpret the bytes, and never executes any of them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import parts
 from optuna_treecv.storage.tables import ModelRow
 
-#: Seconds between two looks at what others have written.
+#: Seconds between two queries for models that other workers have written.
 NEWS_SECONDS = 2.0
 
-_WITHOUT = "shared models"
+# What trials go on without if the database fails.
+_SHARED_MODELS = "shared models"
 
-# Magic, number of bytes, digest of the bytes and of what they are for.
+# Magic, number of bytes, digest of the bytes together with their key and interval.
 _HEADER = Struct("<4sQ16s")
 _MAGIC = b"TCV1"
 _INTERVAL = Struct("<?d?dQ")
@@ -41,7 +42,8 @@ _INTERVAL = Struct("<?d?dQ")
 class Kept(NamedTuple):
     """A model to be shared.
 
-    It is valid for hyper-parameters in [low, high]; None where there is no such interval.
+    It is valid for values of a hyper-parameter in [low, high]. Both are None if there is no such
+    interval.
     """
 
     key: bytes
@@ -52,7 +54,7 @@ class Kept(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A model that is there for the reading."""
+    """A model that the database holds."""
 
     id: int
     key: bytes
@@ -61,17 +63,18 @@ class Known(NamedTuple):
 
 
 class ModelStore:
-    """Shared models in a database, bounded in bytes.
+    """Shared models in a database, limited in bytes.
 
-    A database that fails costs a warning and shared models for a while, never an exception.
-    Threads may share a store, and it can be pickled.
+    If the database fails, there is a warning and models are not shared for a while; nothing is
+    raised. Threads may share a store, and it can be pickled.
 
     Parameters
     ----------
     database : Database
-        Where the models are.
+        The database that holds the models.
     max_bytes : int
-        Of all models; those that take the least seconds a byte to train again go first.
+        The limit for all models together. Those with the least training seconds per byte are
+        deleted first.
     """
 
     def __init__(self, database: Database, max_bytes: int = 2**30) -> None:
@@ -92,8 +95,9 @@ class ModelStore:
         self._start()
 
     def news(self) -> list[Known]:
-        """Models that came since the last call, by anyone; at most one query in two seconds, but
-        for ``look_anew``.
+        """Return the models that any worker has written since the last call.
+
+        There is at most one query in two seconds, except after ``look_anew``.
         """
 
         def look(session: Session) -> list[Known]:
@@ -108,7 +112,7 @@ class ModelStore:
             if monotonic() < self._next_look:
                 return []
             nothing: list[Known] = []
-            found = self.database.attempt(look, nothing, without=_WITHOUT)
+            found = self.database.attempt(look, nothing, without=_SHARED_MODELS)
             self._next_look = monotonic() + NEWS_SECONDS
             if found:
                 self._last_id = found[-1].id
@@ -117,21 +121,26 @@ class ModelStore:
             looking.release()
 
     def look_anew(self) -> None:
-        """Let the next call of ``news`` ask, however short a time ago the last one did."""
-        with self._lock():  # a look that goes on would put this off again
+        """Make the next call of ``news`` query the database, however recent the last query."""
+        with self._lock():  # a query in progress would set _next_look again
             self._next_look = 0.0
 
     def _lock(self) -> Lock:
-        if self._pid != os.getpid():  # a thread of the parent may have had it
+        if self._pid != os.getpid():  # a thread of the parent process may have held the lock
             self._pid, self._looking = os.getpid(), Lock()
         return self._looking
 
     def read(self, known: Known) -> np.ndarray | None:
-        """The payload; None if it is gone. A damaged one is deleted, to be written anew."""
+        """Return the payload of a model, or None if it was deleted or is damaged.
+
+        A damaged model is deleted, so that it can be written again.
+        """
         columns = ModelRow.key, ModelRow.low, ModelRow.high, ModelRow.payload
         query = select(*columns).where(ModelRow.id == known.id)
-        row = self.database.attempt(lambda s: s.execute(query).first(), None, without=_WITHOUT)
-        if row is None or tuple(row[:3]) != known[1:]:  # of another file in the old one's place
+        row = self.database.attempt(
+            lambda s: s.execute(query).first(), None, without=_SHARED_MODELS
+        )
+        if row is None or tuple(row[:3]) != known[1:]:  # differs if the file was replaced
             return None
         payload = _unpack(row.payload, *known[1:])
         if payload is None:
@@ -145,7 +154,10 @@ class ModelStore:
         return payload
 
     def write(self, kept: Sequence[Kept]) -> None:
-        """Add models that are not there yet, in one transaction, and make room for them."""
+        """Add models that the database does not hold yet, and delete others to make room.
+
+        Both happen in one transaction.
+        """
         rows = {}
         for key, payload, seconds, low, high in kept:
             packed = _pack(key, payload, low, high)
@@ -172,22 +184,27 @@ class ModelStore:
             self._write(add)
 
     def _write(self, work: Callable[[Session], object]) -> None:
-        # One writer at a time, so that ids are committed in their order and none is looked for
-        # too early.
+        # One writer at a time, so that ids are committed in ascending order. Otherwise ``news``
+        # could skip a lower id that is committed later.
         self.database.attempt(
             work,
             None,
             write=True,
             alone=True,
             wait_seconds=CONNECT_SECONDS,
-            without=_WITHOUT,
+            without=_SHARED_MODELS,
         )
 
 
 def evict(session: Session, max_bytes: int) -> int:
-    """Delete the models of least seconds a byte, the older first, until the others fit; how many.
+    """Delete the models with the least seconds per byte until the others fit.
 
-    The session must be the only writer.
+    Of equal ones the older is deleted first. The session must be the only writer.
+
+    Returns
+    -------
+    int
+        The number of deleted models.
     """
     total = session.scalar(select(func.sum(ModelRow.n_bytes)))
     if total is None or total <= max_bytes:
@@ -202,7 +219,7 @@ def evict(session: Session, max_bytes: int) -> int:
 
 
 def _digest(key: bytes, low: float | None, high: float | None, payload: memoryview) -> bytes:
-    # This makes 0.0 of -0.0 too, which not every SQLite keeps.
+    # ``or`` also turns -0.0 into 0.0, since not every SQLite keeps the sign of zero.
     ends = (low is None, low or 0.0, high is None, high or 0.0)
     digest = hashlib.blake2b(_INTERVAL.pack(*ends, len(key)), digest_size=16)
     digest.update(key)
@@ -217,7 +234,7 @@ def _pack(key: bytes, payload: np.ndarray, low: float | None, high: float | None
 
 
 def _unpack(packed: bytes, key: bytes, low: float | None, high: float | None) -> np.ndarray | None:
-    """The payload, in memory of its own, if it is what was written for this key."""
+    """Return a copy of the payload, or None if it is not what was written for this key."""
     if len(packed) < _HEADER.size:
         return None
     magic, length, digest = _HEADER.unpack_from(packed)

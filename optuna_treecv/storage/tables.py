@@ -1,7 +1,7 @@
-"""The tables: columns and their types, nothing else.
+"""The tables of a store: columns and their types.
 
-All names begin with ``treecv_``, so that the tables may stand beside Optuna's in one database. No
-foreign key leads into Optuna's tables, and nothing is keyed by its trial ids, which it gives anew.
+All names begin with ``treecv_``, so that the tables can share a database with Optuna's. No foreign
+key refers to Optuna's tables, and no key uses its trial ids, since they may be assigned anew.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ from sqlalchemy.types import TypeDecorator
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: PostgreSQL refuses NaN and infinities, which become "nan" and "inf"."""
+    """Convert a value to what JSON can hold.
+
+    PostgreSQL refuses NaN and infinities, so these become "nan", "inf" and "-inf".
+    """
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
@@ -46,7 +49,7 @@ def plain(value: Any) -> Any:
 
 
 class PlainJSON(TypeDecorator[Any]):
-    """JSON of whatever a trial suggested."""
+    """JSON of any value that a trial can suggest."""
 
     impl = JSON
     cache_ok = True
@@ -56,7 +59,10 @@ class PlainJSON(TypeDecorator[Any]):
 
 
 class UTCDateTime(TypeDecorator[datetime]):
-    """SQLite knows no time zones: UTC without one in the table, UTC with one outside."""
+    """A time in UTC: without time zone in the table, with time zone in Python.
+
+    SQLite has no time zones.
+    """
 
     impl = DateTime
     cache_ok = True
@@ -81,7 +87,7 @@ class Base(MappedAsDataclass, DeclarativeBase):
 
 
 class SchemaRow(Base, kw_only=True):
-    """The one row that says which version of these tables a database has."""
+    """The version of these tables in a database; the table has one row."""
 
     __tablename__ = "treecv_schema"
 
@@ -89,11 +95,12 @@ class SchemaRow(Base, kw_only=True):
 
 
 class EvaluationRow(Base, kw_only=True):
-    """A cross-validation of one trial."""
+    """The cross-validation of one trial."""
 
     __tablename__ = "treecv_evaluations"
 
-    #: Ours, and the trial's user attribute "treecv_run": it survives copies and renamed studies.
+    #: Chosen by us and kept in the trial's user attribute "treecv_run". It stays valid if a study
+    #: is copied or renamed.
     run: Mapped[str] = mapped_column(
         String(32), primary_key=True, default_factory=lambda: uuid4().hex[:16]
     )
@@ -113,7 +120,7 @@ class EvaluationRow(Base, kw_only=True):
     method: Mapped[str] = mapped_column(default="treecv")
     scoring: Mapped[str]
     direction: Mapped[str] = mapped_column(String(8))
-    #: Seeds have 64 bits without a sign, integers in SQL 64 bits with one.
+    #: A string, since seeds are unsigned 64-bit integers and those of SQL are signed.
     random_state: Mapped[str]
     mean: Mapped[float | None]
     std: Mapped[float | None] = mapped_column(default=None)
@@ -129,7 +136,7 @@ class EvaluationRow(Base, kw_only=True):
 
 
 class FoldScoreRow(Base, kw_only=True):
-    """One fold score; folds count on over the repeats."""
+    """One fold score; fold numbers continue over the repeats."""
 
     __tablename__ = "treecv_fold_scores"
 
@@ -141,7 +148,7 @@ class FoldScoreRow(Base, kw_only=True):
 
 
 class FoldScoreBlockRow(Base, kw_only=True):
-    """All fold scores of an evaluation that has too many for rows."""
+    """All fold scores of an evaluation that has too many for one row each."""
 
     __tablename__ = "treecv_fold_score_blocks"
 
@@ -149,7 +156,7 @@ class FoldScoreBlockRow(Base, kw_only=True):
         String(32), ForeignKey(EvaluationRow.run, ondelete="CASCADE"), primary_key=True
     )
     n_scores: Mapped[int] = mapped_column(BigInteger)
-    #: zlib of little-endian float64.
+    #: Little-endian float64, compressed by zlib.
     scores: Mapped[bytes] = mapped_column(LargeBinary)
 
 
@@ -157,26 +164,26 @@ class ModelRow(Base, kw_only=True):
     """The bytes of a model that trials share."""
 
     __tablename__ = "treecv_models"
-    # Readers ask for ids above the last one they saw: an id must never come again.
+    # An id must never be reused, because readers query for ids above the last one they saw.
     __table_args__ = {"sqlite_autoincrement": True}
 
     id: Mapped[int] = mapped_column(
         BigInteger().with_variant(Integer, "sqlite"), primary_key=True, init=False
     )
     key: Mapped[bytes] = mapped_column(LargeBinary(32), index=True)
-    #: The interval of a hyper-parameter for which the bytes are valid.
+    #: The interval of a hyper-parameter for which the model is valid.
     low: Mapped[float | None]
     high: Mapped[float | None]
     n_bytes: Mapped[int] = mapped_column(BigInteger)
-    #: To train it again.
+    #: The time to train the model again.
     seconds: Mapped[float]
     created_at: Mapped[datetime] = mapped_column(default_factory=now, insert_default=now)
-    #: Last, so that SQLite need not read past it for the other columns.
+    #: The last column, so that SQLite need not read past it for the other columns.
     payload: Mapped[bytes] = mapped_column(LargeBinary)
 
 
 class LeaseRow(Base, kw_only=True):
-    """A worker is computing the results with this name."""
+    """A lease: a worker is computing the results with this name."""
 
     __tablename__ = "treecv_leases"
 

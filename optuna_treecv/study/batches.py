@@ -1,4 +1,4 @@
-"""Trials that ask for results at the same time are evaluated in one walk."""
+"""Gathers trials that run at the same time, and evaluates them together."""
 
 from __future__ import annotations
 

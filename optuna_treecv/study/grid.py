@@ -1,4 +1,4 @@
-"""What a study searches: grids and distributions as given, their points, and their sampler."""
+"""Search spaces: checks grids and distributions, samples the points of a grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What remains of a trial: a row and its fold scores in the store, plain numbers on the trial."""
+"""Writes the result of a trial to the store and to the trial's attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol of a learner: what the tree, the scores and the methods ask of one.
+"""The protocol of a learner: the methods that it must have.
 
 A learner is an estimator's settings bound to prepared rows. Training changes a *state*, which
 depends on the settings and on the rows fed so far, in their order, and on nothing else. A state is

@@ -1,7 +1,7 @@
-"""The tree of Joulani, Gyorgy & Szepesvari (2015).
+"""The plan of the tree: which folds each node holds out, and which rows its children train on.
 
-A plan says which chunks each node holds out and on which rows its children train. It is immutable
-and knows nothing about learners.
+It is the tree of Joulani, Gyorgy & Szepesvari (2015). A plan is immutable and knows nothing about
+learners.
 
 Chunks are numbered from 0, and a node is a half-open range of them. The paper numbers from 1 and
 includes both ends, so its (s, e) is our (first + 1, last).

@@ -1,8 +1,8 @@
-"""The suite of the page "Performance": Markdown tables, and JSON if a file is named.
+"""Run the benchmarks of the page "Performance": Markdown tables, and JSON if a file is named.
 
     OMP_NUM_THREADS=1 python tests/benchmarks [RUNS [RESULTS.json]]
 
-grids.py and peers.py one after the other, some 10 minutes with 3 runs.
+This runs grids.py, then peers.py. It takes about 10 minutes with 3 runs.
 """
 
 from __future__ import annotations

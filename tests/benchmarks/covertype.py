@@ -1,9 +1,10 @@
-"""Times on the full Covertype (581,012 x 54, float64), beside scikit-learn's in the same process.
+"""Compare times with scikit-learn on the full Covertype (581,012 x 54, float64).
 
     python tests/benchmarks/covertype.py [runs]
 
-One thread, medians, printed as a Markdown table of ratios. scikit-learn downloads the data or
-finds it in $SCIKIT_LEARN_DATA; $TREECV_BENCHMARK_ROWS takes that many rows only.
+Both run in the same process with one thread. The output is a Markdown table with ratios of
+medians. scikit-learn downloads the data or finds it in $SCIKIT_LEARN_DATA. If
+$TREECV_BENCHMARK_ROWS is set, only that many rows are used.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def main() -> None:
     def evaluate(**options: Any) -> CVResult:
         return tree_cross_validate(PEGASOS, X, y, **options)
 
-    # Ours and theirs take turns, so that a slow moment of the machine falls on both.
+    # The two take turns, so that a slow moment of the machine affects both.
     fit, cv10, whole, prepare = [], [], [], []
     seconds: dict[str, list[float]] = {"k=10": [], "loo": [], "fixed": [], "random": []}
     for _ in range(RUNS):

@@ -1,12 +1,12 @@
 """The data sets of the benchmark against peers, or synthetic ones of the same shape.
 
-Covertype and 20 newsgroups lie where scikit-learn keeps what it has fetched ($SCIKIT_LEARN_DATA);
-nycflights13.npz, w8a.svm.bz2 and fashion_mnist.npz in the folder $OPTUNA_TREECV_DATA. Nothing is
-downloaded: where a data set is absent, one of its shape, density and task is drawn from a fixed
-seed, and its name says so.
+Covertype and 20 newsgroups are read from scikit-learn's data folder ($SCIKIT_LEARN_DATA), and
+nycflights13.npz, w8a.svm.bz2 and fashion_mnist.npz from the folder $OPTUNA_TREECV_DATA. Nothing is
+downloaded. A missing data set is replaced by a synthetic one with the same shape, density and
+task, drawn from a fixed seed; its name says so.
 
-Each function returns X, y and the name to show. The rows are in one random order, so the first
-ones are a sample and nobody has to shuffle again. Numbers are scaled.
+Each function returns X, y and the name to show. The rows are in random order, so the first ones
+are a sample and no method has to shuffle again. Numbers are scaled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DataSet = tuple[Any, np.ndarray, str]
 
 
 def covertype() -> DataSet:
-    """The commonest of its 7 classes against the rest, columns of variance 1: 581,012 x 54."""
+    """The most frequent of 7 classes against the rest, columns of variance 1: 581,012 x 54."""
     try:
         X, y = fetch_covtype(return_X_y=True, download_if_missing=False)
     except OSError:
@@ -41,8 +41,9 @@ def covertype() -> DataSet:
 
 
 def nycflights13() -> DataSet:
-    """Delay at arrival: 327,346 x 132, of which 123 are one-hot; the others and the target have
-    variance 1.
+    """Arrival delays: 327,346 x 132.
+
+    123 columns are one-hot; the others and the target have variance 1.
     """
     sizes = {"carrier": 16, "origin": 3, "dest": 104}
     try:
@@ -107,8 +108,9 @@ def file_of(name: str) -> Path:
 
 
 def sparse_rows(n: int, d: int, nonzeros: int, positives: float) -> tuple[Any, np.ndarray]:
-    """Rows whose nonzeros lie in a few common columns and many rare ones, as those of texts, and
-    classes that a hyperplane parts but for noise.
+    """Return sparse rows like those of texts, and classes that a hyperplane separates, with noise.
+
+    The nonzeros lie in a few common columns and many rare ones.
     """
     rng = np.random.default_rng(0)
     columns = (d * rng.random(nonzeros) ** 3).astype(np.int32)

@@ -1,9 +1,10 @@
-"""The figure of the page "Performance": time against k, n and lanes, on Covertype.
+"""Draw the figure of the page "Performance": time against k, n and lanes, on Covertype.
 
     OMP_NUM_THREADS=1 python tests/benchmarks/figures.py [FIGURE]
 
-Dashed: the time of an update in a single pass, times the updates that TreeCV needs, at most
-n log2(2 k). Best of 3. matplotlib comes with the extra ``docs``.
+Times are the best of 3. Dashed lines show the time per update in a single pass, multiplied by the
+number of updates that TreeCV needs, which is at most n log2(2 k). The extra ``docs`` installs
+matplotlib.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Times of grids, threads and numbers of folds on the full Covertype (581,012 x 54) and 20
-newsgroups, beside scikit-learn's and OptunaSearchCV's in the same process: a Markdown table, and
-JSON if a file is named.
+"""Measure grids, threads and numbers of folds, in comparison with scikit-learn and OptunaSearchCV.
 
     OMP_NUM_THREADS=1 python tests/benchmarks/grids.py [RUNS [RESULTS.json]]
 
-Medians. scikit-learn downloads the data or finds it in $SCIKIT_LEARN_DATA; optuna-integration is
-needed for OptunaSearchCV, whose row is left out without it.
+The data are the full Covertype (581,012 x 54) and 20 newsgroups. All methods run in the same
+process. The output is a Markdown table of medians, and JSON if a file is named.
+
+scikit-learn downloads the data or finds them in $SCIKIT_LEARN_DATA. OptunaSearchCV needs
+optuna-integration; without it, its row is left out.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ def row(what: str, must: str, aim: str, measured: str, **numbers: float) -> None
 
 
 def turns(*functions: Callable[[], float]) -> list[float]:
-    """Medians of seconds, measured in turns, so that a slow moment falls on all."""
+    """Return medians of seconds, measured in turns, so that a slow moment affects all."""
     times = [[function() for function in functions] for _ in range(RUNS)]
     return [median(column) for column in zip(*times, strict=True)]
 
 
 def grid_of(X: Any, y: Any, n: int, batch_size: int, cv: Any) -> Callable[[], float]:
-    """Seconds of a study over n lambdas, in memory, with rows prepared."""
+    """Return the seconds of a study over n lambdas, in memory, with prepared rows."""
     objective = treecv_objective(
         PegasosClassifier(),
         *(X, y),
@@ -85,7 +86,7 @@ def grid_of(X: Any, y: Any, n: int, batch_size: int, cv: Any) -> Callable[[], fl
 
 
 def evaluation_of(X: Any, y: Any, **options: Any) -> Callable[[], float]:
-    """Seconds of one lambda, from prepared rows to scores."""
+    """Return the seconds for one lambda, from prepared rows to scores."""
     objective = treecv_objective(
         PegasosClassifier(),
         *(X, y),
@@ -191,7 +192,7 @@ def single(X: np.ndarray, y: np.ndarray) -> None:
 
 
 def against_k(X: np.ndarray, y: np.ndarray) -> None:
-    # Shuffled, as the tree has them: of labels in the order of the file the CPU would guess many.
+    # Shuffled, as in the tree: with labels in file order, the CPU would predict many branches.
     order = np.random.default_rng(0).permutation(len(y)).astype(np.uint32)
     rows = Data(X, y).prepare(layout_for(PegasosClassifier()), order)
     learner = make_learner(PegasosClassifier(1e-6), rows, "predict", 0)
@@ -241,7 +242,7 @@ def against_search(X: np.ndarray, y: np.ndarray) -> None:
 
 
 class Clock:
-    """A storage, and the seconds spent in its calls."""
+    """A storage that counts the seconds spent in its calls."""
 
     def __init__(self, storage: Any) -> None:
         self._storage = storage
@@ -261,8 +262,10 @@ class Clock:
 
 
 def our_share(X: np.ndarray, y: np.ndarray, is_stored: bool) -> None:
-    """Of the time inside the objective, what is neither evaluation nor the storage's nor Optuna's
-    for a trial that suggests and writes as many attributes.
+    """Return our share of the time inside the objective.
+
+    This excludes the evaluation, the storage, and the time that Optuna needs for a trial with the
+    same suggestions and attributes.
     """
     objective = treecv_objective(
         PegasosClassifier(),
@@ -304,7 +307,7 @@ def our_share(X: np.ndarray, y: np.ndarray, is_stored: bool) -> None:
 
 
 def write_attributes(trial: optuna.Trial) -> float:
-    """As many as we do."""
+    """Write as many attributes as our objective does."""
     value = trial.suggest_float("alpha", 1e-8, 1e2, log=True)
     for i in range(6):
         trial.set_user_attr(f"attribute_{i}", 0.123456)
@@ -312,7 +315,7 @@ def write_attributes(trial: optuna.Trial) -> float:
 
 
 def memory(X: np.ndarray, y: np.ndarray) -> None:
-    """What is allocated at most beside the prepared rows."""
+    """Return the largest memory allocated in addition to the prepared rows."""
     run = grid_of(X, y, 32, 32, "loo")
     tracemalloc.start()
     run()

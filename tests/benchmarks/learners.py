@@ -1,9 +1,10 @@
-"""Times and errors of the learners, beside scikit-learn's in the same process.
+"""Compare times and errors of the learners with those of scikit-learn's.
 
     python tests/benchmarks/learners.py [runs] [folder with a9a.svm.bz2 and a9a.t.svm.bz2]
 
-One thread, medians, Markdown tables. scikit-learn downloads Covertype (581,012 x 54, float64) and
-20 newsgroups, vectorised (18,846 x 130,107), or finds them in $SCIKIT_LEARN_DATA.
+All run in the same process with one thread. The output is Markdown tables of medians. scikit-learn
+downloads Covertype (581,012 x 54, float64) and 20 newsgroups, vectorised (18,846 x 130,107), or
+finds them in $SCIKIT_LEARN_DATA.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def timed(function: Callable[[], Any]) -> float:
 
 
 def learner_on(estimator: Any, X: Any, y: Any) -> Any:
-    """A learner over permuted rows."""
+    """Return a learner bound to permuted rows."""
     data = Data(X, y)
     order = np.random.default_rng(0).permutation(data.n_rows).astype(np.uint32)
     return make_learner(estimator, data.prepare(layout_for(estimator), order), None, 0)
@@ -59,7 +60,7 @@ def one_pass(learner: Any) -> float:
 
 
 def passes(X: np.ndarray, y: np.ndarray) -> None:
-    """One pass of each learner, and leave-one-out, against one epoch of SGDClassifier."""
+    """Compare one pass of each learner, and leave-one-out, with one epoch of SGDClassifier."""
     sgd = SGDClassifier(max_iter=1, tol=None, shuffle=False)
     learners = {
         "PEGASOS": PegasosClassifier(1e-6),
@@ -87,7 +88,7 @@ def passes(X: np.ndarray, y: np.ndarray) -> None:
 
 
 def svrg_loo(X: np.ndarray, y: np.ndarray) -> None:
-    """Leave-one-out against n times a row of the phase that row n falls in."""
+    """Compare leave-one-out with n times the time per row of the phase that contains row n."""
     n = len(y)
     print(
         "\n| streaming SVRG, leave one out | seconds | ns a row of the last phase | n rows of it |"
@@ -118,7 +119,7 @@ def svrg_loo(X: np.ndarray, y: np.ndarray) -> None:
 
 
 def newsgroups() -> None:
-    """Leave-one-out on wide sparse rows, against single passes."""
+    """Compare leave-one-out with single passes on wide sparse rows."""
     bunch = fetch_20newsgroups_vectorized(subset="all")
     X, y = bunch.data.tocsr(), bunch.target == 0
     print("\n| 20 newsgroups, leave one out | one pass | leave one out | passes | MB of models |")
@@ -135,8 +136,8 @@ def newsgroups() -> None:
             single.append(one_pass(learner))
             loo.append(tree_cross_validate(estimator, X, y, cv="loo").seconds)
         kernel = learner._kernel
-        # A state for each level, of the five that Python walks and of the levels of a block below,
-        # and the log; memory that no level touches is not counted by the system.
+        # One state per level, for the five levels that Python walks and those of a block below,
+        # plus the log. The system does not count memory that no level touches.
         levels = 5 + (len(y) // 32).bit_length() + 1
         megabytes = (levels * kernel.state_bytes + kernel.log_bytes) / 1e6
         print(
@@ -146,7 +147,7 @@ def newsgroups() -> None:
 
 
 def clusters(X: np.ndarray) -> None:
-    """100 folds of online K-means against 100 fits of MiniBatchKMeans, once."""
+    """Compare 100 folds of online K-means with 100 fits of MiniBatchKMeans, in one run."""
     ours = [tree_cross_validate(StreamingKMeans(8), X, cv=100) for _ in range(RUNS)]
     seconds = median(result.seconds for result in ours)
     theirs = timed(lambda: cross_val_score(MiniBatchKMeans(8), X, cv=100))
@@ -156,7 +157,7 @@ def clusters(X: np.ndarray) -> None:
 
 
 def errors(name: str, X: Any, y: Any, test_X: Any, test_y: Any) -> None:
-    """One pass of the logistic learners against logistic regression to the optimum."""
+    """Compare one pass of the logistic learners with converged logistic regression."""
     best = 1 - LogisticRegression(max_iter=1000).fit(X, y).score(test_X, test_y)
     print(f"| {name} | LogisticRegression, to the optimum | {100 * best:.2f} | |")
     for learner in (StreamingSVRGClassifier(), RootSGDClassifier(), AveragedSGDClassifier()):

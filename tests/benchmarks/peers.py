@@ -1,29 +1,38 @@
-"""Times and scores beside those of other programs, in the same process: a Markdown table, and JSON
-if a file is named.
+"""Compare times and scores with those of other programs in the same process.
 
     OMP_NUM_THREADS=1 python tests/benchmarks/peers.py [RUNS [RESULTS.json]]
 
-Medians of RUNS runs (3) that take turns; what has taken 10 s in all is not run again. datasets.py
-says where the data are looked for, and what stands in for those that are absent. River, LIBLINEAR
-(``liblinear-official`` on PyPI) and optuna-integration are measured if they are installed.
+The output is a Markdown table of medians, and JSON if a file is named. The programs take turns for
+RUNS runs (default 3); one that has taken 10 s in all is not run again. datasets.py describes the
+data and the substitutes for missing data sets. River, LIBLINEAR (``liblinear-official`` on PyPI)
+and optuna-integration are measured if they are installed.
 
-What is alike: all get the same rows, scaled and in random order, in memory and in the form they
-ask for. Bringing them there is not counted; what a call then does with them (checks, copies) is.
-Nobody shuffles again. One thread. All SGD reads each row once, with the constant step and the
-alpha that are named, found by a coarse search. Ours and scikit-learn's are one algorithm, averaged
-SGD on the hinge loss or half the squared error.
+What is the same for all programs:
 
-What differs: the order of the rows, along the tree or not, and the folds, which scikit-learn
-stratifies for classifiers. Ours averages the models before each step, scikit-learn's those after
-it. Where rows are sparse, scikit-learn gives the intercept a hundredth of the step, ours the whole
-one; on 20 newsgroups, whose classes are even, both do without, and with it in a contest of its
-own. River takes row after row from Python, as dictionaries, without averaging, and classifies by
-the logistic loss. RidgeCV and the hat matrix are exact and have no step size to choose.
-LIBLINEAR's -C solves to a tolerance, on the squared hinge loss, for as many C as it sees fit; ours
-tries 32 pairs of step and alpha.
+* All get the same rows, scaled and in random order, in memory and in the form that they need.
+  Bringing the rows into this form is not timed; checks and copies within a call are.
+* No program shuffles again, and each uses one thread.
+* SGD reads each row once, with the given constant step and alpha, found by a coarse search. Ours
+  and scikit-learn's are the same algorithm: averaged SGD on the hinge loss or half the squared
+  error.
 
-The score is the mean error of the folds, or the root of their mean squared error where the target
-has variance 1. The last column divides the seconds by ours in the same contest: below 1 we lose.
+What differs:
+
+* The order of the rows, which may follow the tree, and the folds, which scikit-learn stratifies
+  for classifiers.
+* Ours averages the models before each step, scikit-learn those after it.
+* On sparse rows, scikit-learn uses a hundredth of the step for the intercept, and ours the full
+  step. On 20 newsgroups, whose classes have equal sizes, both omit the intercept; a separate
+  contest includes it.
+* River reads rows one by one as Python dictionaries, does not average, and classifies by the
+  logistic loss.
+* RidgeCV and the hat matrix are exact and have no step size.
+* LIBLINEAR's -C solves to a tolerance, on the squared hinge loss, for as many values of C as it
+  chooses. Ours tries 32 pairs of step and alpha.
+
+The score is the mean error of the folds, or the root of their mean squared error for a target with
+variance 1. The last column divides the seconds by ours in the same contest; below 1 the other
+program is faster.
 """
 
 from __future__ import annotations
@@ -61,12 +70,12 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 
 ENOUGH = 10  # seconds
-Outcome = tuple[float, int | str]  # the score; rows trained on, or how else it was found
+Outcome = tuple[float, int | str]  # the score; the rows trained on, or another method's name
 
 
 @dataclass
 class Task:
-    """Rows, and the settings that all who train SGD on them have in common."""
+    """Rows, and the settings of SGD on them, which are the same for all programs."""
 
     X: Any
     y: np.ndarray
@@ -112,12 +121,12 @@ class Task:
 
 @dataclass
 class Entry:
-    """A way to a score, compared with the first in its contest, which is ours."""
+    """One program in a contest; it is compared with the first one, which is ours."""
 
     contest: str
     what: str
     run: Callable[[], Outcome]
-    part: float = 1.0  # of the rows, where others would take too long
+    part: float = 1.0  # the share of the rows that is used, if all would take too long
     seconds: list[float] = field(default_factory=list)
     outcome: Outcome = (np.nan, "")
 
@@ -161,8 +170,9 @@ def scikit_learn(contest: str, task: Task) -> Entry:
 
 
 def python_treecv(model: Any, task: Task, k: int) -> tuple[list[float], int]:
-    """Algorithm 1 of Joulani et al. (2015), as one writes it over ``partial_fit``: the loss of
-    each fold, and the rows trained on.
+    """Run Algorithm 1 of Joulani et al. (2015) in plain Python, using ``partial_fit``.
+
+    Returns the loss of each fold, and the number of rows trained on.
     """
     cuts = [i * len(task.y) // k for i in range(k + 1)]
     classes = {} if task.is_regression else {"classes": np.unique(task.y)}
@@ -175,7 +185,7 @@ def python_treecv(model: Any, task: Task, k: int) -> tuple[list[float], int]:
         n_updates += rows.stop - rows.start
 
     def tree(model: Any, first: int, last: int) -> None:
-        """The model has seen all chunks but these."""
+        """Test these chunks; the model has seen all others."""
         if first == last:
             rows = slice(cuts[first], cuts[first + 1])
             losses.append(task.loss(model.predict(task.X[rows]), task.y[rows]))
@@ -200,7 +210,7 @@ def by_python(contest: str, task: Task, k: int, part: float = 1.0) -> Entry:
 
 
 def river(contest: str, task: Task, part: float) -> Entry:
-    """10 folds, row after row."""
+    """Cross-validate in 10 folds, row after row."""
     from river.linear_model import LinearRegression
     from river.linear_model import LogisticRegression
     from river.multiclass import OneVsRestClassifier
@@ -230,7 +240,7 @@ def river(contest: str, task: Task, part: float) -> Entry:
 
 
 def dictionaries(X: Any) -> list[dict[int, float]]:
-    """Of all columns of a dense row, of those that are not zero in a sparse one."""
+    """Return rows as dictionaries: all columns of a dense row, the nonzeros of a sparse one."""
     if not sparse.issparse(X):
         return [dict(enumerate(row)) for row in X.tolist()]
     return [dict(zip(row.indices.tolist(), row.data.tolist(), strict=True)) for row in X]
@@ -245,7 +255,7 @@ def ridge(contest: str, task: Task, alphas: Any) -> Entry:
 
 
 def hat_matrix(contest: str, task: Task, alphas: Any) -> Entry:
-    """Leave-one-out of ridge regression, as one writes it by the eigenvectors of X'X."""
+    """Compute leave-one-out for ridge regression from the eigenvectors of X'X."""
 
     def run() -> Outcome:
         X, y = task.X - task.X.mean(axis=0), task.y - task.y.mean()
@@ -262,7 +272,7 @@ def hat_matrix(contest: str, task: Task, alphas: Any) -> Entry:
 
 
 def liblinear(contest: str, task: Task) -> Entry:
-    """Its search for C, each model started from that of the C before."""
+    """Run LIBLINEAR's search for C, which starts each model from that of the previous C."""
     from liblinear.liblinearutil import problem
     from liblinear.liblinearutil import train
 
@@ -311,7 +321,7 @@ def optuna_search(contest: str, task: Task, step: Any, alpha: Any) -> Entry:
 
 
 def folds(task: Task, n_first: int) -> list[Entry]:
-    """What is measured on every data set; peers of many calls on the first rows."""
+    """Return the contests for every data set; slow peers use only the first rows."""
     few, part = task.first(n_first), n_first / len(task.y)
     first = f", first {n_first:,} rows"
     entries = [
@@ -335,7 +345,10 @@ def with_intercept(task: Task) -> list[Entry]:
 
 
 def exact(task: Task) -> list[Entry]:
-    """Leave-one-out by closed forms: of one alpha, and of ten beside ten step sizes of ours."""
+    """Return the contests against closed forms of leave-one-out.
+
+    One is for a single alpha, the other for ten alphas against ten of our step sizes.
+    """
     one, ten = "leave-one-out", "leave-one-out, best of 10"
     alphas = np.geomspace(1e-2, 1e4, 10)
     return [
@@ -379,7 +392,7 @@ def name_of(estimator: Any) -> str:
 
 
 def measure(entries: list[Entry], runs: int) -> None:
-    """In turns, so that a slow moment of the machine falls on all."""
+    """Measure in turns, so that a slow moment of the machine affects all."""
     for _ in range(runs):
         for entry in entries:
             if sum(entry.seconds) < ENOUGH:

@@ -1,9 +1,9 @@
-"""What trials that share models save, and what sharing costs: a Markdown table.
+"""Measure what trials save by sharing models, and what sharing costs, as a Markdown table.
 
 python tests/benchmarks/sharing.py [ROUNDS [FOLDER]]
 
-FOLDER holds magic.npz and higgs_7k5.npz (arrays X and y); without it grids are left out. Covertype
-is fetched by scikit-learn.
+FOLDER must hold magic.npz and higgs_7k5.npz (arrays X and y); without it, grids are left out.
+scikit-learn fetches Covertype.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def seconds_of(objective, params):
 
 
 def overhead(X, y, rounds):
-    """A fresh cache each time, against none; medians of ratios of pairs."""
+    """Compare a fresh cache with no cache; return medians of the ratios of pairs of runs."""
     for cv, must in ((100, "under 3 %"), (10, ""), ("loo", "")):
         alone = treecv_objective(
             PegasosClassifier(), X, y, param_distributions=ALPHA, cv=cv, cache=None
@@ -125,7 +125,7 @@ def svrg_grid(X, y, part, must):
 
 
 def commits(X, y):
-    """Of an objective of ours, beyond one that suggests the same and returns."""
+    """Measure the commits of our objective, beyond those of one with the same suggestions."""
     for cv in (5, "loo"):
         counts = []
         for ours in (True, False):
