@@ -10,14 +10,14 @@ from optuna_treecv.crossval.run import CVResult
 from optuna_treecv.learners.gaussian import StreamingGaussianDensity
 from optuna_treecv.learners.kmeans import StreamingKMeans
 from optuna_treecv.learners.pegasos import PegasosClassifier
-from optuna_treecv.learners.root import RootSGDClassifier
-from optuna_treecv.learners.root import RootSGDRegressor
+from optuna_treecv.learners.root_sgd import RootSGDClassifier
+from optuna_treecv.learners.root_sgd import RootSGDRegressor
 from optuna_treecv.learners.sgd import AveragedSGDClassifier
 from optuna_treecv.learners.sgd import AveragedSGDRegressor
 from optuna_treecv.learners.sgd import LSQSGDRegressor
 from optuna_treecv.learners.svrg import StreamingSVRGClassifier
 from optuna_treecv.learners.svrg import StreamingSVRGRegressor
-from optuna_treecv.sharing.memory import ModelCache
+from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 

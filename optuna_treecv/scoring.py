@@ -17,7 +17,7 @@ from sklearn.metrics import get_scorer
 from sklearn.metrics import get_scorer_names
 from sklearn.utils import get_tags
 
-from optuna_treecv.learners.make import name_of
+from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.rows.data import aligned_bytes
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.learner import StandsIn

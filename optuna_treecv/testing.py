@@ -14,8 +14,8 @@ from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.functions import tree_cross_val_predict
 from optuna_treecv.crossval.functions import tree_cross_validate
-from optuna_treecv.learners.make import layout_for
-from optuna_treecv.learners.make import make_learner
+from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.folds import make_folds
 from optuna_treecv.tree.learner import Learner

@@ -16,8 +16,8 @@ import pytest
 
 from optuna_treecv import ModelCache
 from optuna_treecv.sharing.keys import stored_as
-from optuna_treecv.sharing.stored import StoredModelCache
-from optuna_treecv.storage.models import Known
+from optuna_treecv.sharing.stored_cache import StoredModelCache
+from optuna_treecv.storage.model_store import Known
 
 
 def array(value, n_bytes=1000):

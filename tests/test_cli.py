@@ -15,8 +15,8 @@ from optuna_treecv.history import load_evaluations
 from optuna_treecv.reporting.cli import main
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
-from optuna_treecv.storage.models import Kept
-from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.storage.model_store import Kept
+from optuna_treecv.storage.model_store import ModelStore
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_sizes_without_dbstat(tmp_path, capsys, monkeypatch):
     url = f"sqlite:///{tmp_path / 'store.db'}"
     Database(url)
     monkeypatch.setattr(
-        "optuna_treecv.storage.contents.text", lambda _: __import__("sqlalchemy").text("SELEC")
+        "optuna_treecv.storage.sizes.text", lambda _: __import__("sqlalchemy").text("SELEC")
     )
     assert main(["store", url]) == 0
     assert table(capsys.readouterr().out)["treecv_models"] == ["0", "?"]
@@ -144,7 +144,7 @@ def check_nothing_is_forgotten(store: str, storage: str, capsys, reason: str) ->
     assert main(["store", store, "--storage", storage]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("optuna-treecv: storage must be")
+    assert said.err.startswith("optuna-treecv: storage must ")
     assert reason in said.err
     assert said.err.count("\n") == 1
     assert len(load_evaluations(store)) == 7

@@ -42,7 +42,7 @@ from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import SCHEMA_VERSION
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.leases import Leases
-from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.tables import Base
 from optuna_treecv.storage.tables import ModelRow
 from optuna_treecv.storage.tables import SchemaRow

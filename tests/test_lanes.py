@@ -24,9 +24,9 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.side_by_side import evaluate_side_by_side
+from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.lanes import Lanes
-from optuna_treecv.learners.make import layout_for
-from optuna_treecv.learners.make import make_learner
 from optuna_treecv.rows.data import Data
 from optuna_treecv.tree.plan import Plan
 

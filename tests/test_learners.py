@@ -32,8 +32,8 @@ from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.learners.make import layout_for
-from optuna_treecv.learners.make import make_learner
+from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.rows.data import Data
 
 COMPILED = [

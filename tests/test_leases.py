@@ -33,7 +33,7 @@ from optuna_treecv.crossval.run import Run
 from optuna_treecv.storage import leases as leases_module
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.leases import Leases
-from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.tables import LeaseRow
 from optuna_treecv.storage.tables import ModelRow
 
@@ -282,7 +282,7 @@ def test_who_is_alone_takes_and_releases_leases_of_a_batch_once(store_url, walks
 
 
 def test_results_are_written_in_parts_between_which_others_can_write(tmp_path, monkeypatch):
-    monkeypatch.setattr("optuna_treecv.sharing.stored._BYTES_PER_WRITE", 2 * 3000 * 8)
+    monkeypatch.setattr("optuna_treecv.sharing.stored_cache._BYTES_PER_WRITE", 2 * 3000 * 8)
     objective = make_objective(f"sqlite:///{tmp_path / 'store.db'}", batch_size=24)
     statements = []
     engine = objective._database.engine

@@ -36,8 +36,8 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.learners.make import layout_for
-from optuna_treecv.learners.make import make_learner
+from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.sharing.prefixes import Prefix

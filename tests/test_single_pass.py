@@ -28,8 +28,8 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels import reference
-from optuna_treecv.learners.make import layout_for
-from optuna_treecv.learners.make import make_learner
+from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.rows.data import Data
 
 PLAIN = {"alpha": 0.0, "fit_intercept": False, "shuffle": False}

@@ -30,8 +30,8 @@ from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
 import optuna_treecv.sharing.keys
 from optuna_treecv.storage.database import Database
-from optuna_treecv.storage.models import Kept
-from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.storage.model_store import Kept
+from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.tables import ModelRow
 
 STEP = {"step_size": FloatDistribution(1e-3, 1.0, log=True)}
@@ -42,8 +42,8 @@ AT = {"step_size": 0.1}
 def all_is_worth_writing(monkeypatch):
     """Trainings of microseconds are written as if they took seconds."""
     for name in ("_SECONDS_PER_WRITE", "_SECONDS_PER_MODEL", "_SECONDS_PER_BYTE"):
-        monkeypatch.setattr(f"optuna_treecv.sharing.stored.{name}", 0.0)
-    monkeypatch.setattr("optuna_treecv.storage.models.NEWS_SECONDS", 0.0)
+        monkeypatch.setattr(f"optuna_treecv.sharing.stored_cache.{name}", 0.0)
+    monkeypatch.setattr("optuna_treecv.storage.model_store.NEWS_SECONDS", 0.0)
     monkeypatch.setattr("optuna_treecv.storage.database.RETRY_SECONDS", 0.0)
 
 
@@ -119,7 +119,7 @@ def test_the_record_survives_copies_new_names_and_deletion(store_url, tmp_path):
 
 @pytest.mark.parametrize("cv", [5, "loo"])
 def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
-    monkeypatch.setattr("optuna_treecv.sharing.stored._SECONDS_PER_WRITE", 2.0)
+    monkeypatch.setattr("optuna_treecv.sharing.stored_cache._SECONDS_PER_WRITE", 2.0)
     counts = []
     for ours in (True, False):
         storage = RDBStorage(f"sqlite:///{tmp_path / f'study{ours}.db'}")

@@ -18,12 +18,12 @@ from sqlalchemy import select
 from sqlalchemy import update
 
 from optuna_treecv.storage import database as database_module
-from optuna_treecv.storage import models as stores
+from optuna_treecv.storage import model_store as stores
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
-from optuna_treecv.storage.models import Kept
-from optuna_treecv.storage.models import Known
-from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.storage.model_store import Kept
+from optuna_treecv.storage.model_store import Known
+from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.tables import ModelRow
 
 HEADER = 28

@@ -9,7 +9,7 @@ from joblib import effective_n_jobs
 import numpy as np
 from sklearn.utils import check_random_state
 
-from optuna_treecv.learners.pipeline import check_incremental
+from optuna_treecv.learners.incremental import check_incremental
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

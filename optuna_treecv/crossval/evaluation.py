@@ -17,14 +17,14 @@ from optuna_treecv.crossval.arguments import check_n_repeats
 from optuna_treecv.crossval.arguments import count_threads
 from optuna_treecv.crossval.arguments import describe_cv
 from optuna_treecv.crossval.arguments import draw_seed
-from optuna_treecv.crossval.blocks import reported_parts
-from optuna_treecv.crossval.blocks import walked_blocks
 from optuna_treecv.crossval.methods import METHODS
-from optuna_treecv.learners.make import check_methods
-from optuna_treecv.learners.make import layout_for
-from optuna_treecv.learners.make import make_learner
-from optuna_treecv.learners.make import name_of
-from optuna_treecv.learners.make import takes_seed
+from optuna_treecv.crossval.subtrees import reported_parts
+from optuna_treecv.crossval.subtrees import walked_blocks
+from optuna_treecv.learners.from_estimator import check_methods
+from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.from_estimator import make_learner
+from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.from_estimator import takes_seed
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
@@ -34,8 +34,8 @@ from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import make_scoring
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import scoring_for
-from optuna_treecv.sharing.shared_work import SharedWork
-from optuna_treecv.sharing.stored import AnyCache
+from optuna_treecv.sharing.between_runs import SharedBetweenRuns
+from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
@@ -89,7 +89,7 @@ class Evaluation:
         How the folds of a repeat are evaluated.
     scoring : Loss, Scorer or None
         What was asked for; None is left to the estimator.
-    shared : SharedWork
+    shared : SharedBetweenRuns
         The models and results that runs share.
     """
 
@@ -119,7 +119,7 @@ class Evaluation:
         self.scoring = make_scoring(scoring)
         self.method = METHODS[method]
         self.seed = draw_seed(random_state)
-        self.shared = SharedWork(cache, with_others)
+        self.shared = SharedBetweenRuns(cache, with_others)
         self._order = order
         self._cv = describe_cv(cv)
         began = perf_counter()

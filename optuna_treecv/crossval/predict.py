@@ -11,9 +11,9 @@ from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_estimator_type
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.refit import DIVERGENCE_ADVICE
-from optuna_treecv.learners.make import as_estimator
-from optuna_treecv.learners.make import check_methods
-from optuna_treecv.learners.make import name_of
+from optuna_treecv.learners.from_estimator import as_estimator
+from optuna_treecv.learners.from_estimator import check_methods
+from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.scoring import OutputsAtLeaves
 
 RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")

@@ -6,9 +6,9 @@ from typing import Any
 
 from optuna_treecv.crossval.arguments import check_estimator_type
 from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.learners.make import as_estimator
-from optuna_treecv.learners.make import as_given
-from optuna_treecv.learners.make import layout_for
+from optuna_treecv.learners.from_estimator import as_estimator
+from optuna_treecv.learners.from_estimator import as_given
+from optuna_treecv.learners.from_estimator import layout_for
 
 DIVERGENCE_ADVICE = "a smaller step size, or scaled features, may help."
 

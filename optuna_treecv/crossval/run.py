@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optuna_treecv.crossval.blocks import pieces
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.evaluation import Repeat
+from optuna_treecv.crossval.subtrees import pieces
 from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.learners.make import as_estimator
-from optuna_treecv.learners.make import layout_for
-from optuna_treecv.learners.make import name_of
+from optuna_treecv.learners.from_estimator import as_estimator
+from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.scoring import Loss
@@ -31,7 +31,7 @@ from optuna_treecv.sharing.results import Results
 from optuna_treecv.sharing.results import results_of
 from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.shared_learner import SharedLearner
-from optuna_treecv.sharing.stored import StoredModelCache
+from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan

@@ -1,7 +1,6 @@
 """Evaluates several estimators together while the rows are read once.
 
-Estimators that can be trained side by side are; their outputs wait in ``SharedWork.ahead`` until
-their runs ask for them.
+The outputs wait in ``SharedBetweenRuns.ahead`` until their runs ask for them.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from optuna_treecv.crossval.run import outputs_are_enough
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.lanes import Lanes
-from optuna_treecv.learners.make import layout_for
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.scoring import ArrayThenCount
 from optuna_treecv.sharing.keys import lanes_key
 from optuna_treecv.sharing.results import OutputsAhead
 from optuna_treecv.sharing.results import Results
-from optuna_treecv.sharing.stored import StoredModelCache
+from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import walk_tree
 

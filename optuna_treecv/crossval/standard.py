@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.sharing.prefixes import Prefix
-from optuna_treecv.sharing.stored import AnyCache
+from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan

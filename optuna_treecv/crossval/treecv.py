@@ -13,7 +13,7 @@ from optuna_treecv.scoring import Leaves
 from optuna_treecv.scoring import OutputsAtLeaves
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
-from optuna_treecv.sharing.stored import AnyCache
+from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.learner import SubtreeWalker
 from optuna_treecv.tree.plan import Node

@@ -13,8 +13,8 @@ from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.naive_bayes import GaussianNB
 
-from optuna_treecv.learners.pipeline import last_step
-from optuna_treecv.learners.pipeline import partial_fit
+from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.learners.incremental import partial_fit
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
@@ -27,7 +27,7 @@ _DIVERGED = re.compile("under-/overflow|non-finite parameter weights")
 
 
 #: The estimator's method for a response, if its name differs from that of the response.
-METHODS = {"distance": "transform"}
+METHOD_NAMES = {"distance": "transform"}
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Adapter:
             out[start:stop] = np.nan
             return
         assert self.response_method is not None
-        method = METHODS.get(self.response_method, self.response_method)
+        method = METHOD_NAMES.get(self.response_method, self.response_method)
         response = getattr(state.estimator, method)(take_rows(self.rows.X, slice(start, stop)))
         if self.response_method == "distance":
             response = response.min(axis=1)

@@ -13,16 +13,16 @@ from optuna.exceptions import OptunaError
 
 from optuna_treecv.reporting.history import forget
 from optuna_treecv.reporting.history import runs_of
-from optuna_treecv.storage.contents import study_sizes
-from optuna_treecv.storage.contents import table_sizes
-from optuna_treecv.storage.contents import vacuum
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import DatabaseError
 from optuna_treecv.storage.database import is_missing
 from optuna_treecv.storage.database import reason_of
 from optuna_treecv.storage.database import SCHEMA_VERSION
 from optuna_treecv.storage.evaluations import read_evaluations
-from optuna_treecv.storage.models import evict
+from optuna_treecv.storage.model_store import evict
+from optuna_treecv.storage.sizes import study_sizes
+from optuna_treecv.storage.sizes import table_sizes
+from optuna_treecv.storage.sizes import vacuum
 
 _UNITS = ["b", "kb", "mb", "gb", "tb"]
 

@@ -21,7 +21,7 @@ from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import plan_key
 from optuna_treecv.sharing.keys import settings_key
-from optuna_treecv.sharing.stored import AnyCache
+from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.plan import Plan
 

@@ -33,7 +33,7 @@ from optuna_treecv.sharing.prefixes import LazyModel
 from optuna_treecv.sharing.prefixes import least_kept_folds
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.prefixes import prefixes_below
-from optuna_treecv.sharing.stored import AnyCache
+from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan

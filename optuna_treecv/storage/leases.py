@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from optuna_treecv.storage.database import CONNECT_SECONDS
 from optuna_treecv.storage.database import parts
-from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.tables import LeaseRow
 
 #: Seconds that a lease outlives its owner; a living owner renews it three times as often.

@@ -16,7 +16,7 @@ from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 
-from optuna_treecv.learners.make import name_of
+from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import NoKey
 

@@ -18,18 +18,18 @@ from optuna.distributions import CategoricalDistribution
 from sklearn.base import clone
 
 from optuna_treecv.crossval.arguments import check_choice
-from optuna_treecv.crossval.blocks import MAX_BLOCKS
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.refit import fit_on_all_rows
 from optuna_treecv.crossval.run import CVResult
 from optuna_treecv.crossval.run import mean_and_std
 from optuna_treecv.crossval.run import Run
-from optuna_treecv.learners.make import as_estimator
-from optuna_treecv.sharing.memory import ModelCache
-from optuna_treecv.sharing.stored import StoredModelCache
+from optuna_treecv.crossval.subtrees import MAX_BLOCKS
+from optuna_treecv.learners.from_estimator import as_estimator
+from optuna_treecv.sharing.memory_cache import ModelCache
+from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.leases import Leases
-from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import as_lists

@@ -10,7 +10,7 @@ from typing import Any
 
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
-from optuna_treecv.learners.adapter import METHODS
+from optuna_treecv.learners.adapter import METHOD_NAMES
 from optuna_treecv.learners.adapter import unset_seeds
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.rows.data import PreparedRows
@@ -64,7 +64,7 @@ def check_methods(
     """
     if response_method is None:
         return
-    needed = METHODS.get(response_method, response_method)
+    needed = METHOD_NAMES.get(response_method, response_method)
     if not (hasattr(estimator, needed) or (of_class and hasattr(type(estimator), needed))):
         raise ValueError(
             f"{asked_by} needs an estimator with {needed}; {name_of(estimator)} has none."

@@ -15,10 +15,10 @@ import numpy as np
 from optuna_treecv.rows.data import aligned_bytes
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import stored_as
-from optuna_treecv.sharing.memory import ModelCache
-from optuna_treecv.storage.models import Kept
-from optuna_treecv.storage.models import Known
-from optuna_treecv.storage.models import ModelStore
+from optuna_treecv.sharing.memory_cache import ModelCache
+from optuna_treecv.storage.model_store import Kept
+from optuna_treecv.storage.model_store import Known
+from optuna_treecv.storage.model_store import ModelStore
 
 # Seconds of training between two writes to the store, which is what a killed worker loses.
 _SECONDS_PER_WRITE = 2.0

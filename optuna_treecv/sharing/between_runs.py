@@ -14,14 +14,14 @@ from optuna_treecv.sharing.keys import token
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.results import ResultsAhead
 from optuna_treecv.sharing.results import RowsIdentity
-from optuna_treecv.sharing.stored import AnyCache
-from optuna_treecv.sharing.stored import StoredModelCache
+from optuna_treecv.sharing.stored_cache import AnyCache
+from optuna_treecv.sharing.stored_cache import StoredModelCache
 
 # The most repeats whose prefixes are remembered.
 _MOST_ROOTS = 8
 
 
-class SharedWork:
+class SharedBetweenRuns:
     """The models and results of one evaluation, and the names under which they are kept.
 
     Parameters
@@ -46,7 +46,7 @@ class SharedWork:
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SharedWork, (self.cache, self._with_others)
+        return SharedBetweenRuns, (self.cache, self._with_others)
 
     def identity(self, layout: RowLayout, rows: PreparedRows, repeat: int) -> RowsIdentity:
         """Return the names of prepared rows."""
