@@ -1,4 +1,4 @@
-"""Wrong input gets one sentence: which argument, what was wrong, what would be right."""
+"""Error messages name the argument, what was wrong and what would be right, in one sentence."""
 
 from __future__ import annotations
 
