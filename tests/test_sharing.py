@@ -278,12 +278,12 @@ def test_a_scoring_after_another_costs_nothing_for_any_folds():
         assert_same(found, alone)
 
 
-@pytest.mark.parametrize("rows_a_fold", [1, 10])
+@pytest.mark.parametrize("rows_per_fold", [1, 10])
 @pytest.mark.parametrize("cv", [8, 100, 1024])
-def test_another_read_out_costs_nothing(cv, rows_a_fold):
+def test_another_read_out_costs_nothing(cv, rows_per_fold):
     # All lambdas of an interval have the same u, but w = u / (lambda n) differs.
     estimator = PegasosClassifier(0.1)
-    X, y = make(estimator, n_rows=rows_a_fold * cv)
+    X, y = make(estimator, n_rows=rows_per_fold * cv)
     objective = objective_of(X, y, "memory", cv=cv, scoring="hinge")
     first = evaluate(objective, estimator)
     other = PegasosClassifier(0.1 * (1 + 1e-9))
