@@ -241,9 +241,9 @@ def _outputs(learner: Learner, state: Any) -> np.ndarray:
 
 
 def _changed(X: Any, y: np.ndarray | None, where: np.ndarray) -> tuple[Any, np.ndarray | None]:
-    """Return the data with other labels in a fold, or other rows if there are no labels.
+    """Return the data with other labels in a fold, or with other rows if there are no labels.
 
-    The first row of the fold never changes.
+    In the latter case the first row of the fold stays the same.
     """
     if y is None:
         changed = X.copy()

@@ -1,4 +1,4 @@
-"""Any ``partial_fit`` estimator: the fold scores of independent replays, or scikit-learn's."""
+"""Adapters give the fold scores of independent trainings, or those of scikit-learn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SEED = 11
 
 
 def replay(estimator, X, y, paths, score, partial_fit=None):
-    """k independent trainings, each along its own path of Algorithm 1, from the first row on."""
+    """Train k models independently, each along its path of Algorithm 1 from the first row on."""
     scores = []
     for test, phases in paths:
         model = clone(estimator)
@@ -209,7 +209,7 @@ def test_classes_that_come_late(estimator, scoring, n_folds, training_paths):
     rng = np.random.default_rng(0)
     codes = np.sort(rng.integers(0, 4, 80))
     X = np.abs(rng.normal(size=(80, 5)) + 2 * np.eye(4, 5)[codes])
-    y = np.array(list("dbca"))[codes]  # sorted, but not as labels are
+    y = np.array(list("dbca"))[codes]  # the order of the codes is not that of the labels
     ours = tree_cross_validate(
         estimator, X, y, cv=n_folds, shuffle=False, scoring=scoring, random_state=SEED
     )
@@ -225,7 +225,7 @@ def test_classes_that_come_late(estimator, scoring, n_folds, training_paths):
 
 
 def by_hand(model, X, y, classes=None):
-    """A phase of a Pipeline, step by step."""
+    """Train a Pipeline on one phase, step by step."""
     *transformers, last = model if isinstance(model, Pipeline) else [model]
     for step in transformers:
         if step in (None, "passthrough"):

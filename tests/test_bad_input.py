@@ -1,4 +1,4 @@
-"""Wrong input gets one sentence: which argument, what was wrong, what would be right."""
+"""Error messages name the argument, what was wrong and what would be right, in one sentence."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 
-A_SCORER = r"scoring must be a scorer.estimator, X, y. that returns a number, "
-MADE = r"make_scorer.accuracy_score., for example, would be right"
+SCORER_EXPECTED = r"scoring must be a scorer.estimator, X, y. that returns a number, "
+SCORER_ADVICE = r"make_scorer.accuracy_score., for example, would be right"
 ALPHA = {"alpha": FloatDistribution(1e-4, 1.0, log=True)}
 X = np.random.default_rng(0).normal(size=(30, 3))
 y = np.arange(30) % 2
@@ -105,11 +105,20 @@ def broken(array, value):
             "scoring must be a loss .error, hinge.* or the name of a scikit-learn scorer .*, got",
         ),
         ({"scoring": 3}, "scoring must be None, a loss name.*got 3"),
-        ({"scoring": accuracy_score}, f"{A_SCORER}.*got <function accuracy_score.*{MADE}"),
-        ({"scoring": lambda y, p: 1.0}, f"{A_SCORER}.*got <function.*{MADE}"),
-        ({"scoring": lambda *_: {"a": 1.0}}, f"{A_SCORER}.*returned .'a': 1.0.; {MADE}"),
-        ({"scoring": lambda *_: None}, f"{A_SCORER}.*returned None; {MADE}"),
-        ({"scoring": lambda *_: np.ones(2)}, f"{A_SCORER}.*returned array.*; {MADE}"),
+        (
+            {"scoring": accuracy_score},
+            f"{SCORER_EXPECTED}.*got <function accuracy_score.*{SCORER_ADVICE}",
+        ),
+        ({"scoring": lambda y, p: 1.0}, f"{SCORER_EXPECTED}.*got <function.*{SCORER_ADVICE}"),
+        (
+            {"scoring": lambda *_: {"a": 1.0}},
+            f"{SCORER_EXPECTED}.*returned .'a': 1.0.; {SCORER_ADVICE}",
+        ),
+        ({"scoring": lambda *_: None}, f"{SCORER_EXPECTED}.*returned None; {SCORER_ADVICE}"),
+        (
+            {"scoring": lambda *_: np.ones(2)},
+            f"{SCORER_EXPECTED}.*returned array.*; {SCORER_ADVICE}",
+        ),
         (
             {"scoring": "squared_error"},
             "scoring='squared_error' is not for a classifier such as PegasosClassifier",

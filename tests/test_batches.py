@@ -1,4 +1,4 @@
-"""Trials evaluated in one walk: grids, trials at the same time, and those who wait for others."""
+"""Trials evaluated in one walk: grids, concurrent trials, and trials that wait for others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GRID = {"alpha": np.geomspace(1e-5, 10, 12), "average": [False, True]}
 
 @pytest.fixture
 def walks(monkeypatch):
-    """The sizes of all batches."""
+    """Return the list to which the size of each batch is added."""
     sizes = []
     evaluate = optuna_treecv.study.batches.evaluate_side_by_side
 
@@ -62,7 +62,7 @@ def assert_same_trials(study, **options):
 
 
 @pytest.mark.parametrize("cache", ["memory", None])
-# Two are too few for lanes, and go one by one.
+# Two points are too few for lanes and are evaluated one by one.
 @pytest.mark.parametrize(
     ("batch_size", "expected"), [(1, []), (5, [5, 5, 2, 1] * 2), (32, [12, 12])]
 )
@@ -186,7 +186,7 @@ def test_a_wrong_point_fails_its_own_trial_only():
 
 
 class Picky(AveragedSGDClassifier):
-    """Probabilities up to some alpha, and settings that cannot be made at another."""
+    """Has probabilities only for small alpha, and refuses one value of alpha."""
 
     @available_if(lambda self: self.alpha < 0.5)
     def predict_proba(self, X):
@@ -223,7 +223,7 @@ def test_an_objective_is_what_it_was_made_from():
 
 
 class Slow(Batches):
-    """Walks that begin when they are let."""
+    """Batches whose walks begin when the test allows it."""
 
     def __init__(self):
         self.size, self.walked, self.go, self.began = 4, [], Event(), Event()

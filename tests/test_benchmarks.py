@@ -1,4 +1,4 @@
-"""What the benchmark beside peers writes itself: TreeCV in Python, and ridge in closed form."""
+"""The benchmark's own code for peers: TreeCV in Python, and ridge in closed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept in memory, what goes, and who waits for whom."""
+"""The cache in memory: what it keeps, what it evicts, and which thread waits for which."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_model_is_found_for_the_values_it_holds_for():
     cache.keep("a", array(2), 1.0, 3.0, 4.0)
     found = [cache.find("a", x) for x in (0.9, 1.0, 2.0, 2.5, 3.0, 4.0, 4.1)]
     assert [None if one is None else one[0] for one in found] == [None, 1, 1, None, 2, 2, None]
-    # One that overlaps is the same model: together they hold for the values of both.
+    # A model with an overlapping interval is the same model; the two intervals are joined.
     cache.keep("a", array(1), 1.0, 0.5, 1.5)
     assert cache.find("a", 0.6)[0] == cache.find("a", 2.0)[0] == 1 and len(cache) == 2
     cache.keep("a", array(1), 1.0, 1.9, 3.0)
@@ -174,7 +174,7 @@ def test_who_waits_for_one_that_fails_makes_it_in_turn():
     def run(i):
         if cache.claim("a") is None:
             tried.append(i)
-            cache.release("a")  # as after an error: nothing is kept
+            cache.release("a")  # as after an error, when nothing is kept
 
     in_threads(4, run)
     assert sorted(tried) == [0, 1, 2, 3]
@@ -218,7 +218,7 @@ def test_room_must_be_a_number_of_bytes(max_bytes):
 
 
 class Vanishing:
-    """A store whose models are gone when they are read."""
+    """A store that lists a model which is gone when it is read."""
 
     def __init__(self, error=None):
         self.error = error

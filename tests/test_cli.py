@@ -21,7 +21,10 @@ from optuna_treecv.storage.model_store import ModelStore
 
 @pytest.fixture
 def filled(store_url, make_evaluation):
-    """A store with evaluations of two studies and of none, and ten models of 1028 bytes."""
+    """Return a store with evaluations of two studies and of no study, and ten models.
+
+    Each model has 1028 bytes.
+    """
     database = Database(store_url)
     for trial_number in range(3):
         for study_name in ("first", "second"):
@@ -40,7 +43,7 @@ def study_names(url: str) -> set[str | None]:
 
 
 def table(output: str) -> dict[str, list[str]]:
-    """The printed lines by their first word."""
+    """Return the printed table rows, keyed by the first column."""
     rows = [line.rsplit(maxsplit=2) for line in output.splitlines()]
     return {row[0]: row[1:] for row in rows if len(row) == 3}
 
@@ -92,7 +95,7 @@ def test_prunes_models(filled, size, left, capsys):
     assert output.splitlines()[0] == f"deleted: {10 - left} shared models"
     assert table(output)["treecv_models"][0] == str(left)
     keys = [known.key[0] for known in ModelStore(Database(filled)).news()]
-    assert keys == list(range(10 - left, 10))  # of the most seconds
+    assert keys == list(range(10 - left, 10))  # the models with the most seconds
     assert len(load_evaluations(filled)) == 7
 
 
@@ -137,7 +140,7 @@ def test_forgets_what_no_trial_names(filled, tmp_path, capsys):
     assert table(output)["second"] == ["2", "0"]
     left = load_evaluations(filled)
     assert left["run"][left["study_name"].notna()].tolist() == named
-    assert left["study_name"].isna().sum() == 1  # never had a trial
+    assert left["study_name"].isna().sum() == 1  # the evaluation without a trial
 
 
 def check_nothing_is_forgotten(store: str, storage: str, capsys, reason: str) -> None:
@@ -151,7 +154,7 @@ def check_nothing_is_forgotten(store: str, storage: str, capsys, reason: str) ->
 
 
 def test_a_wrong_storage_forgets_nothing(filled, tmp_path, capsys):
-    """A typing error would otherwise delete all there is."""
+    """Otherwise a typing error would delete everything."""
     url = storage_naming(tmp_path / "studies.db", ["of another store"])
     check_nothing_is_forgotten(filled, url, capsys, "name none of its 7 evaluations")
     check_nothing_is_forgotten(filled, f"sqlite:///{tmp_path}/typo.db", capsys, "no such file")

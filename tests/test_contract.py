@@ -1,4 +1,4 @@
-"""The contract of a learner: every compiled one, scikit-learn's, and some that break it."""
+"""The contract of learners: for compiled ones, scikit-learn's, and some that break it."""
 
 from __future__ import annotations
 
@@ -107,11 +107,14 @@ class TestNaiveBayes(LearnerContract):
         return BernoulliNB()
 
 
-# And what must not pass.
+# Learners that must fail.
 
 
 class Forgetful(RegressorMixin, BaseEstimator):
-    """A mean that is shared by all copies of it, and drawn from a hidden generator."""
+    """Predicts the mean; ``fault`` chooses how it breaks the contract.
+
+    For example, all copies share the mean, or a hidden generator adds noise.
+    """
 
     sums = [0.0, 0]
     generator = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Fold scores: against the naive tree, scikit-learn's metrics and k honest trainings."""
+"""Fold scores, compared with a naive tree, scikit-learn's metrics and k separate trainings."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ COMPILED = [*CLASSIFIERS, *REGRESSORS]
 
 
 def twins_of(estimator, n_rows, n_outputs, zeros):
-    """The NumPy twins of an estimator's outputs."""
+    """Return the NumPy models that compute an estimator's outputs."""
     e = estimator
     loss = getattr(e, "loss", "squared_error"), getattr(e, "epsilon", 0.0)
     step = 0.0 if getattr(e, "step_size", "auto") == "auto" else e.step_size
@@ -100,7 +100,10 @@ def twins_of(estimator, n_rows, n_outputs, zeros):
 
 
 def naive_decisions(estimator, X, y, cv, order, seed=0):
-    """Out-of-fold decisions of the NumPy twins in the tree as printed, in prepared order."""
+    """Return the out-of-fold decisions of the NumPy models, in prepared order.
+
+    The tree is that of the paper as printed.
+    """
     seed = derive_seed(seed, 0)
     folds = make_folds(cv, X, y, None, True, seed, len(X))
     k, n = folds.n_folds, len(X)
@@ -119,7 +122,7 @@ def naive_decisions(estimator, X, y, cv, order, seed=0):
     decisions = np.empty((n, len(start)), X.dtype)
 
     def train(models, phase, n_seen):
-        models = [copy.copy(model) for model in models]  # they replace their arrays
+        models = [copy.copy(model) for model in models]  # shallow: training replaces the arrays
         if order == "random" and len(phase) > 1:
             phase = reference.random_order(seed, phase[0], phase[-1] + 1, n_seen)
         for model, target in zip(models, targets, strict=True):
@@ -136,13 +139,13 @@ def naive_decisions(estimator, X, y, cv, order, seed=0):
 
 
 def forms_of(estimator, X):
-    """X dense and, where the estimator takes it, sparse."""
+    """Return X dense and, if the estimator accepts it, sparse."""
     takes_sparse = estimator.__sklearn_tags__().input_tags.sparse
     return [X, sparse.csr_array(X)] if takes_sparse else [X]
 
 
 def with_zeros(X):
-    """Half of the entries 0."""
+    """Set half of the entries to 0."""
     return X * (np.random.default_rng(3).uniform(size=X.shape) < 0.5)
 
 
@@ -152,7 +155,7 @@ def with_zeros(X):
 @pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classifier_equals_the_naive_tree(estimator, dtype, cv, order, n_classes, make_data):
-    X, y = make_data(45, 8, n_classes)  # without an intercept no number of a state is padding
+    X, y = make_data(45, 8, n_classes)  # 8 columns, no intercept: a state has no padding
     X = with_zeros(X).astype(dtype)
     decisions, chunks, codes, rows = naive_decisions(estimator, X, y, cv, order)
     predicted = decisions[:, 0] > 0 if n_classes == 2 else decisions.argmax(axis=1)
@@ -191,7 +194,7 @@ def test_regressor_equals_the_naive_tree(estimator, dtype, cv, order, regression
 @pytest.mark.parametrize("estimator", UNSUPERVISED, ids=str)
 def test_unsupervised_equals_the_naive_tree(estimator, dtype, cv, order, make_data):
     X = make_data(45, 8)[0].astype(dtype)  # a multiple of 8: no padding
-    X[20:24] = X[3]  # rows that found no centre
+    X[20:24] = X[3]  # repeated rows, which do not become centres
     seed = derive_seed(0, 0)
     folds = make_folds(cv, X, None, None, True, seed, len(X))
     k, n = folds.n_folds, len(X)
@@ -236,7 +239,7 @@ def test_unsupervised_equals_the_naive_tree(estimator, dtype, cv, order, make_da
 @pytest.mark.parametrize("cv", [3, 50, "loo"])
 @pytest.mark.parametrize("estimator", COMPILED, ids=str)
 def test_wide_sparse_rows_are_undone_bit_for_bit(estimator, order, cv):
-    # Few nonzeros of many columns: most phases are undone rather than copied.
+    # Few nonzeros in many columns: most phases are undone instead of copying the state.
     rng = np.random.default_rng(0)
     X = sparse.random_array((150, 400), density=0.02, rng=rng, format="csr")
     y = (X @ rng.normal(size=400) > 0).astype(int)
@@ -252,7 +255,7 @@ def test_wide_sparse_rows_are_undone_bit_for_bit(estimator, order, cv):
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", [2, 33, 60, "loo"])
 def test_compiled_and_python_recursion_agree(estimator, order, cv, binary):
-    # A scorer takes the Python recursion down to the leaves, a loss the compiled one.
+    # A scorer uses the Python recursion down to the leaves, a loss the compiled one.
     X, y = binary
 
     def minus_loss(model, X, y):
@@ -303,7 +306,7 @@ def test_leave_one_out_costs_log2_trainings(make_data):
     assert result.n_updates_standard == 1023 * 1024
 
 
-# No row is ever trained into the model that tests it: on every learner, order and splitter.
+# No model is trained on a row that it tests, for every learner, order and splitter.
 
 LEARNERS = [
     *COMPILED,
@@ -323,7 +326,7 @@ def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, 
     if isinstance(cv, StratifiedKFold):
         cv = PredefinedSplit(
             fold_of(cv, X, y, groups)
-        )  # stratified by the labels before they change
+        )  # fixed now, since the splitter stratifies by labels, which change below
     fold = fold_of(cv, X, y, groups)
     regressor = is_regressor(estimator)
     options = {"cv": cv, "groups": groups, "order": order, "method": method, "shuffle": False}
@@ -331,7 +334,7 @@ def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, 
     if hasattr(estimator, "decision_function"):
         options["response_method"] = "decision_function"
     before = tree_cross_val_predict(estimator, X, y, **options)
-    moved = 0  # rows of a batch that is not complete do not act
+    moved = 0  # over all folds, since rows of an incomplete batch have no influence
     for i in (0, fold.max() // 2, fold.max()):
         for other in (-100, 100) if regressor else (1 - y,):
             changed = np.where(fold == i, other, y)
@@ -467,7 +470,7 @@ def test_leave_one_out_by_any_name(binary):
 
 
 def test_predictions_come_in_the_order_of_the_rows():
-    # A learner that repeats one feature: the prediction of a row is known whatever the fold.
+    # The learner returns one feature, so the prediction for a row does not depend on its fold.
     X = np.arange(1.0, 41)[:, None]
     model = LSQSGDRegressor(step_size=1e-3, radius=np.inf, average=False)
     predicted = tree_cross_val_predict(model, X, 2 * X[:, 0], cv=8)
@@ -514,7 +517,7 @@ def test_repeats_of_a_random_splitter_are_frozen_once(binary):
 
 def test_repeats_seed_what_an_estimator_leaves_random(binary):
     X, y = binary
-    fold = np.arange(len(y)) % 4  # one partition, one order: nothing else differs
+    fold = np.arange(len(y)) % 4  # the same partition and order, so nothing else differs
     for estimator in (SGDClassifier(max_iter=1), OneVsRestClassifier(SGDClassifier(max_iter=1))):
         result = tree_cross_validate(estimator, X, y, cv=fold, n_repeats=2)
         assert not np.array_equal(result.test_score[:4], result.test_score[4:])
@@ -551,8 +554,8 @@ def test_with_shuffle_folds_and_their_rows_are_permuted():
 
 @pytest.mark.parametrize("order", ["fixed", "random"])
 def test_neighbours_that_are_alike_do_not_flatter(order):
-    # Sorted by class: a fold's neighbours in the data have its class, and if they came last in
-    # training the error would be 0.01.
+    # Rows are sorted by class, so a fold's neighbours in the data have its class. If training
+    # ended with them, the error would be 0.01.
     X, y = load_digits(return_X_y=True)
     rows = np.argsort(y, kind="stable")
     X, y = scale(X)[rows], y[rows]
@@ -595,7 +598,7 @@ def test_the_data_is_left_alone(binary):
 
 
 def test_an_estimate_near_the_truth():
-    # TreeCV estimates what plain cross-validation of a converged learner does.
+    # TreeCV estimates the same as plain cross-validation of a converged learner.
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 3))
     y = X @ [0.3, -0.2, 0.1] + 0.2 * rng.normal(size=4000)
@@ -604,7 +607,7 @@ def test_an_estimate_near_the_truth():
     assert result.mean == pytest.approx(np.mean(residuals**2), rel=0.05)
 
 
-# Faults.
+# Errors and divergence.
 
 
 @pytest.mark.parametrize("project", [False, True])
@@ -665,7 +668,7 @@ def test_scores_compare_with_targets_as_given():
     y = 2.0**24 + np.arange(20) % 2
     model = LSQSGDRegressor(step_size=1.0, radius=np.inf, average=False)
     result = tree_cross_validate(model, X, y, cv=2, scoring="squared_error")
-    assert result.mean == 0.5  # float32 has one number for both targets
+    assert result.mean == 0.5  # both targets round to the same float32 number
 
 
 def test_threads_know_the_configuration(binary):
@@ -704,7 +707,7 @@ def test_leave_one_out_needs_little_beside_the_rows():
     n = 200_000
     X = np.random.default_rng(0).normal(size=(n, 7))
     y = (X[:, 0] > 0).astype(int)
-    tree_cross_validate(PegasosClassifier(), X[:100], y[:100], cv="loo")  # imports
+    tree_cross_validate(PegasosClassifier(), X[:100], y[:100], cv="loo")  # warm-up: imports
     tracemalloc.start()
     try:
         tree_cross_validate(PegasosClassifier(), X, y, cv="loo")

@@ -44,7 +44,7 @@ FIGURES = {
 
 @pytest.fixture
 def filled(fill, tmp_path):
-    """A study of 12 trials in SQLite; trial 7 is the best, trial 3 infinite, trial 5 pruned."""
+    """Return a study of 12 trials: trial 7 is the best, 3 is infinite, 5 is pruned."""
     filled = fill(f"sqlite:///{tmp_path / 'study.db'}", n_folds=10)
     distributions = {
         "alpha": FloatDistribution(1e-6, 1e6, log=True),
@@ -69,7 +69,7 @@ def filled(fill, tmp_path):
 
 
 def cells(note):
-    """The rows of a note's tables."""
+    """Return the rows of a note's tables."""
     rows = [line for line in note.splitlines() if line.startswith("| ")]
     return [[cell.replace("&emsp;", "").strip() for cell in row.split("|")[1:-1]] for row in rows]
 
@@ -93,7 +93,7 @@ def test_the_note_says_what_and_how_well(filled):
     best_five = rows[2:7]
     means = found.groupby("trial_number")["score"].mean().drop([3, 5]).sort_values()
     assert [int(row[0]) for row in best_five] == list(means.index[:5])
-    assert {row[3] for row in best_five} <= {"a/b", "c"}  # a | would end the cell
+    assert {row[3] for row in best_five} <= {"a/b", "c"}  # "|" would end the cell
     facts = dict(row for row in rows if len(row) == 2)
     assert facts["**data**"] == "1,234 rows × 5 features, `0123456789ab`"
     assert facts["**learner**"] == "`PegasosClassifier`"
@@ -216,7 +216,7 @@ class Quiet(WSGIRequestHandler):
 
 @contextmanager
 def served(url):
-    """optuna-dashboard in a thread; its address."""
+    """Serve optuna-dashboard in a thread and yield its address."""
     with make_server("127.0.0.1", 0, optuna_dashboard.wsgi(url), handler_class=Quiet) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -228,7 +228,7 @@ def served(url):
 
 
 def page(address, profile):
-    """What chromium makes of a page, after its scripts have run."""
+    """Return the HTML of a page in Chromium after its scripts have run."""
     command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu"]
     command += [f"--user-data-dir={profile}", "--window-size=1400,2300"]
     command += ["--virtual-time-budget=20000", "--dump-dom", address]
@@ -237,7 +237,7 @@ def page(address, profile):
 
 
 def text_of(page):
-    """What one reads there."""
+    """Return the visible text of a page."""
     return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page)))
 
 
@@ -266,7 +266,7 @@ def test_note_and_figures_are_on_the_pages(filled, tmp_path):
         assert 'class="main-svg"' in card
         if name == "treecv-parameters":
             assert {"alpha", "kind", "complete", "pruned"} <= set(re.findall(r">(\w+)<", card))
-            # In each of two panels: 10 complete, 1 pruned, 1 infinite, and the best's ring.
+            # In each of two panels: 10 complete, 1 pruned, 1 infinite, and the ring of the best.
             assert len(re.findall(r'class="point\b', card)) == 2 * 13
             assert len(re.findall(r'class="yerror\b', card)) == 2 * 11
         if name == "treecv-time":
@@ -299,7 +299,7 @@ def test_the_example(tmp_path, monkeypatch, capsys):
     note = optuna_dashboard.get_note(study)
     assert f"## Best: trial {study.best_trial.number}, error {study.best_value:.4f} ± " in note
     assert set(figures_of(study)) == set(FIGURES)
-    # Columns that one can read and sort: few, numbers, with short names.
+    # The columns should be few, short-named and numeric, so that users can sort by them.
     for trial in study.trials:
         columns = {name: value for name, value in trial.user_attrs.items() if name != "treecv_run"}
         assert len(trial.user_attrs) <= 8

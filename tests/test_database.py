@@ -1,4 +1,4 @@
-"""Opening, making, migrating and losing a store's database, on SQLite and PostgreSQL."""
+"""Opening, creating, migrating and losing a store's database, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OLD_STORE = {1: ["v1"], 2: ["v2"], 3: ["v2", "v3"]}
 
 
 def in_processes(n: int, work: Callable[[int], None]) -> None:
-    """Run in n forked processes; their failures are ours."""
+    """Run in n forked processes; a failure in one of them fails the test."""
     failures = FORK.SimpleQueue()
 
     def run(i: int) -> None:
@@ -62,7 +62,7 @@ def in_processes(n: int, work: Callable[[int], None]) -> None:
         except BaseException:
             failures.put(traceback.format_exc())
         finally:
-            os._exit(0)  # neither pytest's nor our parent's exit handlers
+            os._exit(0)  # without the exit handlers of pytest or the parent
 
     processes = [FORK.Process(target=run, args=(i,), daemon=True) for i in range(n)]
     for process in processes:
@@ -74,7 +74,7 @@ def in_processes(n: int, work: Callable[[int], None]) -> None:
 
 
 def schema_of(database: Database) -> dict[str, object]:
-    """What two databases must have in common, whatever way they were made."""
+    """Return the schema, which must not depend on how a database was created."""
     inspector = inspect(database.engine)
     return {
         name: (
@@ -108,7 +108,7 @@ def set_version(database: Database, version: int) -> None:
 
 
 def make_old(url: str, version: int) -> None:
-    """A store as an old version had it; on SQLite a true one."""
+    """Make a store of an old version; on SQLite, from the dump of a real one."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(make_url(url).database)) as connection:
             for name in OLD_STORE[version]:
@@ -189,7 +189,7 @@ def test_a_path_is_the_same_file_in_another_folder(tmp_path, monkeypatch):
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-# Refusing.
+# Refusals.
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_refuses_a_file_that_is_no_database(tmp_path):
 
 def test_refuses_a_server_that_is_not_there():
     pytest.importorskip("psycopg")
-    with closing(socket.socket()) as bound:  # and does not listen
+    with closing(socket.socket()) as bound:  # bound, but not listening
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
         begin = time.monotonic()
@@ -499,7 +499,7 @@ def test_a_forked_child_leaves_its_parents_connections_alone(store_url, given):
     before = server_process()
 
     def child(i: int) -> None:
-        database._lock.acquire()  # as if another thread of the parent had had it
+        database._lock.acquire()  # as if another thread of the parent held it
         made.clear()
         assert server_process() != before or store_url.startswith("sqlite")
         assert made == [os.getpid()]
@@ -644,11 +644,11 @@ def test_a_file_that_the_user_may_not_write_is_read(folder):
         path.parent.chmod(0o777 if folder == "writable" else 0o555)
 
         def child(i: int) -> None:
-            if os.getuid() == 0:  # whom no mode stops
+            if os.getuid() == 0:  # file modes do not restrict root
                 os.setgid(65534)
                 os.setuid(65534)
             url = f"sqlite:///{path}"
-            if folder == "read-only":  # SQLite cannot make the files that its readers share
+            if folder == "read-only":  # SQLite cannot create the files that readers share
                 with pytest.raises(ValueError, match="readonly database; .* sqlite:///file:") as e:
                     Database(url)
                 url = str(e.value).split()[-1].removesuffix(".")
@@ -660,7 +660,7 @@ def test_a_file_that_the_user_may_not_write_is_read(folder):
         shutil.rmtree(path.parent)
 
 
-# Beside Optuna.
+# In one database with Optuna.
 
 
 def test_a_study_in_the_same_database(store_url):

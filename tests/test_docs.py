@@ -23,17 +23,17 @@ import optuna_treecv.testing
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Not asked for: extended summaries, examples and references of each method.
+# Not required: extended summaries, examples and references for each method.
 NOT_ASKED = {"ES01", "EX01", "GL01", "SA01", "SA04", "SS05", "SS06", "RT02", "YD01", "PR09"}
 
 
-# What the tree asks of our estimators.
+# Public methods that only the tree uses.
 INSIDE = {"make_kernel", "make_lanes", "respond"}
 
 
-# Modules with a public face of their own, since what they import is optional.
+# Public modules; two of them are separate because their imports are optional.
 MODULES = [optuna_treecv, optuna_treecv.dashboard, optuna_treecv.report]
-# Public names of another one.
+# Public names of other modules.
 ELSEWHERE = ["history.load_evaluations", "history.load_fold_scores", "history.forget"]
 
 
@@ -58,7 +58,7 @@ def test_docstring_of_the_contract():
 
 @pytest.mark.parametrize("name", public())
 def test_docstring(name):
-    made_by_us = name.endswith(("CVResult", "TreeCVObjective"))  # no user calls their __init__
+    made_by_us = name.endswith(("CVResult", "TreeCVObjective"))  # users do not call __init__
     left_out = NOT_ASKED | ({"PR01"} if made_by_us else set())
     problems = [
         f"{code} {text}" for code, text in validate(name)["errors"] if code not in left_out
@@ -93,7 +93,7 @@ def test_the_example_of_an_own_learner_keeps_the_contract(monkeypatch):
     assert len(path.read_text().splitlines()) < 60
     spec = importlib.util.spec_from_file_location("own_learner", path)
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "own_learner", module)  # where pickle looks for its classes
+    monkeypatch.setitem(sys.modules, "own_learner", module)  # pickle looks up classes there
     spec.loader.exec_module(module)
     contract = module.TestNearestMean()
     names = [name for name in dir(contract) if name.startswith("test_")]

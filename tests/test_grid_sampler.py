@@ -1,4 +1,4 @@
-"""The grid sampler does what Optuna's does, without comparing value by value."""
+"""The grid sampler suggests what Optuna's does, without comparing value by value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GRIDS = [CHOICES, {"a": [float("nan"), 0.1, 3], "b": ["x", None, True]}, {"a": [
 
 
 def points_of(kind, storage):
-    """The points of a study over several grids, which returns to the first."""
+    """Return the points of a study over several grids, the last one being the first again."""
     study = optuna.create_study(storage=storage)
     for grid in (*GRIDS, GRIDS[0]):
 

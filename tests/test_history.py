@@ -1,4 +1,4 @@
-"""Evaluations and fold scores: in, out as frames and by SQL, and away."""
+"""Evaluations and fold scores: recording, reading as frames and by SQL, and deletion."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def database(store_url):
 
 @pytest.fixture
 def recorded(database, make_evaluation):
-    """Record an evaluation; its run."""
+    """Return a function that records an evaluation and returns its run."""
 
     def do(scores=(0.25,) * 10, **fields) -> str:
         evaluation = make_evaluation(**fields)
@@ -64,7 +64,7 @@ def rows_in(database: Database) -> dict[str, int]:
         }
 
 
-# In, and out.
+# Recording and reading.
 
 
 def test_what_is_recorded_comes_back(database, recorded, make_evaluation):
@@ -280,14 +280,14 @@ def study_with(recorded, storage: str, name: str) -> optuna.Study:
         return x
 
     study.optimize(objective, n_trials=3)
-    study.add_trial(optuna.trial.create_trial(value=1.0))  # of another objective
+    study.add_trial(optuna.trial.create_trial(value=1.0))  # from another objective
     return study
 
 
 def test_a_study_that_was_copied_or_renamed(database, recorded, tmp_path):
     storage = f"sqlite:///{tmp_path / 'studies.db'}"
     study = study_with(recorded, storage, "old")
-    recorded(study_name="old", trial_number=77)  # of a study that was deleted since
+    recorded(study_name="old", trial_number=77)  # from a study that no longer exists
     optuna.copy_study(
         from_study_name="old", from_storage=storage, to_storage=storage, to_study_name="new"
     )
@@ -329,7 +329,7 @@ def test_a_study_and_a_name_are_one_too_many(database):
             load(database, study=study, study_name="x")
 
 
-# Away.
+# Deletion.
 
 
 def test_forget(database, recorded):
@@ -373,7 +373,7 @@ def test_forget_is_told_what(database, recorded):
     assert rows_in(database)["evaluations"] == 1
 
 
-# What goes wrong.
+# Failures.
 
 
 def test_loading_does_not_make_a_store(tmp_path):
@@ -416,7 +416,7 @@ def test_what_a_store_refuses_is_no_outage(database, make_evaluation):
 
 
 def test_nothing_is_half_written(database, make_evaluation):
-    """Of an evaluation whose scores are refused nothing is left."""
+    """If the database refuses the scores, the evaluation is not recorded either."""
     with database.writing() as session:
         session.execute(text("DROP TABLE treecv_fold_scores"))
     with pytest.warns(RuntimeWarning, match="treecv_fold_scores"):

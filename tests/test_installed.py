@@ -32,7 +32,7 @@ def test_kernels_are_compiled() -> None:
     not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python cannot do without the GIL"
 )
 def test_no_module_asks_for_the_gil():
-    # One that does not declare that it can do without has it enabled as it is imported.
+    # Python enables the GIL when it imports a module that does not declare that it needs none.
     code = """
 import pkgutil, optuna_treecv._kernels as kernels
 for module in pkgutil.iter_modules(kernels.__path__, kernels.__name__ + "."):

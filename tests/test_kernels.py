@@ -1,4 +1,4 @@
-"""Each kernel against its NumPy twin (bit for bit) and against the textbook (to rounding)."""
+"""Each kernel equals its NumPy twin bit for bit, and the textbook algorithm up to rounding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import padded_width
 
 FLOATS = [np.float64, np.float32]
-# Around the 8 sums: one register short, just full, just over, several.
+# Numbers of features around the 8 partial sums: fewer than 8, exactly 8, 9, and several times 8.
 WIDTHS = [1, 7, 8, 9, 30]
 
 
@@ -61,7 +61,7 @@ def test_order_equals_twin(arguments):
 
 
 def test_long_order_equals_twin():
-    # Long enough for five draws that must be refused: 2^32 mod i of 2^32 when i places are open.
+    # Long enough for five rejected draws: with i open places, 2^32 mod i of 2^32 are rejected.
     order = np.empty(260_000, np.uint32)
     random_order(1, 0, len(order), 0, order)
     assert order.tolist() == reference.random_order(1, 0, len(order), 0)
@@ -206,7 +206,7 @@ REGRESSORS = (
 
 
 def takes_sparse(case):
-    """Not ROOT-SGD, nor mini-batches."""
+    """Return whether a learner accepts sparse rows: not ROOT-SGD, nor mini-batches."""
     make, _, options = case
     return make is not RootSGD and not (make is SGD and options[6] > 1)
 
@@ -267,7 +267,7 @@ def test_regressor_equals_twin(case, dtype, d):
 
 
 def textbook_pegasos(X, signs, alpha, project):
-    """Figure 1 of the PEGASOS paper with one row a step: all hypotheses w_1..w_{T+1}."""
+    """Return w_1..w_{T+1} of figure 1 of the PEGASOS paper, with one row per step."""
     w = np.zeros(X.shape[1])
     hypotheses = [w]
     for t, (x, y) in enumerate(zip(X, signs, strict=True), start=1):
@@ -317,7 +317,7 @@ def test_projection_stays_in_the_ball():
 
 
 def test_projected_average_keeps_its_digits_in_float32():
-    # A weak penalty projects at every early step and shrinks the scale by orders of magnitude.
+    # With a weak penalty every early step projects and shrinks the scale by orders of magnitude.
     X = prepared(3000, 10, np.float32)
     y = (X[:, 0] > 0).astype(np.int32)
     found = []
@@ -363,7 +363,7 @@ def test_last_step_off_the_finite_numbers_shows_in_the_average():
     assert np.all(np.isnan(weights(kernel, state, np.float64)))
 
 
-# What all owe to the tree.
+# Requirements of the tree on all kernels.
 
 
 def kernels(X, y_codes):
@@ -413,7 +413,7 @@ SPARSE = [case for case in [*CLASSIFIERS, *REGRESSORS] if takes_sparse(case)]
     st.tuples(st.integers(1, 40), st.sampled_from([1.0, 1.5, 3.0]), st.integers(1, 100)),
 )
 def test_a_whole_tree_in_one_call(case, dtype, n_folds, density, seed, random, schedule):
-    # From the root, so that every phase of the learner is undone somewhere, its longest steps too.
+    # From the root, so that every kind of phase is undone somewhere, also the longest ones.
     make, _, options = case
     if make is StreamingSVRG:
         options = (*options[:4], *schedule, *options[7:])
@@ -442,7 +442,7 @@ def test_a_whole_tree_in_one_call(case, dtype, n_folds, density, seed, random, s
 
 
 def test_long_loops_hold_no_lock():
-    # A loop that held the GIL would stop Optuna's heartbeats: no other thread could run meanwhile.
+    # If a loop held the GIL, no other thread could run, and Optuna's heartbeats would stop.
     X = np.zeros((400_000, 64))
     y = np.zeros(len(X), np.int32)
     kernel = Pegasos(X, y, 2, 0.1, False, False)
@@ -469,7 +469,7 @@ def test_long_loops_hold_no_lock():
         while thread.is_alive():
             during += 1
             time.sleep(1e-5)
-        # With the lock held the main thread would get a turn between two loops, not within one.
+        # If a loop held the GIL, the main thread would run between two loops only.
         assert during > 60
 
 

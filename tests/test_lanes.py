@@ -1,4 +1,4 @@
-"""Models side by side: each bit for bit what it is alone."""
+"""Models trained side by side are bit for bit the same as models trained alone."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def make(dtype=np.float64, is_sparse=False, n_classes=2, n_rows=60, n_features=9
 
 
 def outputs_of(estimators, X, y, cv, order, lanes):
-    """Out-of-fold outputs of learners side by side, or one after the other."""
+    """Return the out-of-fold outputs of learners side by side, or one after the other."""
     rows = Data(X, y).prepare(layout_for(estimators[0]), np.arange(X.shape[0], dtype=np.uint32))
     plan = Plan(X.shape[0], cv, None, order == "random", 5)
     learners = [make_learner(estimator, rows, "predict", 0) for estimator in estimators]
@@ -126,9 +126,9 @@ def outputs_of(estimators, X, y, cv, order, lanes):
 
 
 def assert_same_bits(one, other):
-    np.testing.assert_array_equal(one, other)  # NaN is NaN
+    np.testing.assert_array_equal(one, other)  # treats NaN as equal
     finite = np.isfinite(one)
-    assert one[finite].tobytes() == other[finite].tobytes()  # nor is 0 -0
+    assert one[finite].tobytes() == other[finite].tobytes()  # distinguishes 0 from -0
 
 
 @pytest.mark.parametrize("order", ["fixed", "random"])
@@ -187,8 +187,10 @@ def test_lanes_that_diverge_do_as_they_do_alone(family, n_classes, dtype, is_spa
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("model", [AveragedSGDClassifier, StreamingSVRGClassifier])
 def test_a_weight_that_overflows_shows_in_rows_without_it(model, n_classes):
-    """With equal values gradients cancel in one class and overflow in another. Without a penalty,
-    and within the first stage, no rewriting of the weights finds it.
+    """With equal values, gradients cancel in one class and overflow in another.
+
+    There is no penalty and only one stage, so the weights are never rewritten, which would find
+    the overflow.
     """
     X, y = make(is_sparse=True, n_classes=n_classes, n_rows=200)
     X.data[:] = 4
@@ -201,7 +203,7 @@ def test_a_weight_that_overflows_shows_in_rows_without_it(model, n_classes):
             one.set_params(initial_batch_size=4, inner_steps=10**6)
     with np.errstate(all="ignore"):
         alone = outputs_of(some, X, y, 5, "fixed", False)
-        assert np.isnan(alone[:, ::7]).any()  # rows without any feature
+        assert np.isnan(alone[:, ::7]).any()  # rows without nonzeros
         assert_same_bits(outputs_of(some, X, y, 5, "fixed", True), alone)
 
 
@@ -275,7 +277,7 @@ def test_what_is_kept_is_not_walked_again():
 @pytest.mark.parametrize("n_models", [1, 16])
 @pytest.mark.parametrize("k", [6, 7, 8])
 def test_a_sum_that_overflows_at_the_last_row_shows_in_sparse_rows(k, n_models):
-    # Of k rows the first is huge; at the seventh the scale is multiplied into the weights.
+    # The first of k rows is huge. At the seventh, the scale is multiplied into the weights.
     X = np.zeros((2 * k, 2))
     X[:, 1] = 1
     X[k] = 0.49e300, 0
@@ -311,12 +313,12 @@ def test_a_step_that_overflows_shows_in_empty_rows(loss):
     with np.errstate(all="ignore"):
         alone = outputs_of(some, sparse.csr_array(X), y, 40, "fixed", False)
         found = outputs_of(some, sparse.csr_array(X), y, 40, "fixed", True)
-    assert np.isnan(alone).all()  # that of row 3 too, which no other row has touched
+    assert np.isnan(alone).all()  # also for row 3, whose feature no other row has
     np.testing.assert_array_equal(found, alone)
 
 
 def test_weights_that_overflow_where_they_shrink_are_seen_in_sparse_rows_too():
-    """Streaming SVRG whose step times alpha is beyond all numbers soon, alone and in lanes."""
+    """Streaming SVRG, alone and in lanes, with a step size times alpha that soon overflows."""
     n_diverged = 0
     for seed in range(20, 32):
         rng = np.random.default_rng(seed)

@@ -90,7 +90,7 @@ def test_every_module_has_its_place():
     "path", [path for path in MODULES if path.name == "__init__.py"], ids=lambda p: p.parent.name
 )
 def test_a_folder_only_hands_names_on(path):
-    """Whatever is done is done in a file whose name says so."""
+    """An ``__init__.py`` holds only imports and constants; code is in files with a name."""
     for node in ast.parse(path.read_text()).body:
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_name = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.List)

@@ -1,5 +1,7 @@
-"""Points of a grid are trained once by all who share a store; and those who wait for somebody go
-on when this one fails, is killed or is lost with the store.
+"""Workers that share a store train each point of a grid once.
+
+A worker that waits for another one continues when that one fails, is killed or is lost with the
+store.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ def until(condition):
 
 
 class Background:
-    """A call in a thread; what it returns, or raises."""
+    """A call in a thread; ``end`` returns its result or its error."""
 
     def __init__(self, function, *args):
         self._call = function, args
@@ -98,7 +100,7 @@ def test_a_name_is_held_by_one(store_url):
         assert mine == NAMES[:2] and theirs.held() == set(mine)
         with theirs.hold(NAMES) as others:
             assert others == ["cc"]
-            with ours.hold(NAMES) as more:  # another thread of ours, say
+            with ours.hold(NAMES) as more:  # for example, another thread of this process
                 assert more == []
         assert theirs.held() == set(mine)
     assert ours.held() == set() and expiries(store_url) == []
@@ -132,8 +134,8 @@ def test_a_block_that_raises_releases(store_url):
 
 
 def test_a_lease_lasts_a_minute_by_the_clock_of_the_database(store_url, monkeypatch):
-    """It begins when it is taken, however long that waits for others."""
-    real = time.time  # here the database's clock, as it is on this machine
+    """The minute begins when the lease is taken, however long that had to wait for others."""
+    real = time.time  # the database's clock, since the database is on this machine
     for name in ("time.time", "optuna_treecv.storage.leases.time"):
         monkeypatch.setattr(name, lambda: 0.0, raising=False)
     assert leases_module.LEASE_SECONDS == 60
@@ -162,7 +164,7 @@ def test_an_abandoned_lease_expires(store_url, monkeypatch):
         assert leases.held() == set()
         with leases.hold(NAMES) as mine:
             assert mine == NAMES
-    # The first owner has released its own only, and this was gone.
+    # The first owner has released only its own lease, which no longer existed.
     assert expiries(store_url) == []
 
 
@@ -189,12 +191,12 @@ def test_a_store_that_is_lost_holds_nobody_up(store_url):
     assert len(caught) == 1
 
 
-# Grids. Two objectives with one store are to each other what two processes are.
+# Grids. Two objectives with one store stand for two processes.
 
 
 @pytest.fixture
 def walks(monkeypatch):
-    """The names of the points of each walk."""
+    """Return the list to which each walk adds the names of its points."""
     walked = []
     walk = side_by_side._evaluate_group
 
@@ -208,7 +210,7 @@ def walks(monkeypatch):
 
 @pytest.fixture
 def waits(monkeypatch):
-    """The names that somebody has begun to wait for. Leases last for ever."""
+    """Return the list of names that a worker has begun to wait for; leases do not expire."""
     waited = []
     wait = Leases.wait
 
@@ -241,12 +243,12 @@ def all_params(objective):
 
 
 def n_left(objective):
-    """The row updates behind what it has found, and no trial has asked it for."""
+    """Return the row updates of results that no trial of this objective has used yet."""
     return sum(found.n_updates for found in objective._evaluation.shared.ahead._waiting.values())
 
 
 def assert_as_alone(trials, left=0):
-    """The values of one process alone without a store, and no more row updates."""
+    """Check for the values of one process without a store, and for no more row updates."""
     objective = make_objective()
     study = study_of(objective)
     study.optimize(objective)
@@ -274,7 +276,8 @@ def test_who_is_alone_takes_and_releases_leases_of_a_batch_once(store_url, walks
     study = study_of(objective)
     study.optimize(objective)
     assert [len(names) for names in walks] == [24]
-    # Who holds what? Then: the expired go, who holds ours, these are ours. In the end ours go.
+    # Read all leases; delete expired ones, read those on our names, take ours; at the end, delete
+    # ours.
     of_leases = [one.split()[0] for one in statements if "treecv_leases" in one]
     assert of_leases == ["SELECT", "DELETE", "SELECT", "INSERT", "DELETE"]
     assert sum("INSERT INTO treecv_models" in one for one in statements) == 1
@@ -323,14 +326,14 @@ def test_points_that_others_are_at_are_left_out(store_url, walks):
     held = [name_at(objective, params) for params in rest[:6]]
     with leases_of(store_url).hold(held):
         objective(trial_at(objective, first))
-        # There is as much else to do.
+        # The batch is full all the same, since enough other points are left.
         assert len(walks) == 1 and len(walks[0]) == 12 and not set(walks[0]) & set(held)
         assert leases_of(store_url).held() == set(held)
 
 
 @pytest.mark.parametrize("is_found", [True, False])
 def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found):
-    """And then has the result from the store, or makes it itself."""
+    """Then it takes the result from the store, or computes it itself."""
     objective, owner = make_objective(store_url), make_objective(store_url)
     params = all_params(objective)[0]
     name = name_at(objective, params)
@@ -338,10 +341,11 @@ def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found)
         trial = trial_at(objective, params)
         waiting = Background(objective, trial)
         until(lambda: waits)
-        # Of the other 23, each time 4 and the one that is waited for; 3 are too few.
+        # The other 23 points: each batch has the point waited for and 4 others. The last 3 points
+        # are too few.
         assert [len(names) for names in walks] == [4] * 5
         assert waits == [name] and name not in sum(walks, [])
-        # Other threads of this process are not held up.
+        # Other threads of this process do not wait.
         left = next(one for one in all_params(objective)[1:] if name_at(objective, one))
         value = Background(objective, trial_at(objective, left)).end()
         assert value == make_objective().evaluate(left).mean
@@ -387,7 +391,7 @@ def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
 
 
 class Pruner(optuna.pruners.BasePruner):
-    """Decides when it is let."""
+    """A pruner that decides when the test allows it."""
 
     def __init__(self, outcome):
         self.outcome, self.began, self.go = outcome, Event(), Event()
@@ -511,7 +515,7 @@ def test_threads_of_two_studies(store_url, walks):
 
 
 class Worker:
-    """A process of tests/grid_worker.py, and what it has said so far."""
+    """A process that runs tests/grid_worker.py, and its output so far."""
 
     def __init__(self, *arguments):
         self.said = []
@@ -548,7 +552,7 @@ class Worker:
 
 @pytest.fixture
 def workers():
-    """Start some; none outlives the test."""
+    """Return a function that starts workers; they are ended after the test."""
     started = []
     yield lambda *arguments: started.append(Worker(*arguments)) or started[-1]
     for worker in started:
@@ -558,7 +562,7 @@ def workers():
 
 @pytest.fixture
 def shared_study(store_url, tmp_path):
-    """A study in the store's own database, or in a file beside it, and its URL."""
+    """Return a study in the database of the store, or in another file, and its URL."""
     is_server = store_url.startswith("postgresql")
     url = store_url if is_server else f"sqlite:///{tmp_path / 'study.db'}"
     return optuna.create_study(study_name="grid", storage=url), url
@@ -587,10 +591,10 @@ def test_a_worker_is_killed_in_a_walk(store_url, shared_study, workers):
     names = leases_of(store_url).held()
     assert len(names) == 5
     trial = study.trials[0]
-    study.enqueue_trial(trial.params)  # so that somebody has to wait
+    study.enqueue_trial(trial.params)  # so that the other worker has to wait
     worker.begin()
     worker.until("waits")
-    # The stuck worker lives, and renews its leases.
+    # The stuck worker is alive and renews its leases.
     begin = clock(store_url)
     until(lambda: clock(store_url) > begin + 2 * 2.0)
     assert leases_of(store_url).held() == names

@@ -218,7 +218,7 @@ def test_define_by_run(binary):
     for choice in ({"kind": "sgd"}, {"fit_intercept": True}, {"fit_intercept": False}):
         study.enqueue_trial({"kind": "pegasos", **choice})
     study.optimize(objective, n_trials=3)
-    study.optimize(objective, n_trials=12, n_jobs=3)  # trials of all layouts share one objective
+    study.optimize(objective, n_trials=12, n_jobs=3)  # trials of all layouts share an objective
     assert len({(t.params["kind"], t.params.get("fit_intercept")) for t in study.trials}) == 3
     for trial in study.trials:
         assert objective(trial) == trial.value
@@ -395,7 +395,7 @@ def test_pruning(report, pruner, n_jobs, make_data):
         return Flipped(alpha=0.01) if flipped else SGDClassifier(alpha=0.01, max_iter=1, tol=None)
 
     objective = treecv_objective(estimator, X, y, report=report, n_jobs=n_jobs)
-    # Hyperband draws a trial's bracket from the study's name, which is random unless given.
+    # Hyperband derives a trial's bracket from the study's name, which is random by default.
     study = optuna.create_study(pruner=pruner(), study_name="pruned")
     for flipped in [False] * 4 + [True] * 8:
         study.enqueue_trial({"flipped": flipped})
@@ -410,7 +410,7 @@ def test_pruning(report, pruner, n_jobs, make_data):
 
 
 class Flipped(SGDClassifier):
-    """As wrong as can be."""
+    """Predicts the other one of two classes."""
 
     def __init__(self, alpha=0.01):
         super().__init__(alpha=alpha, max_iter=1, tol=None)
@@ -471,7 +471,7 @@ def test_a_trial_that_diverges_in_its_last_fold_prunes_no_other(binary):
 
 
 def test_few_commits_a_trial(binary, tmp_path):
-    # A report or an attribute a fold would make a trial as slow as its folds are many.
+    # One report or attribute per fold would make a trial with many folds slow.
     X, y = binary
     objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA, cv="loo")
     study = optuna.create_study(storage=f"sqlite:///{tmp_path}/study.db")

@@ -1,4 +1,4 @@
-"""The tree's invariants, for any number of rows and folds and any cut."""
+"""Invariants of the tree, for any number of rows and folds and any fold boundaries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def walk_standard(plan, learner, test, blocks, n_jobs):
 
 
 class Recorder:
-    """A learner whose state is the list of rows it was fed."""
+    """A learner whose state is the list of rows that it was trained on."""
 
     def start(self):
         return []
@@ -53,7 +53,7 @@ def plans(draw):
 
 
 def trained_on(plan, walk=walk_tree, n_jobs=1, most=32):
-    """The rows behind each fold's model, in order, and the row updates that a walk counted."""
+    """Return the training rows of each fold's model, in order, and the counted row updates."""
     learner = Recorder()
     fed = {}
 
@@ -98,7 +98,10 @@ def test_standard_trains_every_other_row_once(plan):
 
 
 def recurrence(plan, first, last):
-    """Row updates below a node: its own rows once, shared out between its children."""
+    """Return the row updates below a node.
+
+    Its two children are together trained on each of its rows once.
+    """
     if last - first == 1:
         return 0
     middle = (first + last + 1) // 2
@@ -110,7 +113,7 @@ def recurrence(plan, first, last):
 def test_updates_stay_below_n_log2_2k(n_rows, data):
     n_folds = data.draw(st.integers(2, n_rows))
     plan = Plan(n_rows, n_folds)
-    # The paper's bound; chunks that differ by a row may cost as many rows a level.
+    # The paper's bound. If chunk sizes differ by a row, there may be some more row updates.
     slack = 0 if n_rows % n_folds == 0 else n_folds
     assert recurrence(plan, 0, n_folds) <= n_rows * log2(2 * n_folds) + slack
 
@@ -187,7 +190,7 @@ def test_an_error_reaches_the_caller_though_a_block_ends_meanwhile(monkeypatch):
     class Ending(Future):
         def set_exception(self, error):
             if not self.done():
-                self.set_result(0)  # by another thread, which was a little faster
+                self.set_result(0)  # as if another thread had been faster
             super().set_exception(error)
 
     class Waiting(Future):

@@ -1,4 +1,4 @@
-"""Figures hold the numbers that the store holds."""
+"""Figures show the numbers that the store holds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_error_bars_are_standard_errors_of_the_fold_mean(fill):
     trace = trace_of(figure, "complete")
     np.testing.assert_allclose(trace.x, [1e-3, 1e-2])
     np.testing.assert_allclose(trace.y, [0.35, 0.25])
-    # By hand: sqrt(((.25)^2 + (.15)^2 + (.05)^2 + (.45)^2) / 4) / sqrt(4), and 0.25 / 2.
+    # Computed by hand: sqrt((.25^2 + .15^2 + .05^2 + .45^2) / 4) / sqrt(4), and 0.25 / 2.
     np.testing.assert_allclose(trace.error_y.array, [np.sqrt(0.29) / 4, 0.125])
     assert trace.error_y.symmetric is None
     assert trace.error_y.type in (None, "data")
@@ -104,7 +104,7 @@ def test_infinite_values_stand_at_the_edge(fill, direction, infinity):
         assert trace.y[0] < min(finite.y)
         assert trace.marker.symbol == "triangle-down"
     assert trace.error_y.array is None
-    assert trace.customdata[0, 1] == infinity  # the hover tells the truth
+    assert trace.customdata[0, 1] == infinity  # the hover text shows the true value
 
 
 def test_a_value_far_off_does_not_squeeze_the_others(fill):
@@ -200,10 +200,10 @@ def test_few_folds_are_boxes_best_first(fill, monkeypatch):
     assert [trace.type for trace in figure.data] == ["box", "box"]
     np.testing.assert_allclose(figure.data[0].y, all_scores[1])
     np.testing.assert_allclose(figure.data[1].y, all_scores[2])
-    # std of .1, .2, .3 is sqrt(.02 / 3) = 0.0816; over sqrt(3) it is 0.0471.
+    # std of .1, .2, .3 is sqrt(.02 / 3) = 0.0816; divided by sqrt(3) it is 0.0471.
     assert figure.data[0].name == "1<br>0.200 ± 0.047"
     runs = [trial.user_attrs["treecv_run"] for trial in filled.study.trials]
-    assert asked_for == runs[1:3]  # a study's scores may be more than there is memory
+    assert asked_for == runs[1:3]  # all scores of a study might not fit into memory
     assert "std / √folds" in title_of(figure)
     assert (
         len(report.plot_fold_scores(filled.study, filled.store).data) == 3
@@ -325,9 +325,9 @@ def test_time_and_work_where_trials_are_pruned_or_infinite(fill):
     one_parameter(filled, [np.full(10, 0.7)], seconds=0.5)
     lines = lines_of(report.plot_time(filled.study, filled.store))
     ours = lines["this study", "x"]
-    assert list(ours.customdata) == [1, 2, 3]  # nothing to show before
+    assert list(ours.customdata) == [1, 2, 3]  # trial 0 has no finite value
     np.testing.assert_allclose(ours.x, [2, 4, 4.5])
-    np.testing.assert_allclose(ours.y, [0.5, 0.5, 0.7])  # 0.9 was of half the folds
+    np.testing.assert_allclose(ours.y, [0.5, 0.5, 0.7])  # 0.9 is from a pruned trial
     np.testing.assert_allclose(lines["k trainings from scratch", "x2"].x, [18000, 22500, 31500])
 
 
@@ -395,8 +395,8 @@ def test_figures_are_small_and_fit_into_a_card(fill, plot):
     figure = plot(filled.study, filled.store)
     text = figure.to_json()
     assert len(text) < 30_000
-    json.loads(text, parse_constant=pytest.fail)  # NaN is no JSON
-    assert figure.layout.height is None  # a card is 450 pixels high
+    json.loads(text, parse_constant=pytest.fail)  # NaN is not valid JSON
+    assert figure.layout.height is None  # the card decides: it is 450 pixels high
     assert figure.layout.template.layout.to_plotly_json() == {}
 
 

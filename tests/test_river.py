@@ -1,4 +1,4 @@
-"""River models: the scores of a loop of learn_one and predict_one over the same phases."""
+"""River models get the scores of a loop of learn_one and predict_one over the same phases."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def scaled(model):
 
 
 def replay(model, X, y, paths, loss):
-    """k independent trainings, row after row."""
+    """Train k models independently, row after row."""
     scores = []
     for test, phases in paths:
         own = model.clone()
@@ -199,7 +199,7 @@ def test_learn_many_takes_a_phase_at_once(binary):
 
 
 class BatchSteps(Watching):
-    """As River's linear models: learn_many is another algorithm."""
+    """Like River's linear models: learn_many is another algorithm than learn_one."""
 
     def _unit_test_skips(self):
         return {"check_learn_many_matches_learn_one"}
@@ -216,7 +216,7 @@ def test_learn_many_that_is_another_algorithm_is_left_alone(binary):
 
 
 def test_river_still_says_whose_learn_many_differs():
-    # What the choice between learn_one and learn_many rests on.
+    # The facts on which the choice between learn_one and learn_many relies.
     name = "check_learn_many_matches_learn_one"
     for model in (linear_model.LinearRegression(), linear_model.Perceptron()):
         assert name in model._unit_test_skips()
@@ -356,7 +356,7 @@ def test_divergence(regression):
 
 
 class Overflows(naive_bayes.GaussianNB):
-    """Python's math raises where NumPy's goes to infinity."""
+    """Raises OverflowError, as Python's math does where NumPy returns infinity."""
 
     def __init__(self, in_method):
         super().__init__()

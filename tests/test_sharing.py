@@ -1,4 +1,4 @@
-"""Trials that share work: the same bits as alone, and no update twice."""
+"""Trials that share work: the same results bit for bit, and no row update twice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Phase
 
-# Families of configurations that have beginnings in common.
+# Families of configurations that can share models.
 FAMILIES = {
     "PEGASOS": [PegasosClassifier(alpha) for alpha in (1e-3, 1e-2, 0.011, 0.1, 1.0, 30.0)],
     "averaged PEGASOS": [PegasosClassifier(alpha, average=True) for alpha in (0.01, 0.0101, 1)],
@@ -147,7 +147,7 @@ def test_sharing_changes_no_bit(family, is_sparse, dtype, order):
     ),
 )
 def test_nothing_that_was_kept_or_lost_matters(max_bytes, calls):
-    # Whatever came before, in whatever little room.
+    # Results do not depend on earlier evaluations or on the size of the cache.
     cache = ModelCache(max_bytes)
     for family, which, cv, order, n_jobs, scoring in calls:
         estimator = FAMILIES[family][which % len(FAMILIES[family])]
@@ -161,7 +161,7 @@ def test_nothing_that_was_kept_or_lost_matters(max_bytes, calls):
         assert cache.n_bytes <= max_bytes
 
 
-# Who shares what, in updates.
+# What is shared, counted in row updates.
 
 
 def test_the_same_configuration_again_costs_nothing():
@@ -271,19 +271,19 @@ def test_a_scoring_after_another_costs_nothing_for_any_folds():
     evaluate(objective_of(X, y, cache, cv=2050, scoring="accuracy"), estimator)
     for scoring in ("hinge", "error", "balanced_accuracy", "accuracy", make_scorer(zero_one_loss)):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of folds that lack a class
+            warnings.simplefilter("ignore")  # folds that lack a class cause warnings
             found = evaluate(objective_of(X, y, cache, cv=2050, scoring=scoring), estimator)
             alone = tree_cross_validate(estimator, X, y, cv=2050, scoring=scoring)
         assert found.n_updates == 0
         assert_same(found, alone)
 
 
-@pytest.mark.parametrize("rows_a_fold", [1, 10])
+@pytest.mark.parametrize("rows_per_fold", [1, 10])
 @pytest.mark.parametrize("cv", [8, 100, 1024])
-def test_another_read_out_costs_nothing(cv, rows_a_fold):
-    # All lambdas of an interval have one u; w = u / (lambda n) is another for each.
+def test_another_read_out_costs_nothing(cv, rows_per_fold):
+    # All lambdas of an interval have the same u, but w = u / (lambda n) differs.
     estimator = PegasosClassifier(0.1)
-    X, y = make(estimator, n_rows=rows_a_fold * cv)
+    X, y = make(estimator, n_rows=rows_per_fold * cv)
     objective = objective_of(X, y, "memory", cv=cv, scoring="hinge")
     first = evaluate(objective, estimator)
     other = PegasosClassifier(0.1 * (1 + 1e-9))
@@ -297,11 +297,11 @@ def test_late_averaging_costs_what_follows():
     objective = objective_of(X, y, "memory", cv=2)
     n = N_ROWS // 2
     assert evaluate(objective, AveragedSGDClassifier(average_start=n)).n_updates == 2 * n
-    # The first 30 rows of each half were trained without a cut, so this one begins anew,
+    # No state after 30 rows was kept, so this one is trained from the start.
     assert evaluate(objective, AveragedSGDClassifier(average_start=30)).n_updates == 2 * n
-    # but the state after them was kept. What averages from 50 on needs those before 30 no more,
+    # Now the state after 30 rows is kept. A model that averages from row 50 on can start there.
     assert evaluate(objective, AveragedSGDClassifier(average_start=50)).n_updates <= 2 * n
-    # and what averages after the last row is the first one.
+    # A model that would average only after the last row equals the first one.
     assert evaluate(objective, AveragedSGDClassifier(average_start=n + 1)).n_updates == 0
 
 
@@ -428,7 +428,7 @@ def test_more_folds_than_have_models():
             estimator = PegasosClassifier(alpha)
             found = evaluate(objective_of(X, y, cache, cv=cv, scoring="hinge"), estimator)
             assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring="hinge"))
-    assert len(cache) < 3 * 3 * 2200  # those of 10 levels, and results
+    assert len(cache) < 3 * 3 * 2200  # the models of 10 levels, and results
 
 
 def test_trails_of_other_folds_are_others():
@@ -511,8 +511,10 @@ def test_threads_train_nothing_twice():
 
 
 class Interleaving(ModelCache):
-    """Without room, and for two threads that want the same model: one of them looks for it, finds
-    none, and says so when the other has just made it.
+    """A cache without room that interleaves two threads which need the same model.
+
+    One thread looks for the model and finds none. It learns so only after the other thread has
+    trained the model.
     """
 
     def __init__(self):
@@ -588,11 +590,11 @@ def test_an_unknown_cache_is_refused(cache):
         objective_of(X, y, cache)
 
 
-# The lambdas for which a state is the same.
+# The interval of lambda for which a state is the same.
 
 
 def ends_by_the_recursion(X, y, alpha, dtype):
-    """The largest and smallest ratio of margin to steps, by the textbook recursion."""
+    """Return the ends of the interval: ratios of margin to steps in the textbook recursion."""
     u = np.zeros(X.shape[1], dtype)
     made, not_made = [0.0], [np.inf]
     for t, (x, sign) in enumerate(zip(X, 2 * y - 1, strict=True), start=1):
@@ -624,7 +626,7 @@ def test_a_state_is_the_same_for_all_lambdas_of_its_domain(
         state = learner.start()
         learner.update(state, Phase(0, n_rows))
         vectors = state.copy()
-        vectors[8:24] = 0  # the ends themselves
+        vectors[8:24] = 0  # the bytes that hold the ends of the interval
         return vectors, learner.domain_of(state), rows
 
     rng = np.random.default_rng(0)
@@ -647,7 +649,8 @@ def test_a_state_is_the_same_for_all_lambdas_of_its_domain(
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_ties_end_a_domain_exactly(dtype):
-    # Margins that are whole multiples of lambda (t - 1): a rounded quotient is wrong in some rows.
+    # Margins are integer multiples of lambda (t - 1), so a rounded quotient would be wrong in some
+    # rows.
     rng = np.random.default_rng(1)
     X = rng.integers(-3, 4, (400, 8)).astype(dtype) * dtype(0.1)
     y = rng.integers(0, 2, 400)
@@ -690,7 +693,7 @@ def test_a_grid_of_lambdas_shares(order):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_any_bytes_are_a_state_that_harms_nobody(family):
-    # A store may hold anything. Numbers may be nonsense then, memory must not be.
+    # A store may hold any bytes. Results may then be wrong, but memory must not be corrupted.
     estimator = FAMILIES[family][0]
     X, y = make(estimator)
     rows = Data(X, y).prepare(layout_for(estimator), np.arange(N_ROWS, dtype=np.uint32))

@@ -1,4 +1,4 @@
-"""What the single-pass learners are worth: rates that theory gives, optima that others find."""
+"""The single-pass learners reach the rates of the theory and the optima of other programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from optuna_treecv.rows.data import Data
 PLAIN = {"alpha": 0.0, "fit_intercept": False, "shuffle": False}
 
 
-# exp and log, against the C library's in extended precision.
+# exp and log, compared with the C library in extended precision.
 
 
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="no extended precision")
@@ -57,11 +57,14 @@ def test_exp_and_log_at_the_ends():
     assert reference.exponential(1.0) == exp(1) and reference.logarithm(10.0) == log(10)
 
 
-# Textbooks, written another way.
+# Textbook algorithms, implemented differently.
 
 
 def textbook_svrg(X, y, eta, alpha, k0, growth, lengths):
-    """Algorithm 1 of Frostig et al. (2015) for half the squared error, given the inner lengths."""
+    """Run Algorithm 1 of Frostig et al. (2015) for half the squared error.
+
+    The lengths of the inner phases are given.
+    """
     rows = iter(zip(X, y, strict=True))
     anchor, k = np.zeros(X.shape[1]), k0
     for length in lengths:
@@ -99,7 +102,7 @@ def test_streaming_svrg_is_the_papers(alpha, growth, warm, make_data):
     fitted = learner.estimator(state)
     np.testing.assert_allclose(fitted.coef_, expected, rtol=1e-9, atol=1e-12)
     assert fitted.n_rows_used_ == n_rows
-    learner.update(state, slice(n_rows, n_rows + 3))  # into the next batch, which does not act
+    learner.update(state, slice(n_rows, n_rows + 3))  # an incomplete batch changes no weight
     fitted = learner.estimator(state)
     np.testing.assert_allclose(fitted.coef_, expected, rtol=1e-9, atol=1e-12)
     assert fitted.n_rows_used_ == n_rows and fitted.t_ == n_rows + 3
@@ -107,7 +110,7 @@ def test_streaming_svrg_is_the_papers(alpha, growth, warm, make_data):
 
 def test_the_schedules_of_remarks_7_and_8():
     def batches(**settings):
-        """Rows of each batch, from where the weights stand still."""
+        """Return the number of rows of each batch, during which the weights do not change."""
         model = StreamingSVRGRegressor(
             alpha=0.0, step_size=1e-3, inner_steps=1, shuffle=False, random_state=0, **settings
         )
@@ -185,7 +188,7 @@ def test_density_equals_a_mixture_of_one(kind, offset, make_data):
     covariance = np.cov(X.T, bias=True) + 1e-6 * np.eye(5)
     expected = covariance if kind == "full" else np.diag(covariance)
     np.testing.assert_allclose(ours.covariance_, expected, rtol=1e-8, atol=1e-8)
-    if offset == 0:  # far from 0 their diagonal loses digits
+    if offset == 0:  # far from 0, the reference loses digits on the diagonal
         np.testing.assert_allclose(ours.score_samples(X), theirs.score_samples(X), rtol=1e-9)
 
 
@@ -204,7 +207,7 @@ def test_clusters_that_are_apart_are_found():
     rng = np.random.default_rng(0)
     truth = 10 * np.eye(4)
     X = truth[rng.integers(0, 4, 400)] + 0.1 * rng.normal(size=(400, 4))
-    X[:4] = truth  # each centre founded by a cluster of its own
+    X[:4] = truth  # each centre starts in its own cluster
     model = StreamingKMeans(4, shuffle=False).fit(X)
     np.testing.assert_allclose(model.cluster_centers_, truth, atol=0.05)
     assert model.counts_.sum() == 400 and len(np.unique(model.labels_)) == 4
@@ -216,7 +219,7 @@ def test_a_row_between_two_centres_goes_to_the_first():
     assert model.counts_.tolist() == [2, 1]
 
 
-# Rates: rows x excess risk over d / 2, the constant of the empirical risk minimiser.
+# Rates: rows x excess risk, divided by d / 2, the constant of the empirical risk minimiser.
 
 
 def test_single_pass_rates():
@@ -238,7 +241,7 @@ def test_single_pass_rates():
         last = 0, np.zeros(d)
         for begin in range(0, n, 5000):
             svrg.partial_fit(X[begin : begin + 5000], y[begin : begin + 5000])
-            if svrg.n_rows_used_ < svrg.t_:  # in a batch: the anchor, and where it was made
+            if svrg.n_rows_used_ < svrg.t_:  # within a batch: the anchor, and its number of rows
                 last = svrg.n_rows_used_, svrg.coef_
         averaged = AveragedSGDRegressor(step_size=0.005, **PLAIN).fit(X, y)
         root = RootSGDRegressor(step_size=0.002, burn_in=1000, **PLAIN).fit(X, y)
@@ -271,7 +274,7 @@ def test_logistic_regression_on_covertype():
         assert max(model.score(test_X, test_y) for model in scores) > best - 0.005
 
 
-# What has acted.
+# Which rows have influenced the weights.
 
 ALTERNATIVES = {
     "alpha": 0.7,
@@ -342,7 +345,7 @@ def test_bound_names_all_that_has_acted(estimator, n_seen, make_data):
         assert ("average_start" in bound) == (n_seen > 20)
 
 
-# Settings by theory.
+# Settings from the theory.
 
 
 def test_the_papers_constants_and_when_they_ask_for_too_much(make_data):

@@ -40,7 +40,7 @@ AT = {"step_size": 0.1}
 
 @pytest.fixture(autouse=True)
 def all_is_worth_writing(monkeypatch):
-    """Trainings of microseconds are written as if they took seconds."""
+    """Also store models whose training takes only microseconds."""
     for name in ("_SECONDS_PER_WRITE", "_SECONDS_PER_MODEL", "_SECONDS_PER_BYTE"):
         monkeypatch.setattr(f"optuna_treecv.sharing.stored_cache.{name}", 0.0)
     monkeypatch.setattr("optuna_treecv.storage.model_store.NEWS_SECONDS", 0.0)

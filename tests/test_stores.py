@@ -1,4 +1,4 @@
-"""Shared models: there and back, bounded, undamaged, and never a reason to fail."""
+"""Stored models: writing and reading, the limit in bytes, damage, and failures of the store."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def no_warning():
         yield
 
 
-# There and back.
+# Writing and reading.
 
 
 def test_reads_what_was_written(store_url):
@@ -172,15 +172,15 @@ def test_a_pickled_store(store_url):
     np.testing.assert_array_equal(copy.read(copy.news()[0]), kept(1).payload)
 
 
-# Bounded.
+# The limit in bytes.
 
 
 def test_models_of_least_seconds_a_byte_go_first(store_url):
     store = ModelStore(Database(store_url), max_bytes=10 * (100 + HEADER))
-    store.write([kept(i, seconds=abs(i - 7.5)) for i in range(16)])  # 7 and 8 are worth least
+    store.write([kept(i, seconds=abs(i - 7.5)) for i in range(16)])  # 7 and 8: least seconds
     left = [0, 1, 2, 3, 4, 11, 12, 13, 14, 15]
     assert [known.key for known in store.news()] == [key_of(i) for i in left]
-    # As large as three of them, and worth more a byte than 4, 11, 3 and 12.
+    # As large as three of them, with more seconds per byte than 4, 11, 3 and 12.
     store.write([kept(20, 3 * (100 + HEADER) - HEADER, seconds=15.0)])
     left = [0, 1, 2, 12, 13, 14, 15, 20]
     assert [known.key for known in ModelStore(store.database).news()] == [key_of(i) for i in left]
@@ -216,11 +216,11 @@ def test_a_payload_above_the_bound_is_not_written(store_url):
     assert [known.key for known in store.news()] == [key_of(3)]
 
 
-# Damaged.
+# Damage.
 
 
 def check_damage(store: ModelStore, known: Known, i: int) -> None:
-    """It is detected, warned of, deleted, and may be written anew."""
+    """Check that damage is detected, warned of and deleted, and that writing works again."""
     with pytest.warns(RuntimeWarning, match=f"store .*: model {known.id} is damaged and deleted"):
         assert store.read(known) is None
     assert known.id not in payloads(store.database)
@@ -299,7 +299,7 @@ def test_a_changed_interval_is_not_believed(store_url):
 
 
 def test_another_store_in_the_place_of_the_old_one(tmp_path):
-    """Its ids begin anew and mean other models."""
+    """The new store's ids start again and stand for other models."""
     path = tmp_path / "store.db"
     store = ModelStore(Database(f"sqlite:///{path}"))
     store.write([kept(1)])
@@ -340,7 +340,7 @@ def test_nothing_that_is_read_is_executed(store_url, tmp_path):
     first, second = store.news()
     set_payload(store.database, first.id, bomb)
     check_damage(store, first, 1)
-    assert store.read(second).tobytes() == bomb  # with a true header: bytes, no more
+    assert store.read(second).tobytes() == bomb  # with a valid header it is read as mere bytes
     assert not marker.exists()
     pickle.loads(bomb)
     assert marker.exists()
@@ -377,7 +377,7 @@ def test_a_server_that_goes_and_comes_back(postgres_server, postgres_url, monkey
 
 
 def small_engine(path: Path, n_pages: int):
-    """SQLite says that the disk is full where a file would have more pages."""
+    """Return an engine for which the disk is full beyond a number of pages."""
     engine = create_engine(f"sqlite:///{path}")
 
     @event.listens_for(engine, "connect")
@@ -398,10 +398,10 @@ def test_a_full_disk(tmp_path, monkeypatch, make_evaluation):
         store.write([kept(4)])
         np.testing.assert_array_equal(store.read(known), kept(1).payload)
     assert len(w) == 1
-    assert [known.key for known in room.news()] == []  # neither, and nothing half-written
+    assert [known.key for known in room.news()] == []  # neither model, not even in part
     with no_warning():
         store.database._retry_at[True] = 0.0
-        store.write([kept(5)])  # which fits
+        store.write([kept(5)])  # this one fits
     assert [known.key for known in room.news()] == [key_of(5)]
     with pytest.warns(RuntimeWarning, match="disk is full; trials go on without records"):
         scores = np.random.default_rng(0).random(30_000)
@@ -483,7 +483,7 @@ def test_threads_share_a_store(store_url):
 
 
 def test_no_model_is_overlooked_that_was_committed_late(postgres_url, monkeypatch):
-    """PostgreSQL gives ids before it commits: the later one may be there first."""
+    """PostgreSQL assigns ids before the commit, so a larger id may become visible first."""
     slow, quick = ModelStore(Database(postgres_url)), ModelStore(Database(postgres_url))
     reader = ModelStore(Database(postgres_url))
     inserted, found = threading.Event(), []

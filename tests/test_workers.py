@@ -80,7 +80,7 @@ def test_a_long_trial_keeps_its_heartbeat(study, postgres_url):
 def test_a_killed_trial_goes_on(study, postgres_url):
     worker = start(postgres_url, 1, "long")
     begin = time.monotonic()
-    database = Database(postgres_url)  # one: connections last until their engine is collected
+    database = Database(postgres_url)  # only one: connections last as long as their engine
     while n_models(database) == 0:
         assert worker.poll() is None, worker.stderr.read()
         assert time.monotonic() - begin < 100
@@ -96,9 +96,9 @@ def test_a_killed_trial_goes_on(study, postgres_url):
     assert retried.value == expected.mean
     done, saved = (retried.user_attrs[name] for name in ("n_updates", "n_updates_saved"))
     assert done + saved == expected.n_updates and 0 < saved
-    # At most two seconds of training were lost, and the phase at which it was killed.
+    # At most two seconds of training were lost, plus the phase in which the worker was killed.
     assert saved / expected.n_updates > 1 / expected.seconds
     scores = load_fold_scores(postgres_url, study=study)
-    # The killed one may have written its own, too, and been killed before it said so.
+    # The killed worker may have recorded scores, too, before the trial could name them.
     own = scores[scores.trial_number == retried.number]
     assert list(own.score) == expected.test_score.tolist()

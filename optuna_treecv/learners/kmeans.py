@@ -19,7 +19,7 @@ from optuna_treecv.rows.data import SparseRows
 
 
 class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
-    r"""K-means in one pass: each row moves the nearest centre to the mean of the rows it has won.
+    r"""K-means in one pass: each row moves its nearest centre to the mean of that centre's rows.
 
     The first distinct rows become the centres. Each further row x then updates
 

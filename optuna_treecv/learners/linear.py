@@ -35,7 +35,7 @@ class LinearEstimator(CompiledEstimator):
 
     @property
     def row_layout(self) -> RowLayout:
-        """How TreeCV lays out the rows for this estimator."""
+        """The layout of the rows that this estimator needs inside TreeCV."""
         return RowLayout(
             padded=True,
             sparse=self._takes_sparse,

@@ -51,7 +51,7 @@ class UnsupervisedEstimator(CompiledEstimator):
 
     @property
     def row_layout(self) -> RowLayout:
-        """How TreeCV lays out the rows for this estimator."""
+        """The layout of the rows that this estimator needs inside TreeCV."""
         return RowLayout(padded=True)
 
     def _pass(self, X: Any, first: bool) -> Self:

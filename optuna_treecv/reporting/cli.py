@@ -101,8 +101,9 @@ def _forget_unnamed(database: Database, storage: str) -> int:
     if recorded and not named & recorded.keys():
         # With the wrong storage, the whole history would be deleted.
         raise ValueError(
-            "storage must hold the studies that use the store, got one whose trials name none of "
-            f"its {len(recorded)} evaluations; --forget-study deletes those of one study."
+            "storage must be the one with the studies that use the store, got one whose trials "
+            f"name none of its {len(recorded)} evaluations; --forget-study deletes those of one "
+            "study."
         )
     without_study = {run for run, study_name in recorded.items() if study_name is None}
     return forget(database, keep_runs=named | without_study, before=begun)

@@ -119,7 +119,7 @@ class DashboardCallback:
         self._every = every
 
     def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Publish if the trial's number says so.
+        """Publish after every N-th trial.
 
         Parameters
         ----------

@@ -183,7 +183,7 @@ def plot_sharing(study: optuna.Study, store: Any) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        Above one bar per trial, below the running sums.
+        The upper panel shows one bar per trial, the lower panel the running sums.
 
     Examples
     --------

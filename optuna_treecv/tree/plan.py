@@ -141,7 +141,7 @@ class Plan:
     def blocks(self, most: int) -> list[Node]:
         """Return the subtrees at the greatest depth with at most ``most`` of them, from the left.
 
-        There is always at least one. A leaf above that depth is a block of its own.
+        ``most`` is at least 1. A leaf above that depth is a block of its own.
         """
         nodes = [self.root]
         while len(nodes) < self.n_folds:
