@@ -5,6 +5,7 @@ one of the sums behind averages and mean gradients, which are float64. A model t
 finite numbers where no row shows it has NaN for a or b.
 """
 
+from libc.math cimport fabs
 from libc.stdint cimport int32_t
 
 from optuna_treecv._kernels.tree cimport CompiledLearner
@@ -21,6 +22,11 @@ cdef struct Weights:
 
 # The weights of output c that a state stands for.
 ctypedef Weights (*find_weights)(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil
+
+
+cdef inline bint extreme(double scale) noexcept nogil:
+    """Whether z in w = scale z is so much larger or smaller than w that digits are at risk; NaN stays as it is."""
+    return fabs(scale) < 1.0 / 64 or fabs(scale) > 64
 
 
 # What the settings of every linear learner begin with.

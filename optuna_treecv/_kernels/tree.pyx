@@ -407,6 +407,18 @@ cdef class CompiledLearner:
         self.itemsize = X.dtype.itemsize
         return 0
 
+    cdef int bind_targets(self, object X, object y, object n_classes) except -1:
+        """Bind the rows X and class codes y, or numbers if ``n_classes`` is None; return the class that the
+        first output tells from the rest. Several classes are as many models, class against the rest;
+        two classes are one model, of the second against the first.
+        """
+        if n_classes is not None and y.dtype != "int32":
+            raise TypeError(f"y must hold int32 class codes, got {y.dtype}.")
+        if n_classes is None and y.dtype != X.dtype:
+            raise TypeError(f"y must be of the type of X, {X.dtype}, got {y.dtype}.")
+        self.bind(X, y, 1 if n_classes is None or n_classes == 2 else n_classes)
+        return 1 if n_classes == 2 else 0
+
     cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t state_bytes, Py_ssize_t model_bytes) except -1:
         """Of a state, rounded up to whole cache lines, of the head in it, and of a model."""
         self.state_bytes = (state_bytes + 63) // 64 * 64
