@@ -16,7 +16,7 @@ from libc.string cimport memset
 from optuna_treecv._kernels.elementary cimport logarithm
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.tree cimport CompiledLearner
+from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
@@ -178,7 +178,7 @@ cdef dispatched test(
         test_on(learner, state, <double *> model, start, stop, <const float *> x, <float *> out)
 
 
-cdef class Gaussian(CompiledLearner):
+cdef class Gaussian(Kernel):
     """A Gaussian density over prepared dense rows; the output is the log density."""
 
     cdef Settings own

@@ -14,7 +14,7 @@ from libc.string cimport memset
 
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.tree cimport CompiledLearner
+from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport distance2
@@ -154,7 +154,7 @@ cdef dispatched test(
         test_on(learner, state, <const float *> vectors_of(learner, state), start, stop, <float *> out)
 
 
-cdef class KMeans(CompiledLearner):
+cdef class KMeans(Kernel):
     """Online K-means over prepared dense rows. Outputs are the squared distance to the nearest
     centre, and its number.
     """

@@ -145,7 +145,7 @@ cdef void remember_columns(
         a_number = learner.itemsize
 
 
-cdef class LanesKernel(CompiledLearner):
+cdef class LanesKernel(Kernel):
     """Several linear models over the same prepared rows, as ``LinearKernel`` has one; outputs are
     (n_models, n_rows, n_outputs).
     """

@@ -8,7 +8,7 @@ finite numbers where no row shows it has NaN for a or b.
 from libc.math cimport fabs
 from libc.stdint cimport int32_t
 
-from optuna_treecv._kernels.tree cimport CompiledLearner
+from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport train_rows
 
@@ -35,7 +35,7 @@ cdef struct LinearSettings:
     int32_t first_class         # the class that output 0 tells from the rest
 
 
-cdef class LinearKernel(CompiledLearner):
+cdef class LinearKernel(Kernel):
     cdef int bind_linear(
         self, object X, object y, n_classes, LinearSettings *settings, train_rows train, find_weights weights
     ) except -1

@@ -81,7 +81,7 @@ cdef inlined test_sparse(
 include "test_linear.pxi"
 
 
-cdef class LinearKernel(CompiledLearner):
+cdef class LinearKernel(Kernel):
     """A linear learner over prepared rows ``X``, dense (n_rows, width) or ``SparseRows``, float64
     or float32, and class codes (int32) or targets of the type of X.
     """

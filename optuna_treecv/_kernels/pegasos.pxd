@@ -37,7 +37,6 @@ from libc.math cimport sqrt
 from optuna_treecv._kernels.vec8 cimport inlined
 
 
-
 cdef inline floating coefficient(
     bint average,
     bint project,

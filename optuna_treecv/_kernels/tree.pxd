@@ -95,7 +95,7 @@ cdef struct Learner:
     remember_columns_of remember_columns    # sparse rows: before a phase; or NULL, training saves what it changes
 
 
-cdef class CompiledLearner:
+cdef class Kernel:
     cdef Learner learner
     cdef object keep_alive
     cdef readonly Py_ssize_t n_rows

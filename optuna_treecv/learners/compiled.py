@@ -20,6 +20,10 @@ from sklearn.utils import Tags
 from optuna_treecv._kernels.lanes import MOST
 from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv._kernels.order import random_order
+from optuna_treecv._kernels.tree import Kept
+from optuna_treecv._kernels.tree import Kernel
+from optuna_treecv._kernels.tree import Memory
+from optuna_treecv._kernels.tree import Subtree
 from optuna_treecv.data import aligned_bytes
 from optuna_treecv.data import aligned_empty
 from optuna_treecv.data import pad_rows
@@ -215,18 +219,22 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         return tags
 
 
-def new_state(kernel: Any) -> np.ndarray:
+def new_state(kernel: Kernel) -> np.ndarray:
     """The state before the first row."""
     state = aligned_bytes(kernel.state_bytes)
     kernel.start(state)
     return state
 
 
-def read_model(kernel: Any, state: np.ndarray) -> np.ndarray:
+def read_model(kernel: Kernel, state: np.ndarray) -> np.ndarray:
     """The model that a state stands for, in bytes."""
     model = aligned_bytes(kernel.model_bytes)
     kernel.read_out(state, model)
     return model
+
+
+def _subtree(plan: Plan, node: Node) -> Subtree:
+    return Subtree(node.first, node.last, plan.n_folds, plan.bounds, plan.random, plan.seed)
 
 
 def _numbers(rows: Rows) -> np.ndarray:
@@ -252,7 +260,7 @@ class CompiledLearner:
         self.breakpoints = estimator.breakpoints()
         self.state_bytes: int = self._kernel.state_bytes
 
-    def _make_kernel(self) -> Any:
+    def _make_kernel(self) -> Kernel:
         rows = self.rows
         n_classes = None if rows.classes is None else len(rows.classes)
         return self._settings.make_kernel(rows.X, rows.y, n_classes)
@@ -394,39 +402,36 @@ class CompiledLearner:
         np.cumsum(begins, out=begins)
         marks = np.concatenate([*trails.values(), np.empty(0, np.int64)])
         passed = aligned_empty((len(marks), self.state_bytes))
-        n_updates = self._walk(plan, node, state, out, kept, least_folds, begins, marks, passed)
-        return n_updates, passed
+        where = Kept(kept, least_folds, begins, marks, passed)
+        return self._walk(plan, node, state, out, where), passed
 
     def _walk(
-        self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray, *keeping: Any
+        self,
+        plan: Plan,
+        node: Node,
+        state: np.ndarray,
+        out: np.ndarray,
+        kept: Kept | None = None,
     ) -> int:
         n_levels = (node.n_folds - 1).bit_length() + 1
         states = aligned_empty((n_levels, len(state)))
         states[0] = state
         start, stop = plan.rows(node)
-        log_bytes = self._kernel.log_bytes
-        return self._kernel.walk_subtree(
+        kernel = self._kernel
+        memory = Memory(
             states,
-            aligned_bytes(self._kernel.model_bytes),
-            aligned_bytes(log_bytes) if log_bytes else None,
-            node.first,
-            node.last,
-            plan.n_folds,
-            plan.bounds,
+            aligned_bytes(kernel.model_bytes),
+            aligned_bytes(kernel.log_bytes) if kernel.log_bytes else None,
             np.empty(stop - start, np.uint32) if plan.random else None,
-            plan.seed,
-            out.view(np.uint8),
-            *keeping,
         )
+        return kernel.walk_subtree(_subtree(plan, node), memory, out.view(np.uint8), kept)
 
     def test_leaves(self, plan: Plan, node: Node, kept: np.ndarray, out: np.ndarray) -> int:
         """Test the folds of a node by the states of all nodes there, as ``walk_keeping`` leaves
         them; the row updates behind them.
         """
         model = aligned_bytes(self._kernel.model_bytes)
-        return self._kernel.test_leaves(
-            kept, model, node.first, node.last, plan.n_folds, plan.bounds, out.view(np.uint8)
-        )
+        return self._kernel.test_leaves(_subtree(plan, node), kept, model, out.view(np.uint8))
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         return self._settings.respond(outputs, method)
@@ -488,7 +493,7 @@ class Lanes(CompiledLearner):
         self._all = [learner._settings for learner in learners]
         super().__init__(self._all[0], learners[0].rows)
 
-    def _make_kernel(self) -> Any:
+    def _make_kernel(self) -> Kernel:
         n_classes = None if self.rows.classes is None else len(self.rows.classes)
         return self._settings._make_lanes(self.rows.X, self.rows.y, n_classes, self._all)
 
