@@ -9,6 +9,8 @@ from abc import abstractmethod
 from copy import copy
 from functools import cache
 from typing import Any
+from typing import cast
+from typing import Protocol
 from typing import Self
 
 import numpy as np
@@ -242,6 +244,16 @@ def _numbers(rows: Rows) -> np.ndarray:
     return np.arange(rows.start, rows.stop, dtype=np.uint32) if isinstance(rows, slice) else rows
 
 
+class _Tracker(Protocol):
+    """A kernel whose states can keep the values of ``tracked`` for which they hold."""
+
+    def track(self) -> None: ...
+
+    def domain_of(self, state: np.ndarray) -> tuple[float, float]: ...
+
+    def domain(self, states: np.ndarray, ends: np.ndarray) -> None: ...
+
+
 class CompiledLearner:
     """A compiled estimator's settings bound to prepared rows; a state is one flat block of
     memory.
@@ -264,6 +276,10 @@ class CompiledLearner:
         rows = self.rows
         n_classes = None if rows.classes is None else len(rows.classes)
         return self._settings.make_kernel(rows.X, rows.y, n_classes)
+
+    @property
+    def _tracker(self) -> _Tracker:
+        return cast(_Tracker, self._kernel)
 
     def start(self) -> np.ndarray:
         return new_state(self._kernel)
@@ -311,7 +327,7 @@ class CompiledLearner:
         if self.tracked is None:
             return self
         learner = CompiledLearner(self._settings, self.rows)
-        learner._kernel.track()
+        learner._tracker.track()
         return learner
 
     def update_part(
@@ -343,12 +359,12 @@ class CompiledLearner:
 
     def domain_of(self, state: np.ndarray) -> tuple[float, float]:
         """The smallest and the largest value of ``tracked`` for which a state is the same."""
-        return self._kernel.domain_of(state)
+        return self._tracker.domain_of(state)
 
     def domain(self, states: np.ndarray) -> np.ndarray:
         """The same of many states, each a row: (n_states, 2)."""
         ends = np.empty((len(states), 2))
-        self._kernel.domain(states, ends)
+        self._tracker.domain(states, ends)
         return ends
 
     @property
