@@ -18,6 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from scipy import sparse
+
+from optuna_treecv._kernels import FORMAT
 from optuna_treecv._kernels.gaussian import Gaussian
 from optuna_treecv._kernels.kmeans import KMeans
 from optuna_treecv._kernels.pegasos import Pegasos
@@ -27,10 +31,6 @@ from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.sgd_lanes import SGDLanes
 from optuna_treecv._kernels.svrg import StreamingSVRG
 from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
-import pytest
-from scipy import sparse
-
-from optuna_treecv._kernels import FORMAT
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import pad_rows
 

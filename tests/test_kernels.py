@@ -12,6 +12,10 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
+import pytest
+from scipy import sparse
+
+from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.pegasos import Pegasos
@@ -19,10 +23,9 @@ from optuna_treecv._kernels.prepare import gather_rows
 from optuna_treecv._kernels.root import RootSGD
 from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.svrg import StreamingSVRG
-import pytest
-from scipy import sparse
-
-from optuna_treecv._kernels import reference
+from optuna_treecv._kernels.tree import Kept
+from optuna_treecv._kernels.tree import Memory
+from optuna_treecv._kernels.tree import Subtree
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import padded_width
@@ -428,15 +431,14 @@ def test_a_whole_tree_in_one_call(case, dtype, n_folds, density, seed, random, s
         states = aligned_empty((8, kernel.state_bytes))
         kernel.start(states[0])
         out = np.zeros((70, kernel.n_outputs), dtype)
-        kernel.walk_subtree(
+        memory = Memory(
             states,
             aligned_empty((kernel.model_bytes,)),
             aligned_empty((kernel.log_bytes,)) if kernel.log_bytes else None,
-            *(0, n_folds, n_folds, None),
             np.empty(70, np.uint32) if random else None,
-            seed,
-            out.view(np.uint8),
         )
+        subtree = Subtree(0, n_folds, n_folds, None, random, seed)
+        kernel.walk_subtree(subtree, memory, out.view(np.uint8))
         outs.append(out)
     assert np.array_equal(*outs)
 
@@ -450,9 +452,10 @@ def test_long_loops_hold_no_lock():
     kernel.start(states[0])
     model, out = aligned_empty((kernel.model_bytes,)), aligned_empty((len(X), 8))
     order = np.empty(len(X), np.uint32)
+    memory = Memory(states, model, None, order)
     loops = [
         lambda: kernel.update(states[0], 0, len(X)),
-        lambda: kernel.walk_subtree(states, model, None, 0, 4, 4, None, order, 0, out),
+        lambda: kernel.walk_subtree(Subtree(0, 4, 4, None, True), memory, out),
         lambda: random_order(0, 0, len(X), 0, order),
         lambda: gather_rows(X, order, 0.0, np.empty_like(X)),
         lambda: kernel.test(states[0], model, 0, len(X), out),
@@ -491,11 +494,21 @@ def test_wrong_buffers_are_refused():
     model = np.empty(kernel.model_bytes, np.uint8)
     out = np.empty((10, 8), np.uint8)
     with pytest.raises(ValueError, match="each level"):
-        kernel.walk_subtree(
-            np.empty((2, kernel.state_bytes), np.uint8), model, None, 0, 4, 4, None, None, 0, out
-        )
+        memory = Memory(np.empty((2, kernel.state_bytes), np.uint8), model)
+        kernel.walk_subtree(Subtree(0, 4, 4, None), memory, out)
+    memory = Memory(
+        np.empty((4, kernel.state_bytes), np.uint8), model, None, np.empty(3, np.uint32)
+    )
     with pytest.raises(ValueError, match="room for the rows"):
-        states = np.empty((4, kernel.state_bytes), np.uint8)
-        kernel.walk_subtree(states, model, None, 0, 4, 4, None, np.empty(3, np.uint32), 0, out)
+        kernel.walk_subtree(Subtree(0, 4, 4, None, True), memory, out)
     with pytest.raises(ValueError, match="no node"):
-        kernel.walk_subtree(states, model, None, 0, 11, 11, None, None, 0, out)
+        kernel.walk_subtree(Subtree(0, 11, 11, None), memory, out)
+    kept = np.empty((7, kernel.state_bytes), np.uint8)
+    with pytest.raises(ValueError, match="a state per node"):
+        kernel.walk_subtree(Subtree(0, 4, 4, None), memory, out, Kept(kept, 2))
+    for begins in ([0, 0, 0, 0, 0, 0, 0, 1], [0, 2, 1, 2, 2, 2, 2, 2], [0, 2]):
+        where = Kept(kept, 1, np.array(begins), np.zeros(2, np.int64), kept[:2])
+        with pytest.raises(ValueError, match="each kept node|must not fall"):
+            kernel.walk_subtree(Subtree(0, 4, 4, None), memory, out, where)
+    with pytest.raises(TypeError):
+        kernel.walk_subtree(None, memory, out)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
-from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
 import pytest
 from scipy import sparse
 from sklearn.base import is_regressor
@@ -21,6 +20,8 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
+from optuna_treecv._kernels.lanes import VECTOR_BYTES
+from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.side_by_side import evaluate_side_by_side
@@ -182,6 +183,49 @@ def test_lanes_that_diverge_do_as_they_do_alone(family, n_classes, dtype, is_spa
     with np.errstate(all="ignore"):
         alone = outputs_of(estimators, X, y, 6, "fixed", False)
         assert_same_bits(outputs_of(estimators, X, y, 6, "fixed", True), alone)
+
+
+def vector_in(state, n_numbers, dtype):
+    """The last vector in a state whose size is a whole number of cache lines."""
+    return state[-n_numbers * np.dtype(dtype).itemsize :].view(dtype)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "family",
+    [
+        # A scale of -0.5^k is multiplied into weights of which some are 0.
+        [AveragedSGDClassifier(alpha=15.0, step_size=0.1 + eta) for eta in (0.0, 1e-3, 2e-3)],
+        [
+            StreamingSVRGRegressor(
+                "huber", epsilon=1e-9, alpha=15.0, step_size=step_size, initial_batch_size=3
+            )
+            for step_size in (0.1, 0.101, 0.102)
+        ],
+    ],
+    ids=["SGD", "SVRG"],
+)
+def test_no_weight_is_minus_zero(family, dtype, is_sparse):
+    # Lanes add 0 times a row where a model alone adds nothing, which turns -0 into 0.
+    X, y = make(dtype, False, 0 if is_regressor(family[0]) else 2, n_features=15)
+    X[:, 3] = 0
+    given = sparse.csr_matrix(X) if is_sparse else X
+    rows = Data(given, y).prepare(layout_for(family[0]), np.arange(len(y), dtype=np.uint32))
+    learners = [make_learner(estimator, rows, "predict", 0) for estimator in family]
+    lanes = Lanes(learners)
+    together, alone = lanes.start(), [learner.start() for learner in learners]
+    width = rows.X.shape[1]
+    n_vectors = 2 if is_regressor(family[0]) else 1
+    n_lanes = VECTOR_BYTES // np.dtype(dtype).itemsize
+    for row in range(len(y)):
+        lanes.update(together, slice(row, row + 1))
+        of_lanes = vector_in(together, n_vectors * width * n_lanes, dtype).reshape(-1, n_lanes)
+        for lane, (learner, state) in enumerate(zip(learners, alone, strict=True)):
+            learner.update(state, slice(row, row + 1))
+            weights = vector_in(state, n_vectors * width, dtype)
+            assert weights.tobytes() == of_lanes[:, lane].tobytes()
+            assert not np.signbit(weights[weights == 0]).any()
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

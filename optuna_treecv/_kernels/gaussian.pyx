@@ -14,13 +14,12 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from optuna_treecv._kernels.elementary cimport logarithm
-from optuna_treecv._kernels.rows cimport AHEAD
-from optuna_treecv._kernels.tree cimport CompiledLearner
+from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
-from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
 cdef struct Settings:
@@ -65,26 +64,28 @@ cdef inlined add_row(
             mean[j] += part * d
 
 
+cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
+    return mean_in(state)
+
+
 cdef inlined train_on(
     const Learner *learner,
+    const Dense *rows,
     Py_ssize_t start,
     Py_ssize_t stop,
     const uint32_t *order,
     unsigned char *state,       # INOUT
-    const floating *X,
+    const floating *of_type,
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t width = learner.width
     cdef int64_t *n_seen = <int64_t *> state
-    cdef Py_ssize_t i, row
+    cdef const floating *x
+    cdef Py_ssize_t i
     for i in range(start, stop):
-        row = i
-        if order != NULL:
-            row = order[i]
-            if i + AHEAD < stop:
-                prefetch_row(X + order[i + AHEAD] * width, width)
+        x = (<const floating *> rows.values) + visit(rows, order, i, stop, of_type) * width
         n_seen[0] += 1
-        add_row(settings, width, X + row * width, <double> n_seen[0], mean_in(state), mean_in(state) + width)
+        add_row(settings, width, x, <double> n_seen[0], mean_in(state), mean_in(state) + width)
 
 
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
@@ -163,13 +164,7 @@ cdef inlined test_on(
         x += learner.width
 
 
-cdef dispatched train(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
-) noexcept nogil:
-    if learner.itemsize == 8:
-        train_on(learner, start, stop, order, state, <const double *> learner.dense.values)
-    else:
-        train_on(learner, start, stop, order, state, <const float *> learner.dense.values)
+include "train_dense.pxi"
 
 
 cdef dispatched test(
@@ -183,7 +178,7 @@ cdef dispatched test(
         test_on(learner, state, <double *> model, start, stop, <const float *> x, <float *> out)
 
 
-cdef class Gaussian(CompiledLearner):
+cdef class Gaussian(Kernel):
     """A Gaussian density over prepared dense rows; the output is the log density."""
 
     cdef Settings own
@@ -199,7 +194,9 @@ cdef class Gaussian(CompiledLearner):
         self.own.full = full
         self.own.reg_covar = reg_covar
         self.learner.settings = &self.own
-        self.learner.train, self.learner.read, self.learner.test = train, read, test
+        self.learner.train = train
+        self.learner.read = read
+        self.learner.test = test
         self.set_sizes(
             HEAD_BYTES,
             HEAD_BYTES + 8 * (1 + n_sums) * self.learner.width,

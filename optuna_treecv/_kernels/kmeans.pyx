@@ -12,14 +12,13 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 from libc.string cimport memset
 
-from optuna_treecv._kernels.rows cimport AHEAD
-from optuna_treecv._kernels.tree cimport CompiledLearner
+from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport distance2
 from optuna_treecv._kernels.vec8 cimport inlined
-from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
 cdef struct Settings:
@@ -41,7 +40,8 @@ cdef inline int64_t *counts_in(const unsigned char *state) noexcept nogil:
     return <int64_t *> (state + HEAD_BYTES)
 
 
-cdef inline void *centres_in(const Learner *learner, const unsigned char *state) noexcept nogil:
+cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """The centres."""
     return <void *> (counts_in(state) + (<const Settings *> learner.settings).n_clusters)
 
 
@@ -72,29 +72,24 @@ cdef inline Py_ssize_t nearest(
 
 cdef inlined train_on(
     const Learner *learner,
+    const Dense *rows,
     Py_ssize_t start,
     Py_ssize_t stop,
     const uint32_t *order,
     unsigned char *state,       # INOUT
     floating *centres,          # INOUT, where they lie in the state
 ) noexcept nogil:
-    cdef const floating *X = <const floating *> learner.dense.values
     cdef const floating *x
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
     cdef int64_t *counts = counts_in(state)
     cdef floating *centre
     cdef floating distance, part
-    cdef Py_ssize_t i, j, c, row
+    cdef Py_ssize_t i, j, c
     head.n_seen += stop - start
     head.n_centres = n_centres_in(learner, state)
     for i in range(start, stop):
-        row = i
-        if order != NULL:
-            row = order[i]
-            if i + AHEAD < stop:
-                prefetch_row(X + order[i + AHEAD] * width, width)
-        x = X + row * width
+        x = (<const floating *> rows.values) + visit(rows, order, i, stop, centres) * width
         distance = 1
         c = nearest(centres, head.n_centres, width, x, &distance) if head.n_centres > 0 else 0
         if distance != 0 and head.n_centres < (<const Settings *> learner.settings).n_clusters:
@@ -140,32 +135,26 @@ cdef inlined test_on(
         out[2 * i + 1] = nearest(centres, n_centres, learner.width, x + i * learner.width, out + 2 * i)
 
 
-cdef dispatched train(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
-) noexcept nogil:
-    if learner.itemsize == 8:
-        train_on(learner, start, stop, order, state, <double *> centres_in(learner, state))
-    else:
-        train_on(learner, start, stop, order, state, <float *> centres_in(learner, state))
+include "train_dense.pxi"
 
 
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
     if learner.itemsize == 8:
-        read_centres(learner, state, <const double *> centres_in(learner, state), <double *> model)
+        read_centres(learner, state, <const double *> vectors_of(learner, state), <double *> model)
     else:
-        read_centres(learner, state, <const float *> centres_in(learner, state), <float *> model)
+        read_centres(learner, state, <const float *> vectors_of(learner, state), <float *> model)
 
 
 cdef dispatched test(
     const Learner *learner, const unsigned char *state, void *model, Py_ssize_t start, Py_ssize_t stop, void *out
 ) noexcept nogil:
     if learner.itemsize == 8:
-        test_on(learner, state, <const double *> centres_in(learner, state), start, stop, <double *> out)
+        test_on(learner, state, <const double *> vectors_of(learner, state), start, stop, <double *> out)
     else:
-        test_on(learner, state, <const float *> centres_in(learner, state), start, stop, <float *> out)
+        test_on(learner, state, <const float *> vectors_of(learner, state), start, stop, <float *> out)
 
 
-cdef class KMeans(CompiledLearner):
+cdef class KMeans(Kernel):
     """Online K-means over prepared dense rows. Outputs are the squared distance to the nearest
     centre, and its number.
     """
@@ -181,7 +170,9 @@ cdef class KMeans(CompiledLearner):
             raise ValueError(f"n_clusters must be 1 to 2**31 - 1, got {n_clusters}.")
         self.own.n_clusters = n_clusters
         self.learner.settings = &self.own
-        self.learner.train, self.learner.read, self.learner.test = train, read, test
+        self.learner.train = train
+        self.learner.read = read
+        self.learner.test = test
         model_bytes = n_clusters * self.learner.width * self.itemsize
         self.set_sizes(HEAD_BYTES, HEAD_BYTES + 8 * n_clusters + model_bytes, model_bytes)
 

@@ -13,7 +13,7 @@ from libc.stdint cimport int32_t
 
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.tree cimport CompiledLearner
+from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport train_rows
 
@@ -229,7 +229,7 @@ cdef inline void *vectors_of(const Learner *learner, const unsigned char *state)
     return <void *> (sums_of(learner, state) + (settings.n_lanes * learner.width if settings.has_sums else 0))
 
 
-cdef class LanesKernel(CompiledLearner):
+cdef class LanesKernel(Kernel):
     cdef int bind_lanes(
         self,
         object X,

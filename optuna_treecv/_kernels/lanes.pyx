@@ -9,7 +9,6 @@ from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport entries_of
 from optuna_treecv._kernels.undo cimport remember_part
-from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport prefetch_bytes
 from optuna_treecv._kernels.vec8 cimport prefetch_row
@@ -119,27 +118,7 @@ cdef inlined test_sparse(
         write(settings, i - start, outputs, out)
 
 
-cdef dispatched read_lanes(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
-    if learner.itemsize == 8:
-        read(learner, state, <double *> model)
-    else:
-        read(learner, state, <float *> model)
-
-
-cdef dispatched test_lanes(
-    const Learner *learner, const unsigned char *state, void *model, Py_ssize_t start, Py_ssize_t stop, void *out
-) noexcept nogil:
-    if learner.sparse.begins != NULL:
-        if learner.itemsize == 8:
-            test_sparse(learner, state, start, stop, <double *> out)
-        else:
-            test_sparse(learner, state, start, stop, <float *> out)
-    elif learner.itemsize == 8:
-        read(learner, state, <double *> model)
-        test_dense(learner, <const double *> model, start, stop, <double *> out)
-    else:
-        read(learner, state, <float *> model)
-        test_dense(learner, <const float *> model, start, stop, <float *> out)
+include "test_linear.pxi"
 
 
 cdef void remember_columns(
@@ -166,7 +145,7 @@ cdef void remember_columns(
         a_number = learner.itemsize
 
 
-cdef class LanesKernel(CompiledLearner):
+cdef class LanesKernel(Kernel):
     """Several linear models over the same prepared rows, as ``LinearKernel`` has one; outputs are
     (n_models, n_rows, n_outputs).
     """
@@ -184,11 +163,7 @@ cdef class LanesKernel(CompiledLearner):
         """Point at rows and settings, and count the lanes."""
         cdef Py_ssize_t a_vector
         cdef Py_ssize_t lane
-        if n_classes is not None and y.dtype != "int32":
-            raise TypeError(f"y must hold int32 class codes, got {y.dtype}.")
-        if n_classes is None and y.dtype != X.dtype:
-            raise TypeError(f"y must be of the type of X, {X.dtype}, got {y.dtype}.")
-        self.bind(X, y, 1 if n_classes is None or n_classes == 2 else n_classes)
+        cdef int32_t first_class = self.bind_targets(X, y, n_classes)
         self.n_models = n_models
         a_vector = LANE_BYTES // self.itemsize
         settings.n_outputs = self.n_outputs
@@ -198,12 +173,12 @@ cdef class LanesKernel(CompiledLearner):
             raise ValueError(f"there must be 1 to {MOST_LANES} lanes, got {settings.n_used}.")
         settings.n_rows = self.n_rows
         for lane in range(settings.n_lanes):
-            settings.classes[lane] = (1 if n_classes == 2 else 0) + lane % self.n_outputs
+            settings.classes[lane] = first_class + lane % self.n_outputs
         settings.weights = weights
         self.learner.settings = settings
         self.learner.train = train
-        self.learner.read = read_lanes
-        self.learner.test = test_lanes
+        self.learner.read = read_linear
+        self.learner.test = test_linear
         self.learner.remember_columns = remember_columns
         return 0
 

@@ -3,7 +3,6 @@
 from cython cimport floating
 
 from optuna_treecv._kernels.rows cimport Sparse
-from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport dot
 from optuna_treecv._kernels.vec8 cimport inlined
 
@@ -79,30 +78,10 @@ cdef inlined test_sparse(
             out[i * learner.n_outputs + c] = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
 
 
-cdef dispatched read_linear(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
-    if learner.itemsize == 8:
-        read(learner, state, <double *> model)
-    else:
-        read(learner, state, <float *> model)
+include "test_linear.pxi"
 
 
-cdef dispatched test_linear(
-    const Learner *learner, const unsigned char *state, void *model, Py_ssize_t start, Py_ssize_t stop, void *out
-) noexcept nogil:
-    if learner.sparse.begins != NULL:
-        if learner.itemsize == 8:
-            test_sparse(learner, state, start, stop, <double *> out)
-        else:
-            test_sparse(learner, state, start, stop, <float *> out)
-    elif learner.itemsize == 8:
-        read(learner, state, <double *> model)
-        test_dense(learner, <double *> model, start, stop, <double *> out)
-    else:
-        read(learner, state, <float *> model)
-        test_dense(learner, <float *> model, start, stop, <float *> out)
-
-
-cdef class LinearKernel(CompiledLearner):
+cdef class LinearKernel(Kernel):
     """A linear learner over prepared rows ``X``, dense (n_rows, width) or ``SparseRows``, float64
     or float32, and class codes (int32) or targets of the type of X.
     """
@@ -110,15 +89,8 @@ cdef class LinearKernel(CompiledLearner):
     cdef int bind_linear(
         self, object X, object y, n_classes, LinearSettings *settings, train_rows train, find_weights weights
     ) except -1:
-        """Point at rows and settings; ``n_classes`` is None for a regressor. Several classes are as
-        many models, class against the rest; two are one, of the second against the first.
-        """
-        if n_classes is not None and y.dtype != "int32":
-            raise TypeError(f"y must hold int32 class codes, got {y.dtype}.")
-        if n_classes is None and y.dtype != X.dtype:
-            raise TypeError(f"y must be of the type of X, {X.dtype}, got {y.dtype}.")
-        self.bind(X, y, 1 if n_classes is None or n_classes == 2 else n_classes)
-        settings.first_class = 1 if n_classes == 2 else 0
+        """Point at rows and settings."""
+        settings.first_class = self.bind_targets(X, y, n_classes)
         settings.weights = weights
         self.learner.settings = settings
         self.learner.train = train

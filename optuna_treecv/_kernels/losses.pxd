@@ -1,44 +1,16 @@
-"""The slope of each loss in its prediction p, one line of mathematics each; y is -1 or 1 for
-hinge and logistic loss.
+"""The losses: the slope of each in its prediction p. For hinge and logistic loss y is -1 or 1.
+
+A loop over rows gets the loss as a number, and ``slopes`` is the one place that tells them apart.
 """
 
-from libc.stdint cimport int32_t
-
 from cython cimport floating
+from libc.stdint cimport int32_t
 
 from optuna_treecv._kernels.elementary cimport exponential
 from optuna_treecv._kernels.vec8 cimport if_below
+from optuna_treecv._kernels.vec8 cimport inlined
 
 
-cdef struct Hinge:
-    double epsilon              # not of this loss: C knows no empty struct
-
-
-cdef struct Logistic:
-    double epsilon              # nor of this
-
-
-cdef struct Squared:
-    double epsilon              # nor of this
-
-
-cdef struct Huber:
-    double epsilon              # squared within, linear beyond
-
-
-cdef struct EpsilonInsensitive:
-    double epsilon              # 0 within, linear beyond
-
-
-ctypedef fused Loss:
-    Hinge
-    Logistic
-    Squared
-    Huber
-    EpsilonInsensitive
-
-
-# The same as a setting.
 cdef enum LossName:
     HINGE
     LOGISTIC
@@ -47,55 +19,116 @@ cdef enum LossName:
     EPSILON_INSENSITIVE
 
 
-cdef dict LOSSES                # scikit-learn's names for them
+cdef struct Loss:
+    LossName name
+    double epsilon              # of the last two
 
 
-cdef inline double slope(const Loss *loss, double p, double y) noexcept nogil:
-    cdef double miss = p - y
-    if p != p:                              # no comparison may hide it
+cdef Loss loss_named(object name, double epsilon) except *
+
+
+# No comparison may hide that p is NaN: the slope is NaN then.
+
+cdef inline double hinge(double p, double y, bint alone) noexcept nogil:
+    """Of max(0, 1 - y p). For one model the loop would have a branch on the margin, which the CPU often
+    guesses wrong; side by side the lanes have none.
+    """
+    if p != p:
         return p
-    if Loss is Hinge:                       # max(0, 1 - y p)
-        return -y if y * p < 1 else 0
-    elif Loss is Logistic:                  # log(1 + exp(-y p))
-        return -y / (1 + exponential(y * p))
-    elif Loss is Squared:                   # (p - y)^2 / 2
+    if alone:
+        return if_below(-y, y * p, 1.0)
+    return -y if y * p < 1 else 0
+
+
+cdef inline double logistic(double p, double y) noexcept nogil:
+    """Of log(1 + exp(-y p))."""
+    return p if p != p else -y / (1 + exponential(y * p))
+
+
+cdef inline double huber(double miss, double epsilon) noexcept nogil:
+    """Of miss^2 / 2 within epsilon, and epsilon (|miss| - epsilon / 2) beyond."""
+    if miss != miss or -epsilon <= miss <= epsilon:
         return miss
-    elif Loss is Huber:                     # (p - y)^2 / 2, or epsilon (|p - y| - epsilon / 2)
-        return miss if -loss.epsilon <= miss <= loss.epsilon else loss.epsilon if miss > 0 else -loss.epsilon
-    else:                                   # max(0, |p - y| - epsilon)
-        return 0 if -loss.epsilon <= miss <= loss.epsilon else 1 if miss > 0 else -1
+    return epsilon if miss > 0 else -epsilon
+
+
+cdef inline double epsilon_insensitive(double miss, double epsilon) noexcept nogil:
+    """Of max(0, |miss| - epsilon)."""
+    if miss != miss:
+        return miss
+    return 0 if -epsilon <= miss <= epsilon else 1 if miss > 0 else -1
+
+
+# What a prediction is compared with.
+
+cdef inline double sign(const void *y, Py_ssize_t row, int32_t c) noexcept nogil:
+    """1 for class c and -1 for the rest."""
+    return 2 * ((<const int32_t *> y)[row] == c) - 1
+
+
+cdef inline double number(const void *y, Py_ssize_t row, const floating *of_type) noexcept nogil:
+    return (<const floating *> y)[row]
+
+
+cdef inline inlined slopes(
+    const Loss *loss,
+    const void *y,
+    Py_ssize_t row,
+    Py_ssize_t n_lanes,
+    bint alone,                 # whether this is one model, not lanes
+    const int32_t *classes,     # IN, (n_lanes,): that each lane tells from the rest
+    const double *p,            # IN, (n_lanes,): predictions
+    double *out,                # OUT, (n_lanes,)
+    const floating *of_type,
+) noexcept nogil:
+    """The slope of a row's loss in the prediction of each lane."""
+    cdef Py_ssize_t lane
+    cdef double target
+    if loss.name == HINGE:
+        for lane in range(n_lanes):
+            out[lane] = hinge(p[lane], sign(y, row, classes[lane]), alone)
+    elif loss.name == LOGISTIC:
+        for lane in range(n_lanes):
+            out[lane] = logistic(p[lane], sign(y, row, classes[lane]))
+    elif loss.name == SQUARED:                              # of (p - y)^2 / 2
+        target = number(y, row, of_type)
+        for lane in range(n_lanes):
+            out[lane] = p[lane] - target
+    elif loss.name == HUBER:
+        target = number(y, row, of_type)
+        for lane in range(n_lanes):
+            out[lane] = huber(p[lane] - target, loss.epsilon)
+    else:
+        target = number(y, row, of_type)
+        for lane in range(n_lanes):
+            out[lane] = epsilon_insensitive(p[lane] - target, loss.epsilon)
+
+
+cdef inline double slope(
+    const Loss *loss, const void *y, Py_ssize_t row, int32_t c, double p, const floating *of_type
+) noexcept nogil:
+    """The same for one model, of class c."""
+    cdef double g
+    slopes(loss, y, row, 1, True, &c, &p, &g, of_type)
+    return g
+
+
+cdef inline void two_slopes(
+    const Loss *loss,
+    const void *y,
+    Py_ssize_t row,
+    int32_t c,
+    const double *p,            # IN, (2,)
+    double *out,                # OUT, (2,)
+    const floating *of_type,
+) noexcept nogil:
+    """The slopes in two predictions of one model for the same row."""
+    cdef int32_t classes[2]
+    classes[0] = classes[1] = c
+    slopes(loss, y, row, 2, True, classes, p, out, of_type)
 
 
 cdef inline double auto_step(const Loss *loss, double largest_norm2, double alpha) noexcept nogil:
     """0.1 / L, with L the largest curvature of a row's penalised loss for rows of at most that norm."""
-    cdef double smoothness = (0.25 if Loss is Logistic else 1) * largest_norm2 + alpha
+    cdef double smoothness = (0.25 if loss.name == LOGISTIC else 1) * largest_norm2 + alpha
     return 0.1 / smoothness if smoothness > 0 else 0
-
-
-cdef inline double target(
-    const Loss *loss, const void *y, Py_ssize_t row, Py_ssize_t c, const floating *of_type
-) noexcept nogil:
-    """What a prediction is compared with: 1 for class c and -1 for the rest, or a number."""
-    if Loss is Hinge or Loss is Logistic:
-        return 1 if (<const int32_t *> y)[row] == c else -1
-    else:
-        return (<const floating *> y)[row]
-
-
-# The same for one model, whose loop would be compiled with branches on the class and on the margin, and the
-# CPU often guess them wrong. Side by side the above are choices without a branch, and faster.
-
-cdef inline double sure_slope(const Loss *loss, double p, double y) noexcept nogil:
-    if Loss is Hinge:
-        return p if p != p else if_below(-y, y * p, 1.0)
-    else:
-        return slope(loss, p, y)
-
-
-cdef inline double sure_target(
-    const Loss *loss, const void *y, Py_ssize_t row, Py_ssize_t c, const floating *of_type
-) noexcept nogil:
-    if Loss is Hinge or Loss is Logistic:
-        return if_below(2.0, 0.0, <double> ((<const int32_t *> y)[row] == c)) - 1
-    else:
-        return target(loss, y, row, c, of_type)

@@ -1,9 +1,16 @@
-"""The losses by name."""
+"""The losses by scikit-learn's names for them."""
 
-cdef dict LOSSES = {
+NAMES = {
     "hinge": HINGE,
     "log_loss": LOGISTIC,
     "squared_error": SQUARED,
     "huber": HUBER,
     "epsilon_insensitive": EPSILON_INSENSITIVE,
 }
+
+
+cdef Loss loss_named(object name, double epsilon) except *:
+    cdef Loss loss
+    loss.name = NAMES[name]
+    loss.epsilon = epsilon
+    return loss

@@ -1,39 +1,10 @@
-"""PEGASOS (Shalev-Shwartz, Singer, Srebro & Cotter 2011), one subgradient step a row, without
-shrinking the weights.
-
-Figure 1 of the paper at step t, with w_1 = 0:  eta_t = 1 / (lambda t),
-    w_{t+1} = (1 - eta_t lambda) w_t + [y w_t.x < 1] eta_t y x,
-    then, optionally, w_{t+1} *= min(1, (1 / sqrt(lambda)) / |w_{t+1}|).
-With u_t = lambda t w_{t+1} the shrinking factor cancels:
-    u_t = u_{t-1} + [y u_{t-1}.x < lambda (t - 1)] y x,         the first row always,
-so a row costs one dot product, one comparison, and only if the margin is violated one vector
-addition.
-
-Projection: u is kept as scale * z, |u|^2 follows from the margin and |x|^2, and the ball |w| <= 1
-/ sqrt(lambda) is |u_t|^2 <= lambda t^2. Only a step that adds a row can leave it. A scale that
-gets small is multiplied into z.
-
-Averaging: the mean of w_1..w_T is (1 / (lambda T)) sum_{i<T} u_i / i. A row added at step j with
-coefficient c_j is in all u_i of i >= j, so with H_i = sum_{l<=i} scale_l / l and v = sum_j c_j x_j
-H_{j-1} the sum is H_{T-1} z_T - v: no pass over w a row. (Without projection every scale is 1 and
-H_i is a harmonic number.) When a scale is multiplied into z, the sum so far goes into v and H
-begins again at 0.
-
-Several classes are as many independent models, class against the rest. Thresholds, scales, |u|^2,
-H and v are float64 and rounded once, whatever the type of the rows.
-
-Without projection u does not depend on lambda but through the outcomes of the comparisons: it is
-the same for all lambdas between the largest ratio y u.x / (t - 1) of the rows added and the smallest
-of those not added. A state can keep these two ends.
-"""
+"""PEGASOS for one model. The mathematics is in ``pegasos.pxd``."""
 
 from cython cimport floating
 from libc.float cimport DBL_EPSILON
 from libc.float cimport DBL_MIN
 from libc.math cimport INFINITY
 from libc.math cimport NAN
-from libc.math cimport isfinite
-from libc.math cimport sqrt
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
@@ -42,14 +13,14 @@ from libc.string cimport memset
 from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
 from optuna_treecv._kernels.linear cimport Weights
-from optuna_treecv._kernels.rows cimport AHEAD
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport add_row
 from optuna_treecv._kernels.rows cimport add_row_wide
 from optuna_treecv._kernels.rows cimport dot_row
-from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport norm2_row
+from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.rows cimport visit_both
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
@@ -90,20 +61,20 @@ cdef inline Py_ssize_t head_bytes(Py_ssize_t n_outputs) noexcept nogil:
     return (sizeof(Head) + (n_outputs - 1) * sizeof(Numbers) + 63) // 64 * 64
 
 
-cdef inline double *sums(const Learner *learner, const unsigned char *state) noexcept nogil:
+cdef inline double *sums_of(const Learner *learner, const unsigned char *state) noexcept nogil:
     """Where v begins, if there is one."""
     return <double *> (state + learner.head_bytes)
 
 
-cdef inline void *vectors(const Learner *learner, const unsigned char *state) noexcept nogil:
+cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
     """Where z begins."""
     cdef Py_ssize_t n = learner.n_outputs * learner.width if (<const Settings *> learner.settings).average else 0
-    return <void *> (sums(learner, state) + n)
+    return <void *> (sums_of(learner, state) + n)
 
 
-# The lambdas for which all comparisons so far come out as they did are low..high: that of a new row
-# does for both ends, or an end is moved; and so it does for all between, as `(floating) (lambda steps)`
-# never falls with lambda.
+# The lambdas for which all comparisons so far come out as they did are low..high. The comparison of a new row is
+# made for both ends, and an end for which it fails is moved. Then it holds for all lambdas between them, since
+# `(floating) (lambda steps)` never falls as lambda rises.
 
 cdef double raised(double alpha, floating margin, double steps) noexcept nogil:
     """The smallest lambda for which an update was made, ``margin < lambda steps``, or a little more.
@@ -128,128 +99,6 @@ cdef double lowered(double alpha, floating margin, double steps) noexcept nogil:
     return max(high, alpha)
 
 
-cdef inlined project(
-    const Learner *learner,
-    int64_t t,
-    Numbers *numbers,           # INOUT, of one output
-    floating *z,                # INOUT, (width,)
-    double *v,                  # INOUT, (width,)
-    unsigned char *state,
-    Log *log,
-) noexcept nogil:
-    """|u_t|^2 <= lambda t^2, by the scale."""
-    cdef const Settings *settings = <const Settings *> learner.settings
-    cdef double limit = settings.alpha * <double> t * <double> t
-    cdef double check = 0
-    cdef Py_ssize_t j
-    if numbers.norm2 <= limit:
-        return
-    if not isfinite(numbers.norm2):                 # a projection onto the ball would hide it
-        numbers.scale = numbers.harmonic = NAN
-        return
-    numbers.scale *= sqrt(limit / numbers.norm2)
-    numbers.norm2 = limit
-    if numbers.scale > 1.0 / 64:
-        return
-    # Make the scale 1 again: H z - v is a difference of numbers 1 / scale too large, which costs digits.
-    if log != NULL:
-        remember_all(log, state, learner.state_bytes)
-    if settings.average:
-        for j in range(learner.width):
-            v[j] -= numbers.harmonic * <double> z[j]
-            check += 0 * v[j]
-        numbers.harmonic = 0
-    for j in range(learner.width):
-        z[j] *= <floating> numbers.scale
-    numbers.scale = 1 + check                       # NaN if a sum is not finite
-
-
-cdef inlined train_row(
-    const Learner *learner,
-    const Rows *rows,
-    Py_ssize_t row,
-    int64_t t,
-    Head *head,                 # INOUT
-    floating *z,                # INOUT, (n_outputs, width)
-    double *v,                  # INOUT, likewise
-    unsigned char *state,
-    Log *log,
-) noexcept nogil:
-    """Step t of every output."""
-    cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Numbers *numbers = head.outputs
-    cdef Py_ssize_t width = learner.width
-    cdef int32_t y = (<const int32_t *> learner.y)[row]
-    cdef Py_ssize_t c
-    cdef floating sign, margin
-    cdef double check
-    cdef floating threshold = <floating> (settings.alpha * <double> (t - 1))
-    for c in range(learner.n_outputs):
-        if settings.average and t > 1:
-            numbers[c].harmonic += numbers[c].scale / <double> (t - 1)
-        sign = 1 if y == settings.linear.first_class + c else -1
-        margin = sign * dot_row(rows, row, z + c * width)
-        if settings.project:
-            margin = <floating> (numbers[c].scale * margin)
-        if margin != margin:                            # no comparison may hide it
-            numbers[c].scale = numbers[c].harmonic = NAN
-        if margin < threshold or t == 1:
-            if t >= settings.tracked_from and not margin < <floating> (head.low * <double> (t - 1)):
-                head.low = raised(settings.alpha, margin, <double> (t - 1))
-            # With u = scale z a step of y x in u is one of (y / scale) x in z; scale is 1 without projection.
-            check = add_row(rows, row, <floating> (sign / numbers[c].scale), z + c * width, log)
-            if settings.average:
-                check += add_row_wide(rows, row, sign * numbers[c].harmonic / numbers[c].scale, v + c * width, z, log)
-            if check != 0:
-                numbers[c].scale = numbers[c].harmonic = NAN
-            if settings.project:
-                # |u + y x|^2 = |u|^2 + 2 y u.x + |x|^2
-                numbers[c].norm2 += 2 * <double> margin + <double> norm2_row(rows, row, z)
-                project(learner, t, &numbers[c], z + c * width, v + c * width, state, log)
-        elif t >= settings.tracked_from and margin < <floating> (head.high * <double> (t - 1)):
-            head.high = lowered(settings.alpha, margin, <double> (t - 1))
-
-
-cdef inlined train_on(
-    const Learner *learner,
-    const Rows *rows,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
-    unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where it lies in the state
-    Log *log,
-) noexcept nogil:
-    cdef Head *head = <Head *> state
-    cdef double *v = sums(learner, state)
-    cdef int64_t t = head.n_seen
-    cdef Py_ssize_t i, row
-    head.n_seen += stop - start
-    for i in range(start, stop):
-        row = i
-        if order != NULL:
-            row = order[i]
-            if i + AHEAD < stop:
-                fetch_row(rows, order[i + AHEAD], z)
-        t += 1
-        train_row(learner, rows, row, t, head, z, v, state, log)
-
-
-cdef dispatched train(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
-) noexcept nogil:
-    cdef void *z = vectors(learner, state)
-    if learner.sparse.begins != NULL:
-        if learner.itemsize == 8:
-            train_on(learner, &learner.sparse, start, stop, order, state, <double *> z, log)
-        else:
-            train_on(learner, &learner.sparse, start, stop, order, state, <float *> z, log)
-    elif learner.itemsize == 8:
-        train_on(learner, &learner.dense, start, stop, order, state, <double *> z, log)
-    else:
-        train_on(learner, &learner.dense, start, stop, order, state, <float *> z, log)
-
-
 cdef inline int parts_ends(const Head *head, floating margin, double steps) noexcept nogil:
     """Whether a comparison has one outcome for the lowest and another for the highest of the tracked
     lambdas, which is seldom.
@@ -271,6 +120,85 @@ cdef inline void move_end(
         head.low = raised(settings.alpha, margin, steps)
     else:
         head.high = lowered(settings.alpha, margin, steps)
+
+
+cdef inlined train_row(
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t row,
+    double steps,               # t - 1
+    Head *head,                 # INOUT
+    floating *z,                # INOUT, (n_outputs, width)
+    double *v,                  # INOUT, likewise
+    unsigned char *state,
+    Log *log,
+) noexcept nogil:
+    """Step t of every output."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Numbers *numbers = head.outputs
+    cdef Py_ssize_t width = learner.width
+    cdef int32_t y = (<const int32_t *> learner.y)[row]
+    cdef bint average = settings.average
+    cdef Py_ssize_t c
+    cdef floating margin, added
+    cdef double added_wide, check
+    for c in range(learner.n_outputs):
+        margin = dot_row(rows, row, z + c * width)
+        added = coefficient(
+            average,
+            settings.project,
+            settings.alpha,
+            steps,
+            <floating> (1 if y == settings.linear.first_class + c else -1),
+            &margin,
+            &numbers[c].scale,
+            &numbers[c].harmonic,
+            &added_wide,
+        )
+        if settings.tracked_from != NEVER and steps > 0:            # the first row is always added
+            move_end(settings, steps, margin, added != 0, head)
+        if added == 0:
+            continue
+        check = add_row(rows, row, added, z + c * width, log)
+        if average:
+            check += add_row_wide(rows, row, added_wide, v + c * width, z, log)
+        if check != 0:
+            numbers[c].scale = numbers[c].harmonic = NAN
+        if settings.project and leaves_ball(
+            settings.alpha,
+            steps,
+            <double> margin,
+            <double> norm2_row(rows, row, z),
+            &numbers[c].scale,
+            &numbers[c].norm2,
+            &numbers[c].harmonic,
+        ):
+            if log != NULL:
+                remember_all(log, state, learner.state_bytes)
+            absorb(average, width, 1, &numbers[c].scale, &numbers[c].harmonic, z + c * width, v + c * width)
+
+
+cdef inlined train_on(
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where it lies in the state
+    Log *log,
+) noexcept nogil:
+    cdef Head *head = <Head *> state
+    cdef double *v = sums_of(learner, state)
+    cdef double steps = <double> head.n_seen
+    cdef Py_ssize_t i
+    head.n_seen += stop - start
+    for i in range(start, stop):
+        train_row(learner, rows, visit(rows, order, i, stop, z), steps, head, z, v, state, log)
+        steps += 1
+
+
+include "train.pxi"
 
 
 cdef inlined train_both_on(
@@ -311,12 +239,7 @@ cdef inlined train_both_on(
     heads[0].n_seen += n_rows - i
     heads[1].n_seen += n_rows - i
     while i < n_rows:
-        row, other = start + i, other_start + i
-        if order != NULL:
-            if i + AHEAD < n_rows:
-                fetch_row(rows, order[row + AHEAD], z_first)
-                fetch_row(rows, order[other + AHEAD], z_first)
-            row, other = order[row], order[other]
+        visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
         i += 1
         steps += 1
         threshold = <floating> (settings.alpha * steps)
@@ -352,8 +275,8 @@ cdef dispatched train_both(
     unsigned char *first,
     unsigned char *second,
 ) noexcept nogil:
-    cdef void *z = vectors(learner, first)
-    cdef void *other_z = vectors(learner, second)
+    cdef void *z = vectors_of(learner, first)
+    cdef void *other_z = vectors_of(learner, second)
     if learner.itemsize == 8:
         train_both_on(learner, start, other_start, n_rows, order, first, second, <double *> z, <double *> other_z)
     else:
@@ -366,9 +289,9 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
     cdef const Head *head = <const Head *> state
     cdef double per_step = 1 / (settings.alpha * <double> head.n_seen) if head.n_seen else 0
     cdef Weights of
-    of.p = <const char *> vectors(learner, state) + c * learner.width * learner.itemsize
+    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
     of.a = per_step * (head.outputs[c].harmonic if settings.average else head.outputs[c].scale)
-    of.q = sums(learner, state) + c * learner.width if settings.average else NULL
+    of.q = sums_of(learner, state) + c * learner.width if settings.average else NULL
     of.b = -per_step
     return of
 

@@ -1,11 +1,9 @@
-"""PEGASOS for many lambdas at once: each lane is what ``pegasos.pyx``, where the mathematics is, makes of
-it alone, bit for bit.
+"""PEGASOS for many lambdas at once. The mathematics is in ``pegasos.pxd``; each lane is bit for bit what
+``pegasos.pyx`` makes of it alone.
 """
 
 from cython cimport floating
 from libc.math cimport NAN
-from libc.math cimport isfinite
-from libc.math cimport sqrt
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
@@ -20,15 +18,16 @@ from optuna_treecv._kernels.lanes cimport dot_lanes
 from optuna_treecv._kernels.lanes cimport numbers_of
 from optuna_treecv._kernels.lanes cimport sums_of
 from optuna_treecv._kernels.lanes cimport vectors_of
-from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.pegasos cimport absorb
+from optuna_treecv._kernels.pegasos cimport coefficient
+from optuna_treecv._kernels.pegasos cimport leaves_ball
 from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport row_at
+from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
-from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
 
 
@@ -55,49 +54,12 @@ cdef inline Numbers numbers_in(const Learner *learner, const unsigned char *stat
     return numbers
 
 
-cdef inlined project(
-    const Learner *learner,
-    Py_ssize_t lane,
-    int64_t t,
-    const Numbers *numbers,
-    floating *z,                # INOUT, (width, n_lanes)
-    double *v,                  # INOUT, (width, n_lanes)
-    unsigned char *state,
-    Log *log,
-) noexcept nogil:
-    """|u_t|^2 <= lambda t^2 in one lane, by its scale."""
-    cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
-    cdef double limit = settings.alpha[lane] * <double> t * <double> t
-    cdef double check = 0
-    cdef Py_ssize_t j
-    if numbers.norm2[lane] <= limit:
-        return
-    if not isfinite(numbers.norm2[lane]):
-        numbers.scale[lane] = numbers.harmonic[lane] = NAN
-        return
-    numbers.scale[lane] *= sqrt(limit / numbers.norm2[lane])
-    numbers.norm2[lane] = limit
-    if numbers.scale[lane] > 1.0 / 64:
-        return
-    if log != NULL:
-        remember_all(log, state, learner.state_bytes)
-    if settings.average:
-        for j in range(learner.width):
-            v[j * n_lanes + lane] -= numbers.harmonic[lane] * <double> z[j * n_lanes + lane]
-            check += 0 * v[j * n_lanes + lane]
-        numbers.harmonic[lane] = 0
-    for j in range(learner.width):
-        z[j * n_lanes + lane] *= <floating> numbers.scale[lane]
-    numbers.scale[lane] = 1 + check
-
-
 cdef inlined train_row(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
     Py_ssize_t next_row,        # that comes behind it
-    int64_t t,
+    double steps,               # t - 1
     const Numbers *numbers,
     floating *z,                # INOUT, (width, n_lanes)
     double *v,                  # INOUT, likewise
@@ -106,13 +68,13 @@ cdef inlined train_row(
 ) noexcept nogil:
     """Step t of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef const int32_t *classes = settings.lanes.classes
+    cdef const int32_t *classes = &settings.lanes.classes[0]
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
     cdef Py_ssize_t width = learner.width
     cdef int32_t y = (<const int32_t *> learner.y)[row]
+    cdef bint average = settings.average
     cdef double *scale = numbers.scale
     cdef double *harmonic = numbers.harmonic
-    cdef double steps = <double> (t - 1)
     cdef int made = 0
     cdef floating room[8 * MOST_LANES]
     cdef floating margins[MOST_LANES]
@@ -123,33 +85,33 @@ cdef inlined train_row(
     cdef double norm2
     cdef Py_ssize_t lane
     dot_lanes(rows, row, next_row, z, width, n_lanes, room, margins, z)
-    if not settings.average and not settings.project:           # scale is 1, or NaN for good
+    if not average and not settings.project:        # a scale is 1, or NaN for good: no branch and no division
         for lane in range(n_lanes):
             sign = 1 if y == classes[lane] else -1
             margins[lane] *= sign
             check[lane] = 0
             scale[lane] = scale[lane] if margins[lane] == margins[lane] else NAN
-            added[lane] = sign if margins[lane] < <floating> (settings.alpha[lane] * steps) or t == 1 else 0
+            added[lane] = sign if margins[lane] < <floating> (settings.alpha[lane] * steps) or steps == 0 else 0
             made |= added[lane] != 0
     else:
         for lane in range(n_lanes):
-            if settings.average and t > 1:
-                harmonic[lane] += scale[lane] / steps
-            sign = 1 if y == classes[lane] else -1
-            margins[lane] *= sign
-            if settings.project:
-                margins[lane] = <floating> (scale[lane] * margins[lane])
-            if margins[lane] != margins[lane]:
-                scale[lane] = harmonic[lane] = NAN
-            check[lane] = added[lane] = added_wide[lane] = 0
-            if margins[lane] < <floating> (settings.alpha[lane] * steps) or t == 1:
-                made = 1
-                added[lane] = <floating> (sign / scale[lane])
-                added_wide[lane] = sign * harmonic[lane] / scale[lane]
+            check[lane] = added_wide[lane] = 0
+            added[lane] = coefficient(
+                average,
+                settings.project,
+                settings.alpha[lane],
+                steps,
+                <floating> (1 if y == classes[lane] else -1),
+                &margins[lane],
+                &scale[lane],
+                &harmonic[lane],
+                &added_wide[lane],
+            )
+            made |= added[lane] != 0
     if not made:
         return
     add_lanes(rows, row, added, z, width, n_lanes, check, z)
-    if settings.average:
+    if average:
         add_lanes(rows, row, added_wide, v, width, n_lanes, check, z)
     if learner.sparse.begins != NULL:
         for lane in range(n_lanes):
@@ -158,9 +120,18 @@ cdef inlined train_row(
     if settings.project:
         norm2 = <double> norm2_row(rows, row, z)
         for lane in range(n_lanes):
-            if added[lane] != 0:
-                numbers.norm2[lane] += 2 * <double> margins[lane] + norm2
-                project(learner, lane, t, numbers, z, v, state, log)
+            if added[lane] != 0 and leaves_ball(
+                settings.alpha[lane],
+                steps,
+                <double> margins[lane],
+                norm2,
+                &scale[lane],
+                &numbers.norm2[lane],
+                &harmonic[lane],
+            ):
+                if log != NULL:
+                    remember_all(log, state, learner.state_bytes)
+                absorb(average, width, n_lanes, &scale[lane], &harmonic[lane], z + lane, v + lane)
 
 
 cdef inlined train_on(
@@ -176,31 +147,17 @@ cdef inlined train_on(
     cdef int64_t *n_seen = <int64_t *> state
     cdef double *v = sums_of(learner, state)
     cdef Numbers numbers = numbers_in(learner, state)
-    cdef int64_t t = n_seen[0]
+    cdef double steps = <double> n_seen[0]
     cdef Py_ssize_t i, row, next_row
     n_seen[0] += stop - start
     for i in range(start, stop):
-        row = row_at(order, i)
+        row = visit(rows, order, i, stop, z)
         next_row = row_at(order, min(i + 1, stop - 1))
-        if order != NULL and i + AHEAD < stop:
-            fetch_row(rows, order[i + AHEAD], z)
-        t += 1
-        train_row(learner, rows, row, next_row, t, &numbers, z, v, state, log)
+        train_row(learner, rows, row, next_row, steps, &numbers, z, v, state, log)
+        steps += 1
 
 
-cdef dispatched train(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
-) noexcept nogil:
-    cdef void *z = vectors_of(learner, state)
-    if learner.sparse.begins != NULL:
-        if learner.itemsize == 8:
-            train_on(learner, &learner.sparse, start, stop, order, state, <double *> z, log)
-        else:
-            train_on(learner, &learner.sparse, start, stop, order, state, <float *> z, log)
-    elif learner.itemsize == 8:
-        train_on(learner, &learner.dense, start, stop, order, state, <double *> z, log)
-    else:
-        train_on(learner, &learner.dense, start, stop, order, state, <float *> z, log)
+include "train.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:

@@ -9,6 +9,7 @@ iterate.
 """
 
 from cython cimport floating
+from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
@@ -16,31 +17,20 @@ from libc.string cimport memset
 from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
 from optuna_treecv._kernels.linear cimport Weights
-from optuna_treecv._kernels.losses cimport HUBER
-from optuna_treecv._kernels.losses cimport LOGISTIC
-from optuna_treecv._kernels.losses cimport LOSSES
-from optuna_treecv._kernels.losses cimport SQUARED
-from optuna_treecv._kernels.losses cimport Huber
-from optuna_treecv._kernels.losses cimport Logistic
 from optuna_treecv._kernels.losses cimport Loss
-from optuna_treecv._kernels.losses cimport LossName
-from optuna_treecv._kernels.losses cimport Squared
 from optuna_treecv._kernels.losses cimport auto_step
-from optuna_treecv._kernels.losses cimport slope
-from optuna_treecv._kernels.losses cimport target
-from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.losses cimport loss_named
+from optuna_treecv._kernels.losses cimport two_slopes
+from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.undo cimport Log
-from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport dot
 from optuna_treecv._kernels.vec8 cimport inlined
-from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
 cdef struct Settings:
     LinearSettings linear
-    LossName loss
-    double epsilon              # of the loss
+    Loss loss
     double alpha
     double step_size            # eta; 0: auto
     int64_t burn_in
@@ -56,8 +46,9 @@ cdef enum:
     HEAD_BYTES = 64
 
 
-cdef inline void *vector_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    return <void *> (state + HEAD_BYTES + c * learner.width * learner.itemsize)
+cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """w_t of the first output."""
+    return <void *> (state + HEAD_BYTES)
 
 
 cdef inlined step(
@@ -87,8 +78,8 @@ cdef inlined step(
 
 
 cdef inlined train_on(
-    const Loss *loss,
     const Learner *learner,
+    const Dense *rows,
     Py_ssize_t start,
     Py_ssize_t stop,
     const uint32_t *order,
@@ -96,21 +87,19 @@ cdef inlined train_on(
     floating *w,                # INOUT, where the first one lies in the state
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef const floating *X = <const floating *> learner.dense.values
+    cdef const Loss *loss = &settings.loss
     cdef const floating *x
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
     cdef floating *w_before = w + learner.n_outputs * width
     cdef floating *v = w_before + learner.n_outputs * width
     cdef Py_ssize_t i, row, c, at
-    cdef double eta, alpha, y, g, g_before
+    cdef double eta, alpha
+    cdef double p[2]
+    cdef double g[2]
     for i in range(start, stop):
-        row = i
-        if order != NULL:
-            row = order[i]
-            if i + AHEAD < stop:
-                prefetch_row(X + order[i + AHEAD] * width, width)
-        x = X + row * width
+        row = visit(rows, order, i, stop, w)
+        x = (<const floating *> rows.values) + row * width
         head.n_seen += 1
         # Always while burning in, so that the state does not depend on the step size yet.
         if settings.step_size == 0 or head.n_seen <= settings.burn_in:
@@ -123,39 +112,19 @@ cdef inlined train_on(
                 eta = auto_step(loss, head.largest_norm2, settings.alpha)
         for c in range(learner.n_outputs):
             at = c * width
-            y = target(loss, learner.y, row, settings.linear.first_class + c, w)
-            g = slope(loss, dot(w + at, x, width), y)
-            g_before = slope(loss, dot(w_before + at, x, width), y)
-            step(width, x, 1 - 1 / <double> head.n_seen, eta, alpha, g, g_before, w + at, w_before + at, v + at)
+            p[0] = dot(w + at, x, width)
+            p[1] = dot(w_before + at, x, width)
+            two_slopes(loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, g, w)
+            step(width, x, 1 - 1 / <double> head.n_seen, eta, alpha, g[0], g[1], w + at, w_before + at, v + at)
 
 
-cdef inlined train_loss(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, floating *w
-) noexcept nogil:
-    """The loop of a loss: chosen once a phase, not once a row."""
-    cdef const Settings *settings = <const Settings *> learner.settings
-    cdef const double *epsilon = &settings.epsilon
-    if settings.loss == LOGISTIC:
-        train_on(<const Logistic *> epsilon, learner, start, stop, order, state, w)
-    elif settings.loss == SQUARED:
-        train_on(<const Squared *> epsilon, learner, start, stop, order, state, w)
-    elif settings.loss == HUBER:
-        train_on(<const Huber *> epsilon, learner, start, stop, order, state, w)
-
-
-cdef dispatched train(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
-) noexcept nogil:
-    if learner.itemsize == 8:
-        train_loss(learner, start, stop, order, state, <double *> vector_of(learner, state, 0))
-    else:
-        train_loss(learner, start, stop, order, state, <float *> vector_of(learner, state, 0))
+include "train_dense.pxi"
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
     """w_t."""
     cdef Weights of
-    of.p = vector_of(learner, state, c)
+    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
     of.a = 1
     of.q = NULL
     of.b = 0
@@ -163,7 +132,7 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 
 
 cdef class RootSGD(LinearKernel):
-    """ROOT-SGD over prepared dense rows; ``loss`` is one of ``losses.LOSSES`` that are smooth,
+    """ROOT-SGD over prepared dense rows; ``loss`` is one of ``losses.NAMES`` that are smooth,
     ``step_size`` 0 the auto step.
     """
 
@@ -176,8 +145,7 @@ cdef class RootSGD(LinearKernel):
         self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
         if self.learner.sparse.begins != NULL:
             raise ValueError("ROOT-SGD moves every weight with every row: rows must be dense.")
-        self.own.loss = LOSSES[loss]
-        self.own.epsilon = epsilon
+        self.own.loss = loss_named(loss, epsilon)
         self.own.alpha = alpha
         self.own.step_size = step_size
         self.own.burn_in = burn_in

@@ -154,3 +154,31 @@ cdef inline void fetch_row(const Rows *rows, Py_ssize_t row, const floating *of_
         prefetch_row((<const floating *> rows.values) + row * rows.width, rows.width)
     else:
         prefetch_row((<const floating *> rows.values) + rows.begins[row], rows.begins[row + 1] - rows.begins[row])
+
+
+cdef inline Py_ssize_t visit(
+    const Rows *rows, const uint32_t *order, Py_ssize_t i, Py_ssize_t stop, const floating *of_type
+) noexcept nogil:
+    """The i-th row to train on, in a loop that ends at ``stop``; in random order also fetch a row ahead."""
+    if order != NULL and i + AHEAD < stop:
+        fetch_row(rows, order[i + AHEAD], of_type)
+    return row_at(order, i)
+
+
+cdef inline void visit_both(
+    const Rows *rows,
+    const uint32_t *order,
+    Py_ssize_t start,
+    Py_ssize_t other_start,
+    Py_ssize_t i,
+    Py_ssize_t n_rows,
+    Py_ssize_t *row,            # OUT
+    Py_ssize_t *other,          # OUT
+    const floating *of_type,
+) noexcept nogil:
+    """The same for two chains of ``n_rows`` rows each."""
+    if order != NULL and i + AHEAD < n_rows:
+        fetch_row(rows, order[start + i + AHEAD], of_type)
+        fetch_row(rows, order[other_start + i + AHEAD], of_type)
+    row[0] = row_at(order, start + i)
+    other[0] = row_at(order, other_start + i)

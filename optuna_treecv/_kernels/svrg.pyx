@@ -1,23 +1,7 @@
-"""Streaming SVRG (Frostig, Ge, Kakade & Sidford 2015, Algorithm 1): variance-reduced gradient
-descent that reads each row once.
-
-Stage s, at the anchor w~:
-    batch    g = mean over k_s rows of slope(w~.x, y) x                       (the anchor's gradient)
-    inner    m~ uniform on 1..m, w_1 = w~, and for t = 1..m~, a row each,
-             w_{t+1} = w_t - eta ((slope(w_t.x, y) - slope(w~.x, y)) x + alpha w_t + g)
-    the next anchor is w_{m~+1}, and k_{s+1} = b k_s.
-With the penalty (alpha / 2) |w|^2 the anchor's part of it, alpha w~, is in g and in the correction
-and cancels. m~ is drawn from (seed, stage). Remark 7: the first stages may all have k_0 rows; Remark
-8, the factorial schedule: k_s = 4^s s! k_0, eta_s = eta / 2^s, m_s = 4^s m.
-
-w is kept as scale * z + shift * G, with G the batch's sum of gradients: z moves only where a row is
-not 0, the two numbers take care of alpha and g. The margin and the accumulation of a batch's row are
-one loop while the row is in cache. A phase begins when its first row arrives; so before the first
-batch is complete nothing but the loss has acted.
-"""
+"""Streaming SVRG for one model. The mathematics is in ``svrg.pxd``."""
 
 from cython cimport floating
-from libc.math cimport fabs
+from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
@@ -26,26 +10,18 @@ from libc.string cimport memset
 from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
 from optuna_treecv._kernels.linear cimport Weights
-from optuna_treecv._kernels.losses cimport HUBER
-from optuna_treecv._kernels.losses cimport LOGISTIC
-from optuna_treecv._kernels.losses cimport LOSSES
-from optuna_treecv._kernels.losses cimport SQUARED
-from optuna_treecv._kernels.losses cimport Huber
-from optuna_treecv._kernels.losses cimport Logistic
+from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
-from optuna_treecv._kernels.losses cimport LossName
-from optuna_treecv._kernels.losses cimport Squared
-from optuna_treecv._kernels.losses cimport auto_step
+from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport slope
-from optuna_treecv._kernels.losses cimport target
-from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.losses cimport two_slopes
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport add_row
 from optuna_treecv._kernels.rows cimport add_row_wide
 from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport dot_row_wide
-from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport norm2_row
+from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.stages cimport Schedule
 from optuna_treecv._kernels.stages cimport Stage
 from optuna_treecv._kernels.stages cimport begin_batch
@@ -53,20 +29,18 @@ from optuna_treecv._kernels.stages cimport begin_inner
 from optuna_treecv._kernels.stages cimport capped
 from optuna_treecv._kernels.stages cimport draw_length
 from optuna_treecv._kernels.stages cimport n_acted
-from optuna_treecv._kernels.stages cimport scheduled
 from optuna_treecv._kernels.stages cimport start_stages
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
-from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport seldom
 
 
 cdef struct Settings:
     LinearSettings linear
-    LossName loss
-    double epsilon              # of the loss
+    Loss loss
     double alpha
     double step_size            # eta; 0: auto
     Schedule schedule
@@ -85,32 +59,27 @@ cdef enum:
     HEAD_BYTES = 128
 
 
-# The vectors of output c.
-
 cdef inline double *sum_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
+    """G of output c."""
     return <double *> (state + HEAD_BYTES) + c * learner.width
 
 
-cdef inline void *vector_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    """z; behind those of all outputs lie the anchors."""
-    return <void *> (
-        <unsigned char *> sum_of(learner, state, learner.n_outputs) + c * learner.width * learner.itemsize
-    )
+cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """z of all outputs; behind them lie the anchors."""
+    return sum_of(learner, state, learner.n_outputs)
 
 
-cdef inlined settle(
+cdef seldom settle_all(
     const Learner *learner,
     Head *head,                 # INOUT
     floating *z,                # INOUT, of all outputs
     const double *sums,         # IN, of all outputs
 ) noexcept nogil:
     """z becomes w."""
+    cdef int lane = 0
     cdef double check = 0
-    cdef Py_ssize_t j
-    for j in range(learner.n_outputs * learner.width):
-        z[j] = <floating> (head.scale * <double> z[j] + head.shift * sums[j])
-        check += 0 * <double> z[j]
-    head.scale = 1 + check                          # NaN if a weight is not finite
+    settle(learner.n_outputs * learner.width, 1, &lane, 1, &head.scale, &head.shift, z, sums, &check)
+    head.scale = 1 + check
     head.shift = 0
 
 
@@ -119,7 +88,7 @@ def inner_length(uint64_t seed, int64_t stage, int64_t inner_steps):
     return draw_length(seed, stage, capped(inner_steps))
 
 
-cdef inlined next_phase(
+cdef seldom next_phase(
     const Learner *learner,
     Head *head,                 # INOUT
     floating *z,                # INOUT, of all outputs
@@ -137,27 +106,17 @@ cdef inlined next_phase(
         return
     if log != NULL:
         remember_all(log, state, learner.state_bytes)
-    settle(learner, head, z, sums)
+    settle_all(learner, head, z, sums)
     for j in range(n_numbers):
         anchors[j] = z[j]
     memset(sums, 0, n_numbers * sizeof(double))
     begin_batch(&settings.schedule, &head.stage)
 
 
-cdef inline double step_of(const Loss *loss, const Settings *settings, const Head *head) noexcept nogil:
-    """eta."""
-    cdef double eta = settings.step_size
-    if eta == 0:
-        eta = auto_step(loss, head.largest_norm2, settings.alpha)
-    return scheduled(&settings.schedule, &head.stage, eta)
-
-
 cdef inlined inner_step(
-    const Loss *loss,
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
-    double eta,
     Head *head,                 # INOUT
     floating *z,                # INOUT, of all outputs
     const floating *anchors,    # IN
@@ -167,34 +126,39 @@ cdef inlined inner_step(
 ) noexcept nogil:
     """w -= eta ((slope(w.x, y) - slope(w~.x, y)) x + alpha w + G / k)."""
     cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const Loss *loss = &settings.loss
     cdef Py_ssize_t width = learner.width
+    cdef double eta = step_of(
+        loss, &settings.schedule, &head.stage, settings.step_size, head.largest_norm2, settings.alpha
+    )
     cdef double shrink = 1 - eta * settings.alpha
     cdef double next_scale = head.scale * shrink
-    cdef bint extreme = fabs(next_scale) < 1.0 / 64 or fabs(next_scale) > 64    # digits would be at risk
-    cdef double y, p
+    cdef bint is_extreme = extreme(next_scale)
+    cdef int lane = 0
+    cdef double p[2]
+    cdef double g[2]
     cdef double check = 0
-    cdef Py_ssize_t c, at, j
-    if extreme:
+    cdef Py_ssize_t c, at
+    if is_extreme:
         if log != NULL:
             remember_all(log, state, learner.state_bytes)
-        settle(learner, head, z, sums)
+        settle_all(learner, head, z, sums)
         next_scale = 1
     for c in range(learner.n_outputs):
         at = c * width
-        y = target(loss, learner.y, row, settings.linear.first_class + c, z)
-        p = head.scale * dot_row(rows, row, z + at) + head.shift * dot_row_wide(rows, row, sums + at, z)
-        p = slope(loss, p, y) - slope(loss, dot_row(rows, row, anchors + at), y)
-        if extreme:
-            for j in range(at, at + width):
-                z[j] *= <floating> shrink
-                check += 0 * <double> z[j]
-        check += add_row(rows, row, <floating> (-eta * p / next_scale), z + at, log)
+        p[0] = prediction(
+            head.scale, dot_row(rows, row, z + at), head.shift, dot_row_wide(rows, row, sums + at, z)
+        )
+        p[1] = dot_row(rows, row, anchors + at)
+        two_slopes(loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, g, z)
+        if is_extreme:
+            shrink_z(width, 1, &lane, 1, &shrink, z + at, &check)
+        check += add_row(rows, row, coefficient(eta, g[0] - g[1], next_scale, z), z + at, log)
     head.scale = next_scale + check
-    head.shift = shrink * head.shift - eta / head.stage.n_batch
+    head.shift = next_shift(head.shift, shrink, eta, head.stage.n_batch)
 
 
 cdef inlined train_on(
-    const Loss *loss,
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t start,
@@ -205,18 +169,16 @@ cdef inlined train_on(
     Log *log,
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const Loss *loss = &settings.loss
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
     cdef double *sums = sum_of(learner, state, 0)
     cdef floating *anchors = z + learner.n_outputs * width
     cdef Py_ssize_t i, row, c, at
-    cdef double eta, y, g
+    cdef int32_t own_class
+    cdef double g
     for i in range(start, stop):
-        row = i
-        if order != NULL:
-            row = order[i]
-            if i + AHEAD < stop:
-                fetch_row(rows, order[i + AHEAD], z)
+        row = visit(rows, order, i, stop, z)
         if head.stage.left == 0:
             next_phase(learner, head, z, anchors, sums, state, log)
         head.stage.n_seen += 1
@@ -227,55 +189,21 @@ cdef inlined train_on(
         if head.stage.in_batch:
             for c in range(learner.n_outputs):
                 at = c * width
-                y = target(loss, learner.y, row, settings.linear.first_class + c, z)
-                g = slope(loss, dot_row(rows, row, anchors + at), y)
+                own_class = settings.linear.first_class + <int32_t> c
+                g = slope(loss, learner.y, row, own_class, dot_row(rows, row, anchors + at), z)
                 head.shift += add_row_wide(rows, row, g, sums + at, z, log)     # 0, or NaN: seen when the batch acts
-            continue
-        eta = step_of(loss, settings, head)
-        inner_step(loss, learner, rows, row, eta, head, z, anchors, sums, state, log)
-
-
-cdef inlined train_loss(
-    const Learner *learner,
-    const Rows *rows,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
-    unsigned char *state,
-    floating *z,
-    Log *log,
-) noexcept nogil:
-    """The loop of a loss: chosen once a phase, not once a row."""
-    cdef const Settings *settings = <const Settings *> learner.settings
-    cdef const double *epsilon = &settings.epsilon
-    if settings.loss == LOGISTIC:
-        train_on(<const Logistic *> epsilon, learner, rows, start, stop, order, state, z, log)
-    elif settings.loss == SQUARED:
-        train_on(<const Squared *> epsilon, learner, rows, start, stop, order, state, z, log)
-    elif settings.loss == HUBER:
-        train_on(<const Huber *> epsilon, learner, rows, start, stop, order, state, z, log)
-
-
-cdef dispatched train(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
-) noexcept nogil:
-    cdef void *z = vector_of(learner, state, 0)
-    if learner.sparse.begins != NULL:
-        if learner.itemsize == 8:
-            train_loss(learner, &learner.sparse, start, stop, order, state, <double *> z, log)
         else:
-            train_loss(learner, &learner.sparse, start, stop, order, state, <float *> z, log)
-    elif learner.itemsize == 8:
-        train_loss(learner, &learner.dense, start, stop, order, state, <double *> z, log)
-    else:
-        train_loss(learner, &learner.dense, start, stop, order, state, <float *> z, log)
+            inner_step(learner, rows, row, head, z, anchors, sums, state, log)
+
+
+include "train.pxi"
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
     """The iterate in an inner phase, the anchor in a batch."""
     cdef const Head *head = <const Head *> state
     cdef Weights of
-    of.p = vector_of(learner, state, c)
+    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
     of.a = head.scale
     of.q = NULL if head.stage.in_batch else sum_of(learner, state, c)
     of.b = head.shift
@@ -283,21 +211,13 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 
 
 cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
-    """A batch changes G, the inner phase z."""
     cdef const Head *head = <const Head *> state
-    cdef Py_ssize_t sums = HEAD_BYTES + learner.n_outputs * learner.width * <Py_ssize_t> sizeof(double)
-    cdef Part part
-    part.begin, part.end = HEAD_BYTES, learner.state_bytes
-    if n_rows <= head.stage.left:
-        if head.stage.in_batch:
-            part.end = sums
-        else:
-            part.begin, part.end = sums, sums + learner.n_outputs * learner.width * learner.itemsize
-    return part
+    cdef Py_ssize_t n_numbers = learner.n_outputs * learner.width
+    return changed_part(&head.stage, n_rows, HEAD_BYTES, n_numbers, learner.itemsize, learner.state_bytes)
 
 
 cdef class StreamingSVRG(LinearKernel):
-    """Streaming SVRG over prepared rows; ``loss`` is one of ``losses.LOSSES`` that are smooth,
+    """Streaming SVRG over prepared rows; ``loss`` is one of ``losses.NAMES`` that are smooth,
     ``step_size`` 0 the auto step.
     """
 
@@ -321,8 +241,7 @@ cdef class StreamingSVRG(LinearKernel):
     ):
         cdef Py_ssize_t n_numbers
         self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
-        self.own.loss = LOSSES[loss]
-        self.own.epsilon = epsilon
+        self.own.loss = loss_named(loss, epsilon)
         self.own.alpha = alpha
         self.own.step_size = step_size
         self.own.schedule.initial_batch_size = initial_batch_size

@@ -1,9 +1,8 @@
-"""Streaming SVRG for many step sizes and penalties at once: each lane is what ``svrg.pyx``, where the
-mathematics is, makes of it alone, bit for bit. All lanes are in the same phase.
+"""Streaming SVRG for many step sizes and penalties at once. The mathematics is in ``svrg.pxd``; each
+lane is bit for bit what ``svrg.pyx`` makes of it alone. All lanes are in the same phase.
 """
 
 from cython cimport floating
-from libc.math cimport fabs
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
@@ -19,42 +18,37 @@ from optuna_treecv._kernels.lanes cimport dot_lanes
 from optuna_treecv._kernels.lanes cimport numbers_of
 from optuna_treecv._kernels.lanes cimport sums_of
 from optuna_treecv._kernels.lanes cimport vectors_of
-from optuna_treecv._kernels.losses cimport HUBER
-from optuna_treecv._kernels.losses cimport LOGISTIC
-from optuna_treecv._kernels.losses cimport LOSSES
-from optuna_treecv._kernels.losses cimport SQUARED
-from optuna_treecv._kernels.losses cimport Huber
-from optuna_treecv._kernels.losses cimport Logistic
+from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
-from optuna_treecv._kernels.losses cimport LossName
-from optuna_treecv._kernels.losses cimport Squared
-from optuna_treecv._kernels.losses cimport auto_step
-from optuna_treecv._kernels.losses cimport slope
-from optuna_treecv._kernels.losses cimport target
-from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.losses cimport loss_named
+from optuna_treecv._kernels.losses cimport slopes
 from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport row_at
+from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.stages cimport Schedule
 from optuna_treecv._kernels.stages cimport Stage
 from optuna_treecv._kernels.stages cimport begin_batch
 from optuna_treecv._kernels.stages cimport begin_inner
 from optuna_treecv._kernels.stages cimport capped
-from optuna_treecv._kernels.stages cimport scheduled
 from optuna_treecv._kernels.stages cimport start_stages
+from optuna_treecv._kernels.svrg cimport changed_part
+from optuna_treecv._kernels.svrg cimport coefficient
+from optuna_treecv._kernels.svrg cimport next_shift
+from optuna_treecv._kernels.svrg cimport prediction
+from optuna_treecv._kernels.svrg cimport settle
+from optuna_treecv._kernels.svrg cimport shrink_z
+from optuna_treecv._kernels.svrg cimport step_of
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
-from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
 
 
 cdef struct Settings:
     LaneSettings lanes
-    LossName loss
-    double epsilon              # of the loss
+    Loss loss
     bint any_auto               # whether a lane has the auto step
     Schedule schedule
     double alpha[MOST_LANES]
@@ -84,7 +78,7 @@ cdef inline void spread(const Settings *settings, double *check) noexcept nogil:
         first += n_outputs
 
 
-cdef inlined settle(
+cdef inlined settle_chosen(
     const Learner *learner,
     const int *chosen,          # IN, (n_chosen,), whole models
     Py_ssize_t n_chosen,
@@ -97,16 +91,10 @@ cdef inlined settle(
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
     cdef double check[MOST_LANES]
-    cdef Py_ssize_t i, _j, lane
+    cdef Py_ssize_t i, lane
     for lane in range(n_lanes):
         check[lane] = 0
-    for _j in range(learner.width):
-        for i in range(n_chosen):
-            lane = chosen[i]
-            z[lane] = <floating> (scale[lane] * <double> z[lane] + shift[lane] * sums[lane])
-            check[lane] += 0 * <double> z[lane]
-        z += n_lanes
-        sums += n_lanes
+    settle(learner.width, n_lanes, chosen, n_chosen, scale, shift, z, sums, check)
     spread(settings, check)
     for i in range(n_chosen):
         lane = chosen[i]
@@ -137,14 +125,13 @@ cdef inlined next_phase(
         remember_all(log, state, learner.state_bytes)
     for lane in range(settings.lanes.n_lanes):
         all_lanes[lane] = lane
-    settle(learner, all_lanes, settings.lanes.n_lanes, scale, shift, z, sums)
+    settle_chosen(learner, all_lanes, settings.lanes.n_lanes, scale, shift, z, sums)
     memcpy(anchors, z, n_numbers * sizeof(floating))
     memset(sums, 0, n_numbers * sizeof(double))
     begin_batch(&settings.schedule, &common.stage)
 
 
 cdef inlined batch_row(
-    const Loss *loss,
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
@@ -158,23 +145,22 @@ cdef inlined batch_row(
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
     cdef floating room[8 * MOST_LANES]
     cdef floating dots[MOST_LANES]
-    cdef double slopes[MOST_LANES]
+    cdef double predictions[MOST_LANES]
+    cdef double g[MOST_LANES]
     cdef double check[MOST_LANES]
     cdef Py_ssize_t lane
     dot_lanes(rows, row, next_row, anchors, learner.width, n_lanes, room, dots, anchors)
     for lane in range(n_lanes):
         check[lane] = 0
-        slopes[lane] = slope(
-            loss, <double> dots[lane], target(loss, learner.y, row, settings.lanes.classes[lane], anchors)
-        )
-    add_lanes(rows, row, slopes, sums, learner.width, n_lanes, check, anchors)
+        predictions[lane] = <double> dots[lane]
+    slopes(&settings.loss, learner.y, row, n_lanes, False, settings.lanes.classes, predictions, g, anchors)
+    add_lanes(rows, row, g, sums, learner.width, n_lanes, check, anchors)
     spread(settings, check)
     for lane in range(n_lanes):
         shift[lane] += check[lane]                  # 0, or NaN: seen when the batch acts
 
 
 cdef inlined inner_step(
-    const Loss *loss,
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
@@ -190,60 +176,66 @@ cdef inlined inner_step(
 ) noexcept nogil:
     """w -= eta ((slope(w.x, y) - slope(w~.x, y)) x + alpha w + G / k) in every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const Loss *loss = &settings.loss
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
     cdef Py_ssize_t width = learner.width
     cdef Py_ssize_t n_extreme = 0
-    cdef int extreme[MOST_LANES]
+    cdef int is_extreme[MOST_LANES]
     cdef floating room[8 * MOST_LANES]
     cdef double room_wide[8 * MOST_LANES]
     cdef floating dots[MOST_LANES]
     cdef floating anchor_dots[MOST_LANES]
     cdef floating added[MOST_LANES]
     cdef double sum_dots[MOST_LANES]
+    cdef double predictions[MOST_LANES]
+    cdef double g[MOST_LANES]
+    cdef double anchor_g[MOST_LANES]
     cdef double check[MOST_LANES]
     cdef double eta[MOST_LANES]
     cdef double shrink[MOST_LANES]
     cdef double next_scale[MOST_LANES]
-    cdef double y, p
-    cdef Py_ssize_t lane, i, j
+    cdef Py_ssize_t lane
     for lane in range(n_lanes):
-        eta[lane] = settings.step_size[lane]
-        if eta[lane] == 0:
-            eta[lane] = auto_step(loss, common.largest_norm2, settings.alpha[lane])
-        eta[lane] = scheduled(&settings.schedule, &common.stage, eta[lane])
+        eta[lane] = step_of(
+            loss,
+            &settings.schedule,
+            &common.stage,
+            settings.step_size[lane],
+            common.largest_norm2,
+            settings.alpha[lane],
+        )
         shrink[lane] = 1 - eta[lane] * settings.alpha[lane]
         next_scale[lane] = scale[lane] * shrink[lane]
-        if fabs(next_scale[lane]) < 1.0 / 64 or fabs(next_scale[lane]) > 64:
+        if extreme(next_scale[lane]):
             next_scale[lane] = 1
-            extreme[n_extreme] = lane
+            is_extreme[n_extreme] = lane
             n_extreme += 1
         check[lane] = 0
     if n_extreme:
         if log != NULL:
             remember_all(log, state, learner.state_bytes)
-        settle(learner, extreme, n_extreme, scale, shift, z, sums)
+        settle_chosen(learner, is_extreme, n_extreme, scale, shift, z, sums)
     dot_lanes(rows, row, next_row, z, width, n_lanes, room, dots, z)
     dot_lanes(rows, row, next_row, anchors, width, n_lanes, room, anchor_dots, z)
     dot_lanes(rows, row, next_row, sums, width, n_lanes, room_wide, sum_dots, z)
     for lane in range(n_lanes):
-        y = target(loss, learner.y, row, settings.lanes.classes[lane], z)
-        p = scale[lane] * <double> dots[lane] + shift[lane] * sum_dots[lane]
-        p = slope(loss, p, y) - slope(loss, <double> anchor_dots[lane], y)
-        added[lane] = <floating> (-eta[lane] * p / next_scale[lane])
+        predictions[lane] = prediction(scale[lane], <double> dots[lane], shift[lane], sum_dots[lane])
+    slopes(loss, learner.y, row, n_lanes, False, settings.lanes.classes, predictions, g, z)
+    for lane in range(n_lanes):
+        predictions[lane] = <double> anchor_dots[lane]
+    slopes(loss, learner.y, row, n_lanes, False, settings.lanes.classes, predictions, anchor_g, z)
+    for lane in range(n_lanes):
+        added[lane] = coefficient(eta[lane], g[lane] - anchor_g[lane], next_scale[lane], z)
     if n_extreme:
-        for j in range(width):
-            for i in range(n_extreme):
-                z[j * n_lanes + extreme[i]] *= <floating> shrink[extreme[i]]
-                check[extreme[i]] += 0 * <double> z[j * n_lanes + extreme[i]]
+        shrink_z(width, n_lanes, is_extreme, n_extreme, shrink, z, check)
     add_lanes(rows, row, added, z, width, n_lanes, check, z)
     spread(settings, check)
     for lane in range(n_lanes):
         scale[lane] = next_scale[lane] + check[lane]
-        shift[lane] = shrink[lane] * shift[lane] - eta[lane] / common.stage.n_batch
+        shift[lane] = next_shift(shift[lane], shrink[lane], eta[lane], common.stage.n_batch)
 
 
 cdef inlined train_on(
-    const Loss *loss,
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t start,
@@ -262,10 +254,8 @@ cdef inlined train_on(
     cdef floating *anchors = z + n_lanes * learner.width
     cdef Py_ssize_t i, row, next_row
     for i in range(start, stop):
-        row = row_at(order, i)
+        row = visit(rows, order, i, stop, z)
         next_row = row_at(order, min(i + 1, stop - 1))
-        if order != NULL and i + AHEAD < stop:
-            fetch_row(rows, order[i + AHEAD], z)
         if common.stage.left == 0:
             next_phase(learner, common, scale, shift, z, anchors, sums, state, log)
         common.stage.n_seen += 1
@@ -273,45 +263,12 @@ cdef inlined train_on(
         if settings.any_auto:
             common.largest_norm2 = max(common.largest_norm2, <double> norm2_row(rows, row, z))
         if common.stage.in_batch:
-            batch_row(loss, learner, rows, row, next_row, shift, anchors, sums)
+            batch_row(learner, rows, row, next_row, shift, anchors, sums)
         else:
-            inner_step(loss, learner, rows, row, next_row, common, scale, shift, z, anchors, sums, state, log)
+            inner_step(learner, rows, row, next_row, common, scale, shift, z, anchors, sums, state, log)
 
 
-cdef inlined train_loss(
-    const Learner *learner,
-    const Rows *rows,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
-    unsigned char *state,
-    floating *z,
-    Log *log,
-) noexcept nogil:
-    """The loop of a loss: chosen once a phase, not once a row."""
-    cdef const Settings *settings = <const Settings *> learner.settings
-    cdef const double *epsilon = &settings.epsilon
-    if settings.loss == LOGISTIC:
-        train_on(<const Logistic *> epsilon, learner, rows, start, stop, order, state, z, log)
-    elif settings.loss == SQUARED:
-        train_on(<const Squared *> epsilon, learner, rows, start, stop, order, state, z, log)
-    elif settings.loss == HUBER:
-        train_on(<const Huber *> epsilon, learner, rows, start, stop, order, state, z, log)
-
-
-cdef dispatched train(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
-) noexcept nogil:
-    cdef void *z = vectors_of(learner, state)
-    if learner.sparse.begins != NULL:
-        if learner.itemsize == 8:
-            train_loss(learner, &learner.sparse, start, stop, order, state, <double *> z, log)
-        else:
-            train_loss(learner, &learner.sparse, start, stop, order, state, <float *> z, log)
-    elif learner.itemsize == 8:
-        train_loss(learner, &learner.dense, start, stop, order, state, <double *> z, log)
-    else:
-        train_loss(learner, &learner.dense, start, stop, order, state, <float *> z, log)
+include "train.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
@@ -328,18 +285,9 @@ cdef void weights(const Learner *learner, const unsigned char *state, LaneWeight
 
 
 cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
-    """A batch changes G, the inner phase z."""
     cdef const Stage *stage = &(<const Common *> state).stage
     cdef Py_ssize_t n_numbers = (<const Settings *> learner.settings).lanes.n_lanes * learner.width
-    cdef Py_ssize_t vectors = learner.head_bytes + n_numbers * <Py_ssize_t> sizeof(double)
-    cdef Part part
-    part.begin, part.end = learner.head_bytes, learner.state_bytes
-    if n_rows <= stage.left:
-        if stage.in_batch:
-            part.end = vectors
-        else:
-            part.begin, part.end = vectors, vectors + n_numbers * learner.itemsize
-    return part
+    return changed_part(stage, n_rows, learner.head_bytes, n_numbers, learner.itemsize, learner.state_bytes)
 
 
 cdef class StreamingSVRGLanes(LanesKernel):
@@ -364,8 +312,7 @@ cdef class StreamingSVRGLanes(LanesKernel):
     ):
         cdef Py_ssize_t lane
         self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)
-        self.own.loss = LOSSES[loss]
-        self.own.epsilon = epsilon
+        self.own.loss = loss_named(loss, epsilon)
         self.own.schedule.initial_batch_size = initial_batch_size
         self.own.schedule.batch_growth = batch_growth
         self.own.schedule.inner_steps = capped(inner_steps)

@@ -95,7 +95,7 @@ cdef struct Learner:
     remember_columns_of remember_columns    # sparse rows: before a phase; or NULL, training saves what it changes
 
 
-cdef class CompiledLearner:
+cdef class Kernel:
     cdef Learner learner
     cdef object keep_alive
     cdef readonly Py_ssize_t n_rows
@@ -107,5 +107,6 @@ cdef class CompiledLearner:
     cdef readonly Py_ssize_t log_bytes
 
     cdef int bind(self, object X, object y, Py_ssize_t n_outputs) except -1
+    cdef int bind_targets(self, object X, object y, object n_classes) except -1
     cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t state_bytes, Py_ssize_t model_bytes) except -1
     cdef int check_state(self, const unsigned char [::1] state) except -1

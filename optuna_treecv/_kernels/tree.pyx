@@ -329,17 +329,93 @@ cdef int64_t test_leaves(
     return stop - start + test_leaves(learner, tree, first, middle) + test_leaves(learner, tree, middle, last)
 
 
+cdef class Subtree:
+    """What lies below the node that holds out the chunks first..last-1, in a tree of ``n_folds``."""
+
+    cdef Py_ssize_t first
+    cdef Py_ssize_t last
+    cdef Py_ssize_t n_folds
+    cdef const int64_t [::1] bounds
+    cdef uint64_t seed
+    cdef bint random
+
+    def __init__(
+        self,
+        Py_ssize_t first,
+        Py_ssize_t last,
+        Py_ssize_t n_folds,
+        const int64_t [::1] bounds,                  # IN, (n_folds + 1,), or None: even chunks
+        bint random=False,                           # whether each phase has its rows in a random order
+        uint64_t seed=0,                             # of these orders
+    ):
+        self.first = first
+        self.last = last
+        self.n_folds = n_folds
+        self.bounds = bounds
+        self.random = random
+        self.seed = seed
+
+
+cdef class Memory:
+    """What a kernel works in. The first of ``states`` holds the model of the subtree's node."""
+
+    cdef unsigned char [:, ::1] states
+    cdef unsigned char [::1] model
+    cdef unsigned char [::1] log
+    cdef uint32_t [::1] order
+
+    def __init__(
+        self,
+        unsigned char [:, ::1] states,               # INOUT, a row for each level of the subtree
+        unsigned char [::1] model,                   # OUT, room for one model
+        unsigned char [::1] log=None,                # OUT, log_bytes of room, or None if that is 0
+        uint32_t [::1] order=None,                   # OUT, room for the rows of the node, in random order
+    ):
+        self.states = states
+        self.model = model
+        self.log = log
+        self.order = order
+
+
+cdef class Kept:
+    """Where the states of a subtree's nodes go, parents first, if they hold out ``least_folds`` or more
+    chunks. The marks of node i are marks[begins[i]], ..., marks[begins[i + 1] - 1]: after so many
+    rows of its phase a state goes to ``trails``.
+    """
+
+    cdef unsigned char [:, ::1] states
+    cdef Py_ssize_t least_folds
+    cdef const int64_t [::1] begins
+    cdef const int64_t [::1] marks
+    cdef unsigned char [:, ::1] trails
+
+    def __init__(
+        self,
+        unsigned char [:, ::1] states,               # OUT, (n_nodes, state_bytes)
+        Py_ssize_t least_folds=1,
+        const int64_t [::1] begins=None,             # IN, (n_nodes + 1,), or None: there are no marks
+        const int64_t [::1] marks=None,              # IN
+        unsigned char [:, ::1] trails=None,          # OUT, (n_marks, state_bytes)
+    ):
+        self.states = states
+        self.least_folds = least_folds
+        self.begins = begins
+        self.marks = marks
+        self.trails = trails
+
+
 cdef int set_tree(
-    CompiledLearner learner,
-    Tree *tree,                  # OUT
-    Py_ssize_t first,
-    Py_ssize_t last,
-    Py_ssize_t n_folds,
-    const int64_t [::1] bounds,
+    Kernel learner,
+    Tree *tree,                 # OUT
+    Subtree subtree,
     unsigned char [::1] model,
     unsigned char [:, ::1] out,
 ) except -1:
     """A tree over chunks that are there, and where the outputs of first..last-1 go."""
+    cdef Py_ssize_t first = subtree.first
+    cdef Py_ssize_t last = subtree.last
+    cdef Py_ssize_t n_folds = subtree.n_folds
+    cdef const int64_t [::1] bounds = subtree.bounds
     cdef Py_ssize_t i
     if not 0 <= first < last <= n_folds <= learner.n_rows:
         raise ValueError(f"there is no node [{first}, {last}) in a tree of {n_folds} folds.")
@@ -362,7 +438,68 @@ cdef int set_tree(
     return 0
 
 
-cdef class CompiledLearner:
+cdef int set_memory(Kernel learner, Tree *tree, Subtree subtree, Memory memory) except -1:
+    """Where the tree works."""
+    cdef Py_ssize_t n_folds = subtree.last - subtree.first
+    cdef Py_ssize_t n_rows = begin(tree, subtree.last) - begin(tree, subtree.first)
+    cdef Py_ssize_t finding
+    if memory.states.shape[1] != learner.state_bytes:
+        raise ValueError(f"a state has {learner.state_bytes} bytes, got {memory.states.shape[1]}.")
+    if (0 if memory.log is None else memory.log.shape[0]) != learner.log_bytes:
+        raise ValueError(f"log must have {learner.log_bytes} bytes.")
+    if (<int64_t> 1 << (memory.states.shape[0] - 1)) < n_folds:
+        raise ValueError("states must have a row for each level of the subtree.")
+    if subtree.random and (memory.order is None or memory.order.shape[0] < n_rows):
+        raise ValueError("order must have room for the rows of the node.")
+    tree.seed = subtree.seed
+    tree.order = &memory.order[0] if subtree.random else NULL
+    tree.log.room = 0
+    if memory.log is not None:
+        finding = finding_bytes(learner.learner.width)
+        tree.seen = <uint64_t *> &memory.log[0]
+        tree.columns = <int32_t *> (tree.seen + words_of(learner.learner.width))
+        tree.log.entries = <Entry *> (&memory.log[0] + finding)
+        tree.log.room = (learner.log_bytes - finding) // <Py_ssize_t> sizeof(Entry)
+    tree.log.n_entries = 0
+    tree.log.whole = False
+    return 0
+
+
+cdef int set_kept(Kernel learner, Tree *tree, Subtree subtree, Kept kept) except -1:
+    """Where the tree leaves states."""
+    cdef Py_ssize_t n_nodes = kept.states.shape[0]
+    cdef Py_ssize_t i
+    if (
+        kept.least_folds < 1
+        or kept.states.shape[1] != learner.state_bytes
+        or n_nodes != count_nodes(subtree.last - subtree.first, kept.least_folds)
+    ):
+        raise ValueError("kept must have room for a state per node.")
+    tree.kept = &kept.states[0, 0]
+    tree.least_folds = kept.least_folds
+    if kept.begins is None:
+        return 0
+    if (
+        kept.marks is None
+        or kept.trails is None
+        or kept.begins.shape[0] != n_nodes + 1
+        or kept.trails.shape[0] != kept.marks.shape[0]
+        or kept.trails.shape[1] != learner.state_bytes
+        or kept.begins[0] != 0
+        or kept.begins[n_nodes] != kept.marks.shape[0]
+    ):
+        raise ValueError("each kept node must have its marks, and each mark room.")
+    for i in range(n_nodes):
+        if kept.begins[i] > kept.begins[i + 1]:
+            raise ValueError("begins must not fall.")
+    if kept.marks.shape[0] > 0:
+        tree.begins = &kept.begins[0]
+        tree.marks = &kept.marks[0]
+        tree.trails = &kept.trails[0, 0]
+    return 0
+
+
+cdef class Kernel:
     """A learner over prepared rows; subclasses fill in its functions and sizes.
 
     Methods take states as writable buffers of ``state_bytes`` bytes and keep none of them. A state
@@ -406,6 +543,18 @@ cdef class CompiledLearner:
         self.n_outputs = n_outputs
         self.itemsize = X.dtype.itemsize
         return 0
+
+    cdef int bind_targets(self, object X, object y, object n_classes) except -1:
+        """Bind the rows X and class codes y, or numbers if ``n_classes`` is None; return the class that the
+        first output tells from the rest. Several classes are as many models, class against the rest;
+        two classes are one model, of the second against the first.
+        """
+        if n_classes is not None and y.dtype != "int32":
+            raise TypeError(f"y must hold int32 class codes, got {y.dtype}.")
+        if n_classes is None and y.dtype != X.dtype:
+            raise TypeError(f"y must be of the type of X, {X.dtype}, got {y.dtype}.")
+        self.bind(X, y, 1 if n_classes is None or n_classes == 2 else n_classes)
+        return 1 if n_classes == 2 else 0
 
     cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t state_bytes, Py_ssize_t model_bytes) except -1:
         """Of a state, rounded up to whole cache lines, of the head in it, and of a model."""
@@ -517,7 +666,7 @@ cdef class CompiledLearner:
         if not 0 <= start <= stop <= (self.n_rows if order is None else order.shape[0]):
             raise IndexError(f"rows {start}..{stop} are outside the rows there are.")
         if marks.shape[0] == 0 or kept.shape[0] != marks.shape[0] or kept.shape[1] != self.state_bytes:
-            raise ValueError("kept must have room for a state a mark, and there must be one.")
+            raise ValueError("kept must have room for a state per mark, and there must be one.")
         for i in range(marks.shape[0]):
             if not at <= marks[i] <= stop:
                 raise ValueError("marks must rise from start to stop.")
@@ -570,23 +719,22 @@ cdef class CompiledLearner:
 
     def test_leaves(
         self,
-        const unsigned char [:, ::1] kept,           # IN: the states of all nodes below, parents first
+        Subtree subtree not None,
+        const unsigned char [:, ::1] states,         # IN, of all nodes of the subtree, parents first
         unsigned char [::1] model,                   # OUT, room for one model
-        Py_ssize_t first,
-        Py_ssize_t last,
-        Py_ssize_t n_folds,
-        const int64_t [::1] bounds,         # IN, or None: even chunks
         unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
     ):
-        """Test chunks first..last-1 by states that ``walk_subtree`` has left; return the row updates
+        """Test the chunks of a subtree by states that ``walk_subtree`` has kept; return the row updates
         behind them.
         """
+        cdef Py_ssize_t first = subtree.first
+        cdef Py_ssize_t last = subtree.last
         cdef Tree tree
         cdef int64_t n_updates
-        set_tree(self, &tree, first, last, n_folds, bounds, model, out)
-        if kept.shape[1] != self.state_bytes or kept.shape[0] != count_nodes(last - first, 1):
-            raise ValueError("kept must hold the states of all nodes.")
-        tree.kept = <unsigned char *> &kept[0, 0]
+        set_tree(self, &tree, subtree, model, out)
+        if states.shape[1] != self.state_bytes or states.shape[0] != count_nodes(last - first, 1):
+            raise ValueError("states must be those of all nodes.")
+        tree.kept = <unsigned char *> &states[0, 0]
         tree.n_nodes = 0
         with nogil:
             n_updates = test_leaves(&self.learner, &tree, first, last)
@@ -594,74 +742,28 @@ cdef class CompiledLearner:
 
     def walk_subtree(
         self,
-        unsigned char [:, ::1] states,               # INOUT, a row for each level; the first holds the node's model
-        unsigned char [::1] model,                   # OUT, room for one model
-        unsigned char [::1] log,                     # OUT, log_bytes of room, or None if that is 0
-        Py_ssize_t first,
-        Py_ssize_t last,
-        Py_ssize_t n_folds,
-        const int64_t [::1] bounds,         # IN, or None: even chunks
-        uint32_t [::1] order,               # OUT, room for the longest training phase; None: fixed order
-        uint64_t seed,
+        Subtree subtree not None,
+        Memory memory not None,
         unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
-        unsigned char [:, ::1] kept=None,            # OUT: the states of the nodes, parents first,
-        Py_ssize_t least_folds=1,                    # that hold out so many chunks or more
-        const int64_t [::1] begins=None,             # IN: for each where its marks begin, and their end,
-        const int64_t [::1] marks=None,              # IN: the rows of its phase after which a state is kept,
-        unsigned char [:, ::1] trails=None,          # OUT: and these
+        Kept kept=None,                              # OUT, or None: no states are kept
     ):
-        """Test chunks first..last-1 by the tree below the node that holds them out; return the
-        row updates done.
-        """
+        """Test the chunks of a subtree by the tree below its node; return the row updates done."""
+        cdef Py_ssize_t first = subtree.first
+        cdef Py_ssize_t last = subtree.last
+        cdef unsigned char *state
         cdef Tree tree
         cdef int64_t n_updates
-        cdef Py_ssize_t i
         cdef Part whole
-        set_tree(self, &tree, first, last, n_folds, bounds, model, out)
-        if states.shape[1] != self.state_bytes:
-            raise ValueError(f"a state has {self.state_bytes} bytes, got {states.shape[1]}.")
-        if (0 if log is None else log.shape[0]) != self.log_bytes:
-            raise ValueError(f"log must have {self.log_bytes} bytes.")
-        if (<int64_t> 1 << (states.shape[0] - 1)) < last - first:
-            raise ValueError("states must have a row for each level of the subtree.")
-        if kept is not None and (
-            least_folds < 1
-            or kept.shape[1] != self.state_bytes
-            or kept.shape[0] != count_nodes(last - first, least_folds)
-        ):
-            raise ValueError("kept must have room for a state a node.")
-        if order is not None and order.shape[0] < begin(&tree, last) - begin(&tree, first):
-            raise ValueError("order must have room for the rows of the node.")
-        if begins is not None:
-            if (
-                kept is None
-                or begins.shape[0] != kept.shape[0] + 1
-                or trails.shape[0] != marks.shape[0]
-                or trails.shape[1] != self.state_bytes
-                or begins[0] != 0
-                or begins[kept.shape[0]] != marks.shape[0]
-            ):
-                raise ValueError("each kept node must have its marks, and each mark room.")
-            for i in range(kept.shape[0]):
-                if begins[i] > begins[i + 1]:
-                    raise ValueError("begins must not fall.")
-        tree.kept = NULL if kept is None else &kept[0, 0]
-        tree.least_folds = least_folds
+        set_tree(self, &tree, subtree, memory.model, out)
+        set_memory(self, &tree, subtree, memory)
+        tree.kept = NULL
+        tree.least_folds = 1
         tree.n_nodes = 0
-        tree.begins = NULL if begins is None else &begins[0]
-        tree.marks = NULL if begins is None or marks.shape[0] == 0 else &marks[0]
-        tree.trails = NULL if tree.marks == NULL else &trails[0, 0]
-        tree.seed = seed
-        tree.order = NULL if order is None else &order[0]
-        tree.log.room = 0
-        if log is not None:
-            tree.seen = <uint64_t *> &log[0]
-            tree.columns = <int32_t *> (tree.seen + words_of(self.learner.width))
-            tree.log.entries = <Entry *> (&log[0] + finding_bytes(self.learner.width))
-            tree.log.room = (self.log_bytes - finding_bytes(self.learner.width)) // <Py_ssize_t> sizeof(Entry)
-        tree.log.n_entries = 0
-        tree.log.whole = False
+        tree.marks = NULL
+        if kept is not None:
+            set_kept(self, &tree, subtree, kept)
+        state = &memory.states[0, 0]
         whole.begin, whole.end = self.learner.head_bytes, self.state_bytes
         with nogil:
-            n_updates = walk(&self.learner, &tree, first, last, &states[0, 0], False, whole)
+            n_updates = walk(&self.learner, &tree, first, last, state, False, whole)
         return n_updates

@@ -6,6 +6,7 @@ from cython cimport floating
 cdef extern from "dispatch.h":
     ctypedef void dispatched "DISPATCHED void"
     ctypedef void inlined "INLINED void"
+    ctypedef void seldom "SELDOM void"
     void prefetch "PREFETCH"(const void *address) noexcept nogil
 
 cdef extern from "vec8.h":

@@ -7,6 +7,8 @@ from abc import abstractmethod
 from copy import copy
 from functools import cache
 from typing import Any
+from typing import cast
+from typing import Protocol
 from typing import Self
 
 import numpy as np
@@ -16,6 +18,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils import Tags
 
 from optuna_treecv._kernels.order import random_order
+from optuna_treecv._kernels.tree import Kept
+from optuna_treecv._kernels.tree import Kernel
+from optuna_treecv._kernels.tree import Memory
+from optuna_treecv._kernels.tree import Subtree
 from optuna_treecv.rows.data import aligned_bytes
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import pad_rows
@@ -214,14 +220,14 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         return tags
 
 
-def new_state(kernel: Any) -> np.ndarray:
+def new_state(kernel: Kernel) -> np.ndarray:
     """Return the state before the first row."""
     state = aligned_bytes(kernel.state_bytes)
     kernel.start(state)
     return state
 
 
-def read_model(kernel: Any, state: np.ndarray) -> np.ndarray:
+def read_model(kernel: Kernel, state: np.ndarray) -> np.ndarray:
     """Return the model of a state, in bytes."""
     model = aligned_bytes(kernel.model_bytes)
     kernel.read_out(state, model)
@@ -231,6 +237,20 @@ def read_model(kernel: Any, state: np.ndarray) -> np.ndarray:
 def _numbers(rows: Rows) -> np.ndarray:
     """Return the numbers of rows."""
     return np.arange(rows.start, rows.stop, dtype=np.uint32) if isinstance(rows, slice) else rows
+
+
+def _subtree(plan: Plan, node: Node) -> Subtree:
+    return Subtree(node.first, node.last, plan.n_folds, plan.bounds, plan.random, plan.seed)
+
+
+class _Tracker(Protocol):
+    """A kernel that can track for which values of a parameter its states are the same."""
+
+    def track(self) -> None: ...
+
+    def domain_of(self, state: np.ndarray) -> tuple[float, float]: ...
+
+    def domain(self, states: np.ndarray, ends: np.ndarray) -> None: ...
 
 
 class KernelTrainer:
@@ -246,7 +266,7 @@ class KernelTrainer:
         The type of the rows and of outputs.
     """
 
-    def __init__(self, kernel: Any, dtype: np.dtype) -> None:
+    def __init__(self, kernel: Kernel, dtype: np.dtype) -> None:
         self._kernel = kernel
         self.dtype = dtype
         self.n_outputs: int = kernel.n_outputs
@@ -291,29 +311,23 @@ class KernelTrainer:
         return copy
 
     def walk_subtree(self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray) -> int:
-        return self._walk(plan, node, state, out)
+        return self._walk_subtree(plan, node, state, out)
 
-    def _walk(
-        self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray, *keeping: Any
+    def _walk_subtree(
+        self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray, kept: Kept | None = None
     ) -> int:
         n_levels = (node.n_folds - 1).bit_length() + 1
         states = aligned_empty((n_levels, len(state)))
         states[0] = state
         start, stop = plan.rows(node)
-        log_bytes = self._kernel.log_bytes
-        return self._kernel.walk_subtree(
+        kernel = self._kernel
+        memory = Memory(
             states,
-            aligned_bytes(self._kernel.model_bytes),
-            aligned_bytes(log_bytes) if log_bytes else None,
-            node.first,
-            node.last,
-            plan.n_folds,
-            plan.bounds,
+            aligned_bytes(kernel.model_bytes),
+            aligned_bytes(kernel.log_bytes) if kernel.log_bytes else None,
             np.empty(stop - start, np.uint32) if plan.random else None,
-            plan.seed,
-            out.view(np.uint8),
-            *keeping,
         )
+        return kernel.walk_subtree(_subtree(plan, node), memory, out.view(np.uint8), kept)
 
 
 class CompiledLearner(KernelTrainer):
@@ -329,6 +343,10 @@ class CompiledLearner(KernelTrainer):
         is_slow = estimator.rewrites_often and isinstance(rows.X, SparseRows)
         self.lane_parameters = () if is_slow else estimator.lane_parameters
         self.breakpoints = estimator.breakpoints()
+
+    @property
+    def _tracker(self) -> _Tracker:
+        return cast(_Tracker, self._kernel)
 
     def settings_at(self, n_seen: int) -> dict[str, Any]:
         """Return the values of the parameters that have influenced a state of ``n_seen`` rows."""
@@ -346,7 +364,7 @@ class CompiledLearner(KernelTrainer):
         if self.tracked is None:
             return self
         learner = CompiledLearner(self.settings, self.rows)
-        learner._kernel.track()
+        learner._tracker.track()
         return learner
 
     def update_part(
@@ -381,12 +399,12 @@ class CompiledLearner(KernelTrainer):
 
         See ``CompiledEstimator.tracked``.
         """
-        return self._kernel.domain_of(state)
+        return self._tracker.domain_of(state)
 
     def domain(self, states: np.ndarray) -> np.ndarray:
         """Return these values for many states, one per row: (n_states, 2)."""
         ends = np.empty((len(states), 2))
-        self._kernel.domain(states, ends)
+        self._tracker.domain(states, ends)
         return ends
 
     @property
@@ -419,12 +437,26 @@ class CompiledLearner(KernelTrainer):
         least_folds: int,
         trails: dict[int, np.ndarray],
     ) -> tuple[int, np.ndarray]:
-        """The same, and in ``kept`` (n_nodes, state_bytes) the states of all nodes of at least so
-        many folds, parents first, left before right.
+        """Walk a subtree as ``walk_subtree`` does, and keep states.
 
-        Also returned are the states on the way to some of these nodes: by the node's number
-        ``trails`` says after how many rows of its phase (int64, rising). They lie one behind the
-        other, (n_states, state_bytes).
+        Parameters
+        ----------
+        plan, node, state, out
+            As for ``walk_subtree``.
+        kept : ndarray of shape (n_nodes, state_bytes)
+            Receives the states of all nodes of at least ``least_folds`` folds: parents before
+            children, left before right.
+        least_folds : int
+        trails : dict of int to ndarray of int64
+            By the number of a node in ``kept``: after how many rows of the node's phase a state on
+            the way is kept, rising.
+
+        Returns
+        -------
+        n_updates : int
+            The row updates done.
+        passed : ndarray of shape (n_states, state_bytes)
+            The states on the way, one trail after the other.
         """
         begins = np.zeros(len(kept) + 1, np.int64)
         for i, marks in trails.items():
@@ -432,17 +464,16 @@ class CompiledLearner(KernelTrainer):
         np.cumsum(begins, out=begins)
         marks = np.concatenate([*trails.values(), np.empty(0, np.int64)])
         passed = aligned_empty((len(marks), self.state_bytes))
-        n_updates = self._walk(plan, node, state, out, kept, least_folds, begins, marks, passed)
-        return n_updates, passed
+        keeping = Kept(kept, least_folds, begins, marks, passed)
+        return self._walk_subtree(plan, node, state, out, keeping), passed
 
     def test_leaves(self, plan: Plan, node: Node, kept: np.ndarray, out: np.ndarray) -> int:
-        """Test the folds of a node by the states of all nodes there, as ``walk_keeping`` leaves
-        them; the row updates behind them.
+        """Test the folds of a node by the states that ``walk_keeping`` has kept for all its nodes.
+
+        Return the row updates that these states took.
         """
         model = aligned_bytes(self._kernel.model_bytes)
-        return self._kernel.test_leaves(
-            kept, model, node.first, node.last, plan.n_folds, plan.bounds, out.view(np.uint8)
-        )
+        return self._kernel.test_leaves(_subtree(plan, node), kept, model, out.view(np.uint8))
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         return self.settings.respond(outputs, method)

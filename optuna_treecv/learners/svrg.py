@@ -89,10 +89,9 @@ class StreamingSVRG(LinearEstimator):
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
     ) -> Kernel:
         """Return the kernel with this estimator's settings over padded rows."""
-        return Kernel(
-            *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0)),
-            *(self.alpha, self._eta(), *self._stages(), self._seed),
-        )
+        epsilon, alpha, eta = getattr(self, "epsilon", 0.0), self.alpha, self._eta()
+        stages = self._stages()
+        return Kernel(X, y, n_classes, self.loss, epsilon, alpha, eta, *stages, self._seed)
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
@@ -116,10 +115,8 @@ class StreamingSVRG(LinearEstimator):
     ) -> StreamingSVRGLanes:
         """Return the kernel for several values of ``alpha`` and ``step_size``."""
         values = [(one.alpha, one._eta()) for one in estimators]
-        return StreamingSVRGLanes(
-            *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0)),
-            *(*self._stages(), self._seed, values),
-        )
+        epsilon, stages = getattr(self, "epsilon", 0.0), self._stages()
+        return StreamingSVRGLanes(X, y, n_classes, self.loss, epsilon, *stages, self._seed, values)
 
     def _eta(self) -> float:
         """Return the step size, 0 for the automatic one."""

@@ -1,0 +1,19 @@
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv._kernels.linear import LinearKernel
+
+class Pegasos(LinearKernel):
+    def __init__(
+        self,
+        X: Any,
+        y: np.ndarray | None,
+        n_classes: int | None,
+        alpha: float,
+        average: bool,
+        project: bool,
+    ) -> None: ...
+    def track(self) -> None: ...
+    def domain_of(self, state: np.ndarray) -> tuple[float, float]: ...
+    def domain(self, states: np.ndarray, ends: np.ndarray) -> None: ...

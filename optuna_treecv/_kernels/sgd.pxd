@@ -1,0 +1,102 @@
+"""Stochastic gradient descent: any slope, constant or decaying steps, mini-batches, a ball to stay
+in, and the mean of all iterates or of the last ones.
+
+Step t, of a row x or the mean over a mini-batch, with the penalty (alpha / 2) |w|^2:
+    w_{t+1} = P((1 - eta_t alpha) w_t - eta_t slope(w_t.x, y) x),        w_1 = 0,
+with eta_t = step_size / t^power and P the projection onto |w| <= radius. The averaged hypothesis is
+the mean of w_t over the steps t after the first ``average_start`` rows, the iterates before each
+step (Polyak & Juditsky 1992; over the tail: Jain, Kakade, Kidambi, Netrapalli & Sidford 2018).
+Least squares with a constant step, a ball and the mean of all is robust stochastic approximation
+(Nemirovski, Juditsky, Lan & Shapiro 2009, section 2.2).
+
+w is kept as scale * z: shrinking and projection move the scale, and a row touches z only where it
+is not 0. The mean needs no pass over w either: with A_t = sum of the scales averaged up to step t, a
+step that adds c x to z is in all later iterates, so their sum is A_T z_T - v with v = sum of c_t A_t
+x_t. A scale that gets small is multiplied into z, the sum so far goes into v and A begins again at
+0. |z|^2 follows from the margin and |x|^2.
+
+Several classes are as many independent models, class against the rest.
+
+Here are the steps that one model (``sgd.pyx``) and lanes (``sgd_lanes.pyx``) share.
+"""
+
+from cython cimport floating
+from libc.math cimport NAN
+from libc.math cimport isfinite
+from libc.math cimport sqrt
+from libc.stdint cimport int64_t
+
+from optuna_treecv._kernels.elementary cimport exponential
+from optuna_treecv._kernels.elementary cimport logarithm
+from optuna_treecv._kernels.vec8 cimport inlined
+
+
+cdef inline double decay(double power, int64_t t) noexcept nogil:
+    """What ``step_at`` needs of t."""
+    return sqrt(<double> t) if power == 0.5 else exponential(-power * logarithm(<double> t))
+
+
+cdef inline double step_at(double step_size, double power, double decay_of_t) noexcept nogil:
+    """eta_t."""
+    if power == 0:
+        return step_size
+    return step_size / decay_of_t if power == 0.5 else step_size * decay_of_t
+
+
+cdef inline floating coefficient(double eta, double g, double scale, const floating *of_type) noexcept nogil:
+    """What a row of slope g is added to z with."""
+    return <floating> (-eta * g / scale)
+
+
+cdef inline double with_row(double norm2, double added, double margin, double norm2_of_row) noexcept nogil:
+    """|z + c x|^2 = |z|^2 + 2 c z.x + c^2 |x|^2."""
+    return norm2 + added * (2 * margin + added * norm2_of_row)
+
+
+cdef inline void project(
+    double radius,
+    double norm2,               # |z|^2
+    double *scale,              # INOUT
+) noexcept nogil:
+    """|w| <= radius, by the scale."""
+    norm2 *= scale[0] * scale[0]
+    if norm2 > radius * radius:
+        scale[0] *= radius / sqrt(norm2)
+    if not isfinite(norm2):                         # a projection onto the ball would hide it
+        scale[0] = NAN
+
+
+cdef inline inlined absorb(
+    bint average,
+    Py_ssize_t width,
+    Py_ssize_t n_lanes,
+    const int *chosen,          # IN, (n_chosen,), lanes
+    Py_ssize_t n_chosen,
+    double *scale,              # INOUT, (n_lanes,)
+    double *norm2,              # INOUT, likewise
+    double *averaged,           # INOUT, likewise
+    double *check,              # OUT, (n_chosen,), room
+    floating *z,                # INOUT, (width, n_lanes)
+    double *v,                  # INOUT, likewise
+) noexcept nogil:
+    """Make the scale of chosen lanes 1 again: A z - v would be a difference of numbers 1 / scale too large,
+    and a large scale would leave steps no digits. No z becomes -0, which adding 0 times a row would change.
+    """
+    cdef Py_ssize_t i, lane
+    for i in range(n_chosen):
+        check[i] = 0
+    for _ in range(width):
+        for i in range(n_chosen):
+            lane = chosen[i]
+            if average:
+                v[lane] -= averaged[lane] * <double> z[lane]
+                check[i] += 0 * v[lane]
+            z[lane] = <floating> (scale[lane] * <double> z[lane]) + 0
+            check[i] += 0 * <double> z[lane]
+        z += n_lanes
+        v += n_lanes
+    for i in range(n_chosen):
+        lane = chosen[i]
+        norm2[lane] *= scale[lane] * scale[lane]
+        scale[lane] = 1 + check[i]                  # NaN if something is not finite
+        averaged[lane] = check[i]

@@ -1,0 +1,22 @@
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv._kernels.linear import LinearKernel
+
+class SGD(LinearKernel):
+    def __init__(
+        self,
+        X: Any,
+        y: np.ndarray | None,
+        n_classes: int | None,
+        loss: str,
+        epsilon: float,
+        alpha: float,
+        step_size: float,
+        power: float,
+        radius: float,
+        batch_size: int,
+        average: bool,
+        average_start: int,
+    ) -> None: ...

@@ -1,0 +1,23 @@
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv._kernels.lanes import LanesKernel
+
+class StreamingSVRGLanes(LanesKernel):
+    def __init__(
+        self,
+        X: Any,
+        y: np.ndarray | None,
+        n_classes: int | None,
+        loss: str,
+        epsilon: float,
+        initial_batch_size: int,
+        batch_growth: float,
+        inner_steps: int,
+        warm_stages: int,
+        factorial: bool,
+        seed: int,
+        values: Sequence[tuple[float, float]],
+    ) -> None: ...

@@ -1,0 +1,77 @@
+import numpy as np
+
+class Subtree:
+    def __init__(
+        self,
+        first: int,
+        last: int,
+        n_folds: int,
+        bounds: np.ndarray | None,
+        random: bool = False,
+        seed: int = 0,
+    ) -> None: ...
+
+class Memory:
+    def __init__(
+        self,
+        states: np.ndarray,
+        model: np.ndarray,
+        log: np.ndarray | None = None,
+        order: np.ndarray | None = None,
+    ) -> None: ...
+
+class Kept:
+    def __init__(
+        self,
+        states: np.ndarray,
+        least_folds: int = 1,
+        begins: np.ndarray | None = None,
+        marks: np.ndarray | None = None,
+        trails: np.ndarray | None = None,
+    ) -> None: ...
+
+class Kernel:
+    n_rows: int
+    n_models: int
+    n_outputs: int
+    itemsize: int
+    state_bytes: int
+    model_bytes: int
+    log_bytes: int
+    @property
+    def model_type(self) -> str: ...
+    @property
+    def trains_pairs(self) -> bool: ...
+    def start(self, state: np.ndarray) -> None: ...
+    def n_seen(self, state: np.ndarray) -> int: ...
+    def update(self, state: np.ndarray, start: int, stop: int) -> None: ...
+    def update_in_order(self, state: np.ndarray, order: np.ndarray) -> None: ...
+    def update_both(
+        self,
+        first: np.ndarray,
+        start: int,
+        stop: int,
+        second: np.ndarray,
+        second_start: int,
+        second_stop: int,
+        order: np.ndarray | None,
+    ) -> None: ...
+    def update_keeping(
+        self,
+        state: np.ndarray,
+        start: int,
+        stop: int,
+        order: np.ndarray | None,
+        marks: np.ndarray,
+        kept: np.ndarray,
+    ) -> None: ...
+    def read_out(self, state: np.ndarray, model: np.ndarray) -> None: ...
+    def test(
+        self, state: np.ndarray, model: np.ndarray, start: int, stop: int, out: np.ndarray
+    ) -> None: ...
+    def test_leaves(
+        self, subtree: Subtree, states: np.ndarray, model: np.ndarray, out: np.ndarray
+    ) -> int: ...
+    def walk_subtree(
+        self, subtree: Subtree, memory: Memory, out: np.ndarray, kept: Kept | None = None
+    ) -> int: ...
