@@ -90,7 +90,7 @@ def broken(array, value):
         ({"cv": GroupKFold(3)}, "groups must be given with cv=GroupKFold"),
         (
             {"cv": GroupKFold(3), "groups": [1, 2]},
-            "groups must have one entry a row: X has 30 rows, groups 2",
+            "groups must have one entry per row: X has 30 rows, groups 2",
         ),
         ({"order": "sorted"}, "order must be one of 'fixed', 'random', got 'sorted'"),
         ({"method": "fast"}, "method must be one of 'treecv', 'standard', got 'fast'"),

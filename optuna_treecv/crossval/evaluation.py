@@ -126,7 +126,7 @@ class Evaluation:
         self.data = Data(X, y)
         if groups is not None and _num_samples(groups) != self.data.n_rows:
             raise ValueError(
-                f"groups must have one entry a row: X has {self.data.n_rows} rows, groups "
+                f"groups must have one entry per row: X has {self.data.n_rows} rows, groups "
                 f"{_num_samples(groups)} entries."
             )
         if isinstance(cv, Iterator):

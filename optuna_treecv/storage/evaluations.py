@@ -132,7 +132,7 @@ def delete_evaluations(
 
 
 def _sql_value(value: Any) -> Any:
-    """SQLite's driver takes an integer of NumPy's for bytes, and NaN is NULL to it."""
+    """Return a value as SQL takes it: SQLite's driver reads NumPy integers as bytes, NaN as NULL."""
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and value != value else value
