@@ -11,6 +11,7 @@ or more vectors of each in the type of the rows.
 from cython cimport floating
 from libc.stdint cimport int32_t
 
+from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.tree cimport Kernel
@@ -186,6 +187,15 @@ cdef inline void add_lanes(
             lane_add_sparse_float(x, columns, n, c, w, n_lanes, blocks, n_blocks, check)
         elif floating is float and Weight is double:
             lane_add_sparse_wide(x, columns, n, c, w, n_lanes, blocks, n_blocks, check)
+
+
+cdef void lane_slopes(
+    const Learner *learner,
+    const Loss *loss,
+    Py_ssize_t row,
+    const double *p,            # IN, (n_lanes,): predictions
+    double *out,                # OUT, (n_lanes,)
+) noexcept nogil
 
 
 # Of every lane the weights w = a p + b q; p and q are (width, n_lanes).

@@ -4,11 +4,14 @@ from cython cimport floating
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 
+from optuna_treecv._kernels.losses cimport Loss
+from optuna_treecv._kernels.losses cimport slopes
 from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport entries_of
 from optuna_treecv._kernels.undo cimport remember_part
+from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport prefetch_bytes
 from optuna_treecv._kernels.vec8 cimport prefetch_row
@@ -21,6 +24,23 @@ MOST = MOST_LANES
 
 cdef enum:
     COLUMNS_AHEAD = 8           # columns are fetched this many before they are saved
+
+
+cdef dispatched slopes_of_row(
+    const Learner *learner, const Loss *loss, Py_ssize_t row, const double *p, double *out
+) noexcept nogil:
+    cdef const LaneSettings *of = <const LaneSettings *> learner.settings
+    if learner.itemsize == 8:
+        slopes(loss, learner.y, row, of.n_lanes, False, of.classes, p, out, <double *> NULL)
+    else:
+        slopes(loss, learner.y, row, of.n_lanes, False, of.classes, p, out, <float *> NULL)
+
+
+cdef void lane_slopes(
+    const Learner *learner, const Loss *loss, Py_ssize_t row, const double *p, double *out
+) noexcept nogil:
+    """The slope of a row's loss in the prediction of each lane, compiled here for all kernels."""
+    slopes_of_row(learner, loss, row, p, out)
 
 
 cdef inlined read(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:

@@ -47,16 +47,18 @@ cdef inline double logistic(double p, double y) noexcept nogil:
 
 cdef inline double huber(double miss, double epsilon) noexcept nogil:
     """Of miss^2 / 2 within epsilon, and epsilon (|miss| - epsilon / 2) beyond."""
-    if miss != miss or -epsilon <= miss <= epsilon:
-        return miss
-    return epsilon if miss > 0 else -epsilon
+    if miss > epsilon:
+        return epsilon
+    return -epsilon if miss < -epsilon else miss
 
 
 cdef inline double epsilon_insensitive(double miss, double epsilon) noexcept nogil:
     """Of max(0, |miss| - epsilon)."""
     if miss != miss:
         return miss
-    return 0 if -epsilon <= miss <= epsilon else 1 if miss > 0 else -1
+    if miss > epsilon:
+        return 1
+    return -1 if miss < -epsilon else 0
 
 
 # What a prediction is compared with.

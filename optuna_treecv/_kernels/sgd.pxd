@@ -82,19 +82,20 @@ cdef inline inlined absorb(
     """Make the scale of chosen lanes 1 again: A z - v would be a difference of numbers 1 / scale too large,
     and a large scale would leave steps no digits. No z becomes -0, which adding 0 times a row would change.
     """
-    cdef Py_ssize_t i, lane
+    cdef Py_ssize_t i, j, lane
     for i in range(n_chosen):
         check[i] = 0
-    for _ in range(width):
+    if average:
+        for j in range(width):
+            for i in range(n_chosen):
+                lane = chosen[i]
+                v[j * n_lanes + lane] -= averaged[lane] * <double> z[j * n_lanes + lane]
+                check[i] += 0 * v[j * n_lanes + lane]
+    for j in range(width):
         for i in range(n_chosen):
             lane = chosen[i]
-            if average:
-                v[lane] -= averaged[lane] * <double> z[lane]
-                check[i] += 0 * v[lane]
-            z[lane] = <floating> (scale[lane] * <double> z[lane]) + 0
-            check[i] += 0 * <double> z[lane]
-        z += n_lanes
-        v += n_lanes
+            z[j * n_lanes + lane] = <floating> (scale[lane] * <double> z[j * n_lanes + lane]) + 0
+            check[i] += 0 * <double> z[j * n_lanes + lane]
     for i in range(n_chosen):
         lane = chosen[i]
         norm2[lane] *= scale[lane] * scale[lane]

@@ -118,22 +118,23 @@ cdef inlined step(
     cdef double margin = <double> dot_row(rows, row, z)
     cdef int32_t own_class = settings.linear.first_class + <int32_t> c
     cdef double g = slope(&settings.loss, learner.y, row, own_class, numbers.scale * margin, z)
+    cdef bint in_ball = isfinite(settings.radius)
     cdef floating added
     cdef double check
     numbers.scale *= 1 - eta * settings.alpha
     if extreme(numbers.scale):
         margin *= numbers.scale                     # z.x with the z to come
         absorb_scale(learner, numbers, z, v, state, log)
-    if (branchless and not isfinite(settings.radius)) or g != 0:
+    if (branchless and not in_ball) or g != 0:
         added = coefficient(eta, g, numbers.scale, z)
         check = add_row(rows, row, added, z, log)
         if settings.average and numbers.averaged != 0:
             check += add_row_wide(rows, row, <double> added * numbers.averaged, v, z, log)
         if check != 0:
             numbers.scale = numbers.averaged = NAN
-        if isfinite(settings.radius):
+        if in_ball:
             numbers.norm2 = with_row(numbers.norm2, <double> added, margin, <double> norm2_row(rows, row, z))
-    if isfinite(settings.radius):
+    if in_ball:
         project(settings.radius, numbers.norm2, &numbers.scale)
 
 

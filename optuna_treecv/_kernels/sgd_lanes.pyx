@@ -15,13 +15,13 @@ from optuna_treecv._kernels.lanes cimport LaneSettings
 from optuna_treecv._kernels.lanes cimport LaneWeights
 from optuna_treecv._kernels.lanes cimport add_lanes
 from optuna_treecv._kernels.lanes cimport dot_lanes
+from optuna_treecv._kernels.lanes cimport lane_slopes
 from optuna_treecv._kernels.lanes cimport numbers_of
 from optuna_treecv._kernels.lanes cimport sums_of
 from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
-from optuna_treecv._kernels.losses cimport slopes
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport row_at
@@ -102,7 +102,7 @@ cdef inlined steps(
     for lane in range(n_lanes):
         margins[lane] = <double> dots[lane]
         predictions[lane] = scale[lane] * margins[lane]
-    slopes(&settings.loss, learner.y, row, n_lanes, False, settings.lanes.classes, predictions, g, z)
+    lane_slopes(learner, &settings.loss, row, predictions, g)
     for lane in range(n_lanes):
         eta[lane] = step_at(settings.step_size[lane], settings.power, decay_of_t)
         scale[lane] *= 1 - eta[lane] * settings.alpha[lane]

@@ -15,13 +15,13 @@ from optuna_treecv._kernels.lanes cimport LaneSettings
 from optuna_treecv._kernels.lanes cimport LaneWeights
 from optuna_treecv._kernels.lanes cimport add_lanes
 from optuna_treecv._kernels.lanes cimport dot_lanes
+from optuna_treecv._kernels.lanes cimport lane_slopes
 from optuna_treecv._kernels.lanes cimport numbers_of
 from optuna_treecv._kernels.lanes cimport sums_of
 from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
-from optuna_treecv._kernels.losses cimport slopes
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport row_at
@@ -153,7 +153,7 @@ cdef inlined batch_row(
     for lane in range(n_lanes):
         check[lane] = 0
         predictions[lane] = <double> dots[lane]
-    slopes(&settings.loss, learner.y, row, n_lanes, False, settings.lanes.classes, predictions, g, anchors)
+    lane_slopes(learner, &settings.loss, row, predictions, g)
     add_lanes(rows, row, g, sums, learner.width, n_lanes, check, anchors)
     spread(settings, check)
     for lane in range(n_lanes):
@@ -220,10 +220,10 @@ cdef inlined inner_step(
     dot_lanes(rows, row, next_row, sums, width, n_lanes, room_wide, sum_dots, z)
     for lane in range(n_lanes):
         predictions[lane] = prediction(scale[lane], <double> dots[lane], shift[lane], sum_dots[lane])
-    slopes(loss, learner.y, row, n_lanes, False, settings.lanes.classes, predictions, g, z)
+    lane_slopes(learner, loss, row, predictions, g)
     for lane in range(n_lanes):
         predictions[lane] = <double> anchor_dots[lane]
-    slopes(loss, learner.y, row, n_lanes, False, settings.lanes.classes, predictions, anchor_g, z)
+    lane_slopes(learner, loss, row, predictions, anchor_g)
     for lane in range(n_lanes):
         added[lane] = coefficient(eta[lane], g[lane] - anchor_g[lane], next_scale[lane], z)
     if n_extreme:
