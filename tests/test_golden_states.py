@@ -26,7 +26,7 @@ from optuna_treecv._kernels.gaussian import Gaussian
 from optuna_treecv._kernels.kmeans import KMeans
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
-from optuna_treecv._kernels.root import RootSGD
+from optuna_treecv._kernels.root_sgd import RootSGD
 from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.sgd_lanes import SGDLanes
 from optuna_treecv._kernels.svrg import StreamingSVRG

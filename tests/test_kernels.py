@@ -20,7 +20,7 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.prepare import gather_rows
-from optuna_treecv._kernels.root import RootSGD
+from optuna_treecv._kernels.root_sgd import RootSGD
 from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.svrg import StreamingSVRG
 from optuna_treecv._kernels.tree import Kept

@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from optuna_treecv._kernels.elementary cimport logarithm
+from optuna_treecv._kernels.exp_log cimport logarithm
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.tree cimport Kernel
@@ -164,7 +164,7 @@ cdef inlined test_on(
         x += learner.width
 
 
-include "train_dense.pxi"
+include "train_dense_by_type.pxi"
 
 
 cdef dispatched test(

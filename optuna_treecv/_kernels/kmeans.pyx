@@ -135,7 +135,7 @@ cdef inlined test_on(
         out[2 * i + 1] = nearest(centres, n_centres, learner.width, x + i * learner.width, out + 2 * i)
 
 
-include "train_dense.pxi"
+include "train_dense_by_type.pxi"
 
 
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:

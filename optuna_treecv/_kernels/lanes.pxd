@@ -1,7 +1,10 @@
-"""Lanes: the same rows for many models at once, each of them bit for bit what it would be alone.
+"""Lanes train many models on the same rows at once. Each model gets the same bits as if trained alone.
 
-A lane is an output of a model. Weights lie lane-minor, (width, n_lanes), so that what a row needs of
-all lanes lies together. Lanes fill whole vectors; those too many repeat the last one.
+A lane is one output of one model. Weights lie lane-minor, (width, n_lanes), so that the weights of all
+lanes for one column lie together. Lanes fill whole vectors; surplus lanes repeat the last one.
+
+The training of the lanes is in ``pegasos_lanes.pyx``, ``sgd_lanes.pyx`` and ``svrg_lanes.pyx``, the
+loops over one row in ``lane_loops.c``.
 
 A state is what all lanes have in common, as the kernel has it, and some numbers of each lane
 (float64), to the end of a cache line; then, if there are, a vector of sums of each (float64); then one

@@ -1,4 +1,4 @@
-"""What lanes of linear models share: their outputs, and where these go."""
+"""The base class of kernels with lanes: memory layout and outputs. Training is in ``*_lanes.pyx``."""
 
 from cython cimport floating
 from libc.stdint cimport int32_t
@@ -138,7 +138,7 @@ cdef inlined test_sparse(
         write(settings, i - start, outputs, out)
 
 
-include "test_linear.pxi"
+include "linear_by_type.pxi"
 
 
 cdef void remember_columns(

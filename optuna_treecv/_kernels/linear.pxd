@@ -1,4 +1,4 @@
-"""What linear learners share: a model is one weight vector an output, and says w.x of a row.
+"""The base of linear kernels: a model has one weight vector w per output, and predicts w.x for a row x.
 
 A state holds such a vector as w = a p + b q: p a vector of the type of the rows, often scaled, q
 one of the sums behind averages and mean gradients, which are float64. A model that has left the

@@ -1,4 +1,4 @@
-"""What linear learners share: a model is one weight vector an output, and says w.x of a row."""
+"""Reads and tests the models of linear kernels; the layout of their states is in ``linear.pxd``."""
 
 from cython cimport floating
 
@@ -78,7 +78,7 @@ cdef inlined test_sparse(
             out[i * learner.n_outputs + c] = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
 
 
-include "test_linear.pxi"
+include "linear_by_type.pxi"
 
 
 cdef class LinearKernel(Kernel):

@@ -1,4 +1,4 @@
-"""The losses: the slope of each in its prediction p. For hinge and logistic loss y is -1 or 1.
+"""The slope of each loss: its derivative in the prediction p. For hinge and logistic loss y is -1 or 1.
 
 A loop over rows gets the loss as a number, and ``slopes`` is the one place that tells them apart.
 """
@@ -6,7 +6,7 @@ A loop over rows gets the loss as a number, and ``slopes`` is the one place that
 from cython cimport floating
 from libc.stdint cimport int32_t
 
-from optuna_treecv._kernels.elementary cimport exponential
+from optuna_treecv._kernels.exp_log cimport exponential
 from optuna_treecv._kernels.vec8 cimport if_below
 from optuna_treecv._kernels.vec8 cimport inlined
 

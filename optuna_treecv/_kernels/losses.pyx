@@ -1,4 +1,4 @@
-"""The losses by scikit-learn's names for them."""
+"""scikit-learn's names of the losses. The slopes are in ``losses.pxd``."""
 
 NAMES = {
     "hinge": HINGE,

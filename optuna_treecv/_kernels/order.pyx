@@ -1,5 +1,6 @@
 """Uniformly random orders of a range of rows, derived from (seed, row range, rows seen) and
-nothing else. The shuffle is Fisher and Yates' inside out: the order is written while it is drawn.
+nothing else. The shuffle is the inside-out variant of Fisher-Yates: the order is written while it is
+drawn.
 """
 
 from libc.stdint cimport int64_t

@@ -198,7 +198,7 @@ cdef inlined train_on(
         steps += 1
 
 
-include "train.pxi"
+include "train_by_type.pxi"
 
 
 cdef inlined train_both_on(

@@ -1,5 +1,5 @@
-"""PEGASOS for many lambdas at once. The mathematics is in ``pegasos.pxd``; each lane is bit for bit what
-``pegasos.pyx`` makes of it alone.
+"""PEGASOS for many lambdas at once. Each lane gives the same bits as ``pegasos.pyx``. The mathematics
+is in ``pegasos.pxd``.
 """
 
 from cython cimport floating
@@ -157,7 +157,7 @@ cdef inlined train_on(
         steps += 1
 
 
-include "train.pxi"
+include "train_by_type.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:

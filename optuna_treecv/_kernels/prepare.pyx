@@ -1,4 +1,4 @@
-"""Rows made ready in one reading: permuted, padded with zeros, checked for NaN and infinity."""
+"""Copies rows once: permutes them, pads them with zeros, and checks for NaN and infinity."""
 
 from cython cimport floating
 from libc.stdint cimport uint32_t

@@ -1,4 +1,4 @@
-"""The naive twin of every kernel, in plain NumPy and bit for bit: what the tests compare with."""
+"""Every kernel again in simple NumPy, equal bit for bit: the tests compare with it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def gather_rows(X: np.ndarray, order: np.ndarray, last: float, width: int) -> np
 
 
 def exponential(x: float) -> float:
-    """e^x: elementary.pxd."""
+    """e^x: exp_log.pxd."""
     if not x >= -708:
         return 0.0 if x < 0 else nan
     if x > 709:
@@ -92,7 +92,7 @@ def exponential(x: float) -> float:
 
 
 def logarithm(x: float) -> float:
-    """ln x: elementary.pxd."""
+    """ln x: exp_log.pxd."""
     if not 0 < x < inf:
         return -inf if x == 0 else x if x == inf else nan
     if x < 2.2250738585072014e-308:
@@ -403,7 +403,7 @@ class StreamingSVRG:
 
 
 class RootSGD:
-    """One output of root.pyx."""
+    """One output of root_sgd.pyx."""
 
     def __init__(
         self,

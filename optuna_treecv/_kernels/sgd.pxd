@@ -1,5 +1,5 @@
-"""Stochastic gradient descent: any slope, constant or decaying steps, mini-batches, a ball to stay
-in, and the mean of all iterates or of the last ones.
+"""Stochastic gradient descent with any loss, constant or decaying steps, mini-batches, an optional
+bound on the norm of the weights, and averages of all iterates or of the last ones.
 
 Step t, of a row x or the mean over a mini-batch, with the penalty (alpha / 2) |w|^2:
     w_{t+1} = P((1 - eta_t alpha) w_t - eta_t slope(w_t.x, y) x),        w_1 = 0,
@@ -26,8 +26,8 @@ from libc.math cimport isfinite
 from libc.math cimport sqrt
 from libc.stdint cimport int64_t
 
-from optuna_treecv._kernels.elementary cimport exponential
-from optuna_treecv._kernels.elementary cimport logarithm
+from optuna_treecv._kernels.exp_log cimport exponential
+from optuna_treecv._kernels.exp_log cimport logarithm
 from optuna_treecv._kernels.vec8 cimport inlined
 
 

@@ -230,7 +230,7 @@ cdef inlined train_on(
         train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False)
 
 
-include "train.pxi"
+include "train_by_type.pxi"
 
 
 cdef inlined train_both_on(

@@ -1,5 +1,5 @@
-"""SGD for many step sizes, penalties and radii at once, one row per step. The mathematics is in
-``sgd.pxd``; each lane is bit for bit what ``sgd.pyx`` makes of it alone.
+"""SGD for many step sizes, penalties and radii at once, one row per step. Each lane gives the same bits
+as ``sgd.pyx``. The mathematics is in ``sgd.pxd``.
 """
 
 from cython cimport floating
@@ -164,7 +164,7 @@ cdef inlined train_on(
         steps(learner, rows, row, next_row, n_seen[0], &numbers, z, v, state, log)
 
 
-include "train.pxi"
+include "train_by_type.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:

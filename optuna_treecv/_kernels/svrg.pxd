@@ -16,7 +16,7 @@ one loop while the row is in cache. A phase begins when its first row arrives; s
 batch is complete nothing but the loss has acted.
 
 Here are the steps that one model (``svrg.pyx``) and lanes (``svrg_lanes.pyx``) share; the stages are in
-``stages.pxd``.
+``svrg_stages.pxd``.
 """
 
 from cython cimport floating
@@ -24,9 +24,9 @@ from libc.stdint cimport int64_t
 
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport auto_step
-from optuna_treecv._kernels.stages cimport Schedule
-from optuna_treecv._kernels.stages cimport Stage
-from optuna_treecv._kernels.stages cimport scheduled
+from optuna_treecv._kernels.svrg_stages cimport Schedule
+from optuna_treecv._kernels.svrg_stages cimport Stage
+from optuna_treecv._kernels.svrg_stages cimport scheduled
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.vec8 cimport inlined
 

@@ -22,14 +22,14 @@ from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport dot_row_wide
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.stages cimport Schedule
-from optuna_treecv._kernels.stages cimport Stage
-from optuna_treecv._kernels.stages cimport begin_batch
-from optuna_treecv._kernels.stages cimport begin_inner
-from optuna_treecv._kernels.stages cimport capped
-from optuna_treecv._kernels.stages cimport draw_length
-from optuna_treecv._kernels.stages cimport n_acted
-from optuna_treecv._kernels.stages cimport start_stages
+from optuna_treecv._kernels.svrg_stages cimport Schedule
+from optuna_treecv._kernels.svrg_stages cimport Stage
+from optuna_treecv._kernels.svrg_stages cimport begin_batch
+from optuna_treecv._kernels.svrg_stages cimport begin_inner
+from optuna_treecv._kernels.svrg_stages cimport capped
+from optuna_treecv._kernels.svrg_stages cimport draw_length
+from optuna_treecv._kernels.svrg_stages cimport n_acted
+from optuna_treecv._kernels.svrg_stages cimport start_stages
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.undo cimport Log
@@ -196,7 +196,7 @@ cdef inlined train_on(
             inner_step(learner, rows, row, head, z, anchors, sums, state, log)
 
 
-include "train.pxi"
+include "train_by_type.pxi"
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:

@@ -1,5 +1,5 @@
-"""Streaming SVRG for many step sizes and penalties at once. The mathematics is in ``svrg.pxd``; each
-lane is bit for bit what ``svrg.pyx`` makes of it alone. All lanes are in the same phase.
+"""Streaming SVRG for many step sizes and penalties at once. Each lane gives the same bits as
+``svrg.pyx``. The mathematics is in ``svrg.pxd``. All lanes are in the same phase.
 """
 
 from cython cimport floating
@@ -26,12 +26,12 @@ from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.stages cimport Schedule
-from optuna_treecv._kernels.stages cimport Stage
-from optuna_treecv._kernels.stages cimport begin_batch
-from optuna_treecv._kernels.stages cimport begin_inner
-from optuna_treecv._kernels.stages cimport capped
-from optuna_treecv._kernels.stages cimport start_stages
+from optuna_treecv._kernels.svrg_stages cimport Schedule
+from optuna_treecv._kernels.svrg_stages cimport Stage
+from optuna_treecv._kernels.svrg_stages cimport begin_batch
+from optuna_treecv._kernels.svrg_stages cimport begin_inner
+from optuna_treecv._kernels.svrg_stages cimport capped
+from optuna_treecv._kernels.svrg_stages cimport start_stages
 from optuna_treecv._kernels.svrg cimport changed_part
 from optuna_treecv._kernels.svrg cimport coefficient
 from optuna_treecv._kernels.svrg cimport next_shift
@@ -268,7 +268,7 @@ cdef inlined train_on(
             inner_step(learner, rows, row, next_row, common, scale, shift, z, anchors, sums, state, log)
 
 
-include "train.pxi"
+include "train_by_type.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:

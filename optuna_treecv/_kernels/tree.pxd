@@ -1,4 +1,4 @@
-"""What the tree needs of a compiled learner: a few functions over rows, and the size of its state."""
+"""What a kernel must give to the tree: a few functions over rows, and the size of its state."""
 
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t

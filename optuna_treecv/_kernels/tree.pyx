@@ -1,4 +1,4 @@
-"""Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015) over compiled learners, without the
+"""The walk: Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015) over kernels, without the Python
 interpreter.
 
 A learner's state is one flat block of memory, so saving a model is a copy of that block. The
@@ -14,8 +14,8 @@ from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
-from optuna_treecv._kernels.columns cimport find_columns
-from optuna_treecv._kernels.columns cimport words_of
+from optuna_treecv._kernels.touched_columns cimport find_columns
+from optuna_treecv._kernels.touched_columns cimport words_of
 from optuna_treecv._kernels.order cimport fill_random_order
 from optuna_treecv._kernels.undo cimport Entry
 from optuna_treecv._kernels.undo cimport Log

@@ -1,6 +1,6 @@
-"""The undo log of section 4.1 of the TreeCV paper: what training overwrites is saved, word by word,
-and put back when the branch is done. For wide models of which a row touches little it is cheaper
-than a copy of the model.
+"""The undo log (section 4.1 of the TreeCV paper): it saves the words that training overwrites, and
+restores them when the branch is done. It is cheaper than a copy for wide models of which a row
+touches little.
 """
 
 from libc.stdint cimport uint64_t

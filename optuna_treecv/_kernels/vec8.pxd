@@ -1,4 +1,4 @@
-"""The door to ``vec8.h`` and ``dispatch.h``: what every kernel is made of."""
+"""Cython declarations for ``vec8.h`` and ``dispatch.h``, of which every kernel is made."""
 
 from cython cimport floating
 

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 from sklearn.utils._param_validation import StrOptions
 
-from optuna_treecv._kernels.root import RootSGD as Kernel
+from optuna_treecv._kernels.root_sgd import RootSGD as Kernel
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.linear import LinearClassifier
 from optuna_treecv.learners.linear import LinearEstimator

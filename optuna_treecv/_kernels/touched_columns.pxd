@@ -1,4 +1,4 @@
-"""The columns in which some sparse rows have nonzeros: what training on them can change in a model."""
+"""Finds the columns in which given sparse rows have nonzeros: training on these rows changes no other weight."""
 
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t

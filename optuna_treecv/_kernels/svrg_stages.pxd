@@ -1,5 +1,5 @@
-"""The stages of streaming SVRG (``svrg.pyx``): how many rows each phase has. That depends on the
-schedule and the rows seen alone, so models side by side are always in the same phase.
+"""The stages of streaming SVRG (``svrg.pxd``): how many rows each phase has. That depends only on
+the schedule and the rows seen, so models side by side are always in the same phase.
 """
 
 from libc.stdint cimport int64_t

@@ -1,4 +1,4 @@
-"""exp and log, written out: the C library's differ in the last bit from one machine to the next.
+"""Our own exp and log, because those of C libraries differ in the last bit between machines.
 
 Both are within two units in the last place; series are in Estrin's form, of which most
 multiplications run side by side.

@@ -118,7 +118,7 @@ cdef inlined train_on(
             step(width, x, 1 - 1 / <double> head.n_seen, eta, alpha, g[0], g[1], w + at, w_before + at, v + at)
 
 
-include "train_dense.pxi"
+include "train_dense_by_type.pxi"
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
