@@ -1,8 +1,8 @@
 /* Function multiversioning: one source, one machine-code clone for each level of x86-64, the best one chosen
- * when the module is loaded. Mark the loop over a block of rows with `dispatched`, what it calls with `inlined`.
- * The clones agree bit for bit: the order of every sum is written out in vec8.h and -ffp-contract=off is set.
- * musl has no ifunc, Clang's clones do not link everywhere and GCC below 12 does not know these levels: there the
- * plain build is used. */
+ * when the module is loaded. Mark the loop over a block of rows with `dispatched`, and the functions that it calls
+ * with `inlined`. The clones agree bit for bit: vec8.h fixes the order of every sum, and -ffp-contract=off is set.
+ * The plain build is used with musl (it has no ifunc), with Clang (its clones do not link everywhere) and with GCC
+ * below 12 (it does not know these levels). */
 #ifndef OPTUNA_TREECV_DISPATCH_H
 #define OPTUNA_TREECV_DISPATCH_H
 
@@ -15,7 +15,7 @@
 #define DISPATCHED
 #endif
 
-/* What a loop seldom does is marked `seldom` and stays a function: the loop is faster, and compiled sooner. */
+/* Code that a loop seldom runs is marked `seldom` and stays a function: the loop is faster, and compiles sooner. */
 #if defined(__GNUC__)
 #define INLINED inline __attribute__((always_inline))
 #define SELDOM __attribute__((noinline))

@@ -1,7 +1,7 @@
 """Our own exp and log, because those of C libraries differ in the last bit between machines.
 
-Both are within two units in the last place; series are in Estrin's form, of which most
-multiplications run side by side.
+Both are within two units in the last place. Their series are in Estrin's form, in which most
+multiplications can run in parallel.
 """
 
 from libc.math cimport INFINITY
@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 
 
 cdef inline double power_of_two(int64_t k) noexcept nogil:
-    """2^k for -1022 <= k <= 1023."""
+    """Return 2^k for -1022 <= k <= 1023."""
     cdef uint64_t bits = <uint64_t> (k + 1023) << 52
     cdef double result
     memcpy(&result, &bits, 8)
@@ -21,14 +21,14 @@ cdef inline double power_of_two(int64_t k) noexcept nogil:
 
 
 cdef inline double exponential(double x) noexcept nogil:
-    """e^x = 2^k e^r with |r| <= ln(2) / 2; 0 below -708, where results lose digits, inf above 709."""
+    """Return e^x = 2^k e^r with |r| <= ln(2) / 2; 0 below -708, where results lose digits, inf above 709."""
     cdef double k, r, r2, r4
     if not x >= -708:
         return 0 if x < 0 else NAN
     if x > 709:
         return INFINITY
     k = floor(x * 1.4426950408889634 + 0.5)
-    # ln 2 in two parts, the first so short that k times it is exact.
+    # ln 2 in two parts; the first has so few digits that k times it is exact.
     r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10
     r2 = r * r
     r4 = r2 * r2
@@ -44,7 +44,7 @@ cdef inline double exponential(double x) noexcept nogil:
 
 
 cdef inline double logarithm(double x) noexcept nogil:
-    """ln x = k ln 2 + ln m with m within a factor of sqrt(2) of 1, and ln m = 2 artanh((m - 1) / (m + 1))."""
+    """Return ln x = k ln 2 + ln m, with m within a factor of sqrt(2) of 1 and ln m = 2 artanh((m - 1) / (m + 1))."""
     cdef uint64_t bits
     cdef int64_t k
     cdef double m, s, s2, s4, s8, series

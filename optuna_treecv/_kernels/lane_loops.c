@@ -1,10 +1,11 @@
 /* The loops over the lanes of one row, declared in lane_loops.h.
- * The eight sums of a vector of lanes stay in registers only if a vector is no wider than these. So unlike vec8.h, which
- * the compiler clones, these loops are written once for each width, and chosen when the program runs. */
+ * The eight sums of a vector of lanes stay in registers only if the vector is no wider than a register. So these loops
+ * are defined once per register width and chosen at run time, whereas the compiler clones the loops of vec8.h. */
 #include "lane_loops.h"
 #include "vec8.h"
 
-/* When a row is added, its weights are asked for from the second-level cache, where the product has left them. */
+/* Adding a row prefetches its weights this many nonzeros ahead, from the second-level cache: the dot product has left
+ * them there. */
 #define ADDED_AHEAD 16
 #define FETCH(p, n_lanes)                                                                                              \
     for (const char *line = (const char *)(p); line < (const char *)((p) + (n_lanes)); line += 64)                     \

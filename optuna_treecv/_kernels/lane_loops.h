@@ -1,6 +1,6 @@
-/* Lanes: one row for many models at once. Number j of lane l of the weights lies at w[j * n_lanes + l], and the lanes
- * fill vectors of LANE_BYTES. Each lane gets what vec8.h and rows.pxd give a model alone, in the same order, so the bits
- * are the same. The loops are in lane_loops.c, which is compiled once for all modules. */
+/* Lanes: one row for many models at once. Weight j of lane l is w[j * n_lanes + l], and the lanes fill vectors of
+ * LANE_BYTES. Each lane does the operations of vec8.h and rows.pxd in the same order, so it gives the same bits as a
+ * model alone. The loops are in lane_loops.c, which is compiled once for all modules. */
 #ifndef OPTUNA_TREECV_LANE_LOOPS_H
 #define OPTUNA_TREECV_LANE_LOOPS_H
 
@@ -9,13 +9,13 @@
 
 #define LANE_BYTES 64
 
-/* The weights of sparse rows lie scattered over megabytes: memory is asked for them so many nonzeros ahead. */
+/* The weights for a sparse row are scattered over megabytes, so they are prefetched this many nonzeros ahead. */
 #define NONZEROS_AHEAD 64
 
-/* lane_dots: out = w . x; lane_add: w += c x. Of sparse rows, (columns[i], x[i]) for i < n, lane_dots_sparse needs room
- * for 8 numbers per lane, and the columns of the row to come; lane_add_sparse adds to the lanes in blocks of LANE_BYTES,
- * and also makes `check` NaN where a weight is not finite. Each is there for float64 (`double`), for float32 (`float`),
- * and for float32 rows with vectors of float64 (`wide`). */
+/* lane_dots: out = w . x; lane_add: w += c x. A sparse row is (columns[i], x[i]) for i < n. lane_dots_sparse needs
+ * room for 8 numbers per lane, and the columns of the next row to prefetch their weights. lane_add_sparse adds to the
+ * given blocks of lanes, of LANE_BYTES each, and also makes `check` NaN where a weight is not finite. Each function
+ * exists for float64 (`double`), for float32 (`float`), and for float32 rows with vectors of float64 (`wide`). */
 #define DECLARE_LANES(NAME, X, W)                                                                                      \
     void lane_dots_##NAME(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out);                         \
     void lane_add_##NAME(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes);                            \

@@ -1,8 +1,8 @@
 """The base of linear kernels: a model has one weight vector w per output, and predicts w.x for a row x.
 
-A state holds such a vector as w = a p + b q: p a vector of the type of the rows, often scaled, q
-one of the sums behind averages and mean gradients, which are float64. A model that has left the
-finite numbers where no row shows it has NaN for a or b.
+A state holds such a vector as w = a p + b q. Here p is a vector of the same type as the rows, and q
+is a float64 vector of sums, for averages and mean gradients. If a weight is no longer finite and
+later rows may not show it, a or b is NaN.
 """
 
 from libc.math cimport fabs
@@ -20,19 +20,19 @@ cdef struct Weights:
     double b
 
 
-# The weights of output c that a state stands for.
+# Return the weights that a state holds for output c.
 ctypedef Weights (*find_weights)(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil
 
 
 cdef inline bint extreme(double scale) noexcept nogil:
-    """Whether z in w = scale z is so much larger or smaller than w that digits are at risk; NaN stays as it is."""
+    """Return whether z in w = scale z is so much larger or smaller than w that digits are at risk; False for NaN."""
     return fabs(scale) < 1.0 / 64 or fabs(scale) > 64
 
 
-# What the settings of every linear learner begin with.
+# The first member of the settings of every linear learner.
 cdef struct LinearSettings:
     find_weights weights
-    int32_t first_class         # the class that output 0 tells from the rest
+    int32_t first_class         # the class that output 0 separates from the rest
 
 
 cdef class LinearKernel(Kernel):

@@ -8,13 +8,13 @@ from optuna_treecv._kernels.vec8 cimport inlined
 
 
 cdef inline floating weight(const Weights *of, Py_ssize_t j, const floating *of_type) noexcept nogil:
-    """w_j = a p_j + b q_j, rounded once."""
+    """Return w_j = a p_j + b q_j, rounded once."""
     cdef double w = of.a * <double> (<const floating *> of.p)[j] if of.p != NULL else 0
     return <floating> (w + of.b * of.q[j] if of.q != NULL else w)
 
 
 cdef inlined read_weights(const Weights *of, Py_ssize_t width, floating *weights) noexcept nogil:
-    """w = a p + b q."""
+    """Write w = a p + b q."""
     cdef const floating *p = <const floating *> of.p
     cdef Py_ssize_t j
     if p != NULL and of.q != NULL:
@@ -29,7 +29,7 @@ cdef inlined read_weights(const Weights *of, Py_ssize_t width, floating *weights
 
 
 cdef inlined read(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
-    """All outputs' weights, (n_outputs, width)."""
+    """Write the weights of all outputs, (n_outputs, width)."""
     cdef Weights of
     cdef Py_ssize_t c
     for c in range(learner.n_outputs):
@@ -44,7 +44,7 @@ cdef inlined test_dense(
     Py_ssize_t stop,
     floating *out,              # OUT, (stop - start, n_outputs)
 ) noexcept nogil:
-    """out = X w, row by row."""
+    """Compute out = X w, row by row."""
     cdef Py_ssize_t width = learner.width
     cdef Py_ssize_t n_outputs = learner.n_outputs
     cdef const floating *x = (<const floating *> learner.dense.values) + start * width
@@ -61,7 +61,7 @@ cdef inlined test_sparse(
     Py_ssize_t stop,
     floating *out,              # OUT, (stop - start, n_outputs)
 ) noexcept nogil:
-    """The same, reading only the weights that a row asks for; NaN if any weight is."""
+    """Do the same for sparse rows, reading only the weights that a row needs; outputs are NaN if any weight is."""
     cdef const Sparse *rows = &learner.sparse
     cdef const floating *x = <const floating *> rows.values
     cdef Weights of
@@ -89,7 +89,7 @@ cdef class LinearKernel(Kernel):
     cdef int bind_linear(
         self, object X, object y, n_classes, LinearSettings *settings, train_rows train, find_weights weights
     ) except -1:
-        """Point at rows and settings."""
+        """Bind the rows and the settings."""
         settings.first_class = self.bind_targets(X, y, n_classes)
         settings.weights = weights
         self.learner.settings = settings

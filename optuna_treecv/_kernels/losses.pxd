@@ -1,6 +1,6 @@
 """The slope of each loss: its derivative in the prediction p. For hinge and logistic loss y is -1 or 1.
 
-A loop over rows gets the loss as a number, and ``slopes`` is the one place that tells them apart.
+A loop over rows gets the loss as a number, and only ``slopes`` and ``auto_step`` branch on it.
 """
 
 from cython cimport floating
@@ -21,17 +21,17 @@ cdef enum LossName:
 
 cdef struct Loss:
     LossName name
-    double epsilon              # of the last two
+    double epsilon              # for the last two
 
 
 cdef Loss loss_named(object name, double epsilon) except *
 
 
-# No comparison may hide that p is NaN: the slope is NaN then.
+# If p is NaN, the slope is NaN too: no comparison may hide it.
 
 cdef inline double hinge(double p, double y, bint alone) noexcept nogil:
-    """Of max(0, 1 - y p). For one model the loop would have a branch on the margin, which the CPU often
-    guesses wrong; side by side the lanes have none.
+    """Return the slope of max(0, 1 - y p). For one model alone the loop would have a branch on the margin,
+    which the CPU often mispredicts, so this is avoided. A loop over lanes has no such branch.
     """
     if p != p:
         return p
@@ -41,19 +41,19 @@ cdef inline double hinge(double p, double y, bint alone) noexcept nogil:
 
 
 cdef inline double logistic(double p, double y) noexcept nogil:
-    """Of log(1 + exp(-y p))."""
+    """Return the slope of log(1 + exp(-y p))."""
     return p if p != p else -y / (1 + exponential(y * p))
 
 
 cdef inline double huber(double miss, double epsilon) noexcept nogil:
-    """Of miss^2 / 2 within epsilon, and epsilon (|miss| - epsilon / 2) beyond."""
+    """Return the slope of miss^2 / 2 within epsilon, and of epsilon (|miss| - epsilon / 2) beyond."""
     if miss > epsilon:
         return epsilon
     return -epsilon if miss < -epsilon else miss
 
 
 cdef inline double epsilon_insensitive(double miss, double epsilon) noexcept nogil:
-    """Of max(0, |miss| - epsilon)."""
+    """Return the slope of max(0, |miss| - epsilon)."""
     if miss != miss:
         return miss
     if miss > epsilon:
@@ -61,10 +61,10 @@ cdef inline double epsilon_insensitive(double miss, double epsilon) noexcept nog
     return -1 if miss < -epsilon else 0
 
 
-# What a prediction is compared with.
+# The target that a prediction is compared with.
 
 cdef inline double sign(const void *y, Py_ssize_t row, int32_t c) noexcept nogil:
-    """1 for class c and -1 for the rest."""
+    """Return 1 for class c and -1 for the rest."""
     return 2 * ((<const int32_t *> y)[row] == c) - 1
 
 
@@ -78,12 +78,12 @@ cdef inline inlined slopes(
     Py_ssize_t row,
     Py_ssize_t n_lanes,
     bint alone,                 # whether this is one model, not lanes
-    const int32_t *classes,     # IN, (n_lanes,): that each lane tells from the rest
+    const int32_t *classes,     # IN, (n_lanes,): the class that each lane separates from the rest
     const double *p,            # IN, (n_lanes,): predictions
     double *out,                # OUT, (n_lanes,)
     const floating *of_type,
 ) noexcept nogil:
-    """The slope of a row's loss in the prediction of each lane."""
+    """Write the slope of a row's loss in the prediction of each lane."""
     cdef Py_ssize_t lane
     cdef double target
     if loss.name == HINGE:
@@ -109,7 +109,7 @@ cdef inline inlined slopes(
 cdef inline double slope(
     const Loss *loss, const void *y, Py_ssize_t row, int32_t c, double p, const floating *of_type
 ) noexcept nogil:
-    """The same for one model, of class c."""
+    """Return the slope for one model, with class c against the rest."""
     cdef double g
     slopes(loss, y, row, 1, True, &c, &p, &g, of_type)
     return g
@@ -124,13 +124,13 @@ cdef inline void two_slopes(
     double *out,                # OUT, (2,)
     const floating *of_type,
 ) noexcept nogil:
-    """The slopes in two predictions of one model for the same row."""
+    """Write the slopes in two predictions of one model for the same row."""
     cdef int32_t classes[2]
     classes[0] = classes[1] = c
     slopes(loss, y, row, 2, True, classes, p, out, of_type)
 
 
 cdef inline double auto_step(const Loss *loss, double largest_norm2, double alpha) noexcept nogil:
-    """0.1 / L, with L the largest curvature of a row's penalised loss for rows of at most that norm."""
+    """Return 0.1 / L, with L the largest curvature of the penalised loss for rows of at most this norm."""
     cdef double smoothness = (0.25 if loss.name == LOGISTIC else 1) * largest_norm2 + alpha
     return 0.1 / smoothness if smoothness > 0 else 0

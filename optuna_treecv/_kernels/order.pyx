@@ -41,5 +41,5 @@ def random_order(
 
 
 def derive_seed(uint64_t seed, uint64_t label):
-    """A seed for another purpose: (seed, label) -> 64 bits."""
+    """Return a 64-bit seed for another purpose, derived from (seed, label)."""
     return chain(seed, label)

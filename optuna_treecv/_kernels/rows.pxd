@@ -1,12 +1,12 @@
 """Rows, dense or sparse, and the few things that training does with one: its product with a
 vector, its norm, adding a multiple of it to a vector.
 
-Sparse rows (CSR, columns rising) give the numbers of dense ones: a product of column j adds to
-partial sum j mod 8, as in ``vec8.h``, and what is left out are zeros. Kernels are written once,
-over ``Rows``; Cython makes the two versions.
+Sparse rows (CSR, columns in rising order) give the same numbers as dense rows: the product for
+column j adds to partial sum j mod 8, as in ``vec8.h``, and only zeros are left out. Kernels are
+written once, over ``Rows``; Cython generates the two versions.
 
-Only a model that leaves the finite numbers would be told apart: in dense rows 0 * inf spreads it to
-every product, sparse ones need not touch it. So adding a row says whether it happened.
+The two would differ only for a model with a weight that is not finite. In dense rows 0 * inf spreads
+it to every product, but a sparse row need not touch it. So the functions that add a row report it.
 """
 
 from cython cimport floating
@@ -34,7 +34,7 @@ cdef struct Sparse:
     const int64_t *begins       # row i is values[begins[i]:begins[i + 1]]
 
 
-# In random order rows are fetched this many ahead.
+# In random order, rows are prefetched this many ahead.
 cdef enum:
     AHEAD = 6
 
@@ -45,7 +45,7 @@ ctypedef fused Rows:
 
 
 cdef inline floating dot_row(const Rows *rows, Py_ssize_t row, const floating *w) noexcept nogil:
-    """x . w in the one summation order."""
+    """Return x . w in the summation order of ``vec8.h``."""
     cdef const floating *x
     cdef floating s[8]
     cdef int64_t j
@@ -60,7 +60,7 @@ cdef inline floating dot_row(const Rows *rows, Py_ssize_t row, const floating *w
 
 
 cdef inline floating norm2_row(const Rows *rows, Py_ssize_t row, const floating *of_type) noexcept nogil:
-    """|x|^2; ``of_type`` only tells the type."""
+    """Return |x|^2; ``of_type`` only selects the type."""
     cdef const floating *x
     cdef floating s[8]
     cdef int64_t j
@@ -78,7 +78,7 @@ cdef inline floating norm2_row(const Rows *rows, Py_ssize_t row, const floating 
 cdef inline double dot_row_wide(
     const Rows *rows, Py_ssize_t row, const double *q, const floating *of_type
 ) noexcept nogil:
-    """x . q for a vector of sums."""
+    """Return x . q for a vector of sums."""
     cdef const floating *x
     cdef double s[8]
     cdef int64_t j
@@ -97,9 +97,9 @@ cdef inline double add_row(
     Py_ssize_t row,
     floating c,
     floating *w,                # INOUT, (width,)
-    Log *log,                   # INOUT, or NULL: nothing is undone
+    Log *log,                   # INOUT, or NULL if nothing is undone
 ) noexcept nogil:
-    """w += c x; 0, or NaN if sparse rows have hidden that something is not finite."""
+    """Compute w += c x; return NaN if the rows are sparse and c or a changed weight is not finite, else 0."""
     cdef const floating *x
     cdef double check = 0 * <double> c
     cdef int64_t j
@@ -125,7 +125,7 @@ cdef inline double add_row_wide(
     const floating *of_type,
     Log *log,                   # INOUT, or NULL
 ) noexcept nogil:
-    """The same for a vector of sums, which are float64 whatever the type of the rows."""
+    """Do the same for a vector of sums, which is float64 for either type of rows."""
     cdef const floating *x
     cdef double check = 0 * c
     cdef int64_t j
@@ -144,12 +144,12 @@ cdef inline double add_row_wide(
 
 
 cdef inline Py_ssize_t row_at(const uint32_t *order, Py_ssize_t i) noexcept nogil:
-    """The i-th row to train on."""
+    """Return the i-th row to train on."""
     return order[i] if order != NULL else i
 
 
 cdef inline void fetch_row(const Rows *rows, Py_ssize_t row, const floating *of_type) noexcept nogil:
-    """Ask memory for a row that is needed soon."""
+    """Prefetch a row that is needed soon."""
     if Rows is Dense:
         prefetch_row((<const floating *> rows.values) + row * rows.width, rows.width)
     else:
@@ -159,7 +159,7 @@ cdef inline void fetch_row(const Rows *rows, Py_ssize_t row, const floating *of_
 cdef inline Py_ssize_t visit(
     const Rows *rows, const uint32_t *order, Py_ssize_t i, Py_ssize_t stop, const floating *of_type
 ) noexcept nogil:
-    """The i-th row to train on, in a loop that ends at ``stop``; in random order also fetch a row ahead."""
+    """Return the i-th row in a training loop that ends at ``stop``; in random order also prefetch a row ahead."""
     if order != NULL and i + AHEAD < stop:
         fetch_row(rows, order[i + AHEAD], of_type)
     return row_at(order, i)
@@ -176,7 +176,7 @@ cdef inline void visit_both(
     Py_ssize_t *other,          # OUT
     const floating *of_type,
 ) noexcept nogil:
-    """The same for two chains of ``n_rows`` rows each."""
+    """Do the same for two chains of ``n_rows`` rows each."""
     if order != NULL and i + AHEAD < n_rows:
         fetch_row(rows, order[start + i + AHEAD], of_type)
         fetch_row(rows, order[other_start + i + AHEAD], of_type)

@@ -9,7 +9,7 @@ from optuna_treecv._kernels.rows cimport Sparse
 
 
 cdef inline Py_ssize_t words_of(Py_ssize_t width) noexcept nogil:
-    """64 columns a word."""
+    """Return the number of words that hold one bit per column."""
     return (width + 63) // 64
 
 
@@ -22,7 +22,7 @@ cdef inline Py_ssize_t find_columns(
     uint64_t *seen,             # OUT, (words_of(width),)
     int32_t *columns,           # OUT, (most + 1,)
 ) noexcept nogil:
-    """The columns of the rows start..stop-1 as they are met, and how many; most + 1 if there are more."""
+    """Write the columns of the rows start..stop-1, each once; return their number, or most + 1 if there are more."""
     cdef Py_ssize_t n_columns = 0
     cdef uint64_t bit
     cdef uint64_t *word
@@ -31,7 +31,7 @@ cdef inline Py_ssize_t find_columns(
     for j in range(rows.begins[start], rows.begins[stop]):
         word = seen + (rows.columns[j] >> 6)
         bit = <uint64_t> 1 << (rows.columns[j] & 63)
-        columns[n_columns] = rows.columns[j]        # overwritten by the next one if it is no new one
+        columns[n_columns] = rows.columns[j]        # overwritten by the next one unless it is new
         n_columns += (word[0] & bit) == 0
         word[0] |= bit
         if n_columns > most:

@@ -1,23 +1,23 @@
 """The undo log (section 4.1 of the TreeCV paper): it saves the words that training overwrites, and
 restores them when the branch is done. It is cheaper than a copy for wide models of which a row
-touches little.
+changes only a few weights.
 """
 
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 
-# A word, or what stands behind the bytes of a stretch: its address + 1 and how many they are.
+# A saved word, or the mark behind the saved bytes of a stretch: its address + 1 and the number of bytes.
 cdef struct Entry:
     unsigned char *address      # of 8 bytes of a state
-    uint64_t word               # what they were
+    uint64_t word               # their value before
 
 
 cdef struct Log:
     Entry *entries
     Py_ssize_t n_entries
     Py_ssize_t room
-    bint whole                  # the phase at work has saved the whole state: nothing is left to save
+    bint whole                  # the current phase has saved the whole state, so nothing is left to save
 
 
 cdef inline void remember(Log *log, void *address) noexcept nogil:
@@ -31,12 +31,12 @@ cdef inline void remember(Log *log, void *address) noexcept nogil:
 
 
 cdef inline Py_ssize_t entries_of(Py_ssize_t n_bytes) noexcept nogil:
-    """Those that a stretch takes."""
+    """Return the number of entries that a stretch takes, with its mark."""
     return (n_bytes + <Py_ssize_t> sizeof(Entry) - 1) // <Py_ssize_t> sizeof(Entry) + 1
 
 
 cdef inline void remember_part(Log *log, unsigned char *begin, Py_ssize_t n_bytes) noexcept nogil:
-    """Save a stretch of a state, at least 16 bytes from an even address on."""
+    """Save a stretch of a state; it begins at an even address and has at least 16 bytes."""
     cdef Entry *entry = log.entries + log.n_entries
     cdef Py_ssize_t n_entries = entries_of(n_bytes)
     if log.whole:
@@ -48,13 +48,13 @@ cdef inline void remember_part(Log *log, unsigned char *begin, Py_ssize_t n_byte
 
 
 cdef inline void remember_all(Log *log, unsigned char *state, Py_ssize_t n_bytes) noexcept nogil:
-    """Save a whole state, which is about to be rewritten; once a phase."""
+    """Save a whole state, which is about to be rewritten; this happens once per phase."""
     remember_part(log, state, n_bytes)
     log.whole = True
 
 
 cdef inline void undo(Log *log, Py_ssize_t mark) noexcept nogil:
-    """Put back what was saved since the log had ``mark`` entries, the last first."""
+    """Restore what was saved since the log had ``mark`` entries, the last entry first."""
     cdef Entry *entry
     while log.n_entries > mark:
         log.n_entries -= 1

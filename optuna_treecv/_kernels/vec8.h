@@ -1,8 +1,8 @@
 /* Vectors of a multiple of 8 numbers, and the one order in which their products are summed:
  * product j adds to partial sum j mod 8, and the eight partial sums meet pairwise,
  *     ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)).
- * GCC's and Clang's vector types keep the eight sums in registers of whatever width the machine has; elsewhere an
- * array says the same. */
+ * The vector types of GCC and Clang keep the eight sums in registers, whatever their width. Other compilers use an
+ * array, with the same order. */
 #ifndef OPTUNA_TREECV_VEC8_H
 #define OPTUNA_TREECV_VEC8_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include "dispatch.h"
 
-#if defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12) /* older ones have no shufflevector */
+#if defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12) /* older GCC has no shufflevector */
 #define VECTOR_TYPES
 
 typedef double vec8_double __attribute__((vector_size(64), aligned(8), may_alias));
@@ -116,7 +116,7 @@ typedef int32_t bits2_float __attribute__((vector_size(16)));
 DEFINE_VEC8(double)
 DEFINE_VEC8(float)
 
-/* The same for float64 sums q and float32 rows x, in float64: q . x, and q += c x. */
+/* The same for float64 sums q and float32 rows x, computed in float64: q . x, and q += c x. */
 static INLINED double dot8_wide(const double *q, const float *x, ptrdiff_t width)
 {
 #ifdef VECTOR_TYPES

@@ -35,7 +35,7 @@ cdef extern from "vec8.h":
 
 
 cdef inline floating dot(const floating *a, const floating *b, Py_ssize_t width) noexcept nogil:
-    """a . b in the one summation order; ``width`` is a multiple of 8."""
+    """Return a . b in the summation order of ``vec8.h``; ``width`` is a multiple of 8."""
     if floating is double:
         return dot8_double(a, b, width)
     else:
@@ -43,7 +43,7 @@ cdef inline floating dot(const floating *a, const floating *b, Py_ssize_t width)
 
 
 cdef inline double dot_wide(const double *q, const floating *x, Py_ssize_t width) noexcept nogil:
-    """q . x in float64, whatever the type of x."""
+    """Return q . x, in float64 for either type of x."""
     if floating is double:
         return dot8_double(q, x, width)
     else:
@@ -51,7 +51,7 @@ cdef inline double dot_wide(const double *q, const floating *x, Py_ssize_t width
 
 
 cdef inline void axpy(floating c, const floating *x, floating *y, Py_ssize_t width) noexcept nogil:
-    """y += c x."""
+    """Compute y += c x."""
     if floating is double:
         axpy8_double(c, x, y, width)
     else:
@@ -67,7 +67,7 @@ cdef inline void two_dots(
     floating *ab,               # OUT
     floating *cd,               # OUT
 ) noexcept nogil:
-    """a . b and c . d, neither of which waits for the other."""
+    """Compute a . b and c . d; neither waits for the other."""
     if floating is double:
         dots8_double(a, b, c, d, width, ab, cd)
     else:
@@ -77,7 +77,7 @@ cdef inline void two_dots(
 cdef inline void two_axpys(
     floating c, const floating *x, floating *y, floating d, const floating *u, floating *v, Py_ssize_t width
 ) noexcept nogil:
-    """y += c x and v += d u."""
+    """Compute y += c x and v += d u."""
     if floating is double:
         axpys8_double(c, x, y, d, u, v, width)
     else:
@@ -85,7 +85,7 @@ cdef inline void two_axpys(
 
 
 cdef inline floating if_below(floating c, floating x, floating limit) noexcept nogil:
-    """c where x < limit, else 0, and nothing for the CPU to guess."""
+    """Return c where x < limit, else 0, without a branch that the CPU must predict."""
     if floating is double:
         return if_below_double(c, x, limit)
     else:
@@ -93,7 +93,7 @@ cdef inline floating if_below(floating c, floating x, floating limit) noexcept n
 
 
 cdef inline void axpy_wide(double c, const floating *x, double *y, Py_ssize_t width) noexcept nogil:
-    """y += c x, in float64 whatever the type of x."""
+    """Compute y += c x, in float64 for either type of x."""
     if floating is double:
         axpy8_double(c, x, y, width)
     else:
@@ -101,7 +101,7 @@ cdef inline void axpy_wide(double c, const floating *x, double *y, Py_ssize_t wi
 
 
 cdef inline floating distance2(const floating *a, const floating *b, Py_ssize_t width) noexcept nogil:
-    """|a - b|^2 in the one summation order."""
+    """Return |a - b|^2 in the summation order of ``vec8.h``."""
     if floating is double:
         return distance8_double(a, b, width)
     else:
@@ -109,7 +109,7 @@ cdef inline floating distance2(const floating *a, const floating *b, Py_ssize_t 
 
 
 cdef inline void prefetch_bytes(const void *begin, Py_ssize_t n_bytes) noexcept nogil:
-    """Ask memory for what is needed soon, line by line."""
+    """Prefetch memory that is needed soon, one cache line at a time."""
     cdef Py_ssize_t i
     for i in range(0, n_bytes, 64):
         prefetch(<const unsigned char *> begin + i)
