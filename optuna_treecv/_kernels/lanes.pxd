@@ -1,14 +1,15 @@
 """Lanes train many models on the same rows at once. Each model gets the same bits as if trained alone.
 
 A lane is one output of one model. Weights lie lane-minor, (width, n_lanes), so that the weights of all
-lanes for one column lie together. Lanes fill whole vectors; surplus lanes repeat the last one.
+lanes for one column lie together. Lanes fill whole vectors; surplus
+lanes repeat the settings of the last model.
 
-The training of the lanes is in ``pegasos_lanes.pyx``, ``sgd_lanes.pyx`` and ``svrg_lanes.pyx``, the
-loops over one row in ``lane_loops.c``.
+The training of the lanes is in ``pegasos_lanes.pyx``, ``sgd_lanes.pyx`` and ``svrg_lanes.pyx``, and
+the loops over one row are in ``lane_loops.c``.
 
-A state is what all lanes have in common, as the kernel has it, and some numbers of each lane
-(float64), to the end of a cache line; then, if there are, a vector of sums of each (float64); then one
-or more vectors of each in the type of the rows.
+A state begins with what all lanes share, which depends on the kernel, and with some float64 numbers
+per lane, padded to a cache line. Some kernels then have a float64 vector of sums per lane. At the end
+are one or more vectors per lane, of the same type as the rows.
 """
 
 from cython cimport floating
@@ -111,7 +112,7 @@ ctypedef fused Weight:
 cdef inline void dot_lanes(
     const Rows *rows,
     Py_ssize_t row,
-    Py_ssize_t next_row,        # whose weights are asked for
+    Py_ssize_t next_row,        # its weights are prefetched
     const Weight *w,            # IN, (width, n_lanes): of the type of the rows, or sums
     Py_ssize_t width,
     Py_ssize_t n_lanes,
@@ -119,7 +120,7 @@ cdef inline void dot_lanes(
     Weight *out,                # OUT, (n_lanes,)
     const floating *of_type,
 ) noexcept nogil:
-    """x . w of every lane in the one summation order."""
+    """Write x . w of every lane, in the summation order of ``vec8.h``."""
     cdef const floating *x = <const floating *> rows.values
     cdef const int32_t *columns
     cdef const int32_t *next_columns
@@ -153,10 +154,10 @@ cdef inline void add_lanes(
     Weight *w,                  # INOUT, (width, n_lanes): of the type of the rows, or sums
     Py_ssize_t width,
     Py_ssize_t n_lanes,
-    double *check,              # INOUT, (n_lanes,): NaN if sparse rows have hidden that something is not finite
+    double *check,              # INOUT, (n_lanes,): becomes NaN if rows are sparse and c or w is not finite
     const floating *of_type,
 ) noexcept nogil:
-    """w += c x."""
+    """Compute w += c x in every lane."""
     cdef const floating *x = <const floating *> rows.values
     cdef const int32_t *columns
     cdef Py_ssize_t a_block = LANE_BYTES // sizeof(Weight)
@@ -176,11 +177,11 @@ cdef inline void add_lanes(
         x += rows.begins[row]
         columns = rows.columns + rows.begins[row]
         n = rows.begins[row + 1] - rows.begins[row]
-        for b in range(n_lanes // a_block):             # weights are far apart: only those that change
+        for b in range(n_lanes // a_block):             # weights are far apart: change only those that c changes
             is_zero = True
             for lane in range(b * a_block, (b + 1) * a_block):
                 is_zero = is_zero and c[lane] == 0
-                check[lane] += 0 * <double> c[lane]     # a row may be empty
+                check[lane] += 0 * <double> c[lane]     # needed if the row is empty
             if not is_zero:
                 blocks[n_blocks] = b * a_block
                 n_blocks += 1
@@ -201,7 +202,7 @@ cdef void lane_slopes(
 ) noexcept nogil
 
 
-# Of every lane the weights w = a p + b q; p and q are (width, n_lanes).
+# The weights of every lane, w = a p + b q; p and q are (width, n_lanes).
 cdef struct LaneWeights:
     const void *p               # the type of the rows; or NULL
     double a[MOST_LANES]
@@ -214,30 +215,30 @@ ctypedef void (*find_lane_weights)(
 ) noexcept nogil
 
 
-# What the settings of every learner with lanes begin with.
+# The first member of the settings of every learner with lanes.
 cdef struct LaneSettings:
     find_lane_weights weights
-    Py_ssize_t n_lanes          # whole vectors of them
-    Py_ssize_t n_used           # those that are somebody's: n_models * n_outputs
-    Py_ssize_t n_outputs        # of each model
+    Py_ssize_t n_lanes          # they fill whole vectors
+    Py_ssize_t n_used           # lanes that belong to a model: n_models * n_outputs
+    Py_ssize_t n_outputs        # per model
     Py_ssize_t n_rows
-    int32_t classes[MOST_LANES]  # the class that a lane tells from the rest
-    Py_ssize_t common_bytes     # of a state
+    int32_t classes[MOST_LANES]  # the class that a lane separates from the rest
+    Py_ssize_t common_bytes     # bytes of a state that all lanes share
     bint has_sums
 
 
 cdef inline double *numbers_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Where the numbers of the lanes begin, (n_numbers, n_lanes)."""
+    """Return where the numbers of the lanes begin, (n_numbers, n_lanes)."""
     return <double *> (state + (<const LaneSettings *> learner.settings).common_bytes)
 
 
 cdef inline double *sums_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Where the sums begin, if there are any, (width, n_lanes)."""
+    """Return where the sums begin, if there are any, (width, n_lanes)."""
     return <double *> (state + learner.head_bytes)
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Where the vectors begin, each (width, n_lanes)."""
+    """Return where the vectors begin, each (width, n_lanes)."""
     cdef const LaneSettings *settings = <const LaneSettings *> learner.settings
     return <void *> (sums_of(learner, state) + (settings.n_lanes * learner.width if settings.has_sums else 0))
 

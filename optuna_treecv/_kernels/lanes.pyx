@@ -17,13 +17,13 @@ from optuna_treecv._kernels.vec8 cimport prefetch_bytes
 from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
-#: Lanes fill vectors of so many bytes, and a kernel has no more of them than this.
+#: The bytes of a vector of lanes, and the largest number of lanes of a kernel.
 VECTOR_BYTES = LANE_BYTES
 MOST = MOST_LANES
 
 
 cdef enum:
-    COLUMNS_AHEAD = 8           # columns are fetched this many before they are saved
+    COLUMNS_AHEAD = 8           # columns are prefetched this many ahead of the one that is saved
 
 
 cdef dispatched slopes_of_row(
@@ -39,12 +39,12 @@ cdef dispatched slopes_of_row(
 cdef void lane_slopes(
     const Learner *learner, const Loss *loss, Py_ssize_t row, const double *p, double *out
 ) noexcept nogil:
-    """The slope of a row's loss in the prediction of each lane, compiled here for all kernels."""
+    """Write the slope of a row's loss in the prediction of each lane; compiled here once for all kernels."""
     slopes_of_row(learner, loss, row, p, out)
 
 
 cdef inlined read(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
-    """w = a p + b q, (width, n_lanes), each rounded once."""
+    """Write w = a p + b q, (width, n_lanes), each number rounded once."""
     cdef const LaneSettings *settings = <const LaneSettings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.n_lanes
     cdef LaneWeights of
@@ -70,7 +70,7 @@ cdef inlined read(const Learner *learner, const unsigned char *state, floating *
 cdef inline void write(
     const LaneSettings *settings, Py_ssize_t row, const floating *outputs, floating *out
 ) noexcept nogil:
-    """One row's outputs, to (n_models, n_rows, n_outputs)."""
+    """Write one row's outputs to (n_models, n_rows, n_outputs)."""
     cdef Py_ssize_t n_outputs = settings.n_outputs
     cdef Py_ssize_t g, c
     for g in range(settings.n_used // n_outputs):
@@ -92,7 +92,7 @@ cdef inlined test_dense(
 cdef inlined test_sparse(
     const Learner *learner, const unsigned char *state, Py_ssize_t start, Py_ssize_t stop, floating *out
 ) noexcept nogil:
-    """Reading only the weights that a row asks for; NaN if any weight is."""
+    """Test sparse rows, reading only the weights that a row needs; outputs are NaN if any weight is."""
     cdef const LaneSettings *settings = <const LaneSettings *> learner.settings
     cdef const Sparse *rows = &learner.sparse
     cdef const floating *x = <const floating *> rows.values
@@ -149,7 +149,7 @@ cdef void remember_columns(
     Part part,
     Log *log,
 ) noexcept nogil:
-    """Save the columns of those vectors that are in the part."""
+    """Save the given columns of the vectors that lie in ``part``."""
     cdef const LaneSettings *settings = <const LaneSettings *> learner.settings
     cdef Py_ssize_t begin = learner.head_bytes
     cdef Py_ssize_t a_number = <Py_ssize_t> sizeof(double) if settings.has_sums else learner.itemsize
@@ -166,7 +166,7 @@ cdef void remember_columns(
 
 
 cdef class LanesKernel(Kernel):
-    """Several linear models over the same prepared rows, as ``LinearKernel`` has one; outputs are
+    """Several linear models over the same prepared rows, where ``LinearKernel`` has one. Outputs are
     (n_models, n_rows, n_outputs).
     """
 
@@ -180,7 +180,7 @@ cdef class LanesKernel(Kernel):
         train_rows train,
         find_lane_weights weights,
     ) except -1:
-        """Point at rows and settings, and count the lanes."""
+        """Bind the rows and the settings, and count the lanes."""
         cdef Py_ssize_t a_vector
         cdef Py_ssize_t lane
         cdef int32_t first_class = self.bind_targets(X, y, n_classes)
@@ -210,7 +210,7 @@ cdef class LanesKernel(Kernel):
         bint has_sums,
         Py_ssize_t n_vectors,
     ) except -1:
-        """Lay out a state: so many numbers and vectors a lane."""
+        """Lay out a state with the given counts of numbers and vectors per lane."""
         cdef Py_ssize_t a_number = settings.n_lanes * <Py_ssize_t> sizeof(double)
         cdef Py_ssize_t head_bytes = (common_bytes + n_numbers * a_number + 63) // 64 * 64
         cdef Py_ssize_t a_vector = settings.n_lanes * self.learner.width * self.itemsize

@@ -18,18 +18,18 @@ cdef struct Part:
     Py_ssize_t end
 
 
-# Train on the rows start..stop-1, or if `order` is given on rows order[start], ..., order[stop-1].
+# Train on the rows start..stop-1, or if `order` is given, on the rows order[start], ..., order[stop-1].
 ctypedef void (*train_rows)(
     const Learner *learner,
     Py_ssize_t start,
     Py_ssize_t stop,
-    const uint32_t *order,      # IN, or NULL: as they lie
+    const uint32_t *order,      # IN, or NULL: rows in stored order
     unsigned char *state,       # INOUT
-    Log *log,                   # INOUT, or NULL: nothing is undone. Sparse rows only
+    Log *log,                   # INOUT, or NULL if nothing is undone; for sparse rows only
 ) noexcept nogil
 
-# Train two states at once that have seen as many rows, on n_rows rows each from where they start, or if
-# `order` is given on the rows it names there. Each becomes what `train` makes of it.
+# Train two states at once that have seen equally many rows, each on n_rows rows from its own start. If
+# `order` is given, the starts are positions in it. Each state becomes what `train` would make of it.
 ctypedef void (*train_both_rows)(
     const Learner *learner,
     Py_ssize_t first_start,
@@ -40,7 +40,7 @@ ctypedef void (*train_both_rows)(
     unsigned char *second,      # INOUT
 ) noexcept nogil
 
-# What the model of a state says of the rows start..stop-1.
+# Write the outputs of a state's model for the rows start..stop-1.
 ctypedef void (*test_rows)(
     const Learner *learner,
     const unsigned char *state,
@@ -50,14 +50,14 @@ ctypedef void (*test_rows)(
     void *out,                  # OUT, (stop - start, n_outputs)
 ) noexcept nogil
 
-# The numbers a state stands for, as a predictor uses them: a linear learner's weights.
+# Write a state's model as a predictor uses it: for a linear learner, its weights.
 ctypedef void (*read_state)(
     const Learner *learner,
     const unsigned char *state,
     void *model,                # OUT
 ) noexcept nogil
 
-# Save what a state holds for some columns, in the part that training changes.
+# Save what a state holds for the given columns in `part`, the part that training changes.
 ctypedef void (*remember_columns_of)(
     const Learner *learner,
     unsigned char *state,
@@ -67,7 +67,7 @@ ctypedef void (*remember_columns_of)(
     Log *log,                   # INOUT
 ) noexcept nogil
 
-# The part of a state, beside its head, that training on n_rows more rows can change.
+# Return the part of a state, besides its head, that training on n_rows more rows can change.
 ctypedef Part (*find_changes)(
     const Learner *learner,
     const unsigned char *state,
@@ -76,30 +76,30 @@ ctypedef Part (*find_changes)(
 
 
 cdef struct Learner:
-    Dense dense                 # rows of one of two forms;
-    Sparse sparse               # sparse.begins is NULL for dense ones
+    Dense dense                 # the rows, in one of two forms;
+    Sparse sparse               # sparse.begins is NULL for dense rows
     Py_ssize_t itemsize         # 8 or 4: float64 or float32
     const void *y               # (n_rows,), class codes (int32) or targets (the type of X); or NULL
-    Py_ssize_t width            # numbers a vector, a multiple of 8
+    Py_ssize_t width            # numbers per vector, a multiple of 8
     Py_ssize_t n_outputs
-    const void *settings        # the learner's own
-    Py_ssize_t state_bytes      # a multiple of 64: states stand on cache lines, one behind the other
-    Py_ssize_t head_bytes       # what changes with every row stands in front
-    Py_ssize_t n_saved          # sparse rows: log entries a column that is remembered, or else a nonzero, at most
+    const void *settings        # those of the kernel
+    Py_ssize_t state_bytes      # a multiple of 64, so that each of several states begins on a cache line
+    Py_ssize_t head_bytes       # the head holds what changes with every row
+    Py_ssize_t n_saved          # sparse rows: most log entries per remembered column, or else per nonzero
     bint rewrites               # sparse rows: training may also rewrite the whole state
     train_rows train
-    train_both_rows train_both  # or NULL: one after the other
+    train_both_rows train_both  # or NULL: train one after the other
     test_rows test
     read_state read
-    find_changes changes        # or NULL: everything
-    remember_columns_of remember_columns    # sparse rows: before a phase; or NULL, training saves what it changes
+    find_changes changes        # or NULL: training may change everything
+    remember_columns_of remember_columns    # sparse rows: called before a phase; NULL: `train` saves what it changes
 
 
 cdef class Kernel:
     cdef Learner learner
     cdef object keep_alive
     cdef readonly Py_ssize_t n_rows
-    cdef readonly Py_ssize_t n_models       # 1, or several side by side
+    cdef readonly Py_ssize_t n_models       # 1, or the number of models in lanes
     cdef readonly Py_ssize_t n_outputs
     cdef readonly Py_ssize_t itemsize
     cdef readonly Py_ssize_t state_bytes

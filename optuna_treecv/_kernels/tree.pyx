@@ -1,11 +1,11 @@
 """The walk: Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015) over kernels, without the Python
 interpreter.
 
-A learner's state is one flat block of memory, so saving a model is a copy of that block. The
-models of a branch lie one behind the other: the left child works in the block behind its parent's,
-the right child takes over its parent's own. Where a phase touches little of a wide model (sparse
-rows) it is trained in place and undone (section 4.1 of the paper); then everything below it must be
-undone too, or work in a copy.
+A learner's state is one flat block of memory, so a model is saved by copying that block. The models
+of a branch lie in consecutive blocks: the left child uses the block after its parent's, and the right
+child takes over the parent's own block. If a phase changes only a small part of a wide model (sparse
+rows), the model is trained in place and the changes are undone later (section 4.1 of the paper). Each
+phase below must then be undone too, or train a copy.
 """
 
 from libc.stdint cimport int32_t
@@ -24,30 +24,30 @@ from optuna_treecv._kernels.undo cimport undo
 
 
 cdef enum:
-    LOG_COST = 4                # saving a word and putting it back takes as long as copying so many
-    COLUMNS_COST = 2            # and saving all that hangs on a column, as long as copying that of so many
+    LOG_COST = 4                # saving and restoring a word costs as much as copying this many words
+    COLUMNS_COST = 2            # saving all numbers of a column costs as much as copying those of this many
 
 cdef struct Tree:
     Py_ssize_t n_rows
     Py_ssize_t n_folds
     const int64_t *bounds       # where chunks begin, n_folds + 1 row numbers; NULL: chunk i at i * n_rows // n_folds
     uint64_t seed
-    uint32_t *order             # room for the longest training phase; NULL: rows are fed as they lie
-    void *model                 # room for what a leaf reads from its state
+    uint32_t *order             # room for the order of the longest phase; NULL: rows stay in stored order
+    void *model                 # room for the model of one leaf
     unsigned char *out
-    Py_ssize_t out_step         # bytes of outputs a row
-    Log log                     # room for 0 entries where rows are dense
+    Py_ssize_t out_step         # bytes of outputs per row
+    Log log                     # has room for 0 entries if rows are dense
     uint64_t *seen              # room to find the columns of a phase's rows
-    int32_t *columns            # room for those, if a phase is undone by columns
-    unsigned char *kept         # where states of nodes are copied to; NULL: nowhere
-    Py_ssize_t least_folds      # of nodes that hold out so many folds or more
-    Py_ssize_t n_nodes          # of which so many have been met
-    const int64_t *begins       # the marks of node i are marks[begins[i]], ..., marks[begins[i + 1] - 1]:
-    const int64_t *marks        # after so many rows of its phase a state is copied; NULL: none are
-    unsigned char *trails       # to where, (n_marks, state_bytes)
+    int32_t *columns            # room for these columns, if a phase is undone by columns
+    unsigned char *kept         # where states of nodes are copied to; NULL: none are kept
+    Py_ssize_t least_folds      # states are kept for nodes that hold out at least this many folds
+    Py_ssize_t n_nodes          # the number of such nodes met so far
+    const int64_t *begins       # the marks of node i are marks[begins[i]], ..., marks[begins[i + 1] - 1]
+    const int64_t *marks        # after this many rows of the node's phase a state is copied; NULL: no marks
+    unsigned char *trails       # where these states are copied to, (n_marks, state_bytes)
 
 
-# The states to be copied on the way to one node.
+# The states to copy during the phase that leads to one node.
 cdef struct Trail:
     Py_ssize_t n_marks
     const int64_t *marks        # rising
@@ -55,7 +55,7 @@ cdef struct Trail:
 
 
 cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
-    """The first row of a chunk."""
+    """Return the first row of a chunk."""
     if tree.bounds != NULL:
         return tree.bounds[chunk]
     return <Py_ssize_t> (<int64_t> chunk * tree.n_rows // tree.n_folds)
@@ -64,7 +64,7 @@ cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
 cdef inline Trail trail_to(
     const Learner *learner, const Tree *tree, Py_ssize_t node, Py_ssize_t n_folds
 ) noexcept nogil:
-    """The trail to the node of that number, if one with so many folds is kept."""
+    """Return the trail to node number ``node``; it is empty if nodes of ``n_folds`` folds are not kept."""
     cdef Trail trail
     trail.n_marks = 0
     if tree.marks != NULL and n_folds >= tree.least_folds:
@@ -75,7 +75,7 @@ cdef inline Trail trail_to(
 
 
 cdef inline void keep_next(const Learner *learner, Trail *trail, const unsigned char *state) noexcept nogil:
-    """Copy a state that is at the next mark of its trail."""
+    """Copy a state that has reached the next mark of its trail."""
     memcpy(trail.kept, state, learner.state_bytes)
     trail.kept += learner.state_bytes
     trail.marks += 1
@@ -93,7 +93,7 @@ cdef void train_keeping(
     Trail trail,
 ) noexcept nogil:
     """Train on the rows start..stop-1, or on order[start], ..., order[stop-1], and copy the state
-    from before those at origin + marks[0], ....
+    before the rows at origin + marks[0], ....
     """
     cdef Py_ssize_t end
     while trail.n_marks > 0:
@@ -116,7 +116,7 @@ cdef inline void feed(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """One training phase, on the way to the next node, of so many folds."""
+    """Run the training phase that leads to the next node, which holds out ``n_folds`` folds."""
     cdef const uint32_t *order = NULL
     if tree.order != NULL and stop - start > 1:
         fill_random_order(tree.seed, start, stop, n_seen, tree.order)
@@ -133,11 +133,11 @@ cdef void feed_both(
     Py_ssize_t stop,
     int64_t n_seen,
     unsigned char *first,       # INOUT: trained on the rows start..cut-1
-    unsigned char *second,      # INOUT: on cut..stop-1
+    unsigned char *second,      # INOUT: trained on the rows cut..stop-1
     Trail first_trail,
     Trail second_trail,
 ) noexcept nogil:
-    """The phases of two siblings, whose models do not wait for each other."""
+    """Run the phases of two siblings together: their models do not wait for each other."""
     cdef Py_ssize_t n_both = min(cut - start, stop - cut)
     cdef Py_ssize_t n_done = 0
     cdef Py_ssize_t end
@@ -166,8 +166,8 @@ cdef void feed_both(
 cdef inline bint made_undoable(
     const Learner *learner, Tree *tree, Py_ssize_t start, Py_ssize_t stop, unsigned char *state, Part part
 ) noexcept nogil:
-    """Make ready to undo a phase, if that is cheaper than to train a copy: what would be saved is
-    little beside the state, and the log has room.
+    """Prepare to undo a phase if this is cheaper than training a copy; return whether it is. It is
+    cheaper if the log would save only a small part of the state, and has room for it.
     """
     cdef Py_ssize_t n_words = learner.state_bytes // 8
     cdef Py_ssize_t n_places, n_most
@@ -193,7 +193,7 @@ cdef inline bint made_undoable(
 
 
 cdef inline Py_ssize_t finding_bytes(Py_ssize_t width) noexcept nogil:
-    """Room to find columns, to the end of a cache line."""
+    """Return the bytes needed to find columns, rounded up to whole cache lines."""
     return (8 * words_of(width) + 4 * (width // COLUMNS_COST + 1) + 63) // 64 * 64
 
 
@@ -203,7 +203,7 @@ cdef inline void copy_part(
     Part part,
     unsigned char *copy,        # OUT
 ) noexcept nogil:
-    """Copy a state to where all but ``part`` and the head is there already."""
+    """Copy the head and ``part`` of a state to a block that already holds the rest."""
     memcpy(copy, state, learner.head_bytes)
     memcpy(copy + part.begin, state + part.begin, part.end - part.begin)
 
@@ -211,7 +211,7 @@ cdef inline void copy_part(
 cdef Part narrow(
     const Learner *learner, unsigned char *state, Py_ssize_t n_folds, Py_ssize_t n_rows, Part part
 ) noexcept nogil:
-    """The part of states in which those of a subtree differ: of ``n_folds`` folds with ``n_rows``
+    """Return the part in which the states of a subtree differ, of ``n_folds`` folds with ``n_rows``
     rows. The rest is copied once, to all levels below.
     """
     cdef Part changes = learner.changes(learner, state, n_rows)
@@ -226,7 +226,7 @@ cdef Part narrow(
 
 
 cdef Py_ssize_t count_nodes(Py_ssize_t n_folds, Py_ssize_t least) noexcept nogil:
-    """The nodes of a tree that hold out at least so many folds, 1 or more."""
+    """Return the number of nodes of a tree that hold out at least ``least`` folds, which is 1 or more."""
     if n_folds < least:
         return 0
     if n_folds == 1:
@@ -246,8 +246,8 @@ cdef int64_t branch(
     bint keep,
     Part part,
 ) noexcept nogil:
-    """Train on the rows start..stop-1, then walk the chunks first..last-1. With ``keep`` the state
-    is afterwards what it was.
+    """Train on the rows start..stop-1, then walk the chunks first..last-1; return the row updates
+    done. With ``keep`` the state is unchanged afterwards.
     """
     cdef int64_t n_updates = stop - start
     cdef unsigned char *child = state + learner.state_bytes
@@ -274,8 +274,8 @@ cdef int64_t walk(
     bint keep,
     Part part,
 ) noexcept nogil:
-    """TREECV(s, e, f) of Algorithm 1, with s = first + 1, e = last and ``state`` for f; the row
-    updates done.
+    """Run TREECV(s, e, f) of Algorithm 1, with s = first + 1, e = last and ``state`` for f; return the
+    row updates done.
     """
     cdef Py_ssize_t start = begin(tree, first)
     cdef Py_ssize_t stop = begin(tree, last)
@@ -305,9 +305,9 @@ cdef int64_t walk(
         feed_both(learner, tree, start, cut, stop, n_seen, state, child, trail, child_trail)
         n_updates = stop - start + walk(learner, tree, first, middle, child, False, part)
         return n_updates + walk(learner, tree, middle, last, state, False, part)
-    # f, trained on chunks m+1..e, tests s..m; f itself is needed again:
+    # Trained on chunks m+1..e, f tests s..m. The untrained f is needed again:
     n_updates = branch(learner, tree, cut, stop, n_seen, first, middle, state, True, part)
-    # trained on s..m, it tests m+1..e
+    # trained on s..m, it tests m+1..e.
     return n_updates + branch(learner, tree, start, cut, n_seen, middle, last, state, keep, part)
 
 
@@ -317,7 +317,7 @@ cdef int64_t test_leaves(
     Py_ssize_t first,
     Py_ssize_t last,
 ) noexcept nogil:
-    """Test the chunks first..last-1 by the kept states of all nodes; the row updates behind them."""
+    """Test the chunks first..last-1 with the kept states of all nodes; return the row updates that made these."""
     cdef Py_ssize_t start = begin(tree, first)
     cdef Py_ssize_t stop = begin(tree, last)
     cdef Py_ssize_t middle = (first + last + 1) // 2
@@ -330,7 +330,7 @@ cdef int64_t test_leaves(
 
 
 cdef class Subtree:
-    """What lies below the node that holds out the chunks first..last-1, in a tree of ``n_folds``."""
+    """The subtree below the node that holds out the chunks first..last-1, in a tree of ``n_folds`` folds."""
 
     cdef Py_ssize_t first
     cdef Py_ssize_t last
@@ -345,8 +345,8 @@ cdef class Subtree:
         Py_ssize_t last,
         Py_ssize_t n_folds,
         const int64_t [::1] bounds,                  # IN, (n_folds + 1,), or None: even chunks
-        bint random=False,                           # whether each phase has its rows in a random order
-        uint64_t seed=0,                             # of these orders
+        bint random=False,                           # whether each phase trains on its rows in random order
+        uint64_t seed=0,                             # seed of these orders
     ):
         self.first = first
         self.last = last
@@ -357,7 +357,7 @@ cdef class Subtree:
 
 
 cdef class Memory:
-    """What a kernel works in. The first of ``states`` holds the model of the subtree's node."""
+    """The working memory of a walk. The first of ``states`` holds the state of the subtree's node."""
 
     cdef unsigned char [:, ::1] states
     cdef unsigned char [::1] model
@@ -366,7 +366,7 @@ cdef class Memory:
 
     def __init__(
         self,
-        unsigned char [:, ::1] states,               # INOUT, a row for each level of the subtree
+        unsigned char [:, ::1] states,               # INOUT, one row per level of the subtree
         unsigned char [::1] model,                   # OUT, room for one model
         unsigned char [::1] log=None,                # OUT, log_bytes of room, or None if that is 0
         uint32_t [::1] order=None,                   # OUT, room for the rows of the node, in random order
@@ -378,9 +378,9 @@ cdef class Memory:
 
 
 cdef class Kept:
-    """Where the states of a subtree's nodes go, parents first, if they hold out ``least_folds`` or more
-    chunks. The marks of node i are marks[begins[i]], ..., marks[begins[i + 1] - 1]: after so many
-    rows of its phase a state goes to ``trails``.
+    """Room for the states of a subtree's nodes that hold out at least ``least_folds`` chunks, parents
+    first. The marks of node i are marks[begins[i]], ..., marks[begins[i + 1] - 1]: after this many
+    rows of its phase a state is copied to ``trails``.
     """
 
     cdef unsigned char [:, ::1] states
@@ -411,7 +411,7 @@ cdef int set_tree(
     unsigned char [::1] model,
     unsigned char [:, ::1] out,
 ) except -1:
-    """A tree over chunks that are there, and where the outputs of first..last-1 go."""
+    """Check a subtree and the arrays for models and outputs, and set them in ``tree``."""
     cdef Py_ssize_t first = subtree.first
     cdef Py_ssize_t last = subtree.last
     cdef Py_ssize_t n_folds = subtree.n_folds
@@ -439,7 +439,7 @@ cdef int set_tree(
 
 
 cdef int set_memory(Kernel learner, Tree *tree, Subtree subtree, Memory memory) except -1:
-    """Where the tree works."""
+    """Check the working memory, and set it in ``tree``."""
     cdef Py_ssize_t n_folds = subtree.last - subtree.first
     cdef Py_ssize_t n_rows = begin(tree, subtree.last) - begin(tree, subtree.first)
     cdef Py_ssize_t finding
@@ -466,7 +466,7 @@ cdef int set_memory(Kernel learner, Tree *tree, Subtree subtree, Memory memory) 
 
 
 cdef int set_kept(Kernel learner, Tree *tree, Subtree subtree, Kept kept) except -1:
-    """Where the tree leaves states."""
+    """Check the room for kept states, and set it in ``tree``."""
     cdef Py_ssize_t n_nodes = kept.states.shape[0]
     cdef Py_ssize_t i
     if (
@@ -502,13 +502,13 @@ cdef int set_kept(Kernel learner, Tree *tree, Subtree subtree, Kept kept) except
 cdef class Kernel:
     """A learner over prepared rows; subclasses fill in its functions and sizes.
 
-    Methods take states as writable buffers of ``state_bytes`` bytes and keep none of them. A state
-    begins with the number of rows seen (int64).
+    Methods take states as buffers of ``state_bytes`` bytes, writable if the method changes them, and
+    keep no reference to them. A state begins with the number of rows seen (int64).
     """
 
     cdef int bind(self, object X, object y, Py_ssize_t n_outputs) except -1:
-        """Point at the memory of the rows X, dense (n_rows, width) or ``SparseRows``, and of the
-        array y (n_rows,) or None, and keep it alive.
+        """Use the memory of the rows X, dense (n_rows, width) or ``SparseRows``, and of the array y
+        (n_rows,) or None, and keep it alive.
         """
         cdef const unsigned char [::1] values, y_bytes
         cdef const int32_t [::1] columns
@@ -545,9 +545,9 @@ cdef class Kernel:
         return 0
 
     cdef int bind_targets(self, object X, object y, object n_classes) except -1:
-        """Bind the rows X and class codes y, or numbers if ``n_classes`` is None; return the class that the
-        first output tells from the rest. Several classes are as many models, class against the rest;
-        two classes are one model, of the second against the first.
+        """Bind the rows X and class codes y, or numbers if ``n_classes`` is None; return the class that
+        the first output separates from the rest. Two classes have one output, the second class against
+        the first; more classes have one output per class, class against the rest.
         """
         if n_classes is not None and y.dtype != "int32":
             raise TypeError(f"y must hold int32 class codes, got {y.dtype}.")
@@ -557,13 +557,13 @@ cdef class Kernel:
         return 1 if n_classes == 2 else 0
 
     cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t state_bytes, Py_ssize_t model_bytes) except -1:
-        """Of a state, rounded up to whole cache lines, of the head in it, and of a model."""
+        """Set the sizes of a state, rounded up to whole cache lines, of its head, and of a model."""
         self.state_bytes = (state_bytes + 63) // 64 * 64
         self.learner.state_bytes = self.state_bytes
         self.learner.head_bytes = head_bytes
         self.model_bytes = model_bytes
         if self.learner.sparse.begins != NULL:
-            # Of two whole states, and of 64 heads, which are saved with each phase.
+            # Room for two whole states, and for 64 heads: each phase saves one.
             self.log_bytes = (2 * self.state_bytes // 8 + 64 * head_bytes // 8) * <Py_ssize_t> sizeof(Entry)
             self.log_bytes += finding_bytes(self.learner.width)
         return 0
@@ -581,14 +581,14 @@ cdef class Kernel:
         return f"f{self.itemsize}"
 
     def n_seen(self, const unsigned char [::1] state):
-        """The number of rows a state has been trained on, which stands at the head of every
-        state.
+        """Return the number of rows that a state has been trained on, which is the first number in
+        every state.
         """
         self.check_state(state)
         return (<const int64_t *> &state[0])[0]
 
     def update(self, unsigned char [::1] state, Py_ssize_t start, Py_ssize_t stop):
-        """Train on the rows start..stop-1 as they lie."""
+        """Train on the rows start..stop-1 in stored order."""
         self.check_state(state)
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(f"rows {start}..{stop} are outside the {self.n_rows} prepared rows.")
@@ -620,10 +620,10 @@ cdef class Kernel:
         unsigned char [::1] second,                  # INOUT
         Py_ssize_t second_start,
         Py_ssize_t second_stop,
-        const uint32_t [::1] order,                  # IN, or None: rows as they lie
+        const uint32_t [::1] order,                  # IN, or None: rows in stored order
     ):
-        """Train two states that have seen as many rows, on the rows start..stop-1 and
-        second_start..second_stop-1, or on those that ``order`` has there.
+        """Train two states that have seen equally many rows: the first on the rows start..stop-1, the
+        second on second_start..second_stop-1. If ``order`` is given, these are positions in it.
         """
         cdef Py_ssize_t n_all = self.n_rows if order is None else order.shape[0]
         cdef Py_ssize_t n_both = min(stop - start, second_stop - second_start)
@@ -652,12 +652,12 @@ cdef class Kernel:
         unsigned char [::1] state,
         Py_ssize_t start,
         Py_ssize_t stop,
-        const uint32_t [::1] order,                  # IN, or None: the rows start..stop-1 as they lie
+        const uint32_t [::1] order,                  # IN, or None: rows in stored order
         const int64_t [::1] marks,                   # IN, rising, in start..stop
         unsigned char [:, ::1] kept,                 # OUT, (n_marks, state_bytes)
     ):
         """Train on the rows start..stop-1, or on order[start], ..., order[stop-1], and keep a copy of
-        the state from before each row in ``marks``.
+        the state before each position in ``marks``.
         """
         cdef Py_ssize_t at = start
         cdef Trail trail
@@ -689,7 +689,7 @@ cdef class Kernel:
             )
 
     def read_out(self, const unsigned char [::1] state, unsigned char [::1] model):
-        """Write the model that ``state`` stands for."""
+        """Write the model of ``state``."""
         self.check_state(state)
         if model.shape[0] != self.model_bytes:
             raise ValueError(f"a model has {self.model_bytes} bytes, got {model.shape[0]}.")
@@ -704,7 +704,7 @@ cdef class Kernel:
         Py_ssize_t stop,
         unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
     ):
-        """Write what the model of ``state`` says of the rows start..stop-1 to the same rows of
+        """Write the outputs of the model of ``state`` for the rows start..stop-1 to the same rows of
         ``out``.
         """
         self.check_state(state)
@@ -724,8 +724,8 @@ cdef class Kernel:
         unsigned char [::1] model,                   # OUT, room for one model
         unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
     ):
-        """Test the chunks of a subtree by states that ``walk_subtree`` has kept; return the row updates
-        behind them.
+        """Test the chunks of a subtree with states that ``walk_subtree`` has kept; return the row updates
+        that made these states.
         """
         cdef Py_ssize_t first = subtree.first
         cdef Py_ssize_t last = subtree.last
@@ -747,7 +747,7 @@ cdef class Kernel:
         unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
         Kept kept=None,                              # OUT, or None: no states are kept
     ):
-        """Test the chunks of a subtree by the tree below its node; return the row updates done."""
+        """Train the models below a subtree's node and test them on its chunks; return the row updates done."""
         cdef Py_ssize_t first = subtree.first
         cdef Py_ssize_t last = subtree.last
         cdef unsigned char *state
