@@ -1,32 +1,32 @@
 """PEGASOS (Shalev-Shwartz, Singer, Srebro & Cotter 2011), one subgradient step a row, without
 shrinking the weights.
 
-Figure 1 of the paper at step t, with w_1 = 0:  eta_t = 1 / (lambda t),
+Figure 1 of the paper, step t, with w_1 = 0:  eta_t = 1 / (lambda t),
     w_{t+1} = (1 - eta_t lambda) w_t + [y w_t.x < 1] eta_t y x,
     then, optionally, w_{t+1} *= min(1, (1 / sqrt(lambda)) / |w_{t+1}|).
 With u_t = lambda t w_{t+1} the shrinking factor cancels:
-    u_t = u_{t-1} + [y u_{t-1}.x < lambda (t - 1)] y x,         the first row always,
-so a row costs one dot product, one comparison, and only if the margin is violated one vector
+    u_t = u_{t-1} + [y u_{t-1}.x < lambda (t - 1)] y x,         the first row always.
+So a row costs one dot product and one comparison, and only if the margin is violated one vector
 addition.
 
-Projection: u is kept as scale * z, |u|^2 follows from the margin and |x|^2, and the ball |w| <= 1
-/ sqrt(lambda) is |u_t|^2 <= lambda t^2. Only a step that adds a row can leave it. A scale that
+Projection: u is stored as scale * z, |u|^2 follows from the margin and |x|^2, and the ball |w| <= 1
+/ sqrt(lambda) is |u_t|^2 <= lambda t^2. Only a step that adds a row can leave the ball. A scale that
 gets small is multiplied into z.
 
 Averaging: the mean of w_1..w_T is (1 / (lambda T)) sum_{i<T} u_i / i. A row added at step j with
-coefficient c_j is in all u_i of i >= j, so with H_i = sum_{l<=i} scale_l / l and v = sum_j c_j x_j
-H_{j-1} the sum is H_{T-1} z_T - v: no pass over w a row. (Without projection every scale is 1 and
-H_i is a harmonic number.) When a scale is multiplied into z, the sum so far goes into v and H
-begins again at 0.
+coefficient c_j is part of all u_i with i >= j. So with H_i = sum_{l<=i} scale_l / l and v = sum_j c_j
+x_j H_{j-1} the sum is H_{T-1} z_T - v, and no row needs a pass over w. (Without projection every
+scale is 1 and H_i is a harmonic number.) When a scale is multiplied into z, the sum so far moves into
+v and H starts again at 0.
 
-Several classes are as many independent models, class against the rest. Thresholds, scales, |u|^2,
-H and v are float64 and rounded once, whatever the type of the rows.
+Several classes have one independent model per class, class against the rest. Thresholds, scales,
+|u|^2, H and v are float64 for either type of rows, and rounded once.
 
-Without projection u does not depend on lambda but through the outcomes of the comparisons: it is
-the same for all lambdas between the largest ratio y u.x / (t - 1) of the rows added and the smallest
-of those not added. A state can keep these two ends.
+Without projection u depends on lambda only through the outcomes of the comparisons. So it is the same
+for all lambdas between the largest ratio y u.x / (t - 1) of the rows added and the smallest ratio of
+the rows not added. A state can store these two ends.
 
-Here are the steps that one model (``pegasos.pyx``) and lanes (``pegasos_lanes.pyx``) share.
+This file has the steps that one model (``pegasos.pyx``) and lanes (``pegasos_lanes.pyx``) share.
 """
 
 from cython cimport floating
@@ -46,17 +46,17 @@ cdef inline floating coefficient(
     floating *margin,           # INOUT: z.x, then y u.x
     double *scale,              # INOUT
     double *harmonic,           # INOUT: H_{t-2}, then H_{t-1}
-    double *added_wide,         # OUT: what the row is added to v with, if it is added to z
+    double *added_wide,         # OUT: the row's coefficient in v, if it is added to z
 ) noexcept nogil:
-    """What row t is added to z with; 0 where its margin is kept. A step of y x in u = scale z is one of
-    (y / scale) x in z; without projection the scale is 1, or NaN for good.
+    """Return the coefficient with which row t is added to z; 0 if its margin is not violated. A step of
+    y x in u = scale z is (y / scale) x in z. Without projection the scale is 1, or NaN for good.
     """
     if average and steps > 0:
         harmonic[0] += scale[0] / steps
     margin[0] *= sign
     if project:
         margin[0] = <floating> (scale[0] * margin[0])
-    if not margin[0] == margin[0]:                      # no comparison may hide it
+    if not margin[0] == margin[0]:                      # no comparison may hide NaN
         scale[0] = harmonic[0] = NAN
     if not (margin[0] < <floating> (alpha * steps) or steps == 0):
         return 0
@@ -74,8 +74,8 @@ cdef inline bint leaves_ball(
     double *norm2,              # INOUT: |u_{t-1}|^2, then |u_t|^2
     double *harmonic,           # INOUT
 ) noexcept nogil:
-    """Project u after row t was added, by the scale: |u_t|^2 <= lambda t^2. Whether the scale is now so
-    small that H z - v is a difference of numbers 1 / scale too large, which costs digits.
+    """Project u onto |u_t|^2 <= lambda t^2 after row t was added, by changing the scale. Return whether
+    the scale is now so small that H z - v loses digits: both are too large by 1 / scale.
     """
     cdef double limit = alpha * (steps + 1) * (steps + 1)
     norm2[0] += 2 * margin + norm2_of_row               # |u + y x|^2 = |u|^2 + 2 y u.x + |x|^2
@@ -98,7 +98,7 @@ cdef inline inlined absorb(
     floating *z,                # INOUT, (width,)
     double *v,                  # INOUT, (width,)
 ) noexcept nogil:
-    """Multiply the scale into z: it is 1 again, or NaN if a sum is not finite."""
+    """Multiply the scale into z, so that it is 1 again, or NaN if a number of v is not finite."""
     cdef double check = 0
     cdef Py_ssize_t j
     if average:

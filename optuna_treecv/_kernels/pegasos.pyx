@@ -42,12 +42,13 @@ cdef struct Settings:
     int64_t tracked_from        # the first step whose lambdas are tracked; not with project
 
 
-# A state: the rows seen, the tracked lambdas and the numbers of each output, to the end of a cache
-# line; then when averaging v of all outputs (float64), then z of all outputs, in the type of the rows.
+# A state begins with the rows seen, the tracked lambdas and the numbers of each output, padded to a
+# cache line. Then come v of all outputs (float64) when averaging, and z of all outputs in the type of
+# the rows.
 cdef struct Numbers:
     double scale
     double norm2                # |u|^2
-    double harmonic             # H_{t-1} while row t is at work, H_{T-1} at rest
+    double harmonic             # H_{t-1} during step t, H_{T-1} after T steps
 
 
 cdef struct Head:
@@ -62,24 +63,25 @@ cdef inline Py_ssize_t head_bytes(Py_ssize_t n_outputs) noexcept nogil:
 
 
 cdef inline double *sums_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Where v begins, if there is one."""
+    """Return where v begins, if there is one."""
     return <double *> (state + learner.head_bytes)
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Where z begins."""
+    """Return where z begins."""
     cdef Py_ssize_t n = learner.n_outputs * learner.width if (<const Settings *> learner.settings).average else 0
     return <void *> (sums_of(learner, state) + n)
 
 
-# The lambdas for which all comparisons so far come out as they did are low..high. The comparison of a new row is
-# made for both ends, and an end for which it fails is moved. Then it holds for all lambdas between them, since
-# `(floating) (lambda steps)` never falls as lambda rises.
+# All comparisons so far have the same outcome for every lambda in low..high. The comparison for a new row is made
+# at both ends, and an end with another outcome is moved. Then the outcome is the same for all lambdas between the
+# ends, since `(floating) (lambda steps)` never falls as lambda rises.
 
 cdef double raised(double alpha, floating margin, double steps) noexcept nogil:
-    """The smallest lambda for which an update was made, ``margin < lambda steps``, or a little more.
+    """Return the smallest lambda with an update, ``margin < lambda steps``, or a little more.
 
-    A quotient rounded once would now and then be wrong: the kernel's own comparison confirms it.
+    The rounded quotient alone would sometimes be wrong, so it is moved until the kernel's own
+    comparison holds.
     """
     cdef double low = <double> margin / steps
     cdef double more = DBL_EPSILON
@@ -90,7 +92,7 @@ cdef double raised(double alpha, floating margin, double steps) noexcept nogil:
 
 
 cdef double lowered(double alpha, floating margin, double steps) noexcept nogil:
-    """The largest lambda for which none was made, ``margin >= lambda steps``, or a little less."""
+    """Return the largest lambda without an update, ``margin >= lambda steps``, or a little less."""
     cdef double high = <double> margin / steps
     cdef double less = DBL_EPSILON
     while not margin >= <floating> (high * steps):
@@ -100,8 +102,8 @@ cdef double lowered(double alpha, floating margin, double steps) noexcept nogil:
 
 
 cdef inline int parts_ends(const Head *head, floating margin, double steps) noexcept nogil:
-    """Whether a comparison has one outcome for the lowest and another for the highest of the tracked
-    lambdas, which is seldom.
+    """Return whether a comparison has different outcomes for the lowest and the highest of the tracked
+    lambdas, which is rare.
     """
     return (margin >= <floating> (head.low * steps)) & (margin < <floating> (head.high * steps))
 
@@ -113,7 +115,7 @@ cdef inline void move_end(
     bint made,
     Head *head,                 # INOUT
 ) noexcept nogil:
-    """That at which the outcome would be another than it was."""
+    """Move the end at which the comparison has another outcome than for the model's lambda, if there is one."""
     if not parts_ends(head, margin, steps):
         return
     if made:
@@ -133,7 +135,7 @@ cdef inlined train_row(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """Step t of every output."""
+    """Make step t of every output."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Numbers *numbers = head.outputs
     cdef Py_ssize_t width = learner.width
@@ -212,9 +214,9 @@ cdef inlined train_both_on(
     floating *z_first,          # INOUT, where they lie in the states
     floating *z_second,         # INOUT
 ) noexcept nogil:
-    """Dense rows without averaging or projection, as ``train_row`` has them. A row's dot product waits for
-    what the row before has added: here two chains of these wait at the same time. And nothing is guessed:
-    where nothing is to be added, 0 times the row is. (No z is -0, which that would change.)
+    """Do what ``train_row`` does for two states, on dense rows without averaging or projection. A row's dot
+    product must wait until the row before was added; here two such chains wait at the same time. There is
+    no branch: if the margin is not violated, 0 times the row is added. (No z is -0, which this would change.)
     """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Dense *rows = &learner.dense
@@ -231,7 +233,7 @@ cdef inlined train_both_on(
     heads[0] = <Head *> first
     heads[1] = <Head *> second
     signs[0], signs[1] = -1, 1
-    if heads[0].n_seen == 0:                            # the first row always is added
+    if heads[0].n_seen == 0:                            # the first row is always added
         i = 1
         train_on(learner, rows, start, start + 1, order, first, z_first, NULL)
         train_on(learner, rows, other_start, other_start + 1, order, second, z_second, NULL)
@@ -255,7 +257,7 @@ cdef inlined train_both_on(
             added = if_below(sign, margin, threshold)
             other_added = if_below(other_sign, other_margin, threshold)
             two_axpys(added, X + row * width, z_first + at, other_added, X + other * width, z_second + at, width)
-            if margin != margin:                        # no comparison may hide it
+            if margin != margin:                        # no comparison may hide NaN
                 heads[0].outputs[c].scale = heads[0].outputs[c].harmonic = NAN
             if other_margin != other_margin:
                 heads[1].outputs[c].scale = heads[1].outputs[c].harmonic = NAN
@@ -284,7 +286,7 @@ cdef dispatched train_both(
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    """w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
+    """Return w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Head *head = <const Head *> state
     cdef double per_step = 1 / (settings.alpha * <double> head.n_seen) if head.n_seen else 0
@@ -330,13 +332,13 @@ cdef class Pegasos(LinearKernel):
             head.outputs[c].scale = 1
 
     def track(self):
-        """From now on keep in each state the lambdas for which it is the same."""
+        """From now on, keep in each state the smallest and the largest lambda for which it is the same."""
         if self.own.project:
             raise ValueError("with projection a state belongs to its lambda alone.")
         self.own.tracked_from = 2                       # the first row is always added
 
     def domain_of(self, const unsigned char [::1] state):
-        """The smallest and the largest of those lambdas."""
+        """Return the smallest and the largest lambda for which a state is the same."""
         cdef const Head *head = <const Head *> &state[0]
         self.check_state(state)
         return head.low, head.high
@@ -346,7 +348,7 @@ cdef class Pegasos(LinearKernel):
         const unsigned char [:, ::1] states,
         double [:, ::1] ends,                        # OUT, (n_states, 2)
     ):
-        """The same of many states."""
+        """Write these two lambdas for many states."""
         cdef const Head *head
         cdef Py_ssize_t i
         if ends.shape[0] != states.shape[0] or ends.shape[1] != 2:

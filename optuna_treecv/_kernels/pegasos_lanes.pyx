@@ -38,7 +38,7 @@ cdef struct Settings:
     double alpha[MOST_LANES]    # lambda
 
 
-# A state: the rows seen; of each lane scale, |u|^2 and H; when averaging v; z.
+# A state holds the rows seen; scale, |u|^2 and H of each lane; v when averaging; and z.
 cdef struct Numbers:
     double *scale
     double *norm2
@@ -58,7 +58,7 @@ cdef inlined train_row(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
-    Py_ssize_t next_row,        # that comes behind it
+    Py_ssize_t next_row,        # the row after it
     double steps,               # t - 1
     const Numbers *numbers,
     floating *z,                # INOUT, (width, n_lanes)
@@ -66,7 +66,7 @@ cdef inlined train_row(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """Step t of every lane."""
+    """Make step t of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const int32_t *classes = &settings.lanes.classes[0]
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
@@ -85,7 +85,7 @@ cdef inlined train_row(
     cdef double norm2
     cdef Py_ssize_t lane
     dot_lanes(rows, row, next_row, z, width, n_lanes, room, margins, z)
-    if not average and not settings.project:        # a scale is 1, or NaN for good: no branch and no division
+    if not average and not settings.project:        # each scale is 1, or NaN for good: no branch, no division
         for lane in range(n_lanes):
             sign = 1 if y == classes[lane] else -1
             margins[lane] *= sign
@@ -161,7 +161,7 @@ include "train_by_type.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
-    """w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
+    """Write w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Numbers numbers = numbers_in(learner, state)
     cdef int64_t n_seen = (<const int64_t *> state)[0]
@@ -176,7 +176,7 @@ cdef void weights(const Learner *learner, const unsigned char *state, LaneWeight
 
 
 cdef class PegasosLanes(LanesKernel):
-    """PEGASOS over prepared rows, for each of ``alphas``."""
+    """PEGASOS over prepared rows, for each lambda in ``alphas``."""
 
     cdef Settings own
 

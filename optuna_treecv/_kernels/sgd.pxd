@@ -1,23 +1,23 @@
 """Stochastic gradient descent with any loss, constant or decaying steps, mini-batches, an optional
 bound on the norm of the weights, and averages of all iterates or of the last ones.
 
-Step t, of a row x or the mean over a mini-batch, with the penalty (alpha / 2) |w|^2:
+Step t, for a row x or the mean over a mini-batch, with the penalty (alpha / 2) |w|^2:
     w_{t+1} = P((1 - eta_t alpha) w_t - eta_t slope(w_t.x, y) x),        w_1 = 0,
 with eta_t = step_size / t^power and P the projection onto |w| <= radius. The averaged hypothesis is
-the mean of w_t over the steps t after the first ``average_start`` rows, the iterates before each
-step (Polyak & Juditsky 1992; over the tail: Jain, Kakade, Kidambi, Netrapalli & Sidford 2018).
-Least squares with a constant step, a ball and the mean of all is robust stochastic approximation
-(Nemirovski, Juditsky, Lan & Shapiro 2009, section 2.2).
+the mean of w_t over the steps t after the first ``average_start`` rows, that is of the iterates
+before each step (Polyak & Juditsky 1992; over the tail: Jain, Kakade, Kidambi, Netrapalli & Sidford 2018).
+Least squares with a constant step, a ball and the mean of all iterates is robust stochastic
+approximation (Nemirovski, Juditsky, Lan & Shapiro 2009, section 2.2).
 
-w is kept as scale * z: shrinking and projection move the scale, and a row touches z only where it
-is not 0. The mean needs no pass over w either: with A_t = sum of the scales averaged up to step t, a
-step that adds c x to z is in all later iterates, so their sum is A_T z_T - v with v = sum of c_t A_t
-x_t. A scale that gets small is multiplied into z, the sum so far goes into v and A begins again at
-0. |z|^2 follows from the margin and |x|^2.
+w is stored as scale * z: shrinking and projection change the scale, and a row changes z only in its
+nonzero columns. The mean needs no pass over w either. Let A_t be the sum of the scales averaged up to
+step t. A step that adds c x to z is part of all later iterates, so their sum is A_T z_T - v with v =
+sum of c_t A_t x_t. A scale that gets extreme is multiplied into z; the sum so far then moves into v
+and A starts again at 0. |z|^2 follows from the margin and |x|^2.
 
-Several classes are as many independent models, class against the rest.
+Several classes have one independent model per class, class against the rest.
 
-Here are the steps that one model (``sgd.pyx``) and lanes (``sgd_lanes.pyx``) share.
+This file has the steps that one model (``sgd.pyx``) and lanes (``sgd_lanes.pyx``) share.
 """
 
 from cython cimport floating
@@ -32,24 +32,24 @@ from optuna_treecv._kernels.vec8 cimport inlined
 
 
 cdef inline double decay(double power, int64_t t) noexcept nogil:
-    """What ``step_at`` needs of t."""
+    """Return what ``step_at`` needs from t."""
     return sqrt(<double> t) if power == 0.5 else exponential(-power * logarithm(<double> t))
 
 
 cdef inline double step_at(double step_size, double power, double decay_of_t) noexcept nogil:
-    """eta_t."""
+    """Return eta_t."""
     if power == 0:
         return step_size
     return step_size / decay_of_t if power == 0.5 else step_size * decay_of_t
 
 
 cdef inline floating coefficient(double eta, double g, double scale, const floating *of_type) noexcept nogil:
-    """What a row of slope g is added to z with."""
+    """Return the coefficient with which a row of slope g is added to z."""
     return <floating> (-eta * g / scale)
 
 
 cdef inline double with_row(double norm2, double added, double margin, double norm2_of_row) noexcept nogil:
-    """|z + c x|^2 = |z|^2 + 2 c z.x + c^2 |x|^2."""
+    """Return |z + c x|^2 = |z|^2 + 2 c z.x + c^2 |x|^2."""
     return norm2 + added * (2 * margin + added * norm2_of_row)
 
 
@@ -58,7 +58,7 @@ cdef inline void project(
     double norm2,               # |z|^2
     double *scale,              # INOUT
 ) noexcept nogil:
-    """|w| <= radius, by the scale."""
+    """Project w onto |w| <= radius, by changing the scale."""
     norm2 *= scale[0] * scale[0]
     if norm2 > radius * radius:
         scale[0] *= radius / sqrt(norm2)
@@ -79,8 +79,9 @@ cdef inline inlined absorb(
     floating *z,                # INOUT, (width, n_lanes)
     double *v,                  # INOUT, likewise
 ) noexcept nogil:
-    """Make the scale of chosen lanes 1 again: A z - v would be a difference of numbers 1 / scale too large,
-    and a large scale would leave steps no digits. No z becomes -0, which adding 0 times a row would change.
+    """Multiply the scale into z in the chosen lanes, so that it is 1 again. If it is small, A z - v loses
+    digits: both are too large by 1 / scale. If it is large, steps lose digits. No z becomes -0, which adding
+    0 times a row would change.
     """
     cdef Py_ssize_t i, j, lane
     for i in range(n_chosen):

@@ -40,21 +40,21 @@ cdef struct Settings:
     double radius
     int64_t batch_size
     bint average
-    int64_t average_start       # rows before averaging begins
+    int64_t average_start       # the number of rows before averaging begins
 
 
-# A state: the rows seen and the numbers of each output, to the end of a cache line; then of all
-# outputs v (float64) when averaging, then the batch's sum of gradients (float64) when there are
-# batches, then z in the type of the rows.
+# A state begins with the rows seen, the steps averaged and the numbers of each output, padded to a
+# cache line. Then come, each for all outputs, v (float64) when averaging, the batch's sum of gradients
+# (float64) when there are mini-batches, and z in the type of the rows.
 cdef struct Numbers:
     double scale
-    double norm2                # |z|^2; with a finite radius only
+    double norm2                # |z|^2; only with a finite radius
     double averaged             # A
 
 
 cdef struct Head:
     int64_t n_seen
-    int64_t n_averaged          # steps
+    int64_t n_averaged          # steps averaged
     Numbers outputs[1]          # n_outputs of them
 
 
@@ -74,7 +74,7 @@ cdef inline double *gradient_of(const Learner *learner, const unsigned char *sta
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """z of the first output."""
+    """Return z of the first output."""
     cdef bint batches = (<const Settings *> learner.settings).batch_size > 1
     return gradient_of(learner, state, learner.n_outputs if batches else 0)
 
@@ -110,9 +110,9 @@ cdef inlined step(
     Log *log,
     bint branchless,
 ) noexcept nogil:
-    """One row's step of output c. Without a branch on whether there is something to add, 0 times the row is
-    added where there is not, which changes no bit: no z or v is ever -0 (nor infinite, unless the model has
-    diverged). In a ball there is a branch: 2 z.x, times 0, would be NaN where z.x overflows.
+    """Make one row's step of output c. If ``branchless``, 0 times the row is added if there is nothing to
+    add. This changes no bit, because no z or v is ever -0 (nor infinite, unless the model has diverged).
+    With a finite radius there is always a branch: 2 z.x times 0 would be NaN if z.x overflows.
     """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef double margin = <double> dot_row(rows, row, z)
@@ -123,7 +123,7 @@ cdef inlined step(
     cdef double check
     numbers.scale *= 1 - eta * settings.alpha
     if extreme(numbers.scale):
-        margin *= numbers.scale                     # z.x with the z to come
+        margin *= numbers.scale                     # z.x for the new z
         absorb_scale(learner, numbers, z, v, state, log)
     if (branchless and not in_ball) or g != 0:
         added = coefficient(eta, g, numbers.scale, z)
@@ -144,10 +144,10 @@ cdef seldom batch_step(
     Numbers *numbers,           # INOUT, of one output
     floating *z,                # INOUT, (width,)
     double *v,                  # INOUT, (width,)
-    double *gradient,           # INOUT, (width,): of the batch, 0 afterwards
+    double *gradient,           # INOUT, (width,): the batch's sum, 0 afterwards
     unsigned char *state,
 ) noexcept nogil:
-    """The step at the end of a mini-batch."""
+    """Make the step at the end of a mini-batch."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef double factor, added
     cdef Py_ssize_t j
@@ -172,7 +172,7 @@ cdef double decayed_step(const Settings *settings, int64_t t) noexcept nogil:
 
 
 cdef inline double step_size_at(const Settings *settings, int64_t t) noexcept nogil:
-    """eta_t."""
+    """Return eta_t."""
     return settings.step_size if settings.power == 0 else decayed_step(settings, t)
 
 
@@ -185,7 +185,7 @@ cdef inlined train_row(
     Log *log,
     bint branchless,
 ) noexcept nogil:
-    """One row: a step of every output, or a part of one."""
+    """Train on one row: make a step of every output, or add to the sum of a mini-batch."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
@@ -244,8 +244,8 @@ cdef inlined train_both_on(
     floating *z_first,          # INOUT, where they lie in the states
     floating *z_second,         # INOUT
 ) noexcept nogil:
-    """Dense rows. A row's dot product waits for what the row before has added; while one state waits, the
-    CPU is at the other's row. It looks that far ahead, as long as it guesses right.
+    """Train two states on dense rows. A row's dot product must wait until the row before was added. While
+    one state waits, the CPU works on the other's row: it looks that far ahead if it predicts branches right.
     """
     cdef const Dense *rows = &learner.dense
     cdef Py_ssize_t i, row, other
@@ -273,7 +273,7 @@ cdef dispatched train_both(
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    """The last iterate, or the mean of those averaged, once there are some."""
+    """Return the last iterate, or the mean of the averaged iterates once there are some."""
     cdef const Head *head = <const Head *> state
     cdef bint average = head.n_averaged > 0
     cdef double per_step = 1 / <double> head.n_averaged if average else 1
@@ -286,8 +286,8 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 
 
 cdef class SGD(LinearKernel):
-    """SGD over prepared rows; ``loss`` is one of ``losses.NAMES``, of a classifier if ``n_classes``
-    is given.
+    """SGD over prepared rows; ``loss`` is one of ``losses.NAMES``, and a classifier's loss if
+    ``n_classes`` is given.
     """
 
     cdef Settings own

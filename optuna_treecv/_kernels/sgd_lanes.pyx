@@ -49,7 +49,7 @@ cdef struct Settings:
     double radius[MOST_LANES]
 
 
-# A state: the rows seen and the steps averaged; of each lane scale, |z|^2 and A; when averaging v; z.
+# A state holds the rows seen and the steps averaged; scale, |z|^2 and A of each lane; v when averaging; and z.
 cdef struct Numbers:
     double *scale
     double *norm2
@@ -69,7 +69,7 @@ cdef inlined steps(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
-    Py_ssize_t next_row,        # that comes behind it
+    Py_ssize_t next_row,        # the row after it
     int64_t t,
     const Numbers *numbers,
     floating *z,                # INOUT, (width, n_lanes)
@@ -77,7 +77,7 @@ cdef inlined steps(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """Step t of every lane."""
+    """Make step t of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
     cdef Py_ssize_t width = learner.width
@@ -107,7 +107,7 @@ cdef inlined steps(
         eta[lane] = step_at(settings.step_size[lane], settings.power, decay_of_t)
         scale[lane] *= 1 - eta[lane] * settings.alpha[lane]
         if extreme(scale[lane]):
-            margins[lane] *= scale[lane]            # z.x with the z to come
+            margins[lane] *= scale[lane]            # z.x for the new z
             is_extreme[n_extreme] = lane
             n_extreme += 1
     if n_extreme:
@@ -168,7 +168,7 @@ include "train_by_type.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
-    """The last iterates, or the means of those averaged, once there are some."""
+    """Write the last iterates, or the means of the averaged iterates once there are some."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Numbers numbers = numbers_in(learner, state)
     cdef int64_t n_averaged = (<const int64_t *> state)[1]
