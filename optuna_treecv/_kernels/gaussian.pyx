@@ -2,9 +2,9 @@
 
 With the n-th row x and d = x - mean before it:
     mean += d / n,      M += (1 - 1/n) d d^T    (or its diagonal).
-The covariance is M / n + reg I, and what the model says of a row is
+The covariance is M / n + reg I, and the output for a row is
     log p(x) = -(features ln 2 pi + ln det C + (x - mean)^T C^-1 (x - mean)) / 2.
-Sums are float64 whatever the type of the rows.
+Sums are float64 for either type of rows.
 """
 
 from cython cimport floating
@@ -28,8 +28,9 @@ cdef struct Settings:
     double reg_covar
 
 
-# A state: the rows seen in a cache line, then the mean, then M: `width` numbers, or as many rows of
-# them as there are features, of which the lower triangle is kept. All float64.
+# A state holds the rows seen in a cache line, then the mean, then M. M is one row of `width` numbers; for
+# a full covariance it is one such row per feature, of which the lower triangle is used. The mean
+# and M are float64.
 cdef enum:
     HEAD_BYTES = 64
 
@@ -89,8 +90,8 @@ cdef inlined train_on(
 
 
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
-    """The mean, behind it the covariance, (n_features,) or (n_features, n_features), and zeros where
-    ``test`` has its room for a row.
+    """Write the mean, then the covariance, (n_features,) or (n_features, n_features), then zeros in the
+    room for a row that ``test`` needs.
     """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n = settings.n_features
@@ -115,7 +116,7 @@ cdef void read(const Learner *learner, const unsigned char *state, void *model) 
 
 
 cdef inline void factorise(double *C, Py_ssize_t n) noexcept nogil:
-    """Cholesky, in place: C = L L^T, L in the lower triangle. NaN where C is not positive."""
+    """Factorise C = L L^T in place (Cholesky), L in the lower triangle; NaN where C is not positive definite."""
     cdef Py_ssize_t i, j, k
     cdef double s
     for j in range(n):
@@ -135,7 +136,7 @@ cdef inlined test_on(
     const floating *x,          # IN, the row at start
     floating *out,              # OUT, (stop - start,)
 ) noexcept nogil:
-    """log p of each row."""
+    """Write log p of each row."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n = settings.n_features
     cdef const double *mean = model

@@ -1,8 +1,8 @@
 """Online K-means (MacQueen 1967): each row moves the nearest centre to the mean of the rows it has
 won.
 
-The first rows that differ from every centre become centres, until there are enough. Then, with n_c
-the rows of centre c so far, the new one included,
+The first rows that differ from every centre become centres, until there are ``n_clusters``. Then, with
+n_c the number of rows of centre c so far, including the new one,
     c = argmin |x - m_c|^2,      m_c += (x - m_c) / n_c.
 """
 
@@ -25,8 +25,8 @@ cdef struct Settings:
     Py_ssize_t n_clusters
 
 
-# A state: this head in a cache line, then the rows of each centre (int64), then the centres in the
-# type of the rows.
+# A state begins with this head, in a cache line. Then come the number of rows of each centre (int64), and
+# the centres in the type of the rows.
 cdef struct Head:
     int64_t n_seen
     int64_t n_centres
@@ -41,12 +41,12 @@ cdef inline int64_t *counts_in(const unsigned char *state) noexcept nogil:
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """The centres."""
+    """Return where the centres begin."""
     return <void *> (counts_in(state) + (<const Settings *> learner.settings).n_clusters)
 
 
 cdef inline int64_t n_centres_in(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """The centres there are; no more than there is room for, whoever wrote the state."""
+    """Return the number of centres, limited to the room for them in case the state is invalid."""
     return min(max((<const Head *> state).n_centres, 0), (<const Settings *> learner.settings).n_clusters)
 
 
@@ -57,7 +57,7 @@ cdef inline Py_ssize_t nearest(
     const floating *x,
     floating *distance,         # OUT, squared
 ) noexcept nogil:
-    """The nearest centre, of several the first; n_centres > 0."""
+    """Return the number of the nearest centre, the first of several; n_centres > 0."""
     cdef Py_ssize_t best = 0
     cdef Py_ssize_t c
     cdef floating other
@@ -108,7 +108,7 @@ cdef inlined read_centres(
     const floating *centres,    # IN, where they lie in the state
     floating *out,              # OUT, (n_clusters, width)
 ) noexcept nogil:
-    """The centres; in the place of one that no row has founded stands the first."""
+    """Write the centres; the first centre stands in for each that does not exist yet."""
     cdef Py_ssize_t n_centres = n_centres_in(learner, state)
     cdef Py_ssize_t c
     for c in range((<const Settings *> learner.settings).n_clusters):
@@ -127,7 +127,7 @@ cdef inlined test_on(
     Py_ssize_t stop,
     floating *out,              # OUT, (stop - start, 2)
 ) noexcept nogil:
-    """The squared distance to the nearest centre, and its number."""
+    """Write the squared distance to the nearest centre, and the number of this centre."""
     cdef const floating *x = (<const floating *> learner.dense.values) + start * learner.width
     cdef Py_ssize_t n_centres = max(1, n_centres_in(learner, state))
     cdef Py_ssize_t i
@@ -156,7 +156,7 @@ cdef dispatched test(
 
 cdef class KMeans(Kernel):
     """Online K-means over prepared dense rows. Outputs are the squared distance to the nearest
-    centre, and its number.
+    centre, and the number of this centre.
     """
 
     cdef Settings own
@@ -177,11 +177,11 @@ cdef class KMeans(Kernel):
         self.set_sizes(HEAD_BYTES, HEAD_BYTES + 8 * n_clusters + model_bytes, model_bytes)
 
     def start(self, unsigned char [::1] state):
-        """Write the state before the first row: no centre."""
+        """Write the state before the first row, without centres."""
         self.check_state(state)
         memset(&state[0], 0, self.state_bytes)
 
     def counts(self, const unsigned char [::1] state):
-        """The rows that each centre has won."""
+        """Return the number of rows that each centre has won."""
         self.check_state(state)
         return [counts_in(&state[0])[c] for c in range(self.own.n_clusters)]

@@ -6,15 +6,15 @@ from libc.stdint cimport uint32_t
 from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
-# Rows are fetched this many ahead of the one that is copied: about the time memory takes to
-# answer.
+# Rows are prefetched this many ahead of the one that is copied, which covers about the latency of
+# memory.
 cdef enum:
     AHEAD = 8
 
 
 cdef floating gather(
     const floating *X,
-    Py_ssize_t row_step,        # in numbers, as column_step
+    Py_ssize_t row_step,        # in numbers, like column_step
     Py_ssize_t column_step,
     Py_ssize_t n_features,
     const uint32_t *order,
@@ -23,9 +23,7 @@ cdef floating gather(
     floating *out,
     Py_ssize_t width,
 ) noexcept nogil:
-    """Copy rows; return 0 if every number is finite, else NaN, since 0 * x is 0 for finite x
-    alone.
-    """
+    """Copy rows; return 0 if every number is finite, else NaN: 0 * x is 0 only for finite x."""
     cdef Py_ssize_t i, j
     cdef const floating *x
     cdef floating checks[8]
@@ -89,5 +87,5 @@ def gather_rows(
 
 
 def address(const unsigned char [::1] memory):
-    """Where an array's first byte lies."""
+    """Return the address of an array's first byte."""
     return <size_t> &memory[0]

@@ -1,10 +1,10 @@
 """ROOT-SGD (Li, Mou, Wainwright & Jordan 2022, Algorithm 1): variance reduction in a single loop,
 with a state of constant size and no stages.
 
-Row t, with g_t(w) = slope(w.x, y) x + alpha w:
+For row t, with g_t(w) = slope(w.x, y) x + alpha w:
     v_t = g_t(w_{t-1}) + (1 - 1/t) (v_{t-1} - g_t(w_{t-2})),
     w_t = w_{t-1} - eta v_t,    or w_{t-1} while t <= burn_in,
-with w_0 = 0. So v is the mean gradient at 0 first, and then follows w. The hypothesis is the last
+with w_0 = 0. So v is first the mean gradient at 0, and then follows w. The model is the last
 iterate.
 """
 
@@ -36,10 +36,10 @@ cdef struct Settings:
     int64_t burn_in
 
 
-# A state: this head in a cache line, then of all outputs w_t, then w_{t-1}, then v_t.
+# A state holds this head in a cache line, then w_t of all outputs, then w_{t-1}, then v_t.
 cdef struct Head:
     int64_t n_seen
-    double largest_norm2        # of a row so far; for the auto step only
+    double largest_norm2        # the largest |x|^2 so far; for the auto step only
 
 
 cdef enum:
@@ -47,7 +47,7 @@ cdef enum:
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """w_t of the first output."""
+    """Return w_t of the first output."""
     return <void *> (state + HEAD_BYTES)
 
 
@@ -101,10 +101,10 @@ cdef inlined train_on(
         row = visit(rows, order, i, stop, w)
         x = (<const floating *> rows.values) + row * width
         head.n_seen += 1
-        # Always while burning in, so that the state does not depend on the step size yet.
+        # Always done during the burn-in, so that the state does not depend on the step size yet.
         if settings.step_size == 0 or head.n_seen <= settings.burn_in:
             head.largest_norm2 = max(head.largest_norm2, <double> dot(x, x, width))
-        eta = alpha = 0                             # while burning in w is 0: no alpha is too large then
+        eta = alpha = 0                             # during the burn-in w is 0: even a huge alpha does not act
         if head.n_seen > settings.burn_in:
             alpha = settings.alpha
             eta = settings.step_size
@@ -122,7 +122,7 @@ include "train_dense_by_type.pxi"
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    """w_t."""
+    """Return w_t."""
     cdef Weights of
     of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
     of.a = 1
@@ -132,8 +132,8 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 
 
 cdef class RootSGD(LinearKernel):
-    """ROOT-SGD over prepared dense rows; ``loss`` is one of ``losses.NAMES`` that are smooth,
-    ``step_size`` 0 the auto step.
+    """ROOT-SGD over prepared dense rows; ``loss`` is one of the smooth losses in ``losses.NAMES``, and
+    ``step_size`` 0 selects the auto step.
     """
 
     cdef Settings own

@@ -46,13 +46,13 @@ cdef struct Settings:
     Schedule schedule
 
 
-# A state: this head in two cache lines, then of all outputs G (float64), then z, then w~ in the type
-# of the rows.
+# A state begins with this head, in two cache lines. Then come, each for all outputs, G (float64), and z
+# and w~ in the type of the rows.
 cdef struct Head:
     Stage stage
     double scale
     double shift
-    double largest_norm2        # of a row so far; for the auto step only
+    double largest_norm2        # the largest |x|^2 so far; for the auto step only
 
 
 cdef enum:
@@ -60,12 +60,12 @@ cdef enum:
 
 
 cdef inline double *sum_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    """G of output c."""
+    """Return G of output c."""
     return <double *> (state + HEAD_BYTES) + c * learner.width
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """z of all outputs; behind them lie the anchors."""
+    """Return z of all outputs; the anchors come after it."""
     return sum_of(learner, state, learner.n_outputs)
 
 
@@ -75,7 +75,7 @@ cdef seldom settle_all(
     floating *z,                # INOUT, of all outputs
     const double *sums,         # IN, of all outputs
 ) noexcept nogil:
-    """z becomes w."""
+    """Replace z by w."""
     cdef int lane = 0
     cdef double check = 0
     settle(learner.n_outputs * learner.width, 1, &lane, 1, &head.scale, &head.shift, z, sums, &check)
@@ -84,7 +84,7 @@ cdef seldom settle_all(
 
 
 def inner_length(uint64_t seed, int64_t stage, int64_t inner_steps):
-    """The rows of a stage's inner phase, with the geometric schedule."""
+    """Return the number of rows in a stage's inner phase, with the geometric schedule."""
     return draw_length(seed, stage, capped(inner_steps))
 
 
@@ -97,7 +97,7 @@ cdef seldom next_phase(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """From a batch to the inner phase, or to the next stage's batch."""
+    """Go from a batch to the inner phase, or from there to the next stage's batch."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_numbers = learner.n_outputs * learner.width
     cdef Py_ssize_t j
@@ -124,7 +124,7 @@ cdef inlined inner_step(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """w -= eta ((slope(w.x, y) - slope(w~.x, y)) x + alpha w + G / k)."""
+    """Compute w -= eta ((slope(w.x, y) - slope(w~.x, y)) x + alpha w + G / k)."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
     cdef Py_ssize_t width = learner.width
@@ -183,7 +183,7 @@ cdef inlined train_on(
             next_phase(learner, head, z, anchors, sums, state, log)
         head.stage.n_seen += 1
         head.stage.left -= 1
-        # Always in the first batch, so that the state does not depend on the step size yet.
+        # Always done in the first batch, so that the state does not depend on the step size yet.
         if settings.step_size == 0 or (head.stage.number == 0 and head.stage.in_batch):
             head.largest_norm2 = max(head.largest_norm2, <double> norm2_row(rows, row, z))
         if head.stage.in_batch:
@@ -191,7 +191,7 @@ cdef inlined train_on(
                 at = c * width
                 own_class = settings.linear.first_class + <int32_t> c
                 g = slope(loss, learner.y, row, own_class, dot_row(rows, row, anchors + at), z)
-                head.shift += add_row_wide(rows, row, g, sums + at, z, log)     # 0, or NaN: seen when the batch acts
+                head.shift += add_row_wide(rows, row, g, sums + at, z, log)     # 0; NaN shows when the batch acts
         else:
             inner_step(learner, rows, row, head, z, anchors, sums, state, log)
 
@@ -200,7 +200,7 @@ include "train_by_type.pxi"
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    """The iterate in an inner phase, the anchor in a batch."""
+    """Return the iterate in an inner phase, the anchor in a batch."""
     cdef const Head *head = <const Head *> state
     cdef Weights of
     of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
@@ -217,8 +217,8 @@ cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_
 
 
 cdef class StreamingSVRG(LinearKernel):
-    """Streaming SVRG over prepared rows; ``loss`` is one of ``losses.NAMES`` that are smooth,
-    ``step_size`` 0 the auto step.
+    """Streaming SVRG over prepared rows; ``loss`` is one of the smooth losses in ``losses.NAMES``, and
+    ``step_size`` 0 selects the auto step.
     """
 
     cdef Settings own
@@ -257,7 +257,7 @@ cdef class StreamingSVRG(LinearKernel):
         self.set_sizes(HEAD_BYTES, HEAD_BYTES + n_numbers * (8 + 2 * self.itemsize), n_numbers * self.itemsize)
 
     def start(self, unsigned char [::1] state):
-        """Write the state before the first row: w~ = 0, at the head of the first batch."""
+        """Write the state before the first row: w~ = 0, at the beginning of the first batch."""
         cdef Head *head = <Head *> &state[0]
         self.check_state(state)
         memset(&state[0], 0, self.state_bytes)
@@ -265,6 +265,6 @@ cdef class StreamingSVRG(LinearKernel):
         head.scale = 1
 
     def n_used(self, const unsigned char [::1] state):
-        """Rows that have acted: all but those of an unfinished batch."""
+        """Return the number of rows that have acted: all but those of an unfinished batch."""
         self.check_state(state)
         return n_acted(<const Stage *> &state[0])

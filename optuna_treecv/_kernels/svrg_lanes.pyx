@@ -55,14 +55,14 @@ cdef struct Settings:
     double step_size[MOST_LANES]    # 0: auto
 
 
-# A state: this; of each lane scale and shift; G; z and, behind those of all lanes, w~.
+# A state holds this; scale and shift of each lane; G of all lanes; z of all lanes; and w~ of all lanes.
 cdef struct Common:
     Stage stage
-    double largest_norm2        # of a row so far
+    double largest_norm2        # the largest |x|^2 so far
 
 
 cdef inline void spread(const Settings *settings, double *check) noexcept nogil:
-    """What is NaN in one lane of a model is so in all of them."""
+    """Spread NaN from one lane of a model to all lanes of this model."""
     cdef Py_ssize_t n_outputs = settings.lanes.n_outputs
     cdef Py_ssize_t first = 0
     cdef Py_ssize_t lane
@@ -87,7 +87,7 @@ cdef inlined settle_chosen(
     floating *z,                # INOUT, (width, n_lanes)
     const double *sums,         # IN, likewise
 ) noexcept nogil:
-    """z becomes w, in the lanes chosen."""
+    """Replace z by w in the chosen lanes."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
     cdef double check[MOST_LANES]
@@ -113,7 +113,7 @@ cdef inlined next_phase(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """From a batch to the inner phase, or to the next stage's batch."""
+    """Go from a batch to the inner phase, or from there to the next stage's batch."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_numbers = settings.lanes.n_lanes * learner.width
     cdef int all_lanes[MOST_LANES]
@@ -140,7 +140,7 @@ cdef inlined batch_row(
     const floating *anchors,    # IN, (width, n_lanes)
     double *sums,               # INOUT, likewise
 ) noexcept nogil:
-    """G += slope(w~.x, y) x."""
+    """Compute G += slope(w~.x, y) x in every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
     cdef floating room[8 * MOST_LANES]
@@ -157,7 +157,7 @@ cdef inlined batch_row(
     add_lanes(rows, row, g, sums, learner.width, n_lanes, check, anchors)
     spread(settings, check)
     for lane in range(n_lanes):
-        shift[lane] += check[lane]                  # 0, or NaN: seen when the batch acts
+        shift[lane] += check[lane]                  # 0; NaN shows when the batch acts
 
 
 cdef inlined inner_step(
@@ -174,7 +174,7 @@ cdef inlined inner_step(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """w -= eta ((slope(w.x, y) - slope(w~.x, y)) x + alpha w + G / k) in every lane."""
+    """Compute w -= eta ((slope(w.x, y) - slope(w~.x, y)) x + alpha w + G / k) in every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
@@ -272,7 +272,7 @@ include "train_by_type.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
-    """The iterates in an inner phase, the anchors in a batch."""
+    """Write the iterates in an inner phase, the anchors in a batch."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const double *scale = numbers_of(learner, state)
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
@@ -330,7 +330,7 @@ cdef class StreamingSVRGLanes(LanesKernel):
         self.set_lane_sizes(&self.own.lanes, sizeof(Common), 2, True, 2)
 
     def start(self, unsigned char [::1] state):
-        """Write the state before the first row: w~ = 0, at the head of the first batch."""
+        """Write the state before the first row: w~ = 0, at the beginning of the first batch."""
         cdef double *scale
         cdef Py_ssize_t lane
         self.check_state(state)
