@@ -1,4 +1,4 @@
-"""PEGASOS (Shalev-Shwartz, Singer, Srebro & Cotter 2011), one subgradient step a row, without
+"""PEGASOS (Shalev-Shwartz, Singer, Srebro & Cotter 2011), one subgradient step per row, without
 shrinking the weights.
 
 Figure 1 of the paper, step t, with w_1 = 0:  eta_t = 1 / (lambda t),

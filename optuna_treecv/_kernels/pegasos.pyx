@@ -39,7 +39,7 @@ cdef struct Settings:
     double alpha                # lambda
     bint average
     bint project
-    int64_t tracked_from        # the first step whose lambdas are tracked; not with project
+    int64_t tracked_from        # the first step whose lambdas are tracked; without projection only
 
 
 # A state begins with the rows seen, the tracked lambdas and the numbers of each output, padded to a

@@ -6,7 +6,8 @@ column j adds to partial sum j mod 8, as in ``vec8.h``, and only zeros are left 
 written once, over ``Rows``; Cython generates the two versions.
 
 The two would differ only for a model with a weight that is not finite. In dense rows 0 * inf spreads
-it to every product, but a sparse row need not touch it. So the functions that add a row report it.
+it to every product, but a sparse row need not touch it. So the functions that add a row report such
+a weight.
 """
 
 from cython cimport floating

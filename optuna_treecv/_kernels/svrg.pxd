@@ -109,7 +109,7 @@ cdef inline Part changed_part(
     Py_ssize_t itemsize,
     Py_ssize_t state_bytes,
 ) noexcept nogil:
-    """Return the part that the next rows change: G in a batch, z in an inner phase, all beyond its end."""
+    """Return the part that ``n_rows`` more rows can change: G in a batch, z in an inner phase, else everything."""
     cdef Py_ssize_t vectors = head_bytes + n_numbers * <Py_ssize_t> sizeof(double)
     cdef Part part
     part.begin, part.end = head_bytes, state_bytes
