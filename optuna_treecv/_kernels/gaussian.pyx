@@ -28,9 +28,8 @@ cdef struct Settings:
     double reg_covar
 
 
-# A state holds the rows seen in a cache line, then the mean, then M, both float64. M is one row of
-# `width` numbers; for a full covariance it is one such row per feature, of which the lower triangle is
-# used.
+# A state holds the rows seen in a cache line, then the mean, then M, both float64. M has `width` numbers;
+# for a full covariance it has one row of them per feature, and only the lower triangle is used.
 cdef enum:
     HEAD_BYTES = 64
 

@@ -177,7 +177,7 @@ cdef inline void add_lanes(
         x += rows.begins[row]
         columns = rows.columns + rows.begins[row]
         n = rows.begins[row + 1] - rows.begins[row]
-        for b in range(n_lanes // a_block):             # weights are far apart: change only those that c changes
+        for b in range(n_lanes // a_block):             # weights are far apart: skip the blocks where c is 0
             is_zero = True
             for lane in range(b * a_block, (b + 1) * a_block):
                 is_zero = is_zero and c[lane] == 0

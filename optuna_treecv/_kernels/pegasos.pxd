@@ -75,7 +75,7 @@ cdef inline bint leaves_ball(
     double *harmonic,           # INOUT
 ) noexcept nogil:
     """Project u onto |u_t|^2 <= lambda t^2 after row t was added, by changing the scale. Return whether
-    the scale is now so small that H z - v loses digits: both are too large by 1 / scale.
+    the scale is now so small that H z - v loses digits: H z and v are larger than it by a factor of 1 / scale.
     """
     cdef double limit = alpha * (steps + 1) * (steps + 1)
     norm2[0] += 2 * margin + norm2_of_row               # |u + y x|^2 = |u|^2 + 2 y u.x + |x|^2

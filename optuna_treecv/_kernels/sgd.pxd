@@ -80,8 +80,8 @@ cdef inline inlined absorb(
     double *v,                  # INOUT, likewise
 ) noexcept nogil:
     """Multiply the scale into z in the chosen lanes, so that it is 1 again. If it is small, A z - v loses
-    digits: both are too large by 1 / scale. If it is large, steps lose digits. No z becomes -0, which adding
-    0 times a row would change.
+    digits: A z and v are larger than it by a factor of 1 / scale. If it is large, steps lose digits. No z
+    becomes -0, which adding 0 times a row would change.
     """
     cdef Py_ssize_t i, j, lane
     for i in range(n_chosen):

@@ -135,7 +135,7 @@ cdef inlined batch_row(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
-    Py_ssize_t next_row,        # that comes behind it
+    Py_ssize_t next_row,        # the row after it
     double *shift,              # INOUT, (n_lanes,)
     const floating *anchors,    # IN, (width, n_lanes)
     double *sums,               # INOUT, likewise
@@ -164,7 +164,7 @@ cdef inlined inner_step(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
-    Py_ssize_t next_row,        # that comes behind it
+    Py_ssize_t next_row,        # the row after it
     const Common *common,
     double *scale,              # INOUT, (n_lanes,)
     double *shift,              # INOUT, (n_lanes,)

@@ -305,7 +305,7 @@ cdef int64_t walk(
         feed_both(learner, tree, start, cut, stop, n_seen, state, child, trail, child_trail)
         n_updates = stop - start + walk(learner, tree, first, middle, child, False, part)
         return n_updates + walk(learner, tree, middle, last, state, False, part)
-    # Trained on chunks m+1..e, f tests s..m. The untrained f is needed again:
+    # Trained on chunks m+1..e, f tests s..m. Afterwards f is needed as it was before:
     n_updates = branch(learner, tree, cut, stop, n_seen, first, middle, state, True, part)
     # trained on s..m, it tests m+1..e.
     return n_updates + branch(learner, tree, start, cut, n_seen, middle, last, state, keep, part)

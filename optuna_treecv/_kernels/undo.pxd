@@ -7,7 +7,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 
-# A saved word, or the mark behind the saved bytes of a stretch: its address + 1 and the number of bytes.
+# A saved word, or the mark after the saved bytes of a stretch: the stretch's address + 1 and its length.
 cdef struct Entry:
     unsigned char *address      # of 8 bytes of a state
     uint64_t word               # their value before
@@ -48,7 +48,7 @@ cdef inline void remember_part(Log *log, unsigned char *begin, Py_ssize_t n_byte
 
 
 cdef inline void remember_all(Log *log, unsigned char *state, Py_ssize_t n_bytes) noexcept nogil:
-    """Save a whole state, which is about to be rewritten; this happens once per phase."""
+    """Save a whole state, which is about to be rewritten; it is saved at most once per phase."""
     remember_part(log, state, n_bytes)
     log.whole = True
 
