@@ -132,7 +132,10 @@ def delete_evaluations(
 
 
 def _sql_value(value: Any) -> Any:
-    """Return a value as SQL takes it: SQLite's driver reads NumPy integers as bytes, NaN as NULL."""
+    """Return a value as SQL takes it.
+
+    SQLite's driver stores integers of NumPy as bytes, and NaN is NULL to it.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and value != value else value
