@@ -76,7 +76,7 @@ def main() -> None:
             seconds_a_lane = min(sum(one.seconds for one in many) for many in found) / count
             each.append(1e9 * seconds_a_lane / found[0][0].n_updates)
         by_lane.semilogx(lanes, each, style, base=2, label=dtype.__name__)
-    by_lane.set(xlabel="lambdas side by side", ylabel="ns an update and lambda", title="k = 100")
+    by_lane.set(xlabel="lambdas side by side", ylabel="ns per update and alpha", title="k = 100")
     by_lane.set_ylim(bottom=0)
     by_lane.set_xticks(lanes, lanes)
     by_lane.legend()
