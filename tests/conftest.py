@@ -20,13 +20,13 @@ import weakref
 
 import numpy as np
 import optuna
-from optuna_treecv._kernels.order import derive_seed
 import pytest
 from sqlalchemy import Connection
 from sqlalchemy import Engine
 from sqlalchemy import event
 
 from optuna_treecv._kernels import reference
+from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.rows.folds import make_folds
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record

@@ -7,7 +7,6 @@ from math import log2
 import tracemalloc
 
 import numpy as np
-from optuna_treecv._kernels.order import derive_seed
 import pytest
 from scipy import sparse
 from sklearn import config_context
@@ -45,6 +44,7 @@ from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels import reference
+from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.rows.data import padded_width
 from optuna_treecv.rows.folds import make_folds
 

@@ -72,7 +72,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     @abstractmethod
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
-    ) -> Any:
+    ) -> Kernel:
         """Return the kernel with this estimator's settings over padded rows."""
 
     @property
@@ -95,7 +95,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         y: np.ndarray | None,
         n_classes: int | None,
         estimators: list[Any],
-    ) -> Any:
+    ) -> Kernel:
         """Return the kernel for several estimators.
 
         They are like this one except for the values of their ``lane_parameters``.
