@@ -188,7 +188,8 @@ def test_a_store_that_is_lost_holds_nobody_up(store_url):
             assert mine == theirs == NAMES
             assert leases.held() == set()
             leases.wait("aa")
-    assert len(caught) == 1
+    ours = [one for one in caught if one.category is RuntimeWarning]
+    assert len(ours) == 1  # Python 3.13 warns of other tests' connections here, too
 
 
 # Grids. Two objectives with one store stand for two processes.
