@@ -115,7 +115,7 @@ def logarithm(x: float) -> float:
 
 
 def slope(loss: str, epsilon: float, p: float, y: float) -> float:
-    """Of a loss in its prediction p: losses.pxd."""
+    """Return the slope of a loss in its prediction p: losses.pxd."""
     miss = p - y
     inside = -epsilon <= miss <= epsilon
     if isnan(p):

@@ -24,7 +24,7 @@ class Method(Protocol):
 
     @property
     def name(self) -> str:
-        """What users call it, and the name under which its results are kept."""
+        """The name by which users ask for it and under which its results are kept."""
 
     @property
     def has_lanes(self) -> bool:

@@ -62,7 +62,7 @@ class Results:
 
     @cached_property
     def name(self) -> str:
-        """What was trained how, on which rows, in hexadecimal digits."""
+        """The digest of what was trained how, on which rows, in hexadecimal digits."""
         return digest(*self._key).hex()
 
     def take(self, leaves: Leaves) -> int | None:
