@@ -241,7 +241,7 @@ def test_unsupervised_equals_the_naive_tree(estimator, dtype, cv, order, make_da
 def test_wide_sparse_rows_are_undone_bit_for_bit(estimator, order, cv):
     # Few nonzeros in many columns: most phases are undone instead of copying the state.
     rng = np.random.default_rng(0)
-    X = sparse.random_array((150, 400), density=0.02, rng=rng, format="csr")
+    X = sparse.random_array((150, 400), density=0.02, random_state=rng, format="csr")
     y = (X @ rng.normal(size=400) > 0).astype(int)
     if len(forms_of(estimator, X)) == 1:
         return

@@ -253,7 +253,7 @@ def test_a_weight_that_overflows_shows_in_rows_without_it(model, n_classes):
 
 def test_a_wide_sparse_model_is_undone_in_all_lanes():
     rng = np.random.default_rng(0)
-    X = sparse.random(200, 5000, 0.002, "csr", rng=rng)
+    X = sparse.random(200, 5000, 0.002, "csr", random_state=rng)
     y = rng.integers(0, 2, 200)
     alphas = (1e-6, 1e-3, 0.1, 10)
     for some in (
@@ -368,7 +368,7 @@ def test_weights_that_overflow_where_they_shrink_are_seen_in_sparse_rows_too():
     for seed in range(20, 32):
         rng = np.random.default_rng(seed)
         n_rows = int(rng.integers(5, 25))
-        X, y = sparse.random(n_rows, 24, 0.1, "csr", rng=rng), np.arange(n_rows) % 2
+        X, y = sparse.random(n_rows, 24, 0.1, "csr", random_state=rng), np.arange(n_rows) % 2
         some = [
             StreamingSVRGClassifier(
                 alpha=10 ** rng.uniform(-1, 1),
@@ -400,7 +400,13 @@ def test_others_are_evaluated_one_by_one():
 @pytest.mark.parametrize("n_classes", [129, 20])
 def test_models_that_are_too_large_for_lanes_are_evaluated_one_by_one(n_classes):
     wide = n_classes < 128  # 20 outputs of 300,000 numbers
-    X = sparse.random(280, 300_000 if wide else 4, 1e-4 if wide else 0.5, "csr", rng=0)
+    X = sparse.random(
+        280,
+        300_000 if wide else 4,
+        1e-4 if wide else 0.5,
+        "csr",
+        random_state=np.random.default_rng(0),
+    )
     y = np.arange(280) % n_classes
     some = [
         StreamingSVRGClassifier(alpha, initial_batch_size=5, random_state=0)

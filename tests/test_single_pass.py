@@ -439,7 +439,7 @@ def test_a_diverging_classifier_errs_always(estimator, make_data):
 @pytest.mark.parametrize("column", [1.0, 1e200, 1e308])
 def test_sparse_rows_see_what_dense_rows_see(estimator, intercept, column):
     rng = np.random.default_rng(0)
-    X = sparse.random_array((200, 50), density=0.03, rng=rng, format="csr")
+    X = sparse.random_array((200, 50), density=0.03, random_state=rng, format="csr")
     X = X @ sparse.diags_array([column] + [1.0] * 49)  # one column that may overflow
     y = rng.integers(0, 2, 200)
     estimator = clone(estimator).set_params(fit_intercept=intercept)
