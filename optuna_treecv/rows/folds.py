@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import replace
 from typing import Any
@@ -125,26 +126,37 @@ def _permutation(n: int, seed: int, purpose: int) -> np.ndarray:
 
 
 def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int) -> np.ndarray:
-    """Return the fold in which a splitter tests each row."""
+    """Return the fold in which a splitter tests each row.
+
+    Every model of TreeCV trains on all rows outside its fold. Therefore a splitter is refused if
+    it leaves rows out of training, as purged or embargoed folds do: they would be trained on.
+    """
     name = type(cv).__name__
-    try:
-        test_sets = [test for _, test in cv.split(X, y, groups)]
-    except (TypeError, ValueError) as error:
-        if groups is None and "groups" in str(error):
-            raise ValueError(
-                f"groups must be given with cv={name}, one group id per row, got None."
-            ) from error
-        if y is None and "Stratified" in name:
-            raise ValueError(
-                f"y must be given with cv={name}, one label per row, got None."
-            ) from error
-        raise ValueError(f"cv={name} cannot split the rows: {error}") from error
     times = np.zeros(n_rows, np.int64)
     fold = np.full(n_rows, -1, np.int64)
-    for i, test in enumerate(test_sets):
-        times[test] += 1
-        fold[test] = i
+    problem = None  # the first training set that is not the complement of its test set
+    for i, (train, test) in enumerate(_splits(cv, X, y, groups)):
+        tested = _row_numbers(test, n_rows, f"{name} tests", i)
+        if len(tested) == 0:
+            raise ValueError(
+                f"cv must be a splitter whose test sets hold at least one row, but {name} tests "
+                f"no row in split {i}."
+            )
+        np.add.at(times, tested, 1)
+        fold[tested] = i
+        is_other = np.ones(n_rows, bool)
+        is_other[tested] = False
+        if not np.array_equal(train, np.flatnonzero(is_other)):  # most splitters give just these
+            trained = _row_numbers(train, n_rows, f"{name} trains on", i)
+            problem = problem or _leak(trained, tested, n_rows, i)
+        if i >= n_rows:  # no partition has so many parts, and the splitter may never end
+            break
     if np.all(times == 1):
+        if problem is not None:
+            raise ValueError(
+                "cv must be a splitter that trains each model on all rows outside its test set, "
+                f"since TreeCV does, but {name} {problem}."
+            )
         return fold
     if np.any(times > 1):
         reason = f"row {np.argmax(times > 1)} is tested {times.max()} times"
@@ -160,6 +172,56 @@ def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int)
         f"cv must be a splitter whose test sets partition the rows, but with {name} {reason}; "
         f"{advice}."
     )
+
+
+def _splits(
+    cv: Any, X: Any, y: np.ndarray | None, groups: Any
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield a splitter's train and test rows; its errors name the argument that is missing."""
+    name = type(cv).__name__
+    try:
+        yield from cv.split(X, y, groups)
+    except (TypeError, ValueError) as error:
+        if groups is None and "groups" in str(error):
+            raise ValueError(
+                f"groups must be given with cv={name}, one group id per row, got None."
+            ) from error
+        if y is None and "Stratified" in name:
+            raise ValueError(
+                f"y must be given with cv={name}, one label per row, got None."
+            ) from error
+        raise ValueError(f"cv={name} cannot split the rows: {error}") from error
+
+
+def _row_numbers(rows: Any, n_rows: int, what: str, split: int) -> np.ndarray:
+    """Return the row numbers of one half of a split, which may be a mask; ``what`` it does."""
+    numbers = np.asarray(rows)
+    if numbers.dtype == bool and numbers.shape == (n_rows,):
+        return np.flatnonzero(numbers)
+    expected = f"cv must be a splitter that gives row numbers from 0 to {n_rows - 1}, but {what}"
+    if len(numbers) and numbers.dtype.kind not in "iu":
+        raise ValueError(f"{expected} rows of type {numbers.dtype} in split {split}.")
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < n_rows:
+        wrong = numbers.min() if numbers.min() < 0 else numbers.max()
+        raise ValueError(f"{expected} row {wrong} in split {split}.")
+    return numbers.astype(np.intp, copy=False)
+
+
+def _leak(trained: np.ndarray, tested: np.ndarray, n_rows: int, split: int) -> str | None:
+    """Say how the training rows of a split differ from all rows that it does not test."""
+    is_used = np.zeros(n_rows, bool)
+    is_used[trained] = True
+    if np.any(is_used[tested]):
+        row = tested[np.argmax(is_used[tested])]
+        return f"trains on row {row} in split {split}, which it tests there"
+    is_used[tested] = True
+    if not np.all(is_used):
+        row = np.argmin(is_used)
+        return f"leaves row {row} out of training in split {split} without testing it"
+    if len(trained) + len(np.unique(tested)) > n_rows:
+        row = np.argmax(np.bincount(trained) > 1)
+        return f"trains on row {row} twice or more in split {split}"
+    return None
 
 
 def _fold_ids(cv: Any, n_rows: int) -> np.ndarray:

@@ -1,0 +1,100 @@
+"""Splitters whose folds would leak rows into training, or make no sense, are refused."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import numpy as np
+import pytest
+from sklearn.model_selection import KFold
+
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_validate
+
+N_ROWS = 40
+X = np.random.default_rng(0).normal(size=(N_ROWS, 3))
+Y = (X[:, 0] > 0).astype(int)
+
+
+class Splitter:
+    """Hands out what a function makes of KFold's train and test rows."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def split(self, X, y=None, groups=None):
+        for i, (train, test) in enumerate(KFold(4).split(X)):
+            yield self.change(i, train, test)
+
+
+class Endless:
+    """Never stops testing row 0."""
+
+    def split(self, X, y=None, groups=None):
+        for _ in count():
+            yield np.arange(1, N_ROWS), np.array([0])
+
+
+def purged(i, train, test):
+    """Leave two rows beside the test rows out of training, as for overlapping labels."""
+    return np.setdiff1d(train, [test[0] - 1, test[-1] + 1]), test
+
+
+def second(change):
+    """Change the second split only."""
+    return lambda i, train, test: change(train, test) if i == 1 else (train, test)
+
+
+@pytest.mark.parametrize("method", ["treecv", "standard"])
+@pytest.mark.parametrize(
+    ("cv", "message"),
+    [
+        (Splitter(purged), "Splitter leaves row 10 out of training in split 0 without testing it"),
+        (
+            Splitter(second(lambda train, test: (np.append(train, test[0]), test))),
+            "Splitter trains on row 10 in split 1, which it tests there",
+        ),
+        (
+            Splitter(second(lambda train, test: (np.append(train, train[0]), test))),
+            "Splitter trains on row 0 twice or more in split 1",
+        ),
+        (
+            Splitter(second(lambda train, test: (train, test - 11))),
+            "row numbers from 0 to 39, but Splitter tests row -1 in split 1",
+        ),
+        (
+            Splitter(second(lambda train, test: (train, test + 30))),
+            "row numbers from 0 to 39, but Splitter tests row 49 in split 1",
+        ),
+        (
+            Splitter(second(lambda train, test: (train - 1, test))),
+            "row numbers from 0 to 39, but Splitter trains on row -1 in split 1",
+        ),
+        (
+            Splitter(second(lambda train, test: (train, np.append(test, test[0])))),
+            "Splitter row 10 is tested 2 times",
+        ),
+        (
+            Splitter(second(lambda train, test: (train, test[:0]))),
+            "Splitter tests no row in split 1",
+        ),
+        (
+            Splitter(second(lambda train, test: (train, test / 2))),
+            "row numbers from 0 to 39, but Splitter tests rows of type float64 in split 1",
+        ),
+        (Endless(), "Endless row 0 is tested 41 times"),
+    ],
+)
+def test_splits_that_do_not_fit_are_refused(cv, message, method):
+    with pytest.raises(ValueError, match=message) as caught:
+        tree_cross_validate(PegasosClassifier(), X, Y, cv=cv, method=method)
+    assert str(caught.value).startswith("cv must ")
+
+
+def test_masks_of_rows_are_taken():
+    def masks(i, train, test):
+        return np.isin(np.arange(N_ROWS), train), np.isin(np.arange(N_ROWS), test)
+
+    by_mask = tree_cross_validate(PegasosClassifier(), X, Y, cv=Splitter(masks))
+    by_number = tree_cross_validate(PegasosClassifier(), X, Y, cv=KFold(4))
+    assert by_mask.test_score.tolist() == by_number.test_score.tolist()
