@@ -91,6 +91,21 @@ def test_splits_that_do_not_fit_are_refused(cv, message, method):
     assert str(caught.value).startswith("cv must ")
 
 
+def test_an_endless_splitter_is_left_early():
+    asked = []
+
+    class Repeating:
+        def split(self, X, y=None, groups=None):
+            for i in count():
+                asked.append(i)
+                yield from KFold(2).split(X)
+
+    X, y = np.ones((5000, 1)), np.arange(5000) % 2
+    with pytest.raises(ValueError, match="row 0 is tested 101 times"):
+        tree_cross_validate(PegasosClassifier(), X, y, cv=Repeating())
+    assert len(asked) == 101
+
+
 def test_masks_of_rows_are_taken():
     def masks(i, train, test):
         return np.isin(np.arange(N_ROWS), train), np.isin(np.arange(N_ROWS), test)

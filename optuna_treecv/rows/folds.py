@@ -19,6 +19,10 @@ from optuna_treecv._kernels.order import random_order
 _ROWS = 1
 _FOLDS = 2
 
+# A splitter that tests a row more often than this is asked for no further splits, since it may
+# never end.
+_MOST_TIMES = 100
+
 
 @dataclass(frozen=True)
 class Folds:
@@ -149,7 +153,7 @@ def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int)
         if not np.array_equal(train, np.flatnonzero(is_other)):  # most splitters give just these
             trained = _row_numbers(train, n_rows, f"{name} trains on", i)
             problem = problem or _leak(trained, tested, n_rows, i)
-        if i >= n_rows:  # no partition has so many parts, and the splitter may never end
+        if i >= n_rows or times[tested].max() > _MOST_TIMES:  # the splitter may never end
             break
     if np.all(times == 1):
         if problem is not None:
