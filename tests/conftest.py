@@ -41,6 +41,15 @@ def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarr
     return X, scores.argmax(axis=1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _models_of_small_data_are_shared() -> Iterator[None]:
+    """Share also what takes longer to look up than to train, since tests have few rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("optuna_treecv.sharing.prefixes._LEAST_BYTES", 1)
+        patch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES_PER_TRAIL", 1)
+        yield
+
+
 @pytest.fixture
 def make_data() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
     return data_of
