@@ -27,6 +27,7 @@ from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import ScoresAtLeaves
 from optuna_treecv.scoring import ScoresOfOutputs
 from optuna_treecv.sharing.keys import is_ours
+from optuna_treecv.sharing.results import OutputsAhead
 from optuna_treecv.sharing.results import Results
 from optuna_treecv.sharing.results import results_of
 from optuna_treecv.sharing.results import RowsIdentity
@@ -113,6 +114,9 @@ class Run:
 
     Attributes
     ----------
+    ahead : dict of int to OutputsAhead
+        The outputs of repeats that were computed before they are iterated over. They go when they
+        are used, or with the run.
     is_leased : bool
         Whether other processes may wait for the outputs, so that they go to the store at once.
     chunk_scores : ndarray of shape (n_repeats * n_folds,)
@@ -125,6 +129,7 @@ class Run:
         self.evaluation = evaluation
         self.estimator = as_estimator(estimator)
         self.scoring = evaluation.scoring_for(self.estimator)
+        self.ahead: dict[int, OutputsAhead] = {}
         self.is_leased = False
         self.chunk_scores = np.empty(0)
         self.n_scored = 0
@@ -267,7 +272,7 @@ class Run:
         if results is None:
             return None
         # Outputs computed ahead count as trained by this run, though they may be in the store now.
-        ahead = self.evaluation.shared.ahead.take(results.name)
+        ahead = self.ahead.pop(repeat.number, None)
         if ahead is None:
             n_updates = results.take(leaves)
             return None if n_updates is None else _replay(repeat.parts, n_updates)

@@ -1,4 +1,4 @@
-"""What all runs of an evaluation share: the cache, names of the rows, results computed ahead."""
+"""What all runs of an evaluation share: the cache, and the names of the rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.keys import targets_key
 from optuna_treecv.sharing.keys import token
 from optuna_treecv.sharing.prefixes import Prefix
-from optuna_treecv.sharing.results import ResultsAhead
 from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
@@ -30,16 +29,10 @@ class SharedBetweenRuns:
         Where models and results are kept; None: nowhere.
     with_others : bool
         Whether other evaluations may use the same cache. If so, rows are named by their content.
-
-    Attributes
-    ----------
-    ahead : ResultsAhead
-        Outputs that were computed before their run asked for them.
     """
 
     def __init__(self, cache: AnyCache | None, with_others: bool) -> None:
         self.cache = cache
-        self.ahead = ResultsAhead()
         self._with_others = with_others
         self._identities: dict[tuple[RowLayout, int], RowsIdentity] = {}
         self._roots: dict[tuple[bytes, int], Prefix] = {}

@@ -10,6 +10,7 @@ from itertools import product
 import re
 from typing import Any
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import optuna
@@ -80,11 +81,22 @@ class TreeCVObjective:
         self._report = report
         self._database = database
         self.param_grid = param_grid
-        self._batches = Batches(evaluation, batch_size, leases)
-        self._ahead: dict[bytes, Run] = {}  # made before their trials, by the keys of their points
+        self._batches = Batches(batch_size, leases)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        # Runs that were made before their trials, by the keys of their points. They go with their
+        # study.
+        self._ahead: WeakKeyDictionary[optuna.Study, dict[bytes, Run]] = WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ahead": {}}  # runs are bound to prepared rows
+        state = self.__dict__.copy()
+        del state["_ahead"]  # runs are bound to prepared rows
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_room()
 
     def __call__(self, trial: AnyTrial) -> float:
         """Evaluate a trial.
@@ -209,17 +221,18 @@ class TreeCVObjective:
         trials = trial.study.get_trials(deepcopy=False)
         seen = [tuple(one.params.get(name) for name in beside) for one in trials]
         points = (point for point in product(*beside.values()) if point not in seen)
+        ahead = self._ahead.setdefault(trial.study, {})
         for point in points:
             values = dict(zip(beside, point, strict=True))
             name = key_of_point(values)
-            run = None if name is None else self._ahead.get(name)
+            run = None if name is None else ahead.get(name)
             if run is None:
                 try:
                     run = Run(self._evaluation, self._set(values))
                 except Exception:  # noqa: BLE001  # that point's own trial will raise it
                     continue
                 if name is not None:
-                    self._ahead[name] = run
+                    ahead[name] = run
             yield run
 
     def _run(self, trial: AnyTrial) -> Run:
@@ -227,8 +240,10 @@ class TreeCVObjective:
         if self._param_distributions is None:
             return Run(self._evaluation, self._estimator(trial))
         values = self._values(trial)
-        name = key_of_point(values) if self._ahead else None
-        run = None if name is None else self._ahead.pop(name, None)
+        study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
+        ahead = {} if study is None else self._ahead.get(study, {})
+        name = key_of_point(values) if ahead else None
+        run = None if name is None else ahead.pop(name, None)
         return Run(self._evaluation, self._set(values)) if run is None else run
 
     def _estimator_of(self, trial: AnyTrial) -> Any:
@@ -280,6 +295,7 @@ class TreeCVObjective:
             trial.report(float(np.clip(mean_and_std(scores)[0], -_HUGE, _HUGE)), part)
             if run.n_scored < len(run.chunk_scores) and trial.should_prune():
                 record_trial(trial, run, self._database)
+                run.ahead.clear()  # the exception's traceback refers to the run for a while
                 raise optuna.TrialPruned(
                     f"pruned after {run.n_scored} of {len(run.chunk_scores)} folds"
                 )
