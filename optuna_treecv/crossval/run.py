@@ -119,6 +119,8 @@ class Run:
         are used, or with the run.
     is_leased : bool
         Whether other processes may wait for the outputs, so that they go to the store at once.
+    comes_again : bool
+        Whether another run may have the same parameters, so that its results go to the store.
     chunk_scores : ndarray of shape (n_repeats * n_folds,)
         The scores of the first ``n_scored`` chunks, in the order in which they lie along the tree.
     key, fingerprint : str
@@ -131,6 +133,7 @@ class Run:
         self.scoring = evaluation.scoring_for(self.estimator)
         self.ahead: dict[int, OutputsAhead] = {}
         self.is_leased = False
+        self.comes_again = True
         self.chunk_scores = np.empty(0)
         self.n_scored = 0
         self.n_updates = 0
@@ -167,13 +170,17 @@ class Run:
         evaluation = self.evaluation
         self.chunk_scores = np.empty(evaluation.n_repeats * evaluation.n_folds)
         part = 0
-        for repeat in evaluation.repeats:
-            rows, seconds = evaluation.rows(self.estimator, repeat)
-            self.seconds_prepare += seconds
-            with closing(self._score_repeat(repeat, rows)) as parts:
-                for _ in parts:
-                    yield part
-                    part += 1
+        try:
+            for repeat in evaluation.repeats:
+                rows, seconds = evaluation.rows(self.estimator, repeat)
+                self.seconds_prepare += seconds
+                with closing(self._score_repeat(repeat, rows)) as parts:
+                    for _ in parts:
+                        yield part
+                        part += 1
+        finally:
+            if isinstance(self._cache, StoredModelCache):
+                self._cache.end(self.comes_again)
 
     def finish(self) -> CVResult:
         """Evaluate all folds."""

@@ -68,5 +68,5 @@ class SharedBetweenRuns:
         so its models stay in memory.
         """
         if isinstance(self.cache, StoredModelCache):
-            return self.cache if is_ours(type(estimator)) else self.cache.memory
+            return self.cache.of_run() if is_ours(type(estimator)) else self.cache.memory
         return self.cache

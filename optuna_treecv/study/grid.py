@@ -118,6 +118,15 @@ def key_of_point(values: Mapping[str, Any]) -> bytes | None:
         return None
 
 
+def is_continuous(distribution: BaseDistribution) -> bool:
+    """Return whether a sampler hardly suggests the same value twice."""
+    return (
+        isinstance(distribution, FloatDistribution)
+        and distribution.step is None
+        and not distribution.single()
+    )
+
+
 def suggest(trial: AnyTrial, name: str, distribution: BaseDistribution) -> Any:
     """Ask a trial for a parameter, as OptunaSearchCV does through a private method."""
     if isinstance(distribution, FloatDistribution):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from functools import partial
 from itertools import product
+from numbers import Integral
 import re
 from typing import Any
 from typing import Literal
@@ -38,6 +39,7 @@ from optuna_treecv.study.grid import check_distributions
 from optuna_treecv.study.grid import check_names
 from optuna_treecv.study.grid import distribution_of
 from optuna_treecv.study.grid import GridSampler
+from optuna_treecv.study.grid import is_continuous
 from optuna_treecv.study.grid import key_of_point
 from optuna_treecv.study.grid import missing_value
 from optuna_treecv.study.grid import suggest
@@ -124,6 +126,8 @@ class TreeCVObjective:
             with self._batches.call():
                 run = self._run(trial)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
+                    is_point = not any(map(is_continuous, trial.distributions.values()))
+                    run.comes_again = self.param_grid is not None or is_point
                     others = None if self.param_grid is None else partial(self._unseen, trial)
                     self._batches.compute(run, others)
                 with self._batches.leased(run):
@@ -321,6 +325,7 @@ def treecv_objective(
     report: Literal["folds", "mean"] | None = None,
     cache: Literal["memory"] | ModelCache | None = "memory",
     store: Any = None,
+    store_max_bytes: int = 2**28,
 ) -> TreeCVObjective:
     """Make an objective for ``study.optimize`` that evaluates each trial by cross-validation.
 
@@ -396,6 +401,9 @@ def treecv_objective(
         of a study's own PostgreSQL database. It keeps the score of every fold, and the models that
         took long to train, so that other workers and later runs share them and a killed trial can
         be resumed. Read it with ``optuna_treecv.history``. If it is lost, trials go on without it.
+    store_max_bytes : int, default=256 MiB
+        Room for shared models in the store. When more is written, the oldest models and those that
+        took the fewest seconds per byte are deleted. Fold scores are never deleted.
 
     Returns
     -------
@@ -469,8 +477,12 @@ def treecv_objective(
             "param_distributions must be None when estimator is a callable, which suggests for "
             "itself."
         )
+    if not isinstance(store_max_bytes, Integral) or store_max_bytes < 0:
+        raise ValueError(
+            f"store_max_bytes must be a number of bytes of at least 0, got {store_max_bytes!r}."
+        )
     database = None if store is None else Database(store)
-    models = None if database is None else ModelStore(database)
+    models = None if database is None else ModelStore(database, int(store_max_bytes))
     evaluation = Evaluation(
         X,
         y,
