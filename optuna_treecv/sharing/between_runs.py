@@ -16,8 +16,11 @@ from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 
-# The most repeats whose prefixes are remembered.
+# The most repeats whose prefixes are remembered, and the most prefixes of one repeat. A prefix
+# takes about a kilobyte, and a hyper-parameter that begins to act at some row, such as
+# ``average_start``, needs other prefixes for each of its values.
 _MOST_ROOTS = 8
+_MOST_PREFIXES = 2**14
 
 
 class SharedBetweenRuns:
@@ -51,10 +54,14 @@ class SharedBetweenRuns:
             return self._identities[layout, repeat]
 
     def root(self, identity: RowsIdentity, repeat: int) -> Prefix:
-        """Return the empty prefix over the rows of a repeat; those of a few repeats are kept."""
+        """Return the empty prefix over the rows of a repeat.
+
+        Those of a few repeats are kept. They are only looked up faster: a new one has the same
+        name.
+        """
         with self._lock:
             root = self._roots.pop((identity.rows, repeat), None)
-            if root is None:
+            if root is None or root.made[0] > _MOST_PREFIXES:
                 root = Prefix(identity.rows)
             self._roots[identity.rows, repeat] = root
             if len(self._roots) > _MOST_ROOTS:

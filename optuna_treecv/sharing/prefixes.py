@@ -36,9 +36,11 @@ class Prefix:
         The sequence is that of ``origin`` followed by the first ``end`` rows of the phase.
     below : dict
         What ``prefixes_below`` remembers.
+    made : list of int
+        How many prefixes have been made from the same root.
     """
 
-    __slots__ = ("_next", "below", "end", "n_seen", "name", "origin", "phase")
+    __slots__ = ("_next", "below", "end", "made", "n_seen", "name", "origin", "phase")
 
     def __init__(
         self, name: bytes, n_seen: int = 0, origin: Prefix | None = None, phase: Phase = _NOTHING
@@ -48,6 +50,8 @@ class Prefix:
         self.origin = self if origin is None else origin
         self.phase = phase
         self.end = n_seen - self.origin.n_seen
+        self.made: list[int] = [0] if origin is None else origin.made
+        self.made[0] += 1
         self.below: dict[Node, dict[int, Prefix]] = {}
         self._next: dict[tuple[Phase, int], Prefix] = {}
 
