@@ -256,6 +256,17 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def retry_now() -> Callable[[Database], None]:
+    """Return a function after which a store that has failed is tried again at once."""
+
+    def retry(database: Database) -> None:
+        outages = database._outages
+        outages._retry_at = dict.fromkeys(outages._retry_at, 0.0)
+
+    return retry
+
+
+@pytest.fixture
 def make_evaluation() -> Callable[..., EvaluationRow]:
     def make(**fields: Any) -> EvaluationRow:
         usual: dict[str, Any] = {
