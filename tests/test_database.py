@@ -659,8 +659,7 @@ def test_a_server_that_is_stopped(postgres_server, postgres_url, monkeypatch, re
     monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
     database = Database(postgres_url)
     database.engine.dispose()  # a new connection needs the server's main process
-    pid = int((postgres_server.folder / "data" / "postmaster.pid").read_text().split()[0])
-    with stopped(pid):
+    with stopped(postgres_server.pid):
         with pytest.warns(RuntimeWarning, match="no answer within .*; trials go on without it"):
             assert look(database) is None
     retry_now(database)
