@@ -8,18 +8,15 @@ from datetime import datetime
 from datetime import timedelta
 from datetime import UTC
 from itertools import count
-import os
 from pathlib import Path
-import pwd
-import shutil
-import subprocess
-import tempfile
 from typing import Any
 from uuid import uuid4
 import weakref
 
 import numpy as np
 import optuna
+from postgres_server import postgres_binaries
+from postgres_server import PostgresServer
 import pytest
 from sqlalchemy import Connection
 from sqlalchemy import Engine
@@ -180,68 +177,6 @@ def fill(tmp_path):
     )
 
 
-class PostgresServer:
-    """A PostgreSQL server with its own folder, which also holds its Unix socket."""
-
-    def __init__(self, binaries: Path) -> None:
-        self.binaries = binaries
-        # Other users have no access to pytest's folders.
-        self.folder = Path(tempfile.mkdtemp(prefix="treecv-"))
-        self.n_schemas = 0
-        self.user: dict[str, Any] = {}
-        if os.getuid() == 0:  # the server refuses to run as root
-            names = {entry.pw_name: entry for entry in pwd.getpwall()}
-            user = names.get("postgres") or names["nobody"]
-            self.user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-            os.chown(self.folder, user.pw_uid, user.pw_gid)
-        self.run("initdb", "-U", "treecv", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-
-    def run(self, program: str, *arguments: str) -> None:
-        with open(self.folder / "output", "w+b") as output:  # the server would keep a pipe open
-            done = subprocess.run(
-                [self.binaries / program, "-D", self.folder / "data", *arguments],
-                cwd=self.folder,
-                stdout=output,
-                stderr=output,
-                check=False,
-                **self.user,
-            )
-            output.seek(0)
-            assert done.returncode == 0, output.read().decode()
-
-    def start(self) -> None:
-        options = f"-c listen_addresses='' -c unix_socket_directories={self.folder} -c fsync=off"
-        self.run("pg_ctl", "start", "-w", "-l", str(self.folder / "log"), "-o", options)
-
-    def stop(self) -> None:
-        self.run("pg_ctl", "stop", "-w", "-m", "immediate")
-
-    def new_schema(self) -> str:
-        """Return a URL with a new schema, which takes a tenth of the time of a new database."""
-        import psycopg
-
-        self.n_schemas += 1
-        name = f"test_{self.n_schemas}"
-        with psycopg.connect(
-            host=str(self.folder), user="treecv", dbname="postgres"
-        ) as connection:
-            connection.execute(f"CREATE SCHEMA {name}")
-        place = f"host={self.folder}&options=-csearch_path%3D{name}"
-        return f"postgresql+psycopg://treecv@/postgres?{place}"
-
-
-def postgres_binaries() -> Path | None:
-    """Return the folder with PostgreSQL's programs, or None if there is none."""
-    config = shutil.which("pg_config")
-    folders = [] if config is None else [subprocess.check_output([config, "--bindir"], text=True)]
-    folders += os.environ.get("PATH", "").split(os.pathsep)
-    folders += sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
-    for folder in map(str.strip, folders):
-        if all((Path(folder) / program).is_file() for program in ("initdb", "pg_ctl", "postgres")):
-            return Path(folder)
-    return None
-
-
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     pytest.importorskip("psycopg")
@@ -254,7 +189,7 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
         server.stop()
     finally:
-        shutil.rmtree(server.folder)
+        server.remove()
 
 
 @pytest.fixture
@@ -278,6 +213,17 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgresql":
         return request.getfixturevalue("postgres_url")
     return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def retry_now() -> Callable[[Database], None]:
+    """Return a function after which a store that has failed is tried again at once."""
+
+    def retry(database: Database) -> None:
+        outages = database._outages
+        outages._retry_at = dict.fromkeys(outages._retry_at, 0.0)
+
+    return retry
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 import pickle
 import shutil
+import signal
 import socket
 import sqlite3
 import sys
@@ -38,10 +39,12 @@ from sqlalchemy.pool import StaticPool
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
 from optuna_treecv.storage import database as database_module
+from optuna_treecv.storage import outages
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import SCHEMA_VERSION
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.leases import Leases
+from optuna_treecv.storage.model_store import Kept
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.tables import Base
 from optuna_treecv.storage.tables import ModelRow
@@ -158,7 +161,7 @@ def test_sqlite_writes_ahead_and_enforces_foreign_keys(tmp_path):
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
             for name in ("journal_mode", "foreign_keys", "busy_timeout")
         }
-    assert pragmas == {"journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 60_000}
+    assert pragmas == {"journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 5_000}
 
 
 def test_postgresql_means_psycopg(postgres_url):
@@ -195,8 +198,8 @@ def test_a_path_is_the_same_file_in_another_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("store", "reason"),
     [
-        (3, "store must be a SQLAlchemy URL or Engine, got 3"),
-        (None, "store must be a SQLAlchemy URL or Engine, got None"),
+        (3, "store must be a SQLAlchemy URL or Engine, or a callable .*, got 3"),
+        (None, "store must be a SQLAlchemy URL or Engine, or a callable .*, got None"),
         ("models.db", "store must be a SQLAlchemy URL such as 'sqlite:///models.db', got 'models"),
         ("mysql://me:secret@host/name", r"PostgreSQL .*, got mysql://me:\*\*\*@host/name"),
         ("postgres://host/name", "store must be SQLite .* or PostgreSQL .*got postgres://host"),
@@ -252,12 +255,13 @@ def test_waits_5_seconds_for_a_server():
 
     for query, seconds in [("", 5), ("?connect_timeout=9", "9")]:
         database = Database.__new__(Database)
-        database.__setstate__({"url": f"postgresql+psycopg://me@host/name{query}"})
+        database.__setstate__({"url": f"postgresql+psycopg://me@host/name{query}", "make": None})
         event.listen(database.engine, "do_connect", connect)
         with pytest.warns(RuntimeWarning, match="timeout expired"):
             assert look(database) is None
         assert given[-1]["connect_timeout"] == seconds
         assert given[-1]["tcp_user_timeout"] == 5000
+        assert given[-1]["keepalives_idle"] == 5
 
 
 def test_a_missing_driver_is_named(monkeypatch):
@@ -272,6 +276,21 @@ def test_refuses_a_newer_schema(store_url):
     with pytest.raises(ValueError, match="store must have .*version 4 or older, got .*version 5"):
         Database(store_url)
     assert tables_of(store_url) == before
+
+
+@pytest.mark.parametrize("versions", [["x"], [None], [2.5], [0], [-1], [], [4, 4]])
+def test_refuses_an_impossible_version(tmp_path, versions):
+    path = tmp_path / "store.db"
+    Database(f"sqlite:///{path}").engine.dispose()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE treecv_schema")
+        connection.execute("CREATE TABLE treecv_schema (version)")
+        connection.executemany("INSERT INTO treecv_schema VALUES (?)", [(v,) for v in versions])
+        connection.commit()
+        before = list(connection.iterdump())
+        with pytest.raises(ValueError, match="store must have one row in treecv_schema.*got sql"):
+            Database(f"sqlite:///{path}")
+        assert list(connection.iterdump()) == before
 
 
 def test_opens_only_what_is_there_if_asked_to(store_url, tmp_path):
@@ -463,9 +482,30 @@ def test_pickles_without_its_engine(store_url):
 
 def test_a_pickle_keeps_the_password():
     database = Database.__new__(Database)
-    database.__setstate__({"url": "postgresql+psycopg://me:secret@host/name"})
+    database.__setstate__({"url": "postgresql+psycopg://me:secret@host/name", "make": None})
     assert "secret" not in str(database)
     assert pickle.loads(pickle.dumps(database))._url.password == "secret"
+
+
+def engine_of_the_environment():
+    return create_engine(os.environ["TEST_STORE"])
+
+
+def test_a_callable_keeps_the_password_out_of_pickles(postgres_url, monkeypatch):
+    monkeypatch.setenv("TEST_STORE", postgres_url.replace("treecv@", "treecv:secret@"))
+    database = Database(engine_of_the_environment)
+    assert database.engine.url.password == "secret"
+    pickled = pickle.dumps(database)
+    assert b"secret" not in pickled and "secret" not in str(database)
+    copy = pickle.loads(pickled)
+    assert str(copy) == str(database)
+    assert version_of(copy) == SCHEMA_VERSION
+    assert copy.engine is not database.engine
+
+
+def test_a_callable_returns_an_engine():
+    with pytest.raises(ValueError, match="store must be a callable that returns an Engine, got 3"):
+        Database(lambda: 3)
 
 
 def test_a_pickled_one_makes_the_schema_where_it_arrives(tmp_path):
@@ -525,7 +565,7 @@ def look(database: Database) -> int | None:
 def test_a_lost_server_is_one_warning_and_is_found_again(
     postgres_server, postgres_url, monkeypatch
 ):
-    monkeypatch.setattr(database_module, "RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(outages, "RETRY_SECONDS", 0.2)
     database = Database(postgres_url)
     assert look(database) == SCHEMA_VERSION
     postgres_server.stop()
@@ -552,6 +592,124 @@ def test_a_lost_server_is_one_warning_and_is_found_again(
         postgres_server.start()
 
 
+def test_a_table_that_is_locked_stops_what_needs_it(
+    postgres_url, monkeypatch, make_evaluation, retry_now
+):
+    monkeypatch.setattr(database_module, "WAIT_SECONDS", 0.3)
+    store = ModelStore(Database(postgres_url))
+    with Database(postgres_url).writing() as session:
+        session.execute(text("LOCK TABLE treecv_models"))
+        with pytest.warns(RuntimeWarning, match="timeout; trials go on without shared") as w:
+            assert store.news() == []
+            store.write([Kept(b"k", np.zeros(3, np.uint8), 1.0)])
+            with Leases(store).hold(["ab"]) as mine:
+                assert mine == ["ab"] and Leases(store).held() == {"ab"}
+            assert record(store.database, make_evaluation(), np.zeros(10))
+        assert len(w) == 1
+    retry_now(store.database)
+    with no_warning():
+        store.write([Kept(b"k", np.zeros(3, np.uint8), 1.0)])
+        store.look_anew()
+        assert len(store.news()) == 1
+
+
+@contextmanager
+def stopped(pid: int):
+    """Stop a process for the time of the block."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("given", ["url", "engine"])
+def test_a_backend_that_is_stopped(postgres_url, monkeypatch, retry_now, given):
+    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
+    engine = create_engine(postgres_url, pool_pre_ping=True)
+    database = Database(postgres_url if given == "url" else engine)
+    with database.reading() as session:
+        pid = session.scalar(text("SELECT pg_backend_pid()"))
+    with stopped(pid):
+        with pytest.warns(RuntimeWarning, match="no answer within .* go on without it.") as w:
+            assert look(database) is None
+            assert look(database) is None
+        assert len(w) == 1
+        retry_now(database)
+        with no_warning():  # on another connection
+            assert look(database) == SCHEMA_VERSION
+
+
+def test_a_backend_that_is_stopped_in_a_transaction(postgres_url, monkeypatch, retry_now):
+    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
+    database = Database(postgres_url)
+
+    def work(session):
+        pid = session.scalar(text("SELECT pg_backend_pid()"))
+        with stopped(pid):
+            session.execute(text("SELECT 1"))
+
+    begin = time.monotonic()
+    with pytest.warns(RuntimeWarning, match="no answer within 0.5 seconds; trials go on without"):
+        database.attempt(work, None, without="it")
+    assert time.monotonic() - begin < 20
+
+
+def test_a_server_that_is_stopped(postgres_server, postgres_url, monkeypatch, retry_now):
+    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
+    database = Database(postgres_url)
+    database.engine.dispose()  # a new connection needs the server's main process
+    with stopped(postgres_server.pid):
+        with pytest.warns(RuntimeWarning, match="no answer within .*; trials go on without it"):
+            assert look(database) is None
+    retry_now(database)
+    with no_warning():
+        assert look(database) == SCHEMA_VERSION
+
+
+def test_one_thread_tries_whether_an_outage_is_over(tmp_path, monkeypatch):
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    attempts = []
+
+    def work(session):
+        attempts.append(1)
+        if len(attempts) > 1:
+            now.append(now[-1] + 1.0)
+            assert look_again() == "nothing"
+        raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("gone"))
+
+    def look_again():
+        return database.attempt(work, "nothing", without="models")
+
+    now = [1000.0]
+    monkeypatch.setattr(outages, "monotonic", lambda: now[-1])
+    with pytest.warns(RuntimeWarning, match="gone"):
+        look_again()
+    now.append(1030.1)
+    look_again()
+    assert len(attempts) == 2
+
+
+def test_a_slow_failure_is_retried_later(tmp_path, monkeypatch):
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    attempts = []
+
+    def work(session):
+        attempts.append(1)
+        now.append(now[-1] + 10.0)
+        raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("gone"))
+
+    now = [1000.0]
+    for module in (database_module, outages):
+        monkeypatch.setattr(module, "monotonic", lambda: now[-1])
+    for elapsed, n_attempts in [(0.0, 1), (49.9, 1), (0.2, 2)]:
+        now.append(now[-1] + elapsed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            database.attempt(work, None, without="models")
+        assert len(attempts) == n_attempts
+
+
 def test_a_server_that_started_anew_is_no_outage(postgres_server, postgres_url):
     database = Database(postgres_url)
     assert look(database) == SCHEMA_VERSION
@@ -562,7 +720,7 @@ def test_a_server_that_started_anew_is_no_outage(postgres_server, postgres_url):
 
 
 def test_an_outage_is_left_alone_for_30_seconds(tmp_path, monkeypatch):
-    assert database_module.RETRY_SECONDS == 30
+    assert outages.RETRY_SECONDS == 30
     database = Database(f"sqlite:///{tmp_path / 'store.db'}")
     attempts = []
 
@@ -571,7 +729,8 @@ def test_an_outage_is_left_alone_for_30_seconds(tmp_path, monkeypatch):
         raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("gone"))
 
     now = 1000.0
-    monkeypatch.setattr(database_module, "monotonic", lambda: now)
+    for module in (database_module, outages):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
     with pytest.warns(RuntimeWarning, match="gone; trials go on without models"):
         assert database.attempt(work, "nothing", without="models") == "nothing"
     now += 29.9
@@ -608,24 +767,24 @@ def write(session) -> bool:
     return True
 
 
-def check_read_only(url: str) -> None:
+def check_read_only(url: str, retry_now: Callable[[Database], None]) -> None:
     database = Database(url)
     assert look(database) == SCHEMA_VERSION
     with pytest.warns(RuntimeWarning, match="attempt to write a readonly database; trials"):
         assert not database.attempt(write, False, without="it", write=True)
     with no_warning():
         assert look(database) == SCHEMA_VERSION
-        database._retry_at[True] = 0.0
+        retry_now(database)
         assert not database.attempt(write, False, without="it", write=True)
     with pytest.raises(OperationalError):
         with database.writing() as session:
             write(session)
 
 
-def test_a_read_only_store_is_read(tmp_path):
+def test_a_read_only_store_is_read(tmp_path, retry_now):
     path = tmp_path / "store.db"
     Database(f"sqlite:///{path}").engine.dispose()
-    check_read_only(f"sqlite:///file:{path}?mode=ro&uri=true")
+    check_read_only(f"sqlite:///file:{path}?mode=ro&uri=true", retry_now)
 
 
 def test_a_read_only_file_without_the_schema_is_refused(tmp_path):
@@ -636,7 +795,7 @@ def test_a_read_only_file_without_the_schema_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["writable", "read-only"])
-def test_a_file_that_the_user_may_not_write_is_read(folder):
+def test_a_file_that_the_user_may_not_write_is_read(folder, retry_now):
     path = Path(tempfile.mkdtemp(prefix="treecv-")) / "store.db"
     try:
         Database(f"sqlite:///{path}").engine.dispose()
@@ -652,7 +811,7 @@ def test_a_file_that_the_user_may_not_write_is_read(folder):
                 with pytest.raises(ValueError, match="readonly database; .* sqlite:///file:") as e:
                     Database(url)
                 url = str(e.value).split()[-1].removesuffix(".")
-            check_read_only(url)
+            check_read_only(url, retry_now)
 
         in_processes(1, child)
     finally:

@@ -221,7 +221,7 @@ def test_leave_one_out_of_half_a_million_rows(tmp_path, make_evaluation):
 def test_recording_is_one_commit(database, make_evaluation, n_scores):
     commits = []
     event.listen(database.engine, "commit", commits.append)
-    assert record(database, make_evaluation(), np.zeros(n_scores))
+    assert record(database, make_evaluation(n_folds=n_scores or 1), np.zeros(n_scores))
     assert len(commits) == 1
     load_evaluations(database)
     load_fold_scores(database)
@@ -398,7 +398,7 @@ def test_a_failing_store_is_one_warning(tmp_path, make_evaluation):
     path = tmp_path / "store.db"
     Database(f"sqlite:///{path}")
     database = Database(f"sqlite:///file:{path}?mode=ro&uri=true")
-    with pytest.warns(RuntimeWarning, match="readonly.*; trials go on without records") as w:
+    with pytest.warns(RuntimeWarning, match="readonly.*; trials go on without writing") as w:
         assert not record(database, make_evaluation(), np.zeros(10))
         assert not record(database, make_evaluation(), np.zeros(10))
     assert len(w) == 1
@@ -436,12 +436,120 @@ def test_damaged_scores_are_left_out(database, recorded):
         for run, damaged in zip(runs, [packed[:-3], bytes(flipped), bomb, b""], strict=False):
             row = update(FoldScoreBlockRow).where(FoldScoreBlockRow.run == run)
             session.execute(row.values(scores=damaged))
-    with pytest.warns(RuntimeWarning, match="are damaged and left out") as w:
+    with pytest.warns(RuntimeWarning, match="treecv_fold_score_blocks are left out") as w:
         frame = load_fold_scores(database)
-    assert [run for run in runs if any(run in str(warning.message) for warning in w)] == runs[:4]
+    assert len(w) == 1
+    assert [run for run in runs if run in str(w[0].message)] == runs[:4]
     assert frame["score"].tolist() == scores.tolist()
     assert set(frame["run"]) == {runs[4]}
     assert len(load_evaluations(database)) == 5
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("parameters", "{"),
+        ("parameters", "[1]"),
+        ("parameters", 5),
+        ("parameters", "[" * 10_000),
+        ("versions", "no"),
+        ("created_at", "x"),
+        ("created_at", 3),
+        ("created_at", "99999-01-01 00:00:00"),
+        ("n_folds", "a"),
+        ("n_folds", 0),
+        ("n_repeats", -1),
+        ("trial_number", "first"),
+        ("mean", "low"),
+        ("learner", b"\xff"),
+    ],
+)
+def test_an_impossible_value_of_an_evaluation(tmp_path, make_evaluation, column, value):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    good, bad = make_evaluation(), make_evaluation()
+    for row in (good, bad):
+        assert record(Database(url), row, np.zeros(10))
+    with Database(url).writing() as session:
+        values = {"value": value, "run": bad.run}
+        query = f"UPDATE treecv_evaluations SET {column} = :value WHERE run = :run"
+        session.execute(text(query), values)
+    message = f"treecv_evaluations are left out: run '{bad.run}' .{column} must be"
+    for load in (load_evaluations, load_fold_scores):
+        with pytest.warns(RuntimeWarning, match=message) as w:
+            assert set(load(url)["run"]) == {good.run}
+        assert len(w) == 1
+    with pytest.warns(RuntimeWarning):
+        assert load_evaluations(url)["params_alpha"].tolist() == [0.1]
+
+
+def test_a_text_that_is_no_text_is_left_out(tmp_path, make_evaluation):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    good, bad = make_evaluation(), make_evaluation()
+    for row in (good, bad):
+        assert record(Database(url), row, np.zeros(10))
+    with Database(url).writing() as session:
+        query = "UPDATE treecv_evaluations SET learner = CAST(x'ff' AS TEXT) WHERE run = :run"
+        session.execute(text(query), {"run": bad.run})
+    with pytest.warns(RuntimeWarning, match="learner must be a text, got b'.xff'"):
+        assert load_evaluations(url)["run"].tolist() == [good.run]
+
+
+def test_times_that_only_postgresql_knows_are_left_out(postgres_url, make_evaluation):
+    times = ["infinity", "-infinity", "20000-01-01", "0044-03-15 BC", "9999-12-31 23:59:59"]
+    runs = []
+    for time in times:
+        row = make_evaluation()
+        assert record(Database(postgres_url), row, np.zeros(10))
+        with Database(postgres_url).writing() as session:
+            query = "UPDATE treecv_evaluations SET created_at = :time WHERE run = :run"
+            session.execute(text(query.replace(":time", f"'{time}'")), {"run": row.run})
+        runs.append(row.run)
+    with pytest.warns(RuntimeWarning, match="created_at must be a time") as w:
+        assert load_evaluations(postgres_url)["run"].tolist() == runs[-1:]
+    assert len(w) == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("score", "x"), ("score", b"x"), ("fold", "x"), ("fold", 10), ("fold", -1)],
+)
+def test_an_impossible_fold_score_is_left_out(tmp_path, make_evaluation, column, value):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    row = make_evaluation()
+    assert record(Database(url), row, np.arange(10.0))
+    with Database(url).writing() as session:
+        query = f"UPDATE treecv_fold_scores SET {column} = :value WHERE fold = 3"
+        session.execute(text(query), {"value": value})
+    message = f"treecv_fold_scores are left out: run '{row.run}' .fold "
+    with pytest.warns(RuntimeWarning, match=message) as w:
+        frame = load_fold_scores(url)
+    assert len(w) == 1
+    assert frame["score"].tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("n_scores", [-1, 0, 1999, 2**62, 2**63 - 1, "x"])
+def test_an_impossible_number_of_scores(tmp_path, make_evaluation, n_scores):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    good, bad = make_evaluation(n_folds=2000), make_evaluation(n_folds=2000)
+    for row in (good, bad):
+        assert record(Database(url), row, np.arange(2000.0))
+    with Database(url).writing() as session:
+        query = "UPDATE treecv_fold_score_blocks SET n_scores = :n WHERE run = :run"
+        session.execute(text(query), {"n": n_scores, "run": bad.run})
+    message = f"treecv_fold_score_blocks are left out: run '{bad.run}'"
+    with pytest.warns(RuntimeWarning, match=message) as w:
+        assert load_fold_scores(url)["score"].tolist() == list(range(2000))
+    assert len(w) == 1
+
+
+def test_a_file_that_is_damaged_is_named(tmp_path, make_evaluation):
+    path = tmp_path / "store.db"
+    database = Database(f"sqlite:///{path}")
+    assert record(database, make_evaluation(), np.zeros(10))
+    database.close()
+    path.write_bytes(path.read_bytes()[:4096] + bytes(path.stat().st_size - 4096))
+    with pytest.raises(ValueError, match="store must be a database that can be .*malformed"):
+        load_evaluations(f"sqlite:///{path}")
 
 
 # SQL.

@@ -168,6 +168,40 @@ def test_an_abandoned_lease_expires(store_url, monkeypatch):
     assert expiries(store_url) == []
 
 
+def test_a_lease_from_the_future_is_over(store_url):
+    """A clock that is set back by a day would make others wait for a day."""
+    leases = leases_of(store_url)
+    with leases._store.database.writing() as session:
+        expires = clock(store_url) + 86_400
+        session.add(LeaseRow(key=bytes.fromhex("aa"), owner="nobody", expires=expires))
+    assert leases.held() == set()
+    leases.wait("aa")
+    with leases.hold(NAMES) as mine:
+        assert mine == NAMES
+        assert leases_of(store_url).held() == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("key", "aa"), ("key", 5), ("expires", "x"), ("expires", b"x")]
+)
+def test_a_lease_with_a_value_of_another_type(tmp_path, column, value):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    leases = leases_of(url)
+    with leases._store.database.writing() as session:
+        row = {"key": bytes.fromhex("aa"), "owner": "nobody", "expires": clock(url) + 30}
+        session.execute(
+            text("INSERT INTO treecv_leases VALUES (:key, :owner, :expires)"),
+            row | {column: value},
+        )
+    message = f"treecv_leases are left out: key .*{column} must"
+    with pytest.warns(RuntimeWarning, match=message) as w:
+        assert leases.held() == set()
+        leases.wait("aa")
+        with leases.hold(NAMES) as mine:
+            assert mine == NAMES
+    assert len(w) == 1
+
+
 def test_a_lease_is_renewed(store_url, monkeypatch):
     monkeypatch.setattr(leases_module, "LEASE_SECONDS", 0.9)
     leases = leases_of(store_url)
@@ -435,7 +469,7 @@ def test_the_store_is_lost_while_somebody_waits(store_url, request, waits):
     is_server = store_url.startswith("postgresql")
     server = request.getfixturevalue("postgres_server") if is_server else None
     leases, trial = leases_of(store_url), trial_at(objective, params)
-    with pytest.warns(RuntimeWarning, match="trials go on without leases"):
+    with pytest.warns(RuntimeWarning, match="trials go on without"):
         with leases.hold([name_at(objective, params)]):
             waiting = Background(objective, trial)
             until(lambda: waits)
@@ -461,7 +495,8 @@ def test_a_store_that_can_be_written_and_not_read_is_not_besieged(store_url, wai
     objective = make_objective(store_url)
     params = all_params(objective)[0]
     with leases_of(store_url).hold([name_at(objective, params)]):
-        objective._database._retry_at[False] = float("inf")
+        objective._database._outages._retry_at["shared models", False] = float("inf")
+        objective._database._outages._retry_at["leases", False] = float("inf")
         waiting = Background(objective, trial_at(objective, params))
         until(lambda: len(times) > 2)
     assert times[2] - times[0] > 2 * 0.249
@@ -475,7 +510,7 @@ def test_damaged_results_are_computed(store_url):
         session.execute(update(ModelRow).values(payload=b"damaged"))
     again = make_objective(store_url)
     study = study_of(again)
-    with pytest.warns(RuntimeWarning, match="is damaged and deleted"):
+    with pytest.warns(RuntimeWarning, match="damaged rows of treecv_models"):
         study.optimize(again)
     assert_as_alone(study.trials)
 

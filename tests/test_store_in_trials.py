@@ -32,6 +32,7 @@ import optuna_treecv.sharing.keys
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.model_store import Kept
 from optuna_treecv.storage.model_store import ModelStore
+from optuna_treecv.storage.tables import Base
 from optuna_treecv.storage.tables import ModelRow
 
 STEP = {"step_size": FloatDistribution(1e-3, 1.0, log=True)}
@@ -44,7 +45,7 @@ def all_is_worth_writing(monkeypatch):
     for name in ("_SECONDS_PER_WRITE", "_SECONDS_PER_MODEL", "_SECONDS_PER_BYTE"):
         monkeypatch.setattr(f"optuna_treecv.sharing.stored_cache.{name}", 0.0)
     monkeypatch.setattr("optuna_treecv.storage.model_store.NEWS_SECONDS", 0.0)
-    monkeypatch.setattr("optuna_treecv.storage.database.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("optuna_treecv.storage.outages.RETRY_SECONDS", 0.0)
 
 
 def make(n_rows=120, seed=0):
@@ -266,7 +267,7 @@ def test_damaged_models_are_trained_again_and_replaced(store_url, damage):
                 "hostile": pickle.dumps(print),
             }[damage]
             session.execute(update(ModelRow).where(ModelRow.id == number).values(payload=damaged))
-    with pytest.warns(RuntimeWarning, match="is damaged"):
+    with pytest.warns(RuntimeWarning, match="damaged rows of treecv_models"):
         result = objective_with(store_url).evaluate(AT)
     assert result.n_updates_saved == 0
     np.testing.assert_array_equal(result.test_score, expected().test_score)
@@ -287,6 +288,45 @@ def test_a_store_that_is_lost_is_a_warning(store_url):
         result = tree_cross_validate(AveragedSGDClassifier(**trial.params), *make(), cv=8)
         assert trial.value == result.mean
         assert ("treecv_run" in trial.user_attrs) == (trial.number == 0)
+
+
+@pytest.mark.parametrize(
+    ("table", "purpose"), [("models", "shared models"), ("evaluations", "records of evaluations")]
+)
+def test_a_table_that_is_lost_stops_what_needs_it(store_url, table, purpose):
+    objective = objective_with(store_url)
+    run(objective, n_trials=1)
+    with objective._database.engine.begin() as connection:
+        connection.execute(text("DROP TABLE treecv_fold_scores"))
+        connection.execute(text("DROP TABLE treecv_fold_score_blocks"))
+        connection.execute(text(f"DROP TABLE treecv_{table}"))
+        for name in ("fold_scores", "fold_score_blocks") if table == "models" else ():
+            Base.metadata.tables[f"treecv_{name}"].create(connection)
+    with pytest.warns(RuntimeWarning, match=f"treecv_{table}.*go on without {purpose}.$") as w:
+        study = run(objective, n_trials=3)
+    assert len([one for one in w if "trials go on" in str(one.message)]) == 1
+    is_recorded = ["treecv_run" in trial.user_attrs for trial in study.trials]
+    assert is_recorded == [table == "models"] * 3
+    found = ModelStore(Database(store_url)).news() if table == "evaluations" else []
+    assert bool(found) == (table == "evaluations")
+
+
+def test_a_full_disk_for_models_lets_evaluations_through(tmp_path):
+    url = f"sqlite:///{tmp_path / 'small.db'}"
+    Database(url)
+    engine = create_engine(url)
+
+    @event.listens_for(engine, "connect")
+    def bound(connection, _):
+        n_pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {n_pages + 8}")
+
+    X = np.random.default_rng(0).normal(size=(500, 4000))
+    objective = objective_with(engine, (X, np.arange(500) % 2), cv=8)
+    with pytest.warns(RuntimeWarning, match="full; trials go on without shared models") as w:
+        study = run(objective, n_trials=2)
+    assert len([one for one in w if "trials go on" in str(one.message)]) == 1
+    assert all("treecv_run" in trial.user_attrs for trial in study.trials)
 
 
 def test_a_server_that_stops_is_a_warning(request):

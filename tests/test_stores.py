@@ -15,10 +15,12 @@ from sqlalchemy import create_engine
 from sqlalchemy import event
 from sqlalchemy import func
 from sqlalchemy import select
+from sqlalchemy import text
 from sqlalchemy import update
 
 from optuna_treecv.storage import database as database_module
 from optuna_treecv.storage import model_store as stores
+from optuna_treecv.storage import outages
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.model_store import Kept
@@ -234,8 +236,10 @@ def test_a_payload_above_the_bound_is_not_written(store_url):
 
 def check_damage(store: ModelStore, known: Known, i: int) -> None:
     """Check that damage is detected, warned of and deleted, and that writing works again."""
-    with pytest.warns(RuntimeWarning, match=f"store .*: model {known.id} is damaged and deleted"):
+    store._has_warned = False
+    with pytest.warns(RuntimeWarning, match=rf"damaged rows of treecv_models .* id {known.id} \("):
         assert store.read(known) is None
+    assert store.news() == []  # deletes what is damaged
     assert known.id not in payloads(store.database)
     with no_warning():
         assert store.read(known) is None
@@ -275,6 +279,66 @@ def test_flipped_bits(store_url):
         check_damage(store, known, i)
 
 
+def test_thousands_of_damaged_models_are_deleted_at_once(store_url):
+    store = ModelStore(Database(store_url))
+    store.write([kept(i) for i in range(300)])
+    with store.database.writing() as session:
+        session.execute(update(ModelRow).values(payload=b"damaged"))
+    known, commits = store.news(), []
+    event.listen(store.database.engine, "commit", commits.append)
+    with pytest.warns(RuntimeWarning, match="damaged rows of treecv_models .* id 1 ") as w:
+        assert [store.read(one) for one in known] == [None] * 300
+        store.write([kept(i) for i in range(300)])
+    assert len(w) == 1 and len(commits) == 1
+    assert [one.key for one in store.news()] == [key_of(i) for i in range(300)]
+
+
+def test_damaged_models_are_deleted_where_nothing_is_written(store_url):
+    store = ModelStore(Database(store_url))
+    store.write([kept(i) for i in range(3)])
+    first, *_ = store.news()
+    set_payload(store.database, first.id, b"damaged")
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        assert store.read(first) is None
+    assert store.news() == []
+    assert first.id not in payloads(store.database)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("payload", 5),
+        ("payload", 2**40),
+        ("payload", "text"),
+        ("key", 2**40),
+        ("key", "text"),
+        ("low", "a"),
+        ("high", b"a"),
+        ("n_bytes", "a"),
+        ("n_bytes", 2**62),
+        ("n_bytes", -1),
+    ],
+)
+def test_a_value_of_another_type(tmp_path, column, value):
+    """SQLite accepts any value. The model is left out, deleted and written again."""
+    store = ModelStore(Database(f"sqlite:///{tmp_path / 'store.db'}"))
+    written = [kept(i, low=0.0, high=1.0) for i in range(3)]
+    store.write(written)
+    with store.database.writing() as session:
+        session.execute(
+            text(f"UPDATE treecv_models SET {column} = :value WHERE id = 2"), {"value": value}
+        )
+    with pytest.warns(RuntimeWarning, match=rf"treecv_models .* id 2 \({column} must be") as w:
+        news = store.news()
+        found = [store.read(known) for known in news]
+        store.write(written)
+    assert len(w) == 1
+    is_seen = len(news) == 3  # a payload is not looked at before it is needed
+    assert [one is None for one in found] == ([False, True, False] if is_seen else [False] * 2)
+    assert set(payloads(store.database)) == {1, 3, 4}
+    np.testing.assert_array_equal(store.read(store.news()[0]), kept(1).payload)
+
+
 def test_two_swapped_models(store_url):
     store = ModelStore(Database(store_url))
     store.write([kept(1), kept(2)])
@@ -306,9 +370,10 @@ def test_a_changed_interval_is_not_believed(store_url):
     with store.database.writing() as session:
         for i, change in enumerate(changes):
             session.execute(update(ModelRow).where(ModelRow.key == key_of(i)).values(change))
-    for known in store.news():
-        with pytest.warns(RuntimeWarning, match="damaged"):
+    with pytest.warns(RuntimeWarning, match="damaged") as w:
+        for known in store.news():
             assert store.read(known) is None
+    assert len(w) == 1
 
 
 def test_another_store_in_the_place_of_the_old_one(tmp_path):
@@ -322,9 +387,52 @@ def test_another_store_in_the_place_of_the_old_one(tmp_path):
     other = ModelStore(Database(f"sqlite:///{path}"))
     other.write([kept(2)])
     assert other.news()[0].id == known.id
-    with no_warning():
+    with warnings.catch_warnings():
+        # Not every file system gives the new file another number when nobody has the old one open.
+        warnings.filterwarnings("ignore", message=".*the file was deleted or replaced")
         assert store.read(known) is None
     assert len(payloads(other.database)) == 1
+
+
+def test_a_file_that_is_deleted_while_in_use(tmp_path, make_evaluation):
+    path = tmp_path / "store.db"
+    store = ModelStore(Database(f"sqlite:///{path}"))
+    store.write([kept(1), kept(2)])
+    first, second = store.news()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    with pytest.warns(RuntimeWarning, match="store .*: the file was deleted or replaced") as w:
+        assert store.read(first) is None
+        store.write([kept(3)])
+        assert record(store.database, make_evaluation(), np.zeros(10))
+        assert store.read(second) is None
+    assert len(w) == 1
+    with no_warning():
+        assert [known.key for known in store.news()] == [key_of(3)]
+    other = ModelStore(Database(f"sqlite:///{path}"))
+    assert [known.key for known in other.news()] == [key_of(3)]
+
+
+def test_a_folder_that_is_deleted_while_in_use(tmp_path, make_evaluation, retry_now):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    store = ModelStore(Database(f"sqlite:///{folder / 'store.db'}"))
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    with pytest.warns(RuntimeWarning) as w:
+        store.write([kept(1)])
+        assert store.news() == []
+        assert not record(store.database, make_evaluation(), np.zeros(10))
+    assert [str(one.message).split("; trials")[1] for one in w] == [
+        " go on with the file that is at its path now, without what was stored before.",
+        " go on without it.",
+    ]
+    folder.mkdir()
+    retry_now(store.database)
+    with no_warning():
+        store.write([kept(1)])
+        assert len(store.news()) == 1
 
 
 def test_a_model_that_is_gone(store_url):
@@ -369,13 +477,13 @@ def check_silence(store: ModelStore, known: Known) -> None:
 
 
 def test_a_server_that_goes_and_comes_back(postgres_server, postgres_url, monkeypatch):
-    monkeypatch.setattr(database_module, "RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(outages, "RETRY_SECONDS", 0.2)
     store = ModelStore(Database(postgres_url))
     store.write([kept(1)])
     (known,) = store.news()
     postgres_server.stop()
     try:
-        with pytest.warns(RuntimeWarning, match="; trials go on without shared models.$") as w:
+        with pytest.warns(RuntimeWarning, match="; trials go on without it.$") as w:
             check_silence(store, known)
             time.sleep(0.25)
             check_silence(store, known)
@@ -400,7 +508,7 @@ def small_engine(path: Path, n_pages: int):
     return engine
 
 
-def test_a_full_disk(tmp_path, monkeypatch, make_evaluation):
+def test_a_full_disk(tmp_path, retry_now, make_evaluation):
     path = tmp_path / "store.db"
     room = ModelStore(Database(f"sqlite:///{path}"))
     room.write([kept(1)])
@@ -413,14 +521,14 @@ def test_a_full_disk(tmp_path, monkeypatch, make_evaluation):
     assert len(w) == 1
     assert [known.key for known in room.news()] == []  # neither model, not even in part
     with no_warning():
-        store.database._retry_at[True] = 0.0
+        retry_now(store.database)
         store.write([kept(5)])  # this one fits
     assert [known.key for known in room.news()] == [key_of(5)]
     with pytest.warns(RuntimeWarning, match="disk is full; trials go on without records"):
         scores = np.random.default_rng(0).random(30_000)
         assert not record(store.database, make_evaluation(), scores)
     with no_warning():
-        store.database._retry_at[True] = 0.0
+        retry_now(store.database)
         assert record(store.database, make_evaluation(), scores[:10])
 
 
@@ -443,12 +551,12 @@ def test_a_read_only_file(tmp_path):
 
 
 def test_waits_5_seconds_for_a_writer_who_does_not_end(store_url, monkeypatch):
-    assert stores.CONNECT_SECONDS == 5
-    monkeypatch.setattr(stores, "CONNECT_SECONDS", 0.3)
+    assert database_module.WAIT_SECONDS == 5
+    monkeypatch.setattr(database_module, "WAIT_SECONDS", 0.3)
     store = ModelStore(Database(store_url))
     begin = time.monotonic()
     with Database(store_url).writing(alone=True):
-        with pytest.warns(RuntimeWarning, match="trials go on without shared models"):
+        with pytest.warns(RuntimeWarning, match="trials go on without"):
             store.write([kept(1)])
     assert 0.3 <= time.monotonic() - begin < 3
 

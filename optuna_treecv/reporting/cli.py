@@ -96,7 +96,7 @@ def _store(database: Database, options: argparse.Namespace) -> None:
 def _forget_unnamed(database: Database, storage: str) -> int:
     begun = datetime.now(UTC)  # a later evaluation may belong to a trial that is not read below
     with database.reading() as session:
-        recorded = {row["run"]: row["study_name"] for row in read_evaluations(session)}
+        recorded = {row["run"]: row["study_name"] for row in read_evaluations(session, database)}
     named = _named_in(storage)
     if recorded and not named & recorded.keys():
         # With the wrong storage, the whole history would be deleted.

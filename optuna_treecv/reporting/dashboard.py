@@ -62,7 +62,7 @@ def publish(study: optuna.Study, store: Any) -> None:
     ----------
     study : optuna.Study
         A study of a ``treecv_objective`` with this store.
-    store : str, URL, Engine or Database
+    store : str, URL, Engine, callable or Database
         The store.
 
     See Also
@@ -93,7 +93,7 @@ class DashboardCallback:
 
     Parameters
     ----------
-    store : str, URL, Engine or Database
+    store : str, URL, Engine, callable or Database
         The store of the study's objective.
     every : int, default=20
         Publish after each trial whose number, counted from 1, is a multiple of this.

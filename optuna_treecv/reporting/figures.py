@@ -51,7 +51,7 @@ def plot_parameters(study: optuna.Study, store: Any) -> go.Figure:
     ----------
     study : optuna.Study
         A study of a ``treecv_objective`` with this store.
-    store : str, URL, Engine or Database
+    store : str, URL, Engine, callable or Database
         The store.
 
     Returns
@@ -124,7 +124,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     ----------
     study : optuna.Study
         A study of a ``treecv_objective`` with this store.
-    store : str, URL, Engine or Database
+    store : str, URL, Engine, callable or Database
         The store.
     n_best : int, default=5
         The number of trials; only complete trials with a finite value are drawn.
@@ -177,7 +177,7 @@ def plot_sharing(study: optuna.Study, store: Any) -> go.Figure:
     ----------
     study : optuna.Study
         A study of a ``treecv_objective`` with this store.
-    store : str, URL, Engine or Database
+    store : str, URL, Engine, callable or Database
         The store.
 
     Returns
@@ -241,7 +241,7 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
     ----------
     study : optuna.Study
         A study of a ``treecv_objective`` with this store.
-    store : str, URL, Engine or Database
+    store : str, URL, Engine, callable or Database
         The store.
 
     Returns

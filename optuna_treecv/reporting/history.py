@@ -14,6 +14,8 @@ import numpy as np
 
 from optuna_treecv.storage.database import AnyStore
 from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.database import DatabaseError
+from optuna_treecv.storage.database import reason_of
 from optuna_treecv.storage.database import Session
 from optuna_treecv.storage.evaluations import COLUMNS
 from optuna_treecv.storage.evaluations import delete_evaluations
@@ -38,7 +40,7 @@ def load_evaluations(
 
     Parameters
     ----------
-    store : str, sqlalchemy.URL, sqlalchemy.Engine or Database
+    store : str, sqlalchemy.URL, sqlalchemy.Engine, callable or Database
         The store of the objective.
     study_name : str, default=None
         Return only evaluations recorded under this name of a study.
@@ -71,7 +73,7 @@ def load_evaluations(
     """
     pandas = _import_pandas("load_evaluations")
     with _opened(store) as database, database.reading() as session:
-        found = _evaluations(session, study_name, study)
+        found = _evaluations(database, session, study_name, study)
     frame = pandas.DataFrame(found, columns=COLUMNS)
     frame = frame.astype({"mean": float, "std": float, "trial_number": "Int64"})
     # The resolution of times depends on the database.
@@ -93,7 +95,7 @@ def load_fold_scores(
 
     Parameters
     ----------
-    store : str, sqlalchemy.URL, sqlalchemy.Engine or Database
+    store : str, sqlalchemy.URL, sqlalchemy.Engine, callable or Database
         The store of the objective.
     study_name : str, default=None
         As for ``load_evaluations``.
@@ -130,11 +132,12 @@ def load_fold_scores(
     if isinstance(runs, str):
         raise ValueError(f"runs must be a collection of runs, got the string {runs!r}.")
     with _opened(store) as database, database.reading() as session:
-        found = _evaluations(session, study_name, study)
+        found = _evaluations(database, session, study_name, study)
         if runs is not None:
             wanted = set(runs)
             found = [row for row in found if row["run"] in wanted]
-        scores = read_scores(session, [row["run"] for row in found])
+        n_scores = {row["run"]: row["n_folds"] * row["n_repeats"] for row in found}
+        scores = read_scores(session, database, n_scores)
     none = (np.empty(0, np.int64), np.empty(0))
     folds_and_scores = [scores.get(row["run"], none) for row in found]
     lengths = [len(folds) for folds, _ in folds_and_scores]
@@ -170,7 +173,7 @@ def forget(
 
     Parameters
     ----------
-    store : str, sqlalchemy.URL, sqlalchemy.Engine or Database
+    store : str, sqlalchemy.URL, sqlalchemy.Engine, callable or Database
         The store of the objective.
     keep_runs : collection of str, default=None
         Delete all evaluations except these.
@@ -210,14 +213,16 @@ def forget(
 
 @contextmanager
 def _opened(store: AnyStore) -> Iterator[Database]:
-    if isinstance(store, Database):
-        yield store
-        return
-    database = Database(store, create=False)
+    database = store if isinstance(store, Database) else Database(store, create=False)
     try:
         yield database
+    except DatabaseError as error:
+        raise ValueError(
+            f"store must be a database that can be read, got {database}: {reason_of(error)}."
+        ) from error
     finally:
-        database.close()
+        if database is not store:
+            database.close()
 
 
 def _import_pandas(function: str) -> Any:
@@ -231,18 +236,18 @@ def _import_pandas(function: str) -> Any:
 
 
 def _evaluations(
-    session: Session, study_name: str | None, study: AnyStudy
+    database: Database, session: Session, study_name: str | None, study: AnyStudy
 ) -> list[dict[str, Any]]:
     """Return the rows of the table, the oldest first."""
     if study is None:
-        found = read_evaluations(session, study_name=study_name)
+        found = read_evaluations(session, database, study_name=study_name)
     elif study_name is not None:
         raise ValueError(f"study_name must be None when study is given, got {study_name!r}.")
     else:
         numbers = runs_of(study)
         found = [
             row | {"study_name": study.study_name, "trial_number": numbers[row["run"]]}
-            for row in read_evaluations(session, runs=numbers)
+            for row in read_evaluations(session, database, runs=numbers)
         ]
     return sorted(found, key=lambda row: (row["created_at"], row["run"]))
 

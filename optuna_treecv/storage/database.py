@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait
 from contextlib import contextmanager
 from contextlib import suppress
-from functools import partial
 import os
 import re
 from threading import Lock
+from threading import Thread
 from time import monotonic
 from typing import Any
 from typing import TypeAlias
+from typing import TypeGuard
 from typing import TypeVar
 import warnings
 
@@ -26,6 +29,7 @@ from sqlalchemy import inspect
 from sqlalchemy import make_url
 from sqlalchemy import select
 from sqlalchemy import text
+from sqlalchemy import type_coerce
 from sqlalchemy import update
 from sqlalchemy import URL
 from sqlalchemy.exc import ArgumentError
@@ -36,19 +40,37 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session as Session  # for modules that must not import SQLAlchemy
 from sqlalchemy.pool import StaticPool
+from sqlalchemy.types import NullType
 
+from optuna_treecv.storage.outages import Outages
+from optuna_treecv.storage.outages import Scope
 from optuna_treecv.storage.tables import Base
 from optuna_treecv.storage.tables import SchemaRow
 
 #: The base class of all errors that a database raises.
 DatabaseError = SQLAlchemyError
 
-#: Seconds within which a server must answer.
+
+class SchemaError(ValueError):
+    """The tables of a store have no version, or one that this package does not know."""
+
+
+#: Seconds within which a server must accept a connection.
 CONNECT_SECONDS = 5
-#: Seconds that a writer waits for other writers.
-WAIT_SECONDS = 60.0
-#: Seconds without further attempts after a store has failed.
-RETRY_SECONDS = 30.0
+#: Seconds to wait for a lock that somebody else holds.
+WAIT_SECONDS = 5.0
+#: Seconds that a trial waits for a server, which cancels longer statements.
+ANSWER_SECONDS = 10.0
+#: Seconds after which a server ends the transaction of a trial whose process hangs.
+IDLE_SECONDS = 60.0
+
+#: What a store can be given as, besides an open database.
+Given: TypeAlias = str | URL | Engine | Callable[[], Engine]
+
+# What a failure can stop besides attempts with one purpose: everything, or writing.
+_STORE: Scope = (None, False)
+_WRITING: Scope = (None, True)
+_ALL: dict[Scope | None, str] = {_STORE: "it", _WRITING: "writing to it"}
 
 # The key of our advisory lock in a PostgreSQL database.
 _LOCK = int.from_bytes(b"treecv", "big")
@@ -93,8 +115,9 @@ class Database:
 
     Parameters
     ----------
-    store : str, sqlalchemy.URL or sqlalchemy.Engine
-        An engine is used as it is.
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
+        An engine is used as it is. A callable, () -> Engine, is called once per process. Other
+        processes are sent the callable, but the URL of a URL or an engine, with its password.
     create : bool
         Create the tables if there are none.
 
@@ -106,9 +129,13 @@ class Database:
         If the driver is not installed.
     """
 
-    def __init__(self, store: str | URL | Engine, *, create: bool = True) -> None:
+    def __init__(self, store: Given, *, create: bool = True) -> None:
+        self._make = store if _is_factory(store) else None
         self._url, self._engine = _url_and_engine(store)
-        self._own = self._engine is None
+        self._own = not isinstance(store, Engine)
+        self._file: tuple[int, int] | None = None
+        #: Counts how often the file of a SQLite store was deleted or replaced while in use.
+        self.n_files = 0
         self._start()
         try:
             self._prepare(create)
@@ -136,9 +163,7 @@ class Database:
         self._lock = Lock()
         # All threads share the connection of a StaticPool, but a transaction belongs to one.
         self._static = Lock()
-        # Keyed by whether the attempt is one to write.
-        self._retry_at = {False: 0.0, True: 0.0}
-        self._failing: set[bool] = set()
+        self._outages = Outages()
 
     def __str__(self) -> str:
         return without_password(self._url)
@@ -149,10 +174,13 @@ class Database:
                 "store must be a SQLite file or a PostgreSQL database to be sent to other "
                 f"processes, got {self}: no other process can see a database in memory."
             )
-        return {"url": self._url.render_as_string(hide_password=False)}
+        url = str(self) if self._make else self._url.render_as_string(hide_password=False)
+        return {"url": url, "make": self._make}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._url, self._engine, self._own = make_url(state["url"]), None, True
+        self._make = state["make"]
+        self._file, self.n_files = None, 0
         self._prepared = False
         self._start()
 
@@ -168,7 +196,7 @@ class Database:
             self._start()
         with self._lock:
             if self._engine is None:
-                self._engine = _make_engine(self._url)
+                self._engine = _make_engine(self._url) if self._make is None else self._make()
             return self._engine
 
     def close(self) -> None:
@@ -180,21 +208,20 @@ class Database:
     def reading(self) -> Iterator[Session]:
         """Return a session for one read transaction."""
         self._prepare_once()
-        with self._session() as session:
-            _begin(session.connection(), "BEGIN")
+        with self._transaction(write=False) as session:
             yield session
 
     @contextmanager
-    def writing(
-        self, *, alone: bool = False, wait_seconds: float = WAIT_SECONDS
-    ) -> Iterator[Session]:
+    def writing(self, *, alone: bool = False) -> Iterator[Session]:
         """Return a session for one write transaction, committed at the end.
 
         SQLite allows one writer at a time, and other writers wait. ``alone`` does the same on
-        PostgreSQL.
+        PostgreSQL. Waiting too long for a lock is an error.
         """
         self._prepare_once()
-        with self._writing(alone, wait_seconds) as session:
+        with self._transaction(write=True) as session:
+            if alone:
+                _exclude_writers(session)
             yield session
 
     def attempt(
@@ -205,41 +232,81 @@ class Database:
         without: str,
         write: bool = False,
         alone: bool = False,
-        wait_seconds: float = WAIT_SECONDS,
     ) -> T:
         """Return the result of ``work``, or ``otherwise`` if the database fails.
 
         There is one warning per outage; it says what trials go on ``without``. After a failure
-        there is no further attempt for some time. Reading and writing are retried separately,
-        since a full or read-only database can still be read.
+        there is no further attempt for some time. If ``work`` fails, this holds for attempts with
+        the same ``without``: one table may be damaged, or have no room on the disk, while others
+        work. If no transaction can be begun, it holds for all attempts. Reading and writing are
+        retried separately, since a locked or read-only database can still be read.
+
+        A server that does not answer at all is left with the transaction in another thread.
         """
-        if monotonic() < self._retry_at[write]:
+        scopes = {_STORE, (without, write)} | ({_WRITING} if write else set())
+        if not self._outages.may_try(scopes):
             return otherwise
-        session_of = partial(self.writing, alone=alone, wait_seconds=wait_seconds)
+        start = monotonic()
+        is_begun = False
+
+        def transact() -> T:
+            nonlocal is_begun
+            self._prepare_once()
+            with self._transaction(write, ANSWER_SECONDS) as session:
+                is_begun = True
+                if alone:
+                    _exclude_writers(session)
+                return work(session)
+
         try:
-            with session_of() if write else self.reading() as session:
-                result = work(session)
-        except (DatabaseError, OSError) as error:
-            self._note(error, write, without)
+            result = self._answer_to(transact)
+        except (DatabaseError, OSError, SchemaError) as error:
+            failing = self._failing(error, is_begun, (without, write))
+            if is_begun:
+                self._outages.end(scopes - {failing})
+            if failing is None or self._outages.note(failing, monotonic() - start):
+                what = _ALL.get(failing, without)
+                warnings.warn(
+                    f"store {self}: {reason_of(error)}; trials go on without {what}.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
             return otherwise
-        self._failing.discard(write)
+        self._outages.end(scopes)
         return result
 
-    def _note(self, error: Exception, write: bool, without: str) -> None:
+    def _answer_to(self, transact: Callable[[], T]) -> T:
+        """Return what a transaction returns, or raise TimeoutError."""
+        if _is_sqlite(self._url):  # which waits for locks only
+            return transact()
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(transact())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        # Statements have time-outs of the server, but a server that is stopped keeps none. A
+        # driver then waits for ever, be it for a connection from its pool.
+        Thread(target=run, name="optuna_treecv store", daemon=True).start()
+        wait([answer], ANSWER_SECONDS)
+        if not answer.done():
+            self.engine.dispose()  # connections that nobody uses may be as dead as this one
+            raise TimeoutError(f"no answer within {ANSWER_SECONDS:g} seconds")
+        return answer.result()
+
+    def _failing(self, error: Exception, is_begun: bool, scope: Scope) -> Scope | None:
+        """Return what a failed attempt stops."""
         # If the database refuses a statement for its content, the next attempt may still succeed.
         if isinstance(error, IntegrityError | DataError):
-            known = False
-        else:
-            with self._lock:
-                known = bool(self._failing)
-                self._failing.add(write)
-                self._retry_at[write] = monotonic() + RETRY_SECONDS
-        if not known:
-            warnings.warn(
-                f"store {self}: {reason_of(error)}; trials go on without {without}.",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+            return None
+        is_lost = isinstance(error, DBAPIError) and error.connection_invalidated
+        if is_lost or isinstance(error, TimeoutError):
+            return _STORE
+        if is_begun and not _is_read_only(error):
+            return scope
+        return _WRITING if scope[1] and (is_begun or _is_sqlite(self._url)) else _STORE
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
@@ -252,39 +319,61 @@ class Database:
                 yield session
 
     @contextmanager
-    def _writing(self, alone: bool, wait_seconds: float) -> Iterator[Session]:
+    def _transaction(self, write: bool, answer_seconds: float | None = None) -> Iterator[Session]:
+        """Return a session for one transaction; what it writes is committed at the end.
+
+        ``answer_seconds`` limits each statement on a server.
+        """
         with self._session() as session:
             connection = session.connection()
-            milliseconds = int(1000 * wait_seconds)
             if connection.dialect.name == "sqlite":
-                connection.exec_driver_sql(f"PRAGMA busy_timeout = {milliseconds}")
-                _begin(connection, "BEGIN IMMEDIATE")
-            elif alone:
-                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {milliseconds}")
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+                connection.exec_driver_sql(f"PRAGMA busy_timeout = {1000 * WAIT_SECONDS:.0f}")
+                _begin(connection, "BEGIN IMMEDIATE" if write else "BEGIN")
+            else:
+                _set_time_outs(connection, answer_seconds)
             yield session
-            session.commit()
+            if write:
+                session.commit()
 
     def _prepare_once(self) -> None:
-        if not self._prepared:  # after unpickling
+        self._notice_another_file()
+        if not self._prepared:  # after unpickling, or if the file is another one
             self._prepare(create=True)
+
+    def _notice_another_file(self) -> None:
+        """Leave a SQLite file that was deleted or replaced, where nobody would find results."""
+        if self._file is None or self._file == _file_at(self._url):
+            return
+        with self._lock:
+            if self._file is None:  # another thread was faster
+                return
+            self._file, self._prepared = None, False
+            self.n_files += 1
+        self.engine.dispose()
+        warnings.warn(
+            f"store {self}: the file was deleted or replaced while in use; trials go on with the "
+            "file that is at its path now, without what was stored before.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def _prepare(self, create: bool) -> None:
         """Create or migrate the schema; if it is up to date, no lock is taken."""
         if not create and self._own and is_missing(self._url):  # SQLite would create the file
             raise FileNotFoundError("there is no such file")
-        with self._session() as session:
-            version = self._version(session)
+        version = self._answer_to(self._read_version)
         if version is None and not create:
             raise FileNotFoundError("no trial has written to it, it has no table treecv_schema")
         if version != SCHEMA_VERSION:
             self._make_schema()
+        self._file = _file_at(self._url)
         self._prepared = True
 
     def _make_schema(self) -> None:
-        if self._own and _is_sqlite(self._url):
+        if self._own and self._make is None and _is_sqlite(self._url):
             self._write_ahead()
-        with self._writing(alone=True, wait_seconds=WAIT_SECONDS) as session:
+        with self._transaction(write=True) as session:
+            _exclude_writers(session)
             connection = session.connection()
             version = self._version(session)  # again: another process may have changed it
             if version is None:
@@ -304,20 +393,32 @@ class Database:
         with self.engine.connect() as connection, suppress(OperationalError):
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
 
+    def _read_version(self) -> int | None:
+        with self._transaction(write=False, answer_seconds=ANSWER_SECONDS) as session:
+            return self._version(session)
+
     def _version(self, session: Session) -> int | None:
+        """Return the version of the tables, or None if there are none."""
         if not inspect(session.connection()).has_table(SchemaRow.__tablename__):
             return None
-        version = session.scalars(select(SchemaRow.version)).one()
-        if version > SCHEMA_VERSION:
-            raise ValueError(
-                f"store must have tables of version {SCHEMA_VERSION} or older, got {self} with "
-                f"version {version}, which a newer optuna_treecv has created."
+        # SQLite takes values of any type.
+        query = select(type_coerce(SchemaRow.version, NullType())).limit(2)
+        versions: list[Any] = list(session.scalars(query))
+        if len(versions) != 1 or type(versions[0]) is not int or versions[0] < 1:
+            raise SchemaError(
+                "store must have one row in treecv_schema, with the version of its tables, 1 to "
+                f"{SCHEMA_VERSION}, got {self} with {versions or 'no row'}; nothing was changed."
             )
-        return version
+        if versions[0] > SCHEMA_VERSION:
+            raise SchemaError(
+                f"store must have tables of version {SCHEMA_VERSION} or older, got {self} with "
+                f"version {versions[0]}, which a newer optuna_treecv has created."
+            )
+        return int(versions[0])
 
 
-#: A store: a URL, an engine or an open database.
-AnyStore: TypeAlias = str | URL | Engine | Database
+#: A store: a URL, an engine, a callable that returns an engine, or an open database.
+AnyStore: TypeAlias = Given | Database
 
 
 def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -329,8 +430,17 @@ def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
         yield values[start : start + 500]
 
 
-def _url_and_engine(store: str | URL | Engine) -> tuple[URL, Engine | None]:
-    """Return the URL of a store, and its engine if the caller passed one."""
+def _is_factory(store: object) -> TypeGuard[Callable[[], Engine]]:
+    return callable(store) and not isinstance(store, Engine | URL)
+
+
+def _url_and_engine(store: Given) -> tuple[URL, Engine | None]:
+    """Return the URL of a store, and its engine if the caller passed one or a callable."""
+    if _is_factory(store):
+        made = store()
+        if not isinstance(made, Engine):
+            raise ValueError(f"store must be a callable that returns an Engine, got {made!r}.")
+        store = made
     if isinstance(store, Engine):
         if _is_memory(store.url) and not isinstance(store.pool, StaticPool):
             raise _no_memory(store.url)
@@ -338,7 +448,10 @@ def _url_and_engine(store: str | URL | Engine) -> tuple[URL, Engine | None]:
     elif isinstance(store, str | URL):
         url, engine = _parse(store), None
     else:
-        raise ValueError(f"store must be a SQLAlchemy URL or Engine, got {store!r}.")
+        raise ValueError(
+            "store must be a SQLAlchemy URL or Engine, or a callable that returns an Engine, got "
+            f"{store!r}."
+        )
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         raise ValueError(
             "store must be SQLite (sqlite:///file.db) or PostgreSQL (postgresql://...), got "
@@ -369,10 +482,13 @@ def _make_engine(url: URL) -> Engine:
     if _is_sqlite(url):
         arguments = {"timeout": WAIT_SECONDS}
     elif url.get_driver_name().startswith("psycopg"):
-        # The second one limits the wait for a server that disappears after it has connected.
+        # All but the first one limit the wait for a machine that disappears after connecting.
         arguments = {
             "connect_timeout": CONNECT_SECONDS,
             "tcp_user_timeout": 1000 * CONNECT_SECONDS,
+            "keepalives_idle": CONNECT_SECONDS,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
         }
     arguments = {name: value for name, value in arguments.items() if name not in url.query}
     try:
@@ -386,12 +502,40 @@ def _make_engine(url: URL) -> Engine:
     if engine.dialect.is_async:
         raise ValueError(f"store must name a synchronous driver, got {without_password(url)}.")
     if _is_sqlite(url):
-        event.listen(engine, "connect", _enforce_foreign_keys)
+        event.listen(engine, "connect", _set_up_sqlite)
     return engine
 
 
-def _enforce_foreign_keys(connection: Any, record: Any) -> None:
+def _set_up_sqlite(connection: Any, record: Any) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.text_factory = _text_or_bytes
+
+
+def _text_or_bytes(found: bytes) -> str | bytes:
+    """Return bytes that are no text as they are; SQLite's driver would fail the whole query."""
+    try:
+        return found.decode()
+    except UnicodeDecodeError:
+        return found
+
+
+def _set_time_outs(connection: Connection, answer_seconds: float | None) -> None:
+    """Limit how long the statements of this transaction on a server may take."""
+    seconds = {"lock_timeout": WAIT_SECONDS}
+    if answer_seconds is not None:
+        seconds["statement_timeout"] = answer_seconds
+        seconds["idle_in_transaction_session_timeout"] = IDLE_SECONDS
+    settings = (f"set_config('{name}', '{1000 * s:.0f}', true)" for name, s in seconds.items())
+    connection.exec_driver_sql(f"SELECT {', '.join(settings)}")
+
+
+def _exclude_writers(session: Session) -> None:
+    """Wait for other writers that exclude writers, and make those wait that come later.
+
+    SQLite has done so at the beginning of the transaction.
+    """
+    if session.connection().dialect.name == "postgresql":
+        session.connection().exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
 
 
 def _begin(connection: Connection, statement: str) -> None:
@@ -425,6 +569,15 @@ def _path(url: URL) -> str | None:
     return None if not _is_sqlite(url) or not name or name.startswith("file:") else name
 
 
+def _file_at(url: URL) -> tuple[int, int] | None:
+    """Return what identifies the file of a SQLite store, or None if there is none."""
+    try:
+        found = None if (path := _path(url)) is None else os.stat(path)
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
+
+
 def is_missing(url: str | URL) -> bool:
     """Return whether a URL names a missing SQLite file, which opening it would create."""
     url = make_url(url)
@@ -434,6 +587,13 @@ def is_missing(url: str | URL) -> bool:
 def without_password(url: URL) -> str:
     """Return a URL without its password, for messages."""
     return url.difference_update_query(["password"]).render_as_string(hide_password=True)
+
+
+def _is_read_only(error: Exception) -> bool:
+    """Return whether an error says that nothing at all can be written."""
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    name = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
+    return name.startswith(("SQLITE_READONLY", "25006"))
 
 
 def reason_of(error: BaseException) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-import warnings
 import zlib
 
 import numpy as np
@@ -14,6 +14,9 @@ from sqlalchemy import insert
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from optuna_treecv.storage.checked_rows import LeftOut
+from optuna_treecv.storage.checked_rows import read_checked
+from optuna_treecv.storage.checked_rows import shown
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import parts
 from optuna_treecv.storage.tables import EvaluationRow
@@ -25,7 +28,10 @@ RUN_ATTRIBUTE = "treecv_run"
 #: An evaluation with more fold scores than this stores them in one block instead of in rows.
 MAX_SCORE_ROWS = 1000
 
-COLUMNS = [column.name for column in EvaluationRow.__table__.columns]
+_COLUMNS = list(EvaluationRow.__table__.columns)
+COLUMNS = [column.name for column in _COLUMNS]
+# The most bytes that zlib packs into one.
+_MOST_PACKED = 1032
 
 
 def record(database: Database, evaluation: EvaluationRow, scores: np.ndarray) -> bool:
@@ -68,23 +74,50 @@ def record(database: Database, evaluation: EvaluationRow, scores: np.ndarray) ->
 
 
 def read_evaluations(
-    session: Session, *, study_name: str | None = None, runs: Collection[str] | None = None
+    session: Session,
+    store: object,
+    *,
+    study_name: str | None = None,
+    runs: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return rows of the table: all, those of a study, or those of some runs."""
-    query = select(EvaluationRow.__table__)
+    """Return rows of the table: all, those of a study, or those of some runs.
+
+    Rows with impossible values are left out with one warning, which calls the store ``store``.
+    """
+    query = select(EvaluationRow)
     if study_name is not None:
         query = query.where(EvaluationRow.study_name == study_name)
     queries = [query]
     if runs is not None:
         queries = [query.where(EvaluationRow.run.in_(part)) for part in parts(list(runs))]
-    return [dict(row) for each in queries for row in session.execute(each).mappings()]
+    left_out = LeftOut("treecv_evaluations", "run")
+    found = [
+        row
+        for each in queries
+        for row in read_checked(session, each, _COLUMNS, left_out, _problem_of_evaluation)
+    ]
+    left_out.warn(store, stacklevel=3)
+    return found
 
 
-def read_scores(session: Session, runs: list[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the folds and their scores for each run that has any."""
+def read_scores(
+    session: Session, store: object, n_scores: Mapping[str, int]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the folds and their scores for each run that has any.
+
+    Parameters
+    ----------
+    session : Session
+    store : object
+        What warnings call the store. Impossible scores are left out with a warning.
+    n_scores : mapping of str to int
+        The number of scores of each run, had it not been pruned.
+    """
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for part in parts(runs):
-        lists: dict[str, tuple[list[int], list[float]]] = {}
+    few = LeftOut("treecv_fold_scores", "run")
+    many = LeftOut("treecv_fold_score_blocks", "run")
+    for part in parts(list(n_scores)):
+        lists: dict[str, tuple[list[Any], list[Any]]] = {}
         columns = FoldScoreRow.run, FoldScoreRow.fold, FoldScoreRow.score
         query = select(*columns).where(FoldScoreRow.run.in_(part)).order_by(*columns[:2])
         for run, fold, score in session.execute(query):
@@ -92,19 +125,19 @@ def read_scores(session: Session, runs: list[str]) -> dict[str, tuple[np.ndarray
             folds.append(fold)
             scores.append(score)
         for run, (folds, scores) in lists.items():
-            found[run] = np.array(folds, np.int64), np.array(scores)
-        blocks = select(FoldScoreBlockRow.__table__).where(FoldScoreBlockRow.run.in_(part))
-        for run, n_scores, block in session.execute(blocks):
-            unpacked = _unpack(block, n_scores)
+            found[run] = _checked_scores(run, folds, scores, n_scores[run], few)
+        table = FoldScoreBlockRow.__table__
+        blocks = select(FoldScoreBlockRow).where(FoldScoreBlockRow.run.in_(part))
+        for row in read_checked(session, blocks, table.columns, many):
+            run = row["run"]
+            unpacked = _unpack(row["scores"], row["n_scores"], n_scores[run])
             if unpacked is None:
-                warnings.warn(
-                    f"store: the fold scores of run {run} are damaged and left out.",
-                    RuntimeWarning,
-                    stacklevel=3,
-                )
+                many.add(run, f"it does not hold {n_scores[run]} fold scores")
                 continue
             there = np.flatnonzero(~np.isnan(unpacked))
             found[run] = there, unpacked[there]
+    for left_out in (few, many):
+        left_out.warn(store, stacklevel=3)
     return found
 
 
@@ -149,11 +182,39 @@ def _pack(scores: np.ndarray) -> bytes:
     return zlib.compress(data, level=1 if pays else 0)
 
 
-def _unpack(block: bytes, n_scores: int) -> np.ndarray | None:
+def _problem_of_evaluation(row: dict[str, Any]) -> str | None:
+    for name in ("n_folds", "n_repeats"):
+        if row[name] < 1:
+            return f"{name} must be 1 or more, got {row[name]}"
+    return None
+
+
+def _checked_scores(
+    run: str, folds: list[Any], scores: list[Any], n_scores: int, left_out: LeftOut
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores of a run, without those that are no scores."""
+    if not (
+        set(map(type, folds)) <= {int}
+        and set(map(type, scores)) <= {int, float}
+        and (not folds or (min(folds) >= 0 and max(folds) < n_scores))
+    ):
+        pairs = []
+        for fold, score in zip(folds, scores, strict=True):
+            if isinstance(fold, int) and 0 <= fold < n_scores and isinstance(score, int | float):
+                pairs.append((fold, score))
+            else:
+                left_out.add(run, f"fold {shown(fold)} has the score {shown(score)}")
+        folds, scores = [fold for fold, _ in pairs], [score for _, score in pairs]
+    return np.array(folds, np.int64), np.array(scores, float)
+
+
+def _unpack(block: bytes, n_scores: int, n_expected: int) -> np.ndarray | None:
     """Return the scores of a block, or None if their number is wrong.
 
     A damaged block is never unpacked beyond the expected length.
     """
+    if n_scores != n_expected or 8 * n_scores > _MOST_PACKED * len(block):
+        return None
     unpacker = zlib.decompressobj()
     try:
         unpacked = unpacker.decompress(block, 8 * n_scores + 1)

@@ -15,18 +15,22 @@ from uuid import uuid4
 
 from sqlalchemy import delete
 from sqlalchemy import insert
+from sqlalchemy import or_
 from sqlalchemy import select
 from sqlalchemy import text
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from optuna_treecv.storage.database import CONNECT_SECONDS
+from optuna_treecv.storage.checked_rows import LeftOut
+from optuna_treecv.storage.checked_rows import read_checked
 from optuna_treecv.storage.database import parts
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.tables import LeaseRow
 
 #: Seconds that a lease outlives its owner; a living owner renews it three times as often.
 LEASE_SECONDS = 60.0
+# A lease that lasts longer than so many times this was dated by a clock that was set back since.
+_LONGEST = 2
 #: Seconds between two looks at a lease that somebody waits for.
 POLL_SECONDS = 0.25
 
@@ -36,6 +40,7 @@ _CLOCKS = {
     "sqlite": text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
     "postgresql": text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"),
 }
+_COLUMNS = [LeaseRow.__table__.c.key, LeaseRow.__table__.c.expires]
 
 
 class Leases:
@@ -54,16 +59,23 @@ class Leases:
 
     def __init__(self, store: ModelStore) -> None:
         self._store = store
+        self._has_warned = False
 
     def held(self) -> set[str]:
         """Return the names on which there is a lease."""
 
         def look(session: Session) -> set[str]:
-            unexpired = select(LeaseRow.key).where(LeaseRow.expires > _now(session))
-            return {key.hex() for key in session.scalars(unexpired)}
+            now = _now(session)
+            unexpired = select(LeaseRow).where(LeaseRow.expires > now)
+            rows = read_checked(session, unexpired, _COLUMNS, left_out)
+            latest = now + _LONGEST * LEASE_SECONDS
+            return {row["key"].hex() for row in rows if row["expires"] <= latest}
 
+        left_out = LeftOut("treecv_leases", "key")
         nothing: set[str] = set()
         held = self._store.database.attempt(look, nothing, without="leases")
+        if not self._has_warned:
+            self._has_warned = left_out.warn(self._store.database)
         self._store.look_anew()
         return held
 
@@ -93,7 +105,9 @@ class Leases:
 
         def take(session: Session) -> list[str]:
             now = _now(session)
-            session.execute(delete(LeaseRow).where(LeaseRow.expires <= now))
+            latest = now + _LONGEST * LEASE_SECONDS
+            is_over = or_(LeaseRow.expires <= now, LeaseRow.expires > latest)
+            session.execute(delete(LeaseRow).where(is_over))
             taken: set[bytes] = set()
             for part in parts([bytes.fromhex(name) for name in names]):
                 taken.update(session.scalars(select(LeaseRow.key).where(LeaseRow.key.in_(part))))
@@ -139,7 +153,6 @@ class Leases:
             otherwise,
             write=True,
             alone=True,
-            wait_seconds=CONNECT_SECONDS,
             without="leases",
         )
 

@@ -13,9 +13,9 @@ import os
 from struct import Struct
 from threading import Lock
 from time import monotonic
+from typing import Any
 from typing import NamedTuple
 from typing import TypeAlias
-import warnings
 
 import numpy as np
 from sqlalchemy import delete
@@ -24,7 +24,8 @@ from sqlalchemy import insert
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from optuna_treecv.storage.database import CONNECT_SECONDS
+from optuna_treecv.storage.checked_rows import LeftOut
+from optuna_treecv.storage.checked_rows import read_checked
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import parts
 from optuna_treecv.storage.tables import ModelRow
@@ -40,6 +41,13 @@ _SHARED_MODELS = "shared models"
 _HEADER = Struct("<4sQ16s")
 _MAGIC = b"TCV1"
 _INTERVAL = Struct("<?d?dQ")
+
+# No model has more bytes.
+_MOST_BYTES = 2**40
+
+_TABLE = ModelRow.__table__.c
+_KNOWN = [_TABLE.id, _TABLE.key, _TABLE.low, _TABLE.high, _TABLE.n_bytes]
+_WITH_PAYLOAD = [*_KNOWN, _TABLE.payload]
 
 
 class Kept(NamedTuple):
@@ -96,7 +104,9 @@ class ModelStore:
         self._start()
 
     def _start(self) -> None:
-        self._last_id = 0
+        self._last_id, self._n_files = 0, 0
+        self._damaged: set[int] = set()  # the ids of models that are yet to be deleted
+        self._has_warned = False
         self._next_look = 0.0
         self._pid, self._looking = os.getpid(), Lock()
 
@@ -115,9 +125,12 @@ class ModelStore:
         """
 
         def look(session: Session) -> list[Known]:
-            columns = ModelRow.id, ModelRow.key, ModelRow.low, ModelRow.high
-            query = select(*columns).where(ModelRow.id > self._last_id).order_by(ModelRow.id)
-            return [Known(*row) for row in session.execute(query)]
+            if self._n_files != self.database.n_files:  # another file has other ids
+                self._n_files, self._last_id = self.database.n_files, 0
+                self._damaged.clear()
+            query = select(ModelRow).where(ModelRow.id > self._last_id).order_by(ModelRow.id)
+            rows = read_checked(session, query, _KNOWN, left_out, _problem_of_model)
+            return [Known(*(row[name] for name in Known._fields)) for row in rows]
 
         looking = self._lock()
         if not looking.acquire(blocking=False):
@@ -125,11 +138,15 @@ class ModelStore:
         try:
             if monotonic() < self._next_look:
                 return []
+            if self._damaged:
+                self._write(lambda session: None)
+            left_out = _left_out()
             nothing: list[Known] = []
             found = self.database.attempt(look, nothing, without=_SHARED_MODELS)
             self._next_look = monotonic() + NEWS_SECONDS
-            if found:
-                self._last_id = found[-1].id
+            if found or left_out.keys:
+                self._last_id = max([*left_out.keys, *(known.id for known in found[-1:])])
+            self._note_damaged(left_out)
             return found
         finally:
             looking.release()
@@ -147,25 +164,28 @@ class ModelStore:
     def read(self, known: Known) -> np.ndarray | None:
         """Return the payload of a model, or None if it was deleted or is damaged.
 
-        A damaged model is deleted, so that it can be written again.
+        Damaged models are deleted together, at the next ``write`` or look for news.
         """
-        columns = ModelRow.key, ModelRow.low, ModelRow.high, ModelRow.payload
-        query = select(*columns).where(ModelRow.id == known.id)
-        row = self.database.attempt(
-            lambda s: s.execute(query).first(), None, without=_SHARED_MODELS
-        )
-        if row is None or tuple(row[:3]) != known[1:]:  # differs if the file was replaced
-            return None
-        payload = _unpack(row.payload, *known[1:])
-        if payload is None:
-            warnings.warn(
-                f"store {self.database}: model {known.id} is damaged and deleted.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            damaged = delete(ModelRow).where(ModelRow.id == known.id)
-            self._write(lambda session: session.execute(damaged))
-        return payload
+        query = select(ModelRow).where(ModelRow.id == known.id)
+        left_out, found = _left_out(), None
+
+        def look(session: Session) -> dict[str, Any] | None:
+            return next(read_checked(session, query, _WITH_PAYLOAD, left_out), None)
+
+        row = self.database.attempt(look, None, without=_SHARED_MODELS)
+        if row is not None:
+            if tuple(row[name] for name in Known._fields) != known:  # the file was replaced
+                return None
+            found = _unpack(row["payload"], *known[1:])
+            if found is None:
+                left_out.add(known.id, "the payload is not what was written for this key")
+        self._note_damaged(left_out)
+        return found
+
+    def _note_damaged(self, left_out: LeftOut) -> None:
+        self._damaged.update(left_out.keys)
+        if not self._has_warned:  # there may be thousands
+            self._has_warned = left_out.warn(self.database, stacklevel=3)
 
     def write(self, kept: Sequence[Kept]) -> None:
         """Add models that the database does not hold yet, and delete others to make room.
@@ -174,7 +194,7 @@ class ModelStore:
         """
         new = {(one.key, one.low, one.high): one for one in kept}
         there: set[Domain] = self.database.attempt(
-            lambda session: _there(session, new), set(), without=_SHARED_MODELS
+            lambda session: self._there(session, new), set(), without=_SHARED_MODELS
         )
         rows = {}
         for domain, (key, payload, seconds, low, high) in new.items():
@@ -190,7 +210,7 @@ class ModelStore:
                 }
 
         def add(session: Session) -> None:
-            for domain in _there(session, rows):  # written meanwhile
+            for domain in self._there(session, rows):  # written meanwhile
                 del rows[domain]
             if rows:
                 session.execute(insert(ModelRow), list(rows.values()))
@@ -199,27 +219,43 @@ class ModelStore:
         if rows:
             self._write(add)
 
+    def _there(self, session: Session, models: Collection[Domain]) -> set[Domain]:
+        """Return those of some models that the database holds undamaged, as far as is known."""
+        columns = ModelRow.id, ModelRow.key, ModelRow.low, ModelRow.high
+        found: set[Domain] = set()
+        for part in parts(list({key for key, _, _ in models})):
+            query = select(*columns).where(ModelRow.key.in_(part))
+            for number, key, low, high in session.execute(query):
+                if number not in self._damaged:
+                    found.add((key, low, high))
+        return found.intersection(models)
+
     def _write(self, work: Callable[[Session], object]) -> None:
+        damaged = list(self._damaged)
+
+        def delete_and_work(session: Session) -> bool:
+            for part in parts(damaged):
+                session.execute(delete(ModelRow).where(ModelRow.id.in_(part)))
+            work(session)
+            return True
+
         # One writer at a time, so that ids are committed in ascending order. Otherwise ``news``
         # could skip a lower id that is committed later.
-        self.database.attempt(
-            work,
-            None,
-            write=True,
-            alone=True,
-            wait_seconds=CONNECT_SECONDS,
-            without=_SHARED_MODELS,
-        )
+        if self.database.attempt(
+            delete_and_work, False, write=True, alone=True, without=_SHARED_MODELS
+        ):
+            self._damaged.difference_update(damaged)
 
 
-def _there(session: Session, models: Collection[Domain]) -> set[Domain]:
-    """Return those of some models that the database holds."""
-    columns = ModelRow.key, ModelRow.low, ModelRow.high
-    found: set[Domain] = set()
-    for part in parts(list({key for key, _, _ in models})):
-        query = select(*columns).where(ModelRow.key.in_(part))
-        found.update((key, low, high) for key, low, high in session.execute(query))
-    return found.intersection(models)
+def _left_out() -> LeftOut:
+    return LeftOut("treecv_models", "id", "and others like them are deleted and trained again")
+
+
+def _problem_of_model(row: dict[str, Any]) -> str | None:
+    """Return what is wrong with the size of a model, from which the bound is computed."""
+    if _HEADER.size <= row["n_bytes"] <= _MOST_BYTES:
+        return None
+    return f"n_bytes must be a size, got {row['n_bytes']}"
 
 
 def evict(session: Session, max_bytes: int) -> int:

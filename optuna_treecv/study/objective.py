@@ -396,11 +396,12 @@ def treecv_objective(
         Where trials share models. What the trainings of two trials have in common is done once,
         and no result depends on it. "memory" makes one cache of 256 MiB for this objective; None
         switches sharing off; one ``ModelCache`` can be given to several objectives.
-    store : str, sqlalchemy.URL or sqlalchemy.Engine, default=None
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
         A SQLite file or a PostgreSQL database, such as ``"sqlite:///treecv_store.db"`` or the URL
         of a study's own PostgreSQL database. It keeps the score of every fold, and the models that
         took long to train, so that other workers and later runs share them and a killed trial can
         be resumed. Read it with ``optuna_treecv.history``. If it is lost, trials go on without it.
+        A callable, () -> Engine, keeps a password out of the pickles of the objective.
     store_max_bytes : int, default=256 MiB
         Room for shared models in the store. When more is written, the oldest models and those that
         took the fewest seconds per byte are deleted. Fold scores are never deleted.

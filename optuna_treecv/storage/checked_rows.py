@@ -1,0 +1,175 @@
+"""Reads rows that may be damaged, or written by others: no value has to be of its column's type.
+
+SQLite takes any value in any column. PostgreSQL takes times that Python cannot represent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from datetime import datetime
+from datetime import UTC
+from typing import Any
+import warnings
+
+from sqlalchemy import case
+from sqlalchemy import Column
+from sqlalchemy import ColumnElement
+from sqlalchemy import Dialect
+from sqlalchemy import JSON
+from sqlalchemy import literal
+from sqlalchemy import Select
+from sqlalchemy import type_coerce
+from sqlalchemy.orm import Session
+from sqlalchemy.types import NullType
+from sqlalchemy.types import TypeDecorator
+
+# So many rows are named in a warning.
+_MOST_NAMED = 5
+# For each type of a column: the types of the driver, and a name for messages.
+_KINDS: dict[type, tuple[tuple[type, ...], str]] = {
+    int: ((int,), "an integer"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a text"),
+    bytes: ((bytes, memoryview), "bytes"),
+    dict: ((dict,), "a JSON object"),
+    datetime: ((datetime,), "a time"),
+}
+
+
+class LeftOut:
+    """Rows that are left out because of their values, for one warning about all of them.
+
+    Parameters
+    ----------
+    table : str
+        The table of the rows.
+    key : str
+        The column that names a row.
+    what : str, default="are left out"
+        What happens to the rows.
+
+    Attributes
+    ----------
+    keys : list
+        The names of the rows so far.
+    """
+
+    def __init__(self, table: str, key: str, what: str = "are left out") -> None:
+        self._table = table
+        self._key = key
+        self._what = what
+        self._reasons: list[str] = []
+        self.keys: list[Any] = []
+
+    def add(self, key: Any, reason: str) -> None:
+        """Add a row."""
+        self.keys.append(key)
+        if len(self.keys) <= _MOST_NAMED:
+            self._reasons.append(f"{self._key} {shown(key)} ({reason})")
+
+    def warn(self, store: object, stacklevel: int = 2) -> bool:
+        """Warn if there is any such row, and return whether there is."""
+        if not self.keys:
+            return False
+        more = len(self.keys) - len(self._reasons)
+        named = ", ".join(self._reasons) + (f" and {more} more" if more else "")
+        warnings.warn(
+            f"store {store}: damaged rows of {self._table} {self._what}: {named}.",
+            RuntimeWarning,
+            stacklevel=stacklevel + 1,
+        )
+        return True
+
+
+def read_checked(
+    session: Session,
+    query: Select[Any],
+    columns: Iterable[Any],
+    left_out: LeftOut,
+    problem_of: Callable[[dict[str, Any]], str | None] = lambda row: None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a query whose values are of their columns' types.
+
+    Parameters
+    ----------
+    session : Session
+    query : Select
+        Its columns are replaced by ``columns``.
+    columns : iterable of Column
+        The first one names a row.
+    left_out : LeftOut
+        Where other rows are counted.
+    problem_of : callable, default=lambda row: None
+        Returns what else is wrong with a row, or None.
+    """
+    dialect = session.connection().dialect
+    columns = list(columns)
+    converters = [_converter(column, dialect) for column in columns]
+    names = [column.name for column in columns]
+    raw = query.with_only_columns(*(_raw(column, dialect) for column in columns))
+    for values in session.execute(raw):
+        try:
+            row = {
+                name: convert(value)
+                for name, convert, value in zip(names, converters, values, strict=True)
+            }
+            problem = problem_of(row)
+        except _Damaged as damaged:
+            problem = str(damaged)
+        if problem is None:
+            yield row
+        else:
+            left_out.add(values[0], problem)
+
+
+class _Damaged(Exception):
+    """A value is not of its column's type."""
+
+
+def _raw(column: Column[Any], dialect: Dialect) -> ColumnElement[Any]:
+    """Return a column whose values are taken from the driver as they are."""
+    if dialect.name == "postgresql" and _kind(column) is datetime:
+        # The driver raises for other times.
+        first, last = (end.replace(tzinfo=UTC) for end in (datetime.min, datetime.max))
+        is_valid = column.between(literal(first, column.type), literal(last, column.type))
+        found: ColumnElement[Any] = case((is_valid, column), else_=None)
+    else:
+        found = column
+    return type_coerce(found, NullType()).label(column.name)
+
+
+def _kind(column: Column[Any]) -> type:
+    """Return the Python type of a column's values."""
+    kind = column.type
+    kind = kind.impl_instance if isinstance(kind, TypeDecorator) else kind
+    return dict if isinstance(kind, JSON) else kind.python_type
+
+
+def _converter(column: Column[Any], dialect: Dialect) -> Callable[[Any], Any]:
+    """Return a function from the driver's value to that of the column."""
+    kind: Any = _kind(column)
+    accepted, name = _KINDS[kind]
+    process = None
+    if kind in (dict, datetime):  # others are taken as they are; SQLAlchemy accepts 5 as bytes
+        process = column.type.dialect_impl(dialect).result_processor(dialect, None)
+
+    def convert(value: Any) -> Any:
+        if value is None and column.nullable:
+            return None
+        try:
+            found = value if process is None else process(value)
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+            found = None
+        if not isinstance(found, accepted):
+            raise _Damaged(f"{column.name} must be {name}, got {shown(value)}")
+        return kind(found) if kind in (bytes, float) else found
+
+    return convert
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, shortened."""
+    shown = repr(value if not isinstance(value, bytes) else value[:40])
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."

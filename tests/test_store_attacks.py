@@ -1,0 +1,35 @@
+"""A small size of the attacks on stores in tests/attack."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def attack(request, monkeypatch):
+    """Return the module of the attack that a test names."""
+    monkeypatch.syspath_prepend(Path(__file__).parent / "attack")
+    yield import_module(request.param)
+    del sys.modules[request.param]
+
+
+@pytest.mark.parametrize("attack", ["kill"], indirect=True)
+def test_workers_are_killed(attack, store_url, tmp_path):
+    is_server = store_url.startswith("postgresql")
+    storage = store_url if is_server else f"sqlite:///{tmp_path / 'study.db'}"
+    attack.attack(0, 1, storage, store_url)
+
+
+@pytest.mark.parametrize("attack", ["damaged_stores"], indirect=True)
+def test_stores_are_damaged(attack, tmp_path):
+    attack.attack(0, 4, tmp_path)
+
+
+@pytest.mark.parametrize("attack", ["frozen_postgresql"], indirect=True)
+def test_a_server_is_frozen(attack, postgres_server):
+    with attack.shortened():
+        attack.attack(3, 1, [postgres_server])
