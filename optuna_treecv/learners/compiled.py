@@ -16,12 +16,15 @@ from sklearn.base import BaseEstimator
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils import Tags
+from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.tree import Kept
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv._kernels.tree import Memory
 from optuna_treecv._kernels.tree import Subtree
+from optuna_treecv.rows.checks import check_rows
+from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import aligned_bytes
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import pad_rows
@@ -173,6 +176,12 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         return CompiledLearner(settings, rows)
 
     # As an estimator.
+
+    def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+        """Return X, or X and y, as scikit-learn's ``validate_data`` does; further checks first."""
+        check_rows(X)
+        with naming("X" if isinstance(y, str) else "X and y"):
+            return validate_data(self, X, y, **options)
 
     def _start(self, X: Any) -> None:
         """Reset the estimator before training; X holds the first rows."""

@@ -16,7 +16,6 @@ from sklearn.base import DensityMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
-from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.gaussian import Gaussian
 from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
@@ -116,7 +115,7 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
             Log p of each row; minus infinity if the covariance is numerically singular.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = self._validated(X, dtype=[np.float64, np.float32], reset=False)
         z = X - self.mean_
         if self.covariance_.ndim == 1:
             squares = (z**2 / self.covariance_).sum(axis=1)

@@ -11,7 +11,6 @@ from sklearn.base import ClusterMixin
 from sklearn.base import TransformerMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
-from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.kmeans import KMeans
 from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
@@ -105,7 +104,7 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
             Euclidean distances.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = self._validated(X, dtype=[np.float64, np.float32], reset=False)
         # Computed from differences: |x|^2 - 2 x.m + |m|^2 would lose digits for rows far from 0.
         columns = [np.linalg.norm(X - centre, axis=1) for centre in self.cluster_centers_]
         return np.column_stack(columns)

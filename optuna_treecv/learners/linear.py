@@ -11,7 +11,6 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import _check_partial_fit_first_call
 from sklearn.utils.validation import check_is_fitted
-from sklearn.utils.validation import validate_data
 
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.rows.data import as_codes
@@ -45,8 +44,7 @@ class LinearEstimator(CompiledEstimator):
 
     def _validate(self, X: Any, y: Any, first: bool) -> tuple[Any, Any]:
         """Return validated X and y; X is converted to the type in which training began."""
-        return validate_data(
-            self,
+        return self._validated(
             X,
             y,
             accept_sparse="csr" if self._takes_sparse else False,
@@ -58,7 +56,7 @@ class LinearEstimator(CompiledEstimator):
     def _outputs(self, X: Any) -> np.ndarray:
         """Return X w + intercept, (n_samples, n_outputs)."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=False)
+        X = self._validated(X, accept_sparse="csr", dtype=_FLOATS, reset=False)
         return X @ np.atleast_2d(self.coef_).T + self.intercept_
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:

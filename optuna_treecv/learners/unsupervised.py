@@ -6,7 +6,6 @@ from typing import Any
 from typing import Self
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.rows.data import RowLayout
@@ -59,7 +58,7 @@ class UnsupervisedEstimator(CompiledEstimator):
         if not first:
             self._check_unchanged()
         types = [np.float64, np.float32] if first else self._dtype
-        X = validate_data(self, X, dtype=types, reset=first)
+        X = self._validated(X, dtype=types, reset=first)
         if first:
             self._start(X)
         return self._train(X, None)

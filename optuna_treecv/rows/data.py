@@ -20,6 +20,8 @@ from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.prepare import address
 from optuna_treecv._kernels.prepare import gather_rows
+from optuna_treecv.rows.checks import check_rows
+from optuna_treecv.rows.checks import naming
 
 
 @dataclass(frozen=True)
@@ -220,13 +222,15 @@ class Data:
 
     def __init__(self, X: Any, y: Any = None) -> None:
         if not hasattr(X, "shape"):
-            X = check_array(X, ensure_all_finite=False, dtype=None)
-        if hasattr(X, "tocsr"):
-            X = X.tocsr()  # the sparse format whose rows can be selected
+            with naming("X"):
+                X = check_array(X, ensure_all_finite=False, dtype=None)
         if len(X.shape) != 2:
             raise ValueError(
                 f"X must have 2 dimensions, rows and features, got shape {tuple(X.shape)}."
             )
+        check_rows(X)
+        if hasattr(X, "tocsr"):
+            X = X.tocsr()  # the sparse format whose rows can be selected
         if y is not None:
             check_consistent_length(X, y)
             y = column_or_1d(y, warn=True)
