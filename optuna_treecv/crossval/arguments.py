@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Hashable
 from typing import Any
 
@@ -9,7 +10,12 @@ from joblib import effective_n_jobs
 import numpy as np
 from sklearn.utils import check_random_state
 
+from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.incremental import check_incremental
+from optuna_treecv.rows.checks import naming
+
+#: More repeats than this would hardly end; the standard error of their mean is below 1 % of one.
+MOST_REPEATS = 10_000
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
@@ -20,9 +26,14 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 def check_n_repeats(n_repeats: Any) -> int:
     """Return ``n_repeats`` as an int."""
-    if not _is_integer(n_repeats) or n_repeats < 1:
-        raise ValueError(f"n_repeats must be an integer of at least 1, got {n_repeats!r}.")
-    return int(n_repeats)
+    return check_integer("n_repeats", n_repeats, MOST_REPEATS)
+
+
+def check_integer(name: str, value: Any, most: int) -> int:
+    """Return an argument from 1 to ``most`` as an int."""
+    if not _is_integer(value) or not 1 <= value <= most:
+        raise ValueError(f"{name} must be an integer of 1 to {most}, got {value!r}.")
+    return int(value)
 
 
 def count_threads(n_jobs: Any) -> int:
@@ -31,7 +42,7 @@ def count_threads(n_jobs: Any) -> int:
         raise ValueError(
             f"n_jobs must be None, a number of threads or -1 for all cores, got {n_jobs!r}."
         )
-    return effective_n_jobs(n_jobs)
+    return effective_n_jobs(None if n_jobs is None else int(n_jobs))
 
 
 def draw_seed(random_state: Any) -> int:
@@ -42,13 +53,18 @@ def draw_seed(random_state: Any) -> int:
                 f"random_state must be an integer of 0 to 2**64 - 1, got {random_state}."
             )
         return int(random_state)
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    with naming("random_state"):
+        generator = check_random_state(random_state)
+    return int(generator.randint(np.iinfo(np.int32).max))
 
 
-def check_estimator_type(estimator: Any, of_class: bool = False) -> None:
+def check_estimator(
+    estimator: Any, of_class: bool = False, searched: Collection[str] = ()
+) -> None:
     """Refuse anything but an estimator instance that can be trained further.
 
-    With ``of_class``, an estimator is refused only if no parameter could change that.
+    The parameters of a compiled estimator are checked too, except for ``searched`` ones. With
+    ``of_class``, an estimator is refused only if no parameter could change that.
     """
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         raise ValueError(
@@ -56,6 +72,8 @@ def check_estimator_type(estimator: Any, of_class: bool = False) -> None:
             f"{estimator!r}."
         )
     check_incremental(estimator, of_class)
+    if isinstance(estimator, CompiledEstimator):
+        estimator.check_parameters(but=searched)
 
 
 def describe_cv(cv: Any) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from abc import abstractmethod
+from collections.abc import Collection
 from copy import copy
 from functools import cache
+from math import isinf
+from numbers import Real
 from typing import Any
 from typing import cast
 from typing import Protocol
@@ -16,6 +19,8 @@ from sklearn.base import BaseEstimator
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils import Tags
+from sklearn.utils._param_validation import InvalidParameterError
+from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.order import random_order
@@ -165,11 +170,32 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         """
         return None
 
+    def check_parameters(self, but: Collection[str] = ()) -> None:
+        """Refuse wrong parameters, except for those named in ``but``.
+
+        Raises
+        ------
+        ValueError
+            In scikit-learn's words, which name the parameter.
+        """
+        parameters = self.get_params(deep=False).items()
+        checked = {name: value for name, value in parameters if name not in but}
+        name = type(self).__name__
+        for parameter, value in checked.items():
+            if isinstance(value, Real) and not _is_float64(value):
+                raise InvalidParameterError(
+                    f"The {parameter!r} parameter of {name} must be a Python or NumPy number "
+                    f"within the range of float64. Got {value!r} instead."
+                )
+        validate_parameter_constraints(self._parameter_constraints, checked, name)
+
     # Inside the tree.
 
     def make_learner(self, rows: PreparedRows, seed: int) -> CompiledLearner:
-        """Return this estimator as a learner over prepared rows, after checking parameters."""
-        self._validate_params()
+        """Return this estimator as a learner over prepared rows.
+
+        Its parameters must have passed ``check_parameters``.
+        """
         settings = clone(self)
         settings.n_features_in_ = rows.n_features
         settings._settle(rows.X, seed)
@@ -227,6 +253,16 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.row_layout.sparse
         return tags
+
+
+def _is_float64(value: Any) -> bool:
+    """Return whether a number is one of Python or NumPy that float64 can hold, perhaps rounded."""
+    try:
+        return isinstance(value, int | float | np.generic) and (
+            not isinf(value) or value in (np.inf, -np.inf)
+        )
+    except OverflowError:  # an integer beyond float64
+        return False
 
 
 def new_state(kernel: Kernel) -> np.ndarray:

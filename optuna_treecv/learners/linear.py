@@ -38,7 +38,7 @@ class LinearEstimator(CompiledEstimator):
         return RowLayout(
             padded=True,
             sparse=self._takes_sparse,
-            intercept=self.fit_intercept,
+            intercept=bool(self.fit_intercept),
             target=self._target,
         )
 
@@ -91,7 +91,7 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         object
             The fitted estimator.
         """
-        self._validate_params()
+        self.check_parameters()
         X, y = self._validate(X, y, first=True)
         self.classes_ = find_classes(y)
         self._start(X)
@@ -114,7 +114,7 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         object
             The fitted estimator.
         """
-        self._validate_params()
+        self.check_parameters()
         first = not hasattr(self, "_state")
         if not first:
             self._check_unchanged()
@@ -264,7 +264,7 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
         return tags
 
     def _pass(self, X: Any, y: Any, first: bool) -> Self:
-        self._validate_params()
+        self.check_parameters()
         if not first:
             self._check_unchanged()
         X, y = self._validate(X, y, first)

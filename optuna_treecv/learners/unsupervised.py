@@ -54,7 +54,7 @@ class UnsupervisedEstimator(CompiledEstimator):
         return RowLayout(padded=True)
 
     def _pass(self, X: Any, first: bool) -> Self:
-        self._validate_params()
+        self.check_parameters()
         if not first:
             self._check_unchanged()
         types = [np.float64, np.float32] if first else self._dtype

@@ -105,9 +105,12 @@ class ModelCache:
     """
 
     def __init__(self, max_bytes: int = 256 * 2**20) -> None:
-        if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 0:
-            raise ValueError(f"max_bytes must be a number of bytes, got {max_bytes!r}.")
-        self.max_bytes = max_bytes
+        is_integer = isinstance(max_bytes, int | np.integer) and not isinstance(max_bytes, bool)
+        if not is_integer or max_bytes < 0:
+            raise ValueError(
+                f"max_bytes must be a number of bytes of at least 0, got {max_bytes!r}."
+            )
+        self.max_bytes = int(max_bytes)
         self._clear()
 
     def _clear(self) -> None:

@@ -18,6 +18,7 @@ from optuna.distributions import CategoricalDistribution
 from sklearn.base import clone
 
 from optuna_treecv.crossval.arguments import check_choice
+from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.refit import fit_on_all_rows
 from optuna_treecv.crossval.run import CVResult
@@ -31,6 +32,7 @@ from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.leases import Leases
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.study.batches import Batches
+from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import as_lists
 from optuna_treecv.study.grid import check_distributions
@@ -430,8 +432,7 @@ def treecv_objective(
     check_choice("report", report, (None, "folds", "mean"))
     estimator = as_estimator(estimator)
     is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
+    batch_size = check_integer("batch_size", batch_size, MOST_SIDE_BY_SIDE)
     grid = None
     if param_grid is not None:
         if param_distributions is not None:
@@ -480,7 +481,7 @@ def treecv_objective(
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = param_distributions.values()
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
-        evaluation.scoring_for(estimator, of_class=choices)
+        evaluation.scoring_for(estimator, of_class=choices, searched=param_distributions)
         evaluation.rows(estimator)
     leases = None
     if grid is not None and batch_size > 1 and models is not None:
