@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 from optuna.distributions import FloatDistribution
+import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import StreamingGaussianDensity
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
@@ -123,3 +130,97 @@ def test_valid_csr_stays_valid(kind):
         assert tree_cross_validate(PegasosClassifier(), each, y).mean == expected
     empty = sparse.csr_array((40, 6))
     assert tree_cross_validate(PegasosClassifier(), empty, y).mean > 0
+
+
+def with_masks(array):
+    return np.ma.array(array, mask=array > 0)
+
+
+DATES = pd.date_range("2020-01-01", periods=40)
+
+
+@pytest.mark.parametrize("entry", entries())
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        (with_masks(X), "^X must not be a masked array, since its mask would be ignored; .*[.]$"),
+        (X.astype("M8[s]"), "^X must hold numbers, not dates .* got type datetime64.s..$"),
+        (X.astype("m8[s]"), "^X must hold numbers, not dates .* got type timedelta64.s..$"),
+        (X * 1j, "^Complex data not supported: X must hold real numbers, got type complex128.$"),
+    ],
+    ids=["masked", "dates", "durations", "complex"],
+)
+def test_rows_that_would_be_misread(entry, rows, match):
+    with pytest.raises(ValueError, match=match):
+        call(entry, rows)
+
+
+@pytest.mark.parametrize("entry", ["validate", "objective", "fit", "partial_fit", "fit numbers"])
+@pytest.mark.parametrize(
+    "dates", [DATES, DATES.tz_localize("UTC"), DATES - DATES[0]], ids=["naive", "UTC", "durations"]
+)
+def test_data_frames_with_dates(entry, dates):
+    for frame in (pd.DataFrame({"at": dates}), pd.DataFrame({"x": X[:, 0], "at": dates})):
+        match = "X must hold numbers, not dates or durations, got type .* in column 'at'.$"
+        with pytest.raises(ValueError, match=match):
+            call(entry, frame)
+
+
+def test_a_pipeline_may_turn_dates_into_numbers():
+    def days(frame):
+        return (frame - frame.iloc[0]) / pd.Timedelta("1D")
+
+    model = make_pipeline(FunctionTransformer(days), SGDClassifier(random_state=0))
+    assert tree_cross_validate(model, pd.DataFrame({"at": DATES}), y).mean <= 1
+
+
+@pytest.mark.parametrize(
+    ("estimator", "targets", "match"),
+    [
+        (PegasosClassifier(), ["a", None] * 20, "y must hold a label for each row, got None"),
+        (PegasosClassifier(), with_masks(y), "^y must not be a masked array"),
+        (PegasosClassifier(), y * 1j, "y must hold real numbers, got type complex128"),
+        (PegasosClassifier(), y + np.linspace(0, 0.5, 40), "y must hold class labels: Unknown"),
+        (
+            PegasosClassifier(),
+            np.array(["2020-01-01", "NaT"] * 20, "M8[D]"),
+            "^y must hold a label for each row, got NaT in row 1.$",
+        ),
+        (PegasosClassifier(), y[:-1], "X and y.*inconsistent numbers of samples"),
+        (LSQSGDRegressor(), [1.0, None] * 20, "Input y contains NaN"),
+        (LSQSGDRegressor(), np.array(["1", "2"] * 20), "y must hold numbers for a regressor, got"),
+        (LSQSGDRegressor(), np.array(DATES), "y must hold numbers for a regressor, got type date"),
+        (LSQSGDRegressor(), with_masks(X[:, 0]), "^y must not be a masked array"),
+        (LSQSGDRegressor(), np.full(40, 1e39), "Input y contains infinity or a value too large"),
+    ],
+    ids=[
+        *("None", "masked", "complex", "continuous", "NaT", "short"),
+        *("no number", "strings", "dates", "masked numbers", "large"),
+    ],
+)
+def test_fit_refuses_the_targets_that_cross_validation_refuses(estimator, targets, match):
+    rows = X.astype(np.float32)
+    if isinstance(targets, list):
+        targets = np.array(targets, object)
+    classes = {"classes": [0, 1]} if isinstance(estimator, PegasosClassifier) else {}
+    for call in (
+        lambda: tree_cross_validate(estimator, rows, targets),
+        lambda: estimator.fit(rows, targets),
+        lambda: estimator.partial_fit(rows, targets, **classes),
+    ):
+        with pytest.raises(ValueError, match=match):
+            call()
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [AveragedSGDRegressor(), AveragedSGDClassifier(), StreamingGaussianDensity()],
+    ids=str,
+)
+def test_divergence_warns(estimator):
+    advice = "diverges: its model is not finite; a smaller step size, or scaled features, may help"
+    classes = {"classes": [0, 1]} if isinstance(estimator, AveragedSGDClassifier) else {}
+    with pytest.warns(ConvergenceWarning, match=advice) as caught:
+        estimator.fit(X * 1e300, y)
+        clone(estimator).partial_fit(X * 1e300, y, **classes)
+    assert [warning.filename for warning in caught] == [__file__, __file__]

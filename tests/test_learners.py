@@ -173,7 +173,7 @@ def test_one_output_a_class():
 
 def test_unknown_labels_in_partial_fit():
     model = PegasosClassifier().partial_fit([[1.0], [2.0]], ["a", "b"], classes=["a", "b"])
-    with pytest.raises(ValueError, match=r"y must hold labels from classes=\['a', 'b'\], got c"):
+    with pytest.raises(ValueError, match=r"y must hold labels from classes=\['a', 'b'\], got 'c'"):
         model.partial_fit([[1.0]], ["c"])
 
 

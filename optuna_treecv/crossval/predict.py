@@ -10,7 +10,7 @@ from sklearn.base import is_regressor
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.refit import DIVERGENCE_ADVICE
+from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import name_of

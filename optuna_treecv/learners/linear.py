@@ -13,8 +13,12 @@ from sklearn.utils.multiclass import _check_partial_fit_first_call
 from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.data import distinct_labels
 from optuna_treecv.rows.data import find_classes
+from optuna_treecv.rows.data import in_type
 from optuna_treecv.rows.data import RowLayout
 
 _FLOATS = [np.float64, np.float32]
@@ -50,7 +54,6 @@ class LinearEstimator(CompiledEstimator):
             accept_sparse="csr" if self._takes_sparse else False,
             dtype=_FLOATS if first else self.coef_.dtype,
             reset=first,
-            y_numeric=self._target == "number",
         )
 
     def _outputs(self, X: Any) -> np.ndarray:
@@ -91,11 +94,7 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         object
             The fitted estimator.
         """
-        self.check_parameters()
-        X, y = self._validate(X, y, first=True)
-        self.classes_ = find_classes(y)
-        self._start(X)
-        return self._train(X, as_codes(y, self.classes_))
+        return self._pass(X, y, True)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Continue training, with one pass over these rows.
@@ -114,24 +113,7 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         object
             The fitted estimator.
         """
-        self.check_parameters()
-        first = not hasattr(self, "_state")
-        if not first:
-            self._check_unchanged()
-        X, y = self._validate(X, y, first)
-        _check_partial_fit_first_call(self, classes)
-        if len(self.classes_) < 2:
-            found = self.classes_.tolist()
-            del self.classes_
-            raise ValueError(f"classes must hold at least 2 classes, got {found}.")
-        unknown = np.setdiff1d(y, self.classes_)
-        if len(unknown):
-            raise ValueError(
-                f"y must hold labels from classes={self.classes_.tolist()}, got {unknown[0]!s}."
-            )
-        if first:
-            self._start(X)
-        return self._train(X, as_codes(y, self.classes_))
+        return self._pass(X, y, not hasattr(self, "_state"), classes)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the decision values X w + intercept.
@@ -165,6 +147,34 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         """
         codes = self.respond(self._outputs(X), "predict")
         return self.classes_[codes]
+
+    def _pass(self, X: Any, y: Any, first: bool, *classes: Any) -> Self:
+        """Train on some rows; ``classes`` is what ``partial_fit`` was given."""
+        self.check_parameters()
+        if not first:
+            self._check_unchanged()
+        with self._all_or_nothing():
+            X, y = self._validate(X, y, first)
+            if classes:
+                self._check_classes(y, *classes)
+            else:
+                self.classes_ = find_classes(y)
+            if first:
+                self._start(X)
+            return self._train(X, as_codes(y, self.classes_))
+
+    def _check_classes(self, y: np.ndarray, classes: Any) -> None:
+        """Take the classes in the first call of ``partial_fit``, and refuse other labels."""
+        with naming("classes"):
+            _check_partial_fit_first_call(self, classes)
+        known = self.classes_.tolist()
+        if len(known) < 2:
+            raise ValueError(f"classes must hold at least 2 classes, got {known}.")
+        unknown = np.setdiff1d(distinct_labels(y), self.classes_)
+        if len(unknown):
+            raise ValueError(
+                f"y must hold labels from classes={known}, got {unknown.tolist()[0]!r}."
+            )
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or probabilities from outputs (rows, n_outputs)."""
@@ -267,10 +277,12 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
         self.check_parameters()
         if not first:
             self._check_unchanged()
-        X, y = self._validate(X, y, first)
-        if first:
-            self._start(X)
-        return self._train(X, y.astype(X.dtype))
+        with self._all_or_nothing():
+            X, y = self._validate(X, y, first)
+            y = in_type(as_numbers(y), X.dtype)
+            if first:
+                self._start(X)
+            return self._train(X, y)
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._take_model(kernel, model, dtype, n_features)

@@ -58,10 +58,11 @@ class UnsupervisedEstimator(CompiledEstimator):
         if not first:
             self._check_unchanged()
         types = [np.float64, np.float32] if first else self._dtype
-        X = self._validated(X, dtype=types, reset=first)
-        if first:
-            self._start(X)
-        return self._train(X, None)
+        with self._all_or_nothing():
+            X = self._validated(X, dtype=types, reset=first)
+            if first:
+                self._start(X)
+            return self._train(X, None)
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         self._dtype = dtype  # training continues in the type of the first rows
