@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.incremental import check_incremental
+from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
 
 #: More repeats than this would hardly end; the standard error of their mean is below 1 % of one.
@@ -31,14 +32,14 @@ def check_n_repeats(n_repeats: Any) -> int:
 
 def check_integer(name: str, value: Any, most: int) -> int:
     """Return an argument from 1 to ``most`` as an int."""
-    if not _is_integer(value) or not 1 <= value <= most:
+    if not is_integer(value) or not 1 <= value <= most:
         raise ValueError(f"{name} must be an integer of 1 to {most}, got {value!r}.")
     return int(value)
 
 
 def count_threads(n_jobs: Any) -> int:
     """Return the number of threads that ``n_jobs`` asks for, as joblib counts them."""
-    if n_jobs is not None and not (_is_integer(n_jobs) and n_jobs != 0):
+    if n_jobs is not None and not (is_integer(n_jobs) and n_jobs != 0):
         raise ValueError(
             f"n_jobs must be None, a number of threads or -1 for all cores, got {n_jobs!r}."
         )
@@ -47,7 +48,7 @@ def count_threads(n_jobs: Any) -> int:
 
 def draw_seed(random_state: Any) -> int:
     """Return the seed behind a ``random_state``; None and RandomState instances draw one."""
-    if _is_integer(random_state):
+    if is_integer(random_state):
         if not 0 <= random_state < 2**64:
             raise ValueError(
                 f"random_state must be an integer of 0 to 2**64 - 1, got {random_state}."
@@ -81,7 +82,3 @@ def describe_cv(cv: Any) -> str:
     if isinstance(cv, str | int | np.integer):
         return str(cv)
     return f"{cv}" if hasattr(cv, "split") else "fold ids"
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -209,7 +209,7 @@ class Evaluation:
         """
         check_estimator(estimator, of_class, searched)
         scoring = scoring_for(self.scoring, estimator)
-        check_methods(estimator, scoring.response_method, f"scoring={scoring.name!r}", of_class)
+        check_methods(estimator, scoring.methods, f"scoring={scoring.name!r}", of_class)
         if self.n_repeats > 1 and self._repeats_are_alike and not takes_seed(estimator):
             raise ValueError(
                 f"n_repeats must be 1 where no repeat differs, got {self.n_repeats} with the same "

@@ -222,6 +222,8 @@ def tree_cross_validate_many(
         random_state=random_state,
         n_jobs=n_jobs,
     )
+    if not isinstance(estimators, Iterable):
+        raise ValueError(f"estimators must be a list of estimators, got {estimators!r}.")
     runs = [Run(evaluation, estimator) for estimator in estimators]
     evaluate_side_by_side(runs)
     return [run.finish() for run in runs]

@@ -292,7 +292,7 @@ def _is_float64(value: Any) -> bool:
         return isinstance(value, int | float | np.generic) and (
             not isinf(value) or value in (np.inf, -np.inf)
         )
-    except OverflowError:  # an integer beyond float64
+    except (OverflowError, TypeError):  # an integer beyond float64; NumPy's durations are integers
         return False
 
 

@@ -21,6 +21,9 @@ from optuna_treecv._kernels.gaussian import Gaussian
 from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
 from optuna_treecv.rows.data import SparseRows
 
+# A full covariance of this many features takes 2 GiB, in each of the states of a tree.
+MOST_FEATURES = 2**14
+
 
 class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     r"""Gaussian density with diagonal or full covariance, by running sums (Welford 1962).
@@ -155,6 +158,11 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     ) -> Gaussian:
         """Return the kernel with this estimator's settings over padded rows."""
         full = self.covariance_type == "full"
+        if full and self.n_features_in_ > MOST_FEATURES:
+            raise ValueError(
+                f"X must have at most {MOST_FEATURES} columns with covariance_type='full', got "
+                f"{self.n_features_in_}; covariance_type='diag' has no such limit."
+            )
         return Gaussian(X, self.n_features_in_, full, self.reg_covar)
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:

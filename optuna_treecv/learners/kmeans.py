@@ -17,6 +17,9 @@ from optuna_treecv._kernels.kmeans import KMeans
 from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
 from optuna_treecv.rows.data import SparseRows
 
+# A row is compared with every centre. With more of them a model would not fit into memory.
+MOST_CLUSTERS = 10**6
+
 
 class StreamingKMeans(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, UnsupervisedEstimator
@@ -33,7 +36,7 @@ class StreamingKMeans(
     Parameters
     ----------
     n_clusters : int, default=8
-        Number of centres.
+        Number of centres, at most a million.
     shuffle : bool, default=True
         Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
         evaluation chooses the order.
@@ -81,7 +84,7 @@ class StreamingKMeans(
 
     _fixed_parameters = ("n_clusters",)
     _parameter_constraints = {
-        "n_clusters": [Interval(Integral, 1, 2**31 - 1, closed="both")],
+        "n_clusters": [Interval(Integral, 1, MOST_CLUSTERS, closed="both")],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
     }

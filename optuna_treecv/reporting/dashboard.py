@@ -24,6 +24,7 @@ from optuna_treecv.reporting.figures import plot_time
 from optuna_treecv.reporting.figures import plus_minus
 from optuna_treecv.reporting.figures import time_of
 from optuna_treecv.reporting.figures import work_of
+from optuna_treecv.reporting.history import check_study
 
 try:
     from optuna_dashboard import get_note
@@ -81,6 +82,7 @@ def publish(study: optuna.Study, store: Any) -> None:
     >>> "No trial has finished yet." in get_note(study)
     True
     """
+    check_study(study)
     save_note(study, _replaced(get_note(study), _note(study, store)))
     for name, plot in FIGURES.items():
         save_plotly_graph_object(study, plot(study, store), graph_object_id=name)

@@ -16,6 +16,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
+from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
 
@@ -310,6 +311,7 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
 
 def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
     """Return the complete and pruned trials by number, and their evaluations in that order."""
+    check_study(study)
     if len(study.directions) != 1:
         raise ValueError(
             f"study must have one objective, as treecv_objective has, got {len(study.directions)}."

@@ -12,6 +12,11 @@ import numpy as np
 from scipy import sparse
 
 
+def is_integer(value: Any) -> bool:
+    """Return whether a value is an integer of Python or NumPy; bools and durations are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
+
+
 def check_rows(X: Any) -> None:
     """Refuse rows that scikit-learn and SciPy would take, but misread.
 
@@ -27,7 +32,9 @@ def check_rows(X: Any) -> None:
 
 def check_columns(X: Any) -> None:
     """Refuse a data frame with dates or durations, which would count as nanoseconds."""
-    for name, dtype in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
+    if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
+        return
+    for name, dtype in zip(X.columns, X.dtypes, strict=False):
         if getattr(dtype, "kind", "") in ("m", "M"):
             raise ValueError(
                 f"X must hold numbers, not dates or durations, got type {dtype} in column "
@@ -54,7 +61,7 @@ def naming(argument: str) -> Iterator[None]:
     """Make the errors of scikit-learn and NumPy in this block name the argument."""
     try:
         yield
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         if re.search(rf"\b({argument.replace(' and ', '|')})\b", str(error)):
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
@@ -64,7 +71,9 @@ def naming(argument: str) -> Iterator[None]:
 def _check_sparse(X: Any) -> None:
     """Refuse a sparse matrix whose arrays point outside of it or contradict each other."""
     wrong = None
-    if X.format in ("csr", "csc", "bsr"):
+    if X.dtype.kind not in "biuf":
+        wrong = f"its values are of type {X.dtype}"
+    elif X.format in ("csr", "csc", "bsr"):
         wrong = _wrong_compressed(X)
     elif X.format == "coo":
         wrong = _wrong_coordinates(X)

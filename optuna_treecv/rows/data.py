@@ -230,6 +230,8 @@ class Data:
             raise ValueError(
                 f"X must have 2 dimensions, rows and features, got shape {tuple(X.shape)}."
             )
+        if X.shape[1] == 0:
+            raise ValueError(f"X must have at least 1 column, got shape {tuple(X.shape)}.")
         check_rows(X)
         if hasattr(X, "tocsr"):
             X = X.tocsr()  # the sparse format whose rows can be selected

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.sharing.keys import Key
 
 # The bytes that Python itself needs for an array, and for each key under which it is found.
@@ -105,8 +106,7 @@ class ModelCache:
     """
 
     def __init__(self, max_bytes: int = 256 * 2**20) -> None:
-        is_integer = isinstance(max_bytes, int | np.integer) and not isinstance(max_bytes, bool)
-        if not is_integer or max_bytes < 0:
+        if not is_integer(max_bytes) or max_bytes < 0:
             raise ValueError(
                 f"max_bytes must be a number of bytes of at least 0, got {max_bytes!r}."
             )

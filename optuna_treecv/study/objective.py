@@ -496,7 +496,10 @@ def treecv_objective(
 
 def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredModelCache | None:
     """Return where models are kept, from ``cache`` and ``store`` as given."""
-    if not isinstance(cache, ModelCache) and cache is not None and cache != "memory":
+    is_known = isinstance(cache, ModelCache | None) or (
+        isinstance(cache, str) and cache == "memory"
+    )
+    if not is_known:
         raise ValueError(f"cache must be None, 'memory' or a ModelCache, got {cache!r}.")
     if cache is None:
         return None
