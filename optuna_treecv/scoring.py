@@ -343,9 +343,10 @@ class ScoresAtLeaves:
         X, y = self._learner.score_rows(start, stop)
         try:
             returned = self._scorer.score(estimator, X, y)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             classes = self._learner.rows.classes
-            if classes is not None and len(np.unique(y)) < len(classes):
+            is_value = isinstance(error, ValueError)
+            if is_value and classes is not None and len(np.unique(y)) < len(classes):
                 raise self._undefined(fold, str(error)) from error
             if not self._scorer.is_made:  # a user's own scorer may raise what it likes
                 raise

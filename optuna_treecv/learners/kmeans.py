@@ -186,6 +186,6 @@ class StreamingKMeans(
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._take_model(kernel, model, dtype, n_features)
         self.cluster_centers_ = (
-            model.view(dtype).reshape(self.n_clusters, -1)[:, :n_features].copy()
+            model.view(dtype).reshape(int(self.n_clusters), -1)[:, :n_features].copy()
         )
         self.counts_ = np.array(kernel.counts(self._state))

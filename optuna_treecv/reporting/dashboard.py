@@ -17,6 +17,7 @@ from optuna_treecv.reporting.figures import best_of
 from optuna_treecv.reporting.figures import evaluations_of
 from optuna_treecv.reporting.figures import Frame
 from optuna_treecv.reporting.figures import metric_of
+from optuna_treecv.reporting.figures import number_of_trials
 from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
@@ -115,10 +116,8 @@ class DashboardCallback:
     """
 
     def __init__(self, store: Any, every: int = 20) -> None:
-        if not isinstance(every, int) or every < 1:
-            raise ValueError(f"every must be a number of trials, 1 or more, got {every!r}.")
         self._store = store
-        self._every = every
+        self._every = number_of_trials("every", every)
 
     def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Publish after every N-th trial.

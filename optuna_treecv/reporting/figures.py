@@ -146,8 +146,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """
-    if not isinstance(n_best, int) or n_best < 1:
-        raise ValueError(f"n_best must be a number of trials, 1 or more, got {n_best!r}.")
+    n_best = number_of_trials("n_best", n_best)
     title = "Fold scores of the best trials"
     trials, frame = evaluations_of(study, store)
     best = best_of(study, frame, n_best)
@@ -325,6 +324,14 @@ def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTri
     # Repeats use the same rows, so they do not count as additional folds for the standard error.
     n_folds = np.minimum(frame["folds_scored"], frame["n_folds"])
     return trials, frame.assign(standard_error=frame["std"] / np.sqrt(n_folds.astype(float)))
+
+
+def number_of_trials(argument: str, value: Any) -> int:
+    """Return an argument that counts trials as an int."""
+    is_integer = isinstance(value, int | np.integer)
+    if not is_integer or isinstance(value, bool | np.timedelta64) or value < 1:
+        raise ValueError(f"{argument} must be a number of trials, 1 or more, got {value!r}.")
+    return int(value)
 
 
 def best_of(study: optuna.Study, frame: Frame, n_best: int) -> Frame:

@@ -122,7 +122,7 @@ def suggest(trial: AnyTrial, name: str, distribution: BaseDistribution) -> Any:
     """Ask a trial for a parameter; its errors name the parameter."""
     try:
         return _suggest(trial, name, distribution)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         if name in str(error):
             raise
         raise ValueError(f"{name!r} cannot have this value: {error}") from error
