@@ -168,10 +168,13 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         with naming("classes"):
             _check_partial_fit_first_call(self, classes)
         known = self.classes_.tolist()
+        if self.classes_.dtype.kind in "mM" and np.any(np.isnat(self.classes_)):
+            raise ValueError("classes must not hold NaT, which is no label.")
         if len(known) < 2:
             raise ValueError(f"classes must hold at least 2 classes, got {known}.")
-        unknown = np.setdiff1d(distinct_labels(y), self.classes_)
+        unknown = _others(y, self.classes_)
         if len(unknown):
+            distinct_labels(y)  # raises if y holds no labels at all
             raise ValueError(
                 f"y must hold labels from classes={known}, got {unknown.tolist()[0]!r}."
             )
@@ -287,3 +290,11 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._take_model(kernel, model, dtype, n_features)
         self.coef_ = self.coef_[0]
+
+
+def _others(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the labels that are not among the classes; all of ``y`` if none can be compared."""
+    try:
+        return np.setdiff1d(y, classes)
+    except TypeError:
+        return y
