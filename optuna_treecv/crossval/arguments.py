@@ -15,7 +15,7 @@ from optuna_treecv.learners.incremental import check_incremental
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
 
-#: More repeats than this would hardly end; the standard error of their mean is below 1 % of one.
+#: The most repeats. The mean of so many has a hundredth of one repeat's standard deviation.
 MOST_REPEATS = 10_000
 
 

@@ -336,7 +336,7 @@ def treecv_objective(
         The most configurations that are trained side by side in one reading of the rows. These are
         points of the grid that have had no trial yet, and trials that run at the same time
         (``study.optimize(n_jobs=...)``). Each configuration gets the same numbers as alone.
-        Pruning saves no work among them. 1 means one by one.
+        Pruning saves no work among them. 1 means one by one, 1024 is the most.
     cv : int, "loo", scikit-learn splitter or array-like of shape (n_rows,), default=10
         The number of folds, from 2 to n_rows; "loo" for leave-one-out; a splitter whose test sets
         partition the rows; or the fold of each row. The folds of an int are not stratified.
@@ -354,7 +354,7 @@ def treecv_objective(
     n_repeats : int, default=1
         Cross-validate this many times and average. The repeats differ in their permutations for an
         int or "loo", in what further calls of ``split`` return for a splitter, and in random
-        orders. It is refused if nothing makes the repeats differ.
+        orders. It is refused if nothing makes the repeats differ. At most 10,000.
     scoring : str, callable or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
