@@ -8,6 +8,8 @@ from optuna.distributions import FloatDistribution
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.base import ClassifierMixin
+from sklearn.base import RegressorMixin
 from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
 
@@ -161,6 +163,21 @@ def test_a_scorer_for_clusters_of_dates():
     dates = np.array(["2020-01-01", "NaT"] * 15, "M8[D]")
     with pytest.raises(ValueError, match="^scoring='accuracy' cannot score StreamingKMeans: "):
         tree_cross_validate(StreamingKMeans(2), X, dates, scoring="accuracy")
+
+
+@pytest.mark.parametrize("model", [PegasosClassifier(), LSQSGDRegressor()], ids=str)
+@pytest.mark.parametrize(
+    "targets",
+    [y[:-1], None, 7, "loo", np.ma.array(y, mask=y > 0), y * 1j, np.c_[y, y], y + np.nan],
+    ids=["short", "None", "number", "text", "masked", "complex", "2-D", "NaN"],
+)
+def test_targets_of_score(model, targets):
+    fitted = model.fit(X, y)
+    with pytest.raises(ValueError, match=r"(^|\W)(X and )?y(\W)"):
+        fitted.score(X, targets)
+    weights = np.arange(30) % 3
+    kind = ClassifierMixin if hasattr(fitted, "classes_") else RegressorMixin
+    assert fitted.score(X, y, weights) == kind.score(fitted, X, y, weights)
 
 
 @pytest.fixture

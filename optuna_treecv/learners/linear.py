@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import _check_partial_fit_first_call
 from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
@@ -148,6 +149,27 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         codes = self.respond(self._outputs(X), "predict")
         return self.classes_[codes]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of correctly predicted labels, as scikit-learn's classifiers do.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            True labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows.
+
+        Returns
+        -------
+        float
+            The accuracy.
+        """
+        check_array_kind("y", y)
+        with naming("X and y"):
+            return super().score(X, y, sample_weight)
+
     def _pass(self, X: Any, y: Any, first: bool, *classes: Any) -> Self:
         """Train on some rows; ``classes`` is what ``partial_fit`` was given."""
         self.check_parameters()
@@ -266,6 +288,27 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
             X w + intercept.
         """
         return self._outputs(X)[:, 0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination, as scikit-learn's regressors do.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            True targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows.
+
+        Returns
+        -------
+        float
+            R^2, at most 1.
+        """
+        check_array_kind("y", y)
+        with naming("X and y"):
+            return super().score(X, y, sample_weight)
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the predictions (rows,) from the outputs (rows, 1)."""

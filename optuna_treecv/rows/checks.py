@@ -64,7 +64,7 @@ def naming(argument: str) -> Iterator[None]:
     except (OverflowError, TypeError, ValueError) as error:
         if re.search(rf"\b({argument.replace(' and ', '|')})\b", str(error)):
             raise
-        kind = TypeError if isinstance(error, TypeError) else ValueError
+        kind = ValueError if isinstance(error, OverflowError | ValueError) else TypeError
         raise kind(f"{argument} cannot be used: {error}") from error
 
 

@@ -6,7 +6,7 @@
 Each call is a valid call with one to three arguments replaced. It runs in a process of its own
 family, bounded in memory and time, and ends in one of these ways:
 
-* accepted: finite numbers, or a warning or a count of diverged folds that says that they are not;
+* accepted: finite numbers, or a warning or a count of diverged folds that says they are not;
 * clear: a ValueError or TypeError whose message names an argument of the call;
 * unclear: any other exception;
 * silent: accepted, but with numbers that are not finite and no word about it;
@@ -399,17 +399,15 @@ def call_of_an_estimator(rng: np.random.Generator) -> Call:
     X, y = good_rows(rng), rng.permutation(np.arange(30) % 2)
     classes = {"classes": [0, 1]} if hasattr(estimator, "decision_function") else {}
     methods = ["fit", "partial_fit", "partial_fit again", "fit again"]
-    for name in ("predict", "decision_function", "predict_proba", "transform", "score_samples"):
-        if hasattr(estimator, name):
-            methods.append(name)
+    responses = "predict", "decision_function", "predict_proba", "transform", "score_samples"
+    methods += [name for name in (*responses, "score") if hasattr(estimator, name)]
     method = pick(rng, methods)
     name = method.split()[0]
     own, parameters = estimator, ""
+    valid = {"X": X, "y": y} if "fit" in method or method == "score" else {"X": X}
     if "fit" in method:
         own, parameters = with_odd_parameters(rng, estimator)
-        valid = {"X": X, "y": y, **(classes if name == "partial_fit" else {})}
-    else:
-        valid = {"X": X}
+        valid |= classes if name == "partial_fit" else {}
     if parameters and rng.random() < 0.7:
         arguments, text = valid, ""
     else:
@@ -546,7 +544,10 @@ def judged(call: Call) -> tuple[str, str]:
             names = re.search(rf"(?<!\w)({words})(?!\w)", str(error)) is not None
             is_clear = isinstance(error, ValueError | TypeError) and names
             return "clear" if is_clear else "unclear", said
-    warned = any("diverge" in str(warning.message) for warning in caught)
+    warned = any(
+        "diverge" in str(warning.message) or issubclass(warning.category, RuntimeWarning)
+        for warning in caught
+    )
     return ("accepted" if warned or is_finite(result) else "silent"), ""
 
 
