@@ -30,6 +30,7 @@ from optuna_treecv.history import load_fold_scores
 X = np.random.default_rng(0).normal(size=(30, 3))
 y = np.arange(30) % 2
 ALPHA = {"alpha": FloatDistribution(1e-4, 1.0)}
+MASKED = np.ma.array(np.arange(30) % 3, mask=np.arange(30) > 27)
 SECOND = np.timedelta64(1, "s")
 
 
@@ -75,6 +76,8 @@ def test_rows(rows):
             {"scoring": int},
             "scoring must be None, a loss name, a scorer name or a scorer.*got",
         ),
+        ({"cv": MASKED}, "^cv must not be a masked array, since its mask would be ignored; "),
+        ({"groups": MASKED}, "^groups must not be a masked array, since its mask would be ign"),
         ({"scoring": "neg_log_loss"}, "needs an estimator with predict_proba; Averaged.* has non"),
     ],
     ids=str,

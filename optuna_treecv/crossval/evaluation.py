@@ -26,6 +26,7 @@ from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.from_estimator import takes_seed
+from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
@@ -127,6 +128,7 @@ class Evaluation:
         began = perf_counter()
         self.data = Data(X, y)
         if groups is not None:
+            check_array_kind("groups", groups)
             with naming("groups"):
                 n_entries = _num_samples(groups)
             if n_entries != self.data.n_rows:

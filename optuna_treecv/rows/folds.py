@@ -13,6 +13,7 @@ from sklearn.model_selection import LeaveOneOut
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
+from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import is_integer
 
 # Purposes of derived seeds: the permutations of rows and of folds. They keep these permutations
@@ -242,6 +243,7 @@ def _leak(trained: np.ndarray, tested: np.ndarray, n_rows: int, split: int) -> s
 
 def _fold_ids(cv: Any, n_rows: int) -> np.ndarray:
     """Return the fold ids of the rows after checking them."""
+    check_array_kind("cv", cv)
     expected = "cv must hold one integer fold id per row when it is a sequence"
     try:
         ids = np.asarray(cv if hasattr(cv, "__len__") else list(cv))
