@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.sharing.keys import Key
 
 # The bytes that Python itself needs for an array, and for each key under which it is found.
@@ -111,9 +112,11 @@ class ModelCache:
     """
 
     def __init__(self, max_bytes: int = 256 * 2**20) -> None:
-        if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 0:
-            raise ValueError(f"max_bytes must be a number of bytes, got {max_bytes!r}.")
-        self.max_bytes = max_bytes
+        if not is_integer(max_bytes) or max_bytes < 0:
+            raise ValueError(
+                f"max_bytes must be a number of bytes of at least 0, got {max_bytes!r}."
+            )
+        self.max_bytes = int(max_bytes)
         self._clear()
 
     def _clear(self) -> None:

@@ -17,6 +17,9 @@ from optuna_treecv.crossval.side_by_side import has_lanes
 from optuna_treecv.crossval.side_by_side import missing_result
 from optuna_treecv.storage.leases import Leases
 
+#: The largest batch. One walk has at most 128 lanes, so larger batches save nothing.
+MOST_SIDE_BY_SIDE = 1024
+
 # Seconds to wait for concurrent trials to join a batch.
 _SECONDS = 0.02
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from functools import partial
 from itertools import product
-from numbers import Integral
 import re
 from typing import Any
 from typing import Literal
@@ -20,6 +19,7 @@ from optuna.distributions import CategoricalDistribution
 from sklearn.base import clone
 
 from optuna_treecv.crossval.arguments import check_choice
+from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.refit import fit_on_all_rows
 from optuna_treecv.crossval.run import CVResult
@@ -27,12 +27,14 @@ from optuna_treecv.crossval.run import mean_and_std
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.learners.from_estimator import as_estimator
+from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.leases import Leases
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.study.batches import Batches
+from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import as_lists
 from optuna_treecv.study.grid import check_distributions
@@ -355,7 +357,7 @@ def treecv_objective(
         The most configurations that are trained side by side in one reading of the rows. These are
         points of the grid that have had no trial yet, and trials that run at the same time
         (``study.optimize(n_jobs=...)``). Each configuration gets the same numbers as alone.
-        Pruning saves no work among them. 1 means one by one.
+        Pruning saves no work among them. 1 means one by one, 1024 is the most.
     cv : int, "loo", scikit-learn splitter or array-like of shape (n_rows,), default=10
         The number of folds, from 2 to n_rows; "loo" for leave-one-out; a splitter whose test sets
         partition the rows; or the fold of each row. The folds of an int are not stratified.
@@ -373,7 +375,7 @@ def treecv_objective(
     n_repeats : int, default=1
         Cross-validate this many times and average. The repeats differ in their permutations for an
         int or "loo", in what further calls of ``split`` return for a splitter, and in random
-        orders. It is refused if nothing makes the repeats differ.
+        orders. It is refused if nothing makes the repeats differ. At most 10,000.
     scoring : str, callable or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
@@ -455,8 +457,7 @@ def treecv_objective(
     check_choice("report", report, (None, "folds", "mean"))
     estimator = as_estimator(estimator)
     is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
+    batch_size = check_integer("batch_size", batch_size, MOST_SIDE_BY_SIDE)
     grid = None
     if param_grid is not None:
         if param_distributions is not None:
@@ -478,7 +479,7 @@ def treecv_objective(
             "param_distributions must be None when estimator is a callable, which suggests for "
             "itself."
         )
-    if not isinstance(store_max_bytes, Integral) or store_max_bytes < 0:
+    if not is_integer(store_max_bytes) or store_max_bytes < 0:
         raise ValueError(
             f"store_max_bytes must be a number of bytes of at least 0, got {store_max_bytes!r}."
         )
@@ -509,7 +510,7 @@ def treecv_objective(
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = param_distributions.values()
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
-        evaluation.scoring_for(estimator, of_class=choices)
+        evaluation.scoring_for(estimator, of_class=choices, searched=param_distributions)
         evaluation.rows(estimator)
     leases = None
     if grid is not None and batch_size > 1 and models is not None:
@@ -524,7 +525,10 @@ def treecv_objective(
 
 def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredModelCache | None:
     """Return where models are kept, from ``cache`` and ``store`` as given."""
-    if not isinstance(cache, ModelCache) and cache is not None and cache != "memory":
+    is_known = isinstance(cache, ModelCache | None) or (
+        isinstance(cache, str) and cache == "memory"
+    )
+    if not is_known:
         raise ValueError(f"cache must be None, 'memory' or a ModelCache, got {cache!r}.")
     if cache is None:
         return None
