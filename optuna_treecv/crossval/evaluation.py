@@ -25,6 +25,7 @@ from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.from_estimator import takes_seed
+from optuna_treecv.learners.without_effect import UnusedWarnings
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
@@ -91,6 +92,8 @@ class Evaluation:
         What was asked for; None is left to the estimator.
     shared : SharedBetweenRuns
         The models and results that runs share.
+    unused : UnusedWarnings
+        Warns once of parameters that have no effect.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Evaluation:
         self.method = METHODS[method]
         self.seed = draw_seed(random_state)
         self.shared = SharedBetweenRuns(cache, with_others)
+        self.unused = UnusedWarnings()
         self._order = order
         self._cv = describe_cv(cv)
         began = perf_counter()
