@@ -20,6 +20,7 @@ from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.prepare import address
 from optuna_treecv._kernels.prepare import gather_rows
+from optuna_treecv.rows.entries import naming_entries
 
 
 @dataclass(frozen=True)
@@ -253,13 +254,14 @@ class Data:
         elif layout.target == "number":
             targets = as_numbers(y)
         if layout.padded:
-            X = check_array(
-                self.X,
-                accept_sparse="csr",
-                dtype=[np.float64, np.float32],
-                ensure_all_finite=False,
-                input_name="X",
-            )
+            with naming_entries(self.X):
+                X = check_array(
+                    self.X,
+                    accept_sparse="csr",
+                    dtype=[np.float64, np.float32],
+                    ensure_all_finite=False,
+                    input_name="X",
+                )
             if sparse.issparse(X) and not layout.sparse:
                 raise ValueError(
                     "X must be dense for this estimator, got sparse rows; pass X.toarray(), or "
@@ -278,7 +280,8 @@ class Data:
                     )
                 if y.dtype == np.float32:
                     assert_all_finite(y, input_name="y")
-            X = pad_rows(X, order, layout.intercept)
+            with naming_entries(self.X):
+                X = pad_rows(X, order, layout.intercept)
         else:
             X = take_rows(self.X, order)
         shared = (X.values, X.columns, X.begins) if isinstance(X, SparseRows) else (X,)
