@@ -27,7 +27,7 @@ from optuna_treecv.crossval.run import mean_and_std
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.learners.from_estimator import as_estimator
-from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.sharing.memory_cache import check_bytes
 from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.storage.database import Database
@@ -488,12 +488,9 @@ def treecv_objective(
             "param_distributions must be None when estimator is a callable, which suggests for "
             "itself."
         )
-    if not is_integer(store_max_bytes) or store_max_bytes < 0:
-        raise ValueError(
-            f"store_max_bytes must be a number of bytes of at least 0, got {store_max_bytes!r}."
-        )
+    store_max_bytes = check_bytes("store_max_bytes", store_max_bytes)
     database = None if store is None else Database(store)
-    models = None if database is None else ModelStore(database, int(store_max_bytes))
+    models = None if database is None else ModelStore(database, store_max_bytes)
     evaluation = Evaluation(
         X,
         y,
