@@ -43,6 +43,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* is evaluated after one pass over")
+
 SCORER_EXPECTED = r"scoring must be a scorer.estimator, X, y. that returns a number, "
 SCORER_ADVICE = r"make_scorer.accuracy_score., for example, would be right"
 ALPHA = {"alpha": FloatDistribution(1e-4, 1.0, log=True)}

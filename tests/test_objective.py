@@ -165,7 +165,7 @@ def test_choices_that_are_estimators_are_not_shared(binary):
     X, y = binary
     inner = SGDClassifier(max_iter=1, tol=None, random_state=0)
     objective = treecv_objective(
-        OneVsRestClassifier(SGDClassifier()),
+        OneVsRestClassifier(SGDClassifier(max_iter=1)),
         X,
         y,
         param_distributions={
@@ -233,19 +233,19 @@ def test_every_kind_of_distribution(binary):
         y,
         param_distributions={
             "alpha": FloatDistribution(0.1, 0.5, step=0.2),
-            "n_iter_no_change": IntDistribution(1, 64, log=True),
+            "average": IntDistribution(1, 64, log=True),
             "loss": CategoricalDistribution(["hinge", "log_loss"]),
         },
     )
     study = optuna.create_study()
     study.optimize(objective, n_trials=5)
-    assert set(study.best_params) == {"alpha", "n_iter_no_change", "loss"}
+    assert set(study.best_params) == {"alpha", "average", "loss"}
     assert study.trials[0].distributions["alpha"] == FloatDistribution(0.1, 0.5, step=0.2)
 
 
 def test_unsupervised(binary):
     objective = treecv_objective(
-        MiniBatchKMeans(n_init=1),
+        MiniBatchKMeans(n_init=1, max_iter=1),
         binary[0],
         param_distributions={"n_clusters": IntDistribution(2, 6)},
     )

@@ -131,6 +131,7 @@ class Run:
         self.evaluation = evaluation
         self.estimator = as_estimator(estimator)
         self.scoring = evaluation.scoring_for(self.estimator)
+        evaluation.unused.warn(self.estimator)
         self.ahead: dict[int, OutputsAhead] = {}
         self.is_leased = False
         self.comes_again = True

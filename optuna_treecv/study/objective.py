@@ -340,7 +340,10 @@ def treecv_objective(
     estimator : estimator with ``partial_fit``, Pipeline, River model, or callable
         An estimator whose parameters are searched; or a callable ``trial -> estimator`` that
         suggests parameters itself. The parameters of a Pipeline are named ``step__parameter``, and
-        each of its steps must have ``partial_fit`` or be stateless.
+        each of its steps must have ``partial_fit`` or be stateless. The estimate is that of the
+        model after one pass over the training rows, in the order of the tree; a warning says so
+        where ``max_iter`` is not 1. A search over parameters that ``partial_fit`` does not use is
+        refused.
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         The rows. They must not be changed while the objective is in use.
     y : array-like of shape (n_rows,), default=None
@@ -511,6 +514,7 @@ def treecv_objective(
         distributions = param_distributions.values()
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
         evaluation.scoring_for(estimator, of_class=choices, searched=param_distributions)
+        evaluation.unused.warn(estimator, param_distributions, stacklevel=3)
         evaluation.rows(estimator)
     leases = None
     if grid is not None and batch_size > 1 and models is not None:
