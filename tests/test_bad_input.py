@@ -637,6 +637,23 @@ def test_a_study_of_another_search_space(searched, params, match):
         objective.best_estimator(study)
 
 
+@pytest.mark.parametrize("given", [None, 0.5, {"alpha": 0.5}], ids=str)
+def test_what_has_no_best_estimator(given):
+    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
+    with pytest.raises(ValueError, match="^study must be an optuna.Study or one of its trials, g"):
+        objective.best_estimator(given)
+
+
+def test_a_trial_of_another_search_space():
+    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
+    space = {"beta": FloatDistribution(0.1, 1.0)}
+    trial = optuna.trial.create_trial(value=0.0, params={"beta": 0.5}, distributions=space)
+    with pytest.raises(
+        ValueError, match="^study must be a trial of this objective: it must hold a value for"
+    ):
+        objective.best_estimator(trial)
+
+
 def test_errors_of_a_callable_go_through():
     def estimator(trial):
         raise ValueError("not this trial")

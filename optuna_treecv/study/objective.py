@@ -166,21 +166,27 @@ class TreeCVObjective:
         check_names("params", params, trial.params)
         return Run(self._evaluation, estimator).finish()
 
-    def best_estimator(self, study: optuna.Study) -> Any:
+    def best_estimator(self, study: optuna.Study | optuna.trial.FrozenTrial) -> Any:
         """The estimator of a study's best trial, fitted on all rows in prepared order.
 
         Parameters
         ----------
-        study : optuna.Study
-            With at least one completed trial of this objective.
+        study : optuna.Study or optuna.trial.FrozenTrial
+            A study with at least one completed trial of this objective, or a trial of it.
 
         Returns
         -------
         estimator
-            Fitted.
+            Fitted, with its parameters as given and those of the trial. The objective's seed took
+            the place of each ``random_state=None`` during the training.
         """
-        trial = study.best_trial
-        argument = "study must be one of this objective: its best trial"
+        if isinstance(study, optuna.trial.FrozenTrial):
+            trial, argument = study, "study must be a trial of this objective: it"
+        elif isinstance(study, optuna.Study):
+            trial = study.best_trial
+            argument = "study must be one of this objective: its best trial"
+        else:
+            raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
         if self._param_distributions is None:
             return fit_on_all_rows(
                 self._evaluation, self._estimator_given(trial, argument, trial.params)
