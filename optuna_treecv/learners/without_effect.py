@@ -80,8 +80,8 @@ def without_effect(estimator: Any, searched: Collection[str] = ()) -> dict[str, 
         By the name that ``set_params`` of the estimator takes.
     """
     found = {}
-    for prefix, part in _trained_parts(estimator, "", searched):
-        kind = _kind_in_table(part)
+    for prefix, part in trained_parts(estimator, "", searched):
+        kind = kind_in_table(part)
         if kind is None:
             continue
         known = part.get_params(deep=False)
@@ -92,23 +92,23 @@ def without_effect(estimator: Any, searched: Collection[str] = ()) -> dict[str, 
     return found
 
 
-def _trained_parts(
-    estimator: Any, prefix: str, searched: Collection[str]
+def trained_parts(
+    estimator: Any, prefix: str = "", searched: Collection[str] = ()
 ) -> Iterator[tuple[str, Any]]:
     """Yield the estimators that ``partial_fit`` trains, and the prefixes of their parameters."""
     if prefix.removesuffix("__") in searched:  # another estimator takes its place
         return
     if isinstance(estimator, Pipeline):
         for name, step in estimator.steps:
-            yield from _trained_parts(step, f"{prefix}{name}__", searched)
+            yield from trained_parts(step, f"{prefix}{name}__", searched)
         return
     yield prefix, estimator
     # A user's meta-estimator may train what it holds in its own way.
     if type(estimator).__module__.startswith("sklearn.") and hasattr(estimator, "estimator"):
-        yield from _trained_parts(estimator.estimator, f"{prefix}estimator__", searched)
+        yield from trained_parts(estimator.estimator, f"{prefix}estimator__", searched)
 
 
-def _kind_in_table(estimator: Any) -> str | None:
+def kind_in_table(estimator: Any) -> str | None:
     """Return the class whose ``partial_fit`` trains an estimator, if the table has it."""
     for kind in type(estimator).__mro__:
         if kind.__name__ in _UNUSED and kind.__module__.startswith("sklearn."):
