@@ -12,7 +12,7 @@ import numpy as np
 # The errors of scikit-learn and NumPy where rows hold something else than finite numbers.
 _NO_NUMBERS = re.compile(
     "contains (NaN|infinity)|could not convert string|must be a string or a real number|"
-    "arrays of bytes/strings|Complex data"
+    "arrays of bytes/strings|Complex data|unsupported operand type"
 )
 
 
