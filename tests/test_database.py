@@ -667,6 +667,19 @@ def test_a_server_that_is_stopped(postgres_server, postgres_url, monkeypatch, re
         assert look(database) == SCHEMA_VERSION
 
 
+def test_what_cannot_be_read_is_not_written(tmp_path, make_evaluation):
+    """Whoever has locked a table would make a trial wait twice."""
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+
+    def fail(session):
+        raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("gone"))
+
+    with pytest.warns(RuntimeWarning, match="gone; trials go on without models"):
+        database.attempt(fail, None, without="models")
+    assert not database.attempt(write, False, without="models", write=True)
+    assert database.attempt(write, False, without="leases", write=True)
+
+
 def test_one_thread_tries_whether_an_outage_is_over(tmp_path, monkeypatch):
     database = Database(f"sqlite:///{tmp_path / 'store.db'}")
     attempts = []

@@ -238,12 +238,13 @@ class Database:
         There is one warning per outage; it says what trials go on ``without``. After a failure
         there is no further attempt for some time. If ``work`` fails, this holds for attempts with
         the same ``without``: one table may be damaged, or have no room on the disk, while others
-        work. If no transaction can be begun, it holds for all attempts. Reading and writing are
-        retried separately, since a locked or read-only database can still be read.
+        work. If no transaction can be begun, it holds for all attempts. Failing to write does not
+        stop reading, since a locked or read-only database can still be read.
 
         A server that does not answer at all is left with the transaction in another thread.
         """
-        scopes = {_STORE, (without, write)} | ({_WRITING} if write else set())
+        # What cannot be read is not written either.
+        scopes = {_STORE, (without, False)} | ({_WRITING, (without, True)} if write else set())
         if not self._outages.may_try(scopes):
             return otherwise
         start = monotonic()
@@ -262,8 +263,8 @@ class Database:
             result = self._answer_to(transact)
         except (DatabaseError, OSError, SchemaError) as error:
             failing = self._failing(error, is_begun, (without, write))
-            if is_begun:
-                self._outages.end(scopes - {failing})
+            if is_begun:  # so that neither the store nor writing fails as a whole
+                self._outages.end({_STORE, _WRITING} & scopes - {failing})
             if failing is None or self._outages.note(failing, monotonic() - start):
                 what = _ALL.get(failing, without)
                 warnings.warn(
@@ -327,7 +328,6 @@ class Database:
         with self._session() as session:
             connection = session.connection()
             if connection.dialect.name == "sqlite":
-                connection.exec_driver_sql(f"PRAGMA busy_timeout = {1000 * WAIT_SECONDS:.0f}")
                 _begin(connection, "BEGIN IMMEDIATE" if write else "BEGIN")
             else:
                 _set_time_outs(connection, answer_seconds)
@@ -540,11 +540,11 @@ def _exclude_writers(session: Session) -> None:
 
 def _begin(connection: Connection, statement: str) -> None:
     """Begin a transaction at once on SQLite, whose driver would begin it at the first change."""
-    if connection.dialect.name == "sqlite":
-        driver: Any = connection.connection.dbapi_connection
-        if driver.in_transaction:  # an event handler of the user's engine may have begun one
-            connection.exec_driver_sql("ROLLBACK")
-        connection.exec_driver_sql(statement)
+    driver: Any = connection.connection.dbapi_connection
+    if driver.in_transaction:  # an event handler of the user's engine may have begun one
+        connection.exec_driver_sql("ROLLBACK")
+    driver.execute(f"PRAGMA busy_timeout = {1000 * WAIT_SECONDS:.0f}")
+    connection.exec_driver_sql(statement)
 
 
 def _is_sqlite(url: URL) -> bool:
