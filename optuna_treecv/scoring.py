@@ -46,6 +46,11 @@ class Loss:
     if_diverged: float = np.inf
     direction = "minimize"
 
+    @property
+    def methods(self) -> str:
+        """The method of an estimator that gives the response."""
+        return self.response_method
+
 
 @dataclass(frozen=True)
 class Scorer:
@@ -70,6 +75,11 @@ class Scorer:
     response_method = None  # a scorer calls the estimator's methods itself
     if_diverged = -np.inf
     direction = "maximize"
+
+    @property
+    def methods(self) -> str | tuple[str, ...] | None:
+        """The method of an estimator that it calls, one of several, or None if unknown."""
+        return getattr(self.score, "_response_method", None) if self.is_made else None
 
 
 # The losses. Targets of classifiers are class codes.
@@ -158,7 +168,7 @@ def make_scoring(scoring: Any) -> Loss | Scorer | None:
             f"scoring must be a loss ({', '.join(LOSSES)}) or the name of a scikit-learn scorer "
             f"(sklearn.metrics.get_scorer_names()), got {scoring!r}{meant}"
         )
-    if callable(scoring):
+    if callable(scoring) and not isinstance(scoring, type):
         _check_takes_rows(scoring)
         is_made = isinstance(scoring, type(get_scorer("accuracy")))
         return Scorer(getattr(scoring, "__name__", "scorer"), scoring, is_made=is_made)
@@ -333,11 +343,16 @@ class ScoresAtLeaves:
         X, y = self._learner.score_rows(start, stop)
         try:
             returned = self._scorer.score(estimator, X, y)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             classes = self._learner.rows.classes
-            if classes is None or len(np.unique(y)) == len(classes):
+            is_value = isinstance(error, ValueError)
+            if is_value and classes is not None and len(np.unique(y)) < len(classes):
+                raise self._undefined(fold, str(error)) from error
+            if not self._scorer.is_made:  # a user's own scorer may raise what it likes
                 raise
-            raise self._undefined(fold, str(error)) from error
+            raise ValueError(
+                f"scoring={self._scorer.name!r} cannot score {name_of(estimator)}: {error}"
+            ) from error
         try:
             score = float(returned)
         except (TypeError, ValueError) as error:

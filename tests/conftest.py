@@ -28,6 +28,9 @@ from optuna_treecv.rows.folds import make_folds
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.tables import EvaluationRow
+from optuna_treecv.storage.write_queue import WriteQueue
+
+PUT = WriteQueue.put
 
 
 def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -36,6 +39,28 @@ def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarr
     X = rng.normal(size=(n, d))
     scores = X @ rng.normal(size=(d, n_classes)) + rng.normal(size=(n, n_classes))
     return X, scores.argmax(axis=1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _models_of_small_data_are_shared() -> Iterator[None]:
+    """Share also what takes longer to look up than to train, since tests have few rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("optuna_treecv.sharing.prefixes._LEAST_BYTES", 1)
+        patch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES_PER_TRAIL", 1)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _writes_are_waited_for() -> Iterator[None]:
+    """Write to stores at once, so that tests can look at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WriteQueue, "put", lambda queue, job, n_bytes=0: job())
+        yield
+
+
+@pytest.fixture
+def _real_queue(monkeypatch) -> None:
+    monkeypatch.setattr(WriteQueue, "put", PUT)
 
 
 @pytest.fixture

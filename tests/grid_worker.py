@@ -58,7 +58,7 @@ def main(storage, store, is_stuck):
     study.optimize(objective)
     say(
         "left",
-        sum(found.n_updates for found in objective._evaluation.shared.ahead._waiting.values()),
+        sum(one.n_updates for run in objective._batches._runs_ahead for one in run.ahead.values()),
     )
 
 

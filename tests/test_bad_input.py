@@ -97,9 +97,9 @@ def broken(array, value):
         ({"order": np.array(["fixed", "random"])}, "order must be one of 'fixed', .* got array"),
         ({"method": ["treecv"]}, "method must be one of 'treecv', 'standard', got .'treecv'."),
         ({"shuffle": "no"}, "shuffle must be one of True, False, got 'no'"),
-        ({"n_repeats": True}, "n_repeats must be an integer of at least 1, got True"),
-        ({"n_repeats": 0}, "n_repeats must be an integer of at least 1, got 0"),
-        ({"n_repeats": 1.5}, "n_repeats must be an integer of at least 1, got 1.5"),
+        ({"n_repeats": True}, "n_repeats must be an integer of 1 to 10000, got True"),
+        ({"n_repeats": 0}, "n_repeats must be an integer of 1 to 10000, got 0"),
+        ({"n_repeats": 1.5}, "n_repeats must be an integer of 1 to 10000, got 1.5"),
         (
             {"scoring": "loss"},
             "scoring must be a loss .error, hinge.* or the name of a scikit-learn scorer .*, got",

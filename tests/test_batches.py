@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from itertools import product
 import pickle
 from threading import Event
 from threading import Thread
 from time import monotonic
 from time import sleep
-from types import SimpleNamespace
 
 import numpy as np
 import optuna
@@ -25,7 +25,6 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.sharing.results import ResultsAhead
 from optuna_treecv.study import grid
 import optuna_treecv.study.batches
 from optuna_treecv.study.batches import Batches
@@ -75,7 +74,7 @@ def test_a_grid_is_walked_in_batches(walks, batch_size, expected, cache):
     assert len(study.trials) == 24
     assert sorted(walks) == sorted(expected)
     assert_same_trials(study)
-    assert not objective._evaluation.shared.ahead._waiting
+    assert not any(run.ahead for run in objective._batches._runs_ahead)
 
 
 @pytest.mark.parametrize("scoring", ["accuracy", "hinge"])
@@ -98,12 +97,42 @@ def test_a_grid_with_reports_and_a_pruner(walks, scoring):
 
 
 def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch):
-    monkeypatch.setattr(optuna_treecv.study.batches, "_MOST_BYTES", 8 * len(Y))
+    monkeypatch.setattr(optuna_treecv.study.batches, "_MOST_BYTES", 5 * 8 * len(Y))
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, cache=None)
     study = study_of(objective, sampler=objective.grid_sampler())
-    study.optimize(objective)
-    assert walks[0] == 12 and 1 in walks[1:]  # the other half of the grid had to wait
+    most = []
+
+    def count(study, trial):
+        waiting = [one for run in objective._batches._runs_ahead for one in run.ahead.values()]
+        assert all(one.outputs.base is None for one in waiting)  # each goes by itself
+        most.append(sum(one.outputs.nbytes for one in waiting))
+
+    study.optimize(objective, callbacks=[count])
+    assert walks[0] == 6 and max(walks) == 6  # a trial's own point and five others
+    assert max(most) == 5 * 8 * len(Y) and most[-1] == 0
     assert_same_trials(study)
+
+
+def test_what_waits_goes_with_its_study():
+    objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, cache=None)
+    study = study_of(objective, sampler=objective.grid_sampler())
+    study.optimize(objective, n_trials=1)
+    assert sum(len(run.ahead) for run in objective._batches._runs_ahead) == 11
+    del study
+    gc.collect()
+    assert not objective._batches._runs_ahead and not objective._ahead
+
+
+def test_what_waits_for_a_pruned_trial_goes_with_it():
+    objective = treecv_objective(
+        *(PegasosClassifier(), X, Y),
+        **{"param_grid": GRID, "cache": None, "n_repeats": 3, "report": "mean"},
+    )
+    pruner = optuna.pruners.ThresholdPruner(upper=-1.0)  # prunes all
+    study = study_of(objective, sampler=objective.grid_sampler(), pruner=pruner)
+    study.optimize(objective, n_trials=5)
+    assert {trial.state.name for trial in study.trials} == {"PRUNED"}
+    assert {len(run.ahead) for run in objective._batches._runs_ahead} <= {0, 3}
 
 
 def test_trials_at_the_same_time_share_a_walk(walks):
@@ -148,7 +177,7 @@ def test_a_pickled_objective_goes_on(walks):
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID)
     study = study_of(objective, sampler=objective.grid_sampler())
     study.optimize(objective, n_trials=1)
-    assert len(objective._ahead) == 11
+    assert len(objective._ahead[study]) == 11
     study.optimize(pickle.loads(pickle.dumps(objective)))
     assert sorted(walks) == [11, 12, 12]
     assert_same_trials(study)
@@ -166,7 +195,8 @@ def test_a_point_is_bound_to_the_rows_once(batch_size, monkeypatch):
     monkeypatch.setattr(Evaluation, "learner", count)
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, batch_size=batch_size)
     study_of(objective, sampler=objective.grid_sampler()).optimize(objective)
-    assert sorted(bound) == sorted(product(*GRID.values())) and not objective._ahead
+    assert sorted(bound) == sorted(product(*GRID.values()))
+    assert not any(objective._ahead.values())
 
 
 def test_points_have_names_of_their_own():
@@ -222,13 +252,21 @@ def test_an_objective_is_what_it_was_made_from():
     assert_same_trials(study)
 
 
+class Named:
+    """Stands for a run."""
+
+    def __init__(self, name):
+        self.name = name
+        self.ahead = {}
+
+
 class Slow(Batches):
     """Batches whose walks begin when the test allows it."""
 
     def __init__(self):
         self.size, self.walked, self.go, self.began = 4, [], Event(), Event()
         self.error = None
-        super().__init__(SimpleNamespace(shared=SimpleNamespace(ahead=ResultsAhead())), self.size)
+        super().__init__(self.size)
 
 
 @pytest.fixture
@@ -238,21 +276,21 @@ def slow(monkeypatch):
     def walk(runs):
         batches.began.set()
         assert batches.go.wait(10)
-        batches.walked.append(runs)
+        batches.walked.append([run.name for run in runs])
         if batches.error is not None:
             error, batches.error = batches.error, None
             raise error
 
     monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_side_by_side", walk)
     monkeypatch.setattr(optuna_treecv.study.batches, "has_lanes", lambda _: True)
-    monkeypatch.setattr(optuna_treecv.study.batches, "missing_result", lambda run: f"of {run}")
+    monkeypatch.setattr(optuna_treecv.study.batches, "missing_result", lambda run: run)
     return batches
 
 
 def call(batches, name, ended):
     try:
         with batches.call():
-            batches.compute(name, lambda: [])
+            batches.compute(Named(name), lambda: [])
         ended.append(name)
     except BaseException as error:  # noqa: BLE001
         ended.append(type(error).__name__)
@@ -339,8 +377,8 @@ def test_lists_are_suggested_as_what_they_look_like(values, expected):
             {"param_grid": GRID, "param_distributions": {"alpha": FloatDistribution(1, 2)}},
             "param_grid must be None where param_distributions is given",
         ),
-        ({"param_grid": GRID, "batch_size": 0}, "batch_size must be an integer of at least 1"),
-        ({"param_grid": GRID, "batch_size": 2.0}, "batch_size must be an integer of at least 1"),
+        ({"param_grid": GRID, "batch_size": 0}, "batch_size must be an integer of 1 to 1024"),
+        ({"param_grid": GRID, "batch_size": 2.0}, "batch_size must be an integer of 1 to 1024"),
     ],
 )
 def test_what_is_wrong_is_said_at_once(options, message):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+import gc
 from math import inf
+import os
 import pickle
 from threading import Barrier
 from threading import Thread
+import tracemalloc
+import weakref
 
 from hypothesis import given
 from hypothesis import settings
@@ -125,14 +129,81 @@ def test_it_is_never_larger_than_asked_for(max_bytes, calls):
             intervals = [(place.low, place.high) for place in places]
             assert intervals == sorted(intervals)
             assert all(a[1] < b[0] for a, b in zip(intervals, intervals[1:], strict=False))
-        blocks = {
-            id(place.block): place.block
-            for kept in (cache._kept, cache._trails)
-            for places in kept.values()
-            for place in places
-        }
+        found = [place.block for places in cache._kept.values() for place in places]
+        blocks = {id(one): one for one in found + sum(cache._trails.values(), [])}
         assert sum(block.n_bytes for block in blocks.values()) <= cache.n_bytes
         assert sum(len(places) for places in cache._kept.values()) == len(cache)
+
+
+def test_what_is_evicted_is_freed_at_once():
+    # Not only by the garbage collector, which may take hundreds of trials to come.
+    cache = ModelCache(100_000)
+    alive = []
+    gc.disable()
+    try:
+        for i in range(100):
+            states, along = np.zeros((3, 1000), np.uint8), np.zeros((3, 1000), np.uint8)
+            cache.keep_all({0: (i, 0), 1: (i, 1)}, states, [1.0, 1.0], np.ones((3, 2)), (i, "all"))
+            cache.keep_trail(i, along, 1.0, np.arange(3), np.ones((3, 2)))
+            alive += [weakref.ref(states), weakref.ref(along)]
+            del states, along
+        assert 2 <= sum(ref() is not None for ref in alive) <= 100_000 // 3000
+    finally:
+        gc.enable()
+
+
+def one_by_one(cache, i):
+    cache.keep((os.urandom(16), os.urandom(16), 8), np.zeros(8, np.uint8), 1.0, i, i + 0.5)
+
+
+def of_one_key(cache, i):
+    cache.keep(("a", 8), np.zeros(8, np.uint8), 1.0, i, i + 0.5)
+
+
+def together(cache, i):
+    keys = {j: (os.urandom(16), os.urandom(16), 8) for j in range(10)}
+    ends = np.random.default_rng(i).uniform(size=(10, 2))
+    ends.sort(axis=1)
+    cache.keep_all(keys, np.zeros((10, 8), np.uint8), [1.0] * 10, ends)
+
+
+def a_trail(cache, i):
+    ends = np.array([[0.0, 9.0], [1.0, 8.0]]) + i
+    cache.keep_trail((os.urandom(16), 8), np.zeros((2, 8), np.uint8), 1.0, np.array([1, 2]), ends)
+
+
+@pytest.mark.parametrize("keep", [one_by_one, of_one_key, together, a_trail])
+def test_the_bytes_in_use_cover_what_python_takes(keep):
+    cache = ModelCache(2**30)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for i in range(2000):
+            keep(cache, i)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken <= cache.n_bytes <= 2.5 * taken
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 1))
+def test_the_nearest_trail_reaches_furthest(values, x):
+    # The state after i rows is valid for one of 2**i intervals of equal length.
+    def interval(value, i):
+        low = np.floor(value * 2**i) / 2**i
+        return low, low + 2.0**-i - 1e-12
+
+    cache = ModelCache()
+    counts = np.arange(9)
+    for value in values:
+        ends = np.array([interval(value, i) for i in counts])
+        cache.keep_trail("a", np.zeros((9, 1), np.uint8), 1.0, counts, ends)
+    reached = [
+        i for value in values for i in counts if np.all(interval(value, i) == interval(x, i))
+    ]
+    found = cache.find_on_trails("a", x)
+    assert (-1 if found is None else found[0]) == max(reached, default=-1)
 
 
 def in_threads(n_threads, run):

@@ -512,3 +512,43 @@ def test_wrong_buffers_are_refused():
             kernel.walk_subtree(Subtree(0, 4, 4, None), memory, out, where)
     with pytest.raises(TypeError):
         kernel.walk_subtree(None, memory, out)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize(
+    ("loss", "n_classes"),
+    [("log_loss", 2), ("log_loss", 4), ("squared_error", None), ("huber", None)],
+)
+def test_streaming_svrg_equals_its_twin_near_the_end_of_float32(loss, n_classes, is_sparse):
+    # Step sizes around the one with which rows of 3e36 make weights overflow. One class of several
+    # may diverge while the twins of the others, which are models of their own, stay finite.
+    rng = np.random.default_rng(0)
+    n_finite = n_diverged = 0
+    for step_size in (0.0, *np.geomspace(1e-40, 1e-33, 22)):
+        X = (rng.normal(size=(60, 9)) * (rng.random((60, 9)) < 0.5) * 3e36).astype(np.float32)
+        order = np.arange(60, dtype=np.uint32)
+        dense = pad_rows(X, order, True)
+        rows = pad_rows(sparse.csr_array(X), order, True) if is_sparse else dense
+        codes = rng.integers(0, n_classes or 2, 60).astype(np.int32)
+        y = codes if n_classes else (2.0 * codes - 1).astype(np.float32)
+        settings = (loss, 1.0, 1e-4, step_size, 5, 2.0, 7, 0, False, 3)
+        kernel = StreamingSVRG(rows, y, n_classes, *settings)
+        zeros = np.zeros(dense.shape[1], np.float32)
+        twins = [reference.StreamingSVRG(*settings, zeros) for _ in range(kernel.n_outputs)]
+        own = [c + (kernel.n_outputs == 1) for c in range(kernel.n_outputs)]
+        state = fresh(kernel)
+        for row in range(60):
+            kernel.update(state, row, row + 1)
+            with np.errstate(all="ignore"):
+                for twin, code in zip(twins, own, strict=True):
+                    twin.train(dense[row], 1.0 if codes[row] == code else -1.0)
+                expected = np.array([twin.weights() for twin in twins])
+            found = weights(kernel, state, np.float32)
+            if not np.all(np.isfinite(expected)):
+                assert not np.all(np.isfinite(found))
+                n_diverged += 1
+                break
+            np.testing.assert_array_equal(found, expected)
+        else:
+            n_finite += 1
+    assert n_finite and n_diverged

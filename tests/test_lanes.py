@@ -315,7 +315,7 @@ def test_what_is_kept_is_not_walked_again():
         runs = [Run(evaluation, estimator) for estimator in estimators]
         evaluate_side_by_side(runs)
         assert [run.finish().n_updates for run in runs] == [n_updates] * len(runs)
-    assert not evaluation.shared.ahead._waiting
+        assert not any(run.ahead for run in runs)
 
 
 @pytest.mark.parametrize("n_models", [1, 16])

@@ -173,7 +173,7 @@ def test_one_output_a_class():
 
 def test_unknown_labels_in_partial_fit():
     model = PegasosClassifier().partial_fit([[1.0], [2.0]], ["a", "b"], classes=["a", "b"])
-    with pytest.raises(ValueError, match=r"y must hold labels from classes=\['a', 'b'\], got c"):
+    with pytest.raises(ValueError, match=r"y must hold labels from classes=\['a', 'b'\], got 'c'"):
         model.partial_fit([[1.0]], ["c"])
 
 
@@ -315,3 +315,24 @@ def test_types_name_the_choices_that_are_taken(kind):
     for name, constraints in kind._parameter_constraints.items():
         taken = set().union(*(c.options for c in constraints if isinstance(c, StrOptions)))
         assert choices_of(annotations[name]) == taken, name
+
+
+@pytest.mark.filterwarnings("error")
+def test_kmeans_with_data_frames():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 3)), columns=["a", "b", "c"])
+    plain = StreamingKMeans(2, random_state=0).fit(frame.to_numpy())
+    model = StreamingKMeans(2, random_state=0).fit(frame).partial_fit(frame)
+    plain.partial_fit(frame.to_numpy())
+    names = ["streamingkmeans0", "streamingkmeans1"]
+    assert list(model.get_feature_names_out()) == names
+    expected = plain.transform(frame.to_numpy())
+    model.set_output(transform="pandas")
+    found = model.transform(frame)
+    assert list(found.columns) == names
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(model.predict(frame), expected.argmin(axis=1))
+    np.testing.assert_array_equal(model.labels_, expected.argmin(axis=1))
+    assert model.score(frame) == plain.score(frame.to_numpy())
+    assert list(clone(model).fit(frame).labels_) == list(model.fit(frame).labels_)
+    squared = tree_cross_validate(model, frame, cv=4).mean
+    assert squared == tree_cross_validate(plain, frame.to_numpy(), cv=4).mean

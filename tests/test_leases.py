@@ -280,7 +280,8 @@ def trial_at(objective, params, **options):
 
 
 def name_at(objective, params):
-    return side_by_side.missing_result(Run(objective._evaluation, objective._set(params)))
+    missing = side_by_side.missing_result(Run(objective._evaluation, objective._set(params)))
+    return None if missing is None else missing.name
 
 
 def all_params(objective):
@@ -290,7 +291,8 @@ def all_params(objective):
 
 def n_left(objective):
     """Return the row updates of results that no trial of this objective has used yet."""
-    return sum(found.n_updates for found in objective._evaluation.shared.ahead._waiting.values())
+    runs = objective._batches._runs_ahead
+    return sum(found.n_updates for run in runs for found in run.ahead.values())
 
 
 def assert_as_alone(trials, left=0):

@@ -420,7 +420,9 @@ def test_repeats_of_the_same_rows_in_other_orders():
             assert_same(found, tree_cross_validate(PegasosClassifier(), X, y, **options))
 
 
-def test_more_folds_than_have_models():
+def test_only_models_that_are_worth_it_are_kept(monkeypatch):
+    monkeypatch.setattr("optuna_treecv.sharing.prefixes._LEAST_BYTES", 2**12)
+    monkeypatch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES_PER_TRAIL", 2**22)
     X, y = make(PegasosClassifier(), n_rows=4200)
     cache = ModelCache()
     for cv in (2048, 4096, "loo"):
@@ -428,7 +430,21 @@ def test_more_folds_than_have_models():
             estimator = PegasosClassifier(alpha)
             found = evaluate(objective_of(X, y, cache, cv=cv, scoring="hinge"), estimator)
             assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring="hinge"))
-    assert len(cache) < 3 * 3 * 2200  # the models of 10 levels, and results
+    # Rows of ten numbers: models of at least 4096 / (10 * 8 * 3) = 17 rows, and results.
+    assert 3 * 3 * 2 * 128 < len(cache) < 3 * 3 * (2 * 256 + 40)
+
+
+def test_prefixes_are_not_remembered_without_end(monkeypatch):
+    monkeypatch.setattr("optuna_treecv.sharing.between_runs._MOST_PREFIXES", 100)
+    X, y = make(AveragedSGDClassifier())
+    objective = objective_of(X, y, "memory", cv=16)
+    shared = objective._evaluation.shared
+    for start in range(20, 60):  # each value cuts the phases elsewhere
+        estimator = AveragedSGDClassifier(average_start=start)
+        found = evaluate(objective, estimator)
+        assert_same(found, tree_cross_validate(estimator, X, y, cv=16))
+        assert max(root.made[0] for root in shared._roots.values()) < 200
+    assert evaluate(objective, estimator).n_updates == 0
 
 
 def test_trails_of_other_folds_are_others():

@@ -150,6 +150,55 @@ def test_a_later_run_finds_the_models(store_url, cv):
     assert other.n_updates == 0
 
 
+def n_models(store_url):
+    with Database(store_url).reading() as session:
+        return session.scalar(select(func.count(ModelRow.id)))
+
+
+@pytest.mark.parametrize(
+    ("space", "is_written"),
+    [
+        ({"param_distributions": STEP}, False),
+        ({"param_distributions": {"step_size": FloatDistribution(0.1, 0.5, step=0.1)}}, True),
+        ({"param_grid": {"step_size": [0.1, 0.2, 0.3]}}, True),
+    ],
+)
+def test_only_what_may_be_asked_for_again_is_written(store_url, space, is_written, monkeypatch):
+    # A trial takes less than the two seconds of training after which its models are written.
+    monkeypatch.setattr("optuna_treecv.sharing.stored_cache._SECONDS_PER_WRITE", 2.0)
+    X, y = make()
+    objective = treecv_objective(AveragedSGDClassifier(), X, y, store=store_url, cv=8, **space)
+    run(objective)
+    monkeypatch.setattr("optuna_treecv.sharing.stored_cache._SECONDS_PER_WRITE", 0.0)
+    objective.evaluate({"step_size": 0.2})
+    n_own = n_models(store_url)
+    objective.evaluate({"step_size": 0.4})
+    assert (n_own > n_models(store_url) - n_own) == is_written
+
+
+def test_a_long_trial_is_written_while_it_runs(store_url):
+    run(objective_with(store_url), n_trials=1)
+    assert n_models(store_url) > 8
+
+
+def test_shared_models_have_room_for_what_was_asked(store_url):
+    data = make(2000)
+    for max_bytes in (100_000, 0):
+        objective = objective_with(store_url, data, store_max_bytes=max_bytes, cv=16)
+        for step in (0.1, 0.2, 0.3, 0.4, 0.5):
+            objective.evaluate({"step_size": step})
+        with Database(store_url).reading() as session:
+            n_bytes = session.scalar(select(func.sum(ModelRow.n_bytes)))
+        assert 50_000 < n_bytes <= 100_000  # with no room at all, nothing is written or deleted
+
+
+@pytest.mark.parametrize("room", [-1, 1.5, "256MB", None])
+def test_room_in_the_store_must_be_a_number_of_bytes(tmp_path, room):
+    with pytest.raises(ValueError, match="store_max_bytes must be a number of bytes"):
+        objective_with(f"sqlite:///{tmp_path / 'store.db'}", store_max_bytes=room)
+    assert not list(tmp_path.iterdir())
+
+
 def test_models_of_an_interval_are_found(store_url):
     near, far = 0.1 * (1 + 1e-9), 1.0
     for alpha in (0.1, near, far, 0.1, far):

@@ -179,13 +179,26 @@ def test_a_pickled_store(store_url):
 
 def test_models_of_least_seconds_a_byte_go_first(store_url):
     store = ModelStore(Database(store_url), max_bytes=10 * (100 + HEADER))
-    store.write([kept(i, seconds=abs(i - 7.5)) for i in range(16)])  # 7 and 8: least seconds
-    left = [0, 1, 2, 3, 4, 11, 12, 13, 14, 15]
+    seconds = np.random.default_rng(0).permutation(4.0 ** np.arange(16))
+    store.write([kept(i, seconds=seconds[i]) for i in range(16)])
+    left = np.flatnonzero(seconds >= 4.0**6).tolist()
     assert [known.key for known in store.news()] == [key_of(i) for i in left]
-    # As large as three of them, with more seconds per byte than 4, 11, 3 and 12.
-    store.write([kept(20, 3 * (100 + HEADER) - HEADER, seconds=15.0)])
-    left = [0, 1, 2, 12, 13, 14, 15, 20]
+    # As large as three of them, with more seconds per byte than the three of the fewest.
+    store.write([kept(20, 3 * (100 + HEADER) - HEADER, seconds=3 * 4.0**9)])
+    left = [*np.flatnonzero(seconds >= 4.0**9).tolist(), 20]
     assert [known.key for known in ModelStore(store.database).news()] == [key_of(i) for i in left]
+
+
+def test_every_model_leaves_eventually(store_url):
+    store = ModelStore(Database(store_url), max_bytes=4 * (100 + HEADER))
+    store.write([kept(0, seconds=10.0)])
+    n_written = 0
+    while key_of(0) in [known.key for known in ModelStore(store.database).news()]:
+        n_written += 1
+        store.write([kept(n_written)])
+        assert n_written < 200
+    # Five models are there when one has to go, and the oldest of the others has an age of 3 / 5.
+    assert n_written == 75 and 10 / (1 + 75 / 5) == 1 / (1 + 3 / 5)
 
 
 def test_of_equal_models_the_older_go_first(store_url):
@@ -413,7 +426,7 @@ def test_a_folder_that_is_deleted_while_in_use(tmp_path, make_evaluation, retry_
         assert not record(store.database, make_evaluation(), np.zeros(10))
     assert [str(one.message).split("; trials")[1] for one in w] == [
         " go on with the file that is at its path now, without what was stored before.",
-        " go on without writing to it.",
+        " go on without it.",
     ]
     folder.mkdir()
     retry_now(store.database)

@@ -15,6 +15,9 @@ nonzero columns; scale and shift account for alpha and g. A batch's row is added
 margin is computed, while it is in cache. A phase begins when its first row arrives, so only the loss
 has acted before the first batch is complete.
 
+One scale serves all outputs of a model. So if the weights of one class of several overflow, those of all
+its classes become NaN, where a twin of one class may stay finite. The fold has diverged in either case.
+
 This file has the steps that one model (``svrg.pyx``) and lanes (``svrg_lanes.pyx``) share. The stages
 are in ``svrg_stages.pxd``.
 """

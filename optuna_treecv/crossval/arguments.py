@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Hashable
 from typing import Any
 
@@ -9,7 +10,13 @@ from joblib import effective_n_jobs
 import numpy as np
 from sklearn.utils import check_random_state
 
+from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.incremental import check_incremental
+from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.rows.checks import naming
+
+#: The most repeats. The mean of so many has a hundredth of one repeat's standard deviation.
+MOST_REPEATS = 10_000
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
@@ -20,35 +27,45 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 def check_n_repeats(n_repeats: Any) -> int:
     """Return ``n_repeats`` as an int."""
-    if not _is_integer(n_repeats) or n_repeats < 1:
-        raise ValueError(f"n_repeats must be an integer of at least 1, got {n_repeats!r}.")
-    return int(n_repeats)
+    return check_integer("n_repeats", n_repeats, MOST_REPEATS)
+
+
+def check_integer(name: str, value: Any, most: int) -> int:
+    """Return an argument from 1 to ``most`` as an int."""
+    if not is_integer(value) or not 1 <= value <= most:
+        raise ValueError(f"{name} must be an integer of 1 to {most}, got {value!r}.")
+    return int(value)
 
 
 def count_threads(n_jobs: Any) -> int:
     """Return the number of threads that ``n_jobs`` asks for, as joblib counts them."""
-    if n_jobs is not None and not (_is_integer(n_jobs) and n_jobs != 0):
+    if n_jobs is not None and not (is_integer(n_jobs) and n_jobs != 0):
         raise ValueError(
             f"n_jobs must be None, a number of threads or -1 for all cores, got {n_jobs!r}."
         )
-    return effective_n_jobs(n_jobs)
+    return effective_n_jobs(None if n_jobs is None else int(n_jobs))
 
 
 def draw_seed(random_state: Any) -> int:
     """Return the seed behind a ``random_state``; None and RandomState instances draw one."""
-    if _is_integer(random_state):
+    if is_integer(random_state):
         if not 0 <= random_state < 2**64:
             raise ValueError(
                 f"random_state must be an integer of 0 to 2**64 - 1, got {random_state}."
             )
         return int(random_state)
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    with naming("random_state"):
+        generator = check_random_state(random_state)
+    return int(generator.randint(np.iinfo(np.int32).max))
 
 
-def check_estimator_type(estimator: Any, of_class: bool = False) -> None:
+def check_estimator(
+    estimator: Any, of_class: bool = False, searched: Collection[str] = ()
+) -> None:
     """Refuse anything but an estimator instance that can be trained further.
 
-    With ``of_class``, an estimator is refused only if no parameter could change that.
+    The parameters of a compiled estimator are checked too, except for ``searched`` ones. With
+    ``of_class``, an estimator is refused only if no parameter could change that.
     """
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         raise ValueError(
@@ -56,6 +73,8 @@ def check_estimator_type(estimator: Any, of_class: bool = False) -> None:
             f"{estimator!r}."
         )
     check_incremental(estimator, of_class)
+    if isinstance(estimator, CompiledEstimator):
+        estimator.check_parameters(but=searched)
 
 
 def describe_cv(cv: Any) -> str:
@@ -63,7 +82,3 @@ def describe_cv(cv: Any) -> str:
     if isinstance(cv, str | int | np.integer):
         return str(cv)
     return f"{cv}" if hasattr(cv, "split") else "fold ids"
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)

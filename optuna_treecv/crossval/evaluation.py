@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from threading import Lock
 from time import perf_counter
@@ -12,7 +13,7 @@ from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.arguments import check_choice
-from optuna_treecv.crossval.arguments import check_estimator_type
+from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.arguments import check_n_repeats
 from optuna_treecv.crossval.arguments import count_threads
 from optuna_treecv.crossval.arguments import describe_cv
@@ -25,6 +26,8 @@ from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.from_estimator import takes_seed
+from optuna_treecv.rows.checks import check_array_kind
+from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
@@ -124,11 +127,15 @@ class Evaluation:
         self._cv = describe_cv(cv)
         began = perf_counter()
         self.data = Data(X, y)
-        if groups is not None and _num_samples(groups) != self.data.n_rows:
-            raise ValueError(
-                f"groups must have one entry per row: X has {self.data.n_rows} rows, groups "
-                f"{_num_samples(groups)} entries."
-            )
+        if groups is not None:
+            check_array_kind("groups", groups)
+            with naming("groups"):
+                n_entries = _num_samples(groups)
+            if n_entries != self.data.n_rows:
+                raise ValueError(
+                    f"groups must have one entry per row: X has {self.data.n_rows} rows, groups "
+                    f"{n_entries} entries."
+                )
         if isinstance(cv, Iterator):
             cv = list(cv)  # each repeat reads it
         self.repeats = [
@@ -191,8 +198,10 @@ class Evaluation:
             "random_state": str(self.seed),
         }
 
-    def scoring_for(self, estimator: Any, of_class: bool = False) -> Loss | Scorer:
-        """Return the scoring of an estimator.
+    def scoring_for(
+        self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()
+    ) -> Loss | Scorer:
+        """Return the scoring of an estimator after checking its parameters but the searched ones.
 
         Raises
         ------
@@ -200,9 +209,9 @@ class Evaluation:
             If the estimator cannot be evaluated by it, or if repeats would change nothing. With
             ``of_class``, only if no parameter could change that.
         """
-        check_estimator_type(estimator, of_class)
+        check_estimator(estimator, of_class, searched)
         scoring = scoring_for(self.scoring, estimator)
-        check_methods(estimator, scoring.response_method, f"scoring={scoring.name!r}", of_class)
+        check_methods(estimator, scoring.methods, f"scoring={scoring.name!r}", of_class)
         if self.n_repeats > 1 and self._repeats_are_alike and not takes_seed(estimator):
             raise ValueError(
                 f"n_repeats must be 1 where no repeat differs, got {self.n_repeats} with the same "

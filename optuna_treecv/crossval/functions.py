@@ -70,7 +70,7 @@ def tree_cross_validate(
         Cross-validate this many times and average. The repeats differ in their permutations for an
         int or "loo", in what further calls of ``split`` return for a splitter, in random orders,
         and in every ``random_state=None`` of the estimator. It is refused if nothing makes the
-        repeats differ.
+        repeats differ. At most 10,000.
     scoring : str, callable or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
@@ -222,6 +222,8 @@ def tree_cross_validate_many(
         random_state=random_state,
         n_jobs=n_jobs,
     )
+    if not isinstance(estimators, Iterable):
+        raise ValueError(f"estimators must be a list of estimators, got {estimators!r}.")
     runs = [Run(evaluation, estimator) for estimator in estimators]
     evaluate_side_by_side(runs)
     return [run.finish() for run in runs]

@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.base import is_regressor
 
 from optuna_treecv.crossval.arguments import check_choice
-from optuna_treecv.crossval.arguments import check_estimator_type
+from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.refit import DIVERGENCE_ADVICE
+from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import name_of
@@ -25,7 +25,7 @@ def predict_out_of_fold(
     """Return the out-of-fold responses of the first repeat, in the order of the rows as given."""
     check_choice("response_method", response_method, RESPONSE_METHODS)
     estimator = as_estimator(estimator)
-    check_estimator_type(estimator)
+    check_estimator(estimator)
     check_methods(estimator, response_method, f"response_method={response_method!r}")
     repeat = evaluation.repeats[0]
     rows, _ = evaluation.rows(estimator)

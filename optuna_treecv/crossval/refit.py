@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from optuna_treecv.crossval.arguments import check_estimator_type
+from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import as_given
 from optuna_treecv.learners.from_estimator import layout_for
-
-DIVERGENCE_ADVICE = "a smaller step size, or scaled features, may help."
 
 
 def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
     """Return the estimator fitted on all rows, in prepared order."""
     estimator = as_estimator(estimator)
-    check_estimator_type(estimator)
+    check_estimator(estimator)
     rows, _ = evaluation.rows(estimator)
     learner = evaluation.learner(estimator, rows, None)
     state = learner.start()

@@ -27,6 +27,7 @@ from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import ScoresAtLeaves
 from optuna_treecv.scoring import ScoresOfOutputs
 from optuna_treecv.sharing.keys import is_ours
+from optuna_treecv.sharing.results import OutputsAhead
 from optuna_treecv.sharing.results import Results
 from optuna_treecv.sharing.results import results_of
 from optuna_treecv.sharing.results import RowsIdentity
@@ -113,8 +114,13 @@ class Run:
 
     Attributes
     ----------
+    ahead : dict of int to OutputsAhead
+        The outputs of repeats that were computed before they are iterated over. They go when they
+        are used, or with the run.
     is_leased : bool
         Whether other processes may wait for the outputs, so that they go to the store at once.
+    comes_again : bool
+        Whether another run may have the same parameters, so that its results go to the store.
     chunk_scores : ndarray of shape (n_repeats * n_folds,)
         The scores of the first ``n_scored`` chunks, in the order in which they lie along the tree.
     key, fingerprint : str
@@ -125,7 +131,9 @@ class Run:
         self.evaluation = evaluation
         self.estimator = as_estimator(estimator)
         self.scoring = evaluation.scoring_for(self.estimator)
+        self.ahead: dict[int, OutputsAhead] = {}
         self.is_leased = False
+        self.comes_again = True
         self.chunk_scores = np.empty(0)
         self.n_scored = 0
         self.n_updates = 0
@@ -162,13 +170,17 @@ class Run:
         evaluation = self.evaluation
         self.chunk_scores = np.empty(evaluation.n_repeats * evaluation.n_folds)
         part = 0
-        for repeat in evaluation.repeats:
-            rows, seconds = evaluation.rows(self.estimator, repeat)
-            self.seconds_prepare += seconds
-            with closing(self._score_repeat(repeat, rows)) as parts:
-                for _ in parts:
-                    yield part
-                    part += 1
+        try:
+            for repeat in evaluation.repeats:
+                rows, seconds = evaluation.rows(self.estimator, repeat)
+                self.seconds_prepare += seconds
+                with closing(self._score_repeat(repeat, rows)) as parts:
+                    for _ in parts:
+                        yield part
+                        part += 1
+        finally:
+            if isinstance(self._cache, StoredModelCache):
+                self._cache.end(self.comes_again)
 
     def finish(self) -> CVResult:
         """Evaluate all folds."""
@@ -267,7 +279,7 @@ class Run:
         if results is None:
             return None
         # Outputs computed ahead count as trained by this run, though they may be in the store now.
-        ahead = self.evaluation.shared.ahead.take(results.name)
+        ahead = self.ahead.pop(repeat.number, None)
         if ahead is None:
             n_updates = results.take(leaves)
             return None if n_updates is None else _replay(repeat.parts, n_updates)

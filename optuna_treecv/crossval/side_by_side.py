@@ -1,6 +1,6 @@
 """Evaluates several estimators together while the rows are read once.
 
-The outputs wait in ``SharedBetweenRuns.ahead`` until their runs ask for them.
+The outputs wait in their runs.
 """
 
 from __future__ import annotations
@@ -40,10 +40,27 @@ def has_lanes(run: Run) -> bool:
     )
 
 
-def missing_result(run: Run) -> str | None:
-    """Return the name of a run's results, or None if they are there already."""
-    missing = _missing(run, run.evaluation.repeats[0], {})
-    return None if missing is None else missing.results.name
+class Missing(NamedTuple):
+    """A run whose results on a repeat are needed and missing."""
+
+    run: Run
+    learner: CompiledLearner
+    results: Results
+
+    @property
+    def name(self) -> str:
+        """The name of the results."""
+        return self.results.name
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes that the outputs of all repeats will take."""
+        return _output_bytes(self.learner) * self.run.evaluation.n_repeats
+
+
+def missing_result(run: Run) -> Missing | None:
+    """Return what is missing of a run's first repeat, or None if its results are there already."""
+    return _missing(run, run.evaluation.repeats[0], {})
 
 
 def evaluate_side_by_side(runs: Iterable[Run], are_leased: bool = False) -> bool:
@@ -85,27 +102,22 @@ def evaluate_side_by_side(runs: Iterable[Run], are_leased: bool = False) -> bool
     return is_any
 
 
-class _Missing(NamedTuple):
-    learner: CompiledLearner
-    results: Results
-
-
-def _groups(runs: list[Run], repeat: Repeat) -> Iterable[dict[str, _Missing]]:
+def _groups(runs: list[Run], repeat: Repeat) -> Iterable[dict[str, Missing]]:
     """Group the learners whose results are missing; a group can be evaluated side by side.
 
     The keys within a group are the names of the results.
     """
-    groups: dict[tuple[RowLayout, bytes], dict[str, _Missing]] = {}
+    groups: dict[tuple[RowLayout, bytes], dict[str, Missing]] = {}
     prepared: dict[RowLayout, PreparedRows] = {}
     for run in runs:
         missing = _missing(run, repeat, prepared)
         if missing is not None:
             alike = layout_for(run.estimator), lanes_key(missing.learner)
-            groups.setdefault(alike, {})[missing.results.name] = missing
+            groups.setdefault(alike, {})[missing.name] = missing
     return groups.values()
 
 
-def _missing(run: Run, repeat: Repeat, prepared: dict[RowLayout, PreparedRows]) -> _Missing | None:
+def _missing(run: Run, repeat: Repeat, prepared: dict[RowLayout, PreparedRows]) -> Missing | None:
     """Return a run's learner if its results on a repeat are needed and missing.
 
     The repeat's rows are taken from ``prepared``, or put there.
@@ -119,19 +131,22 @@ def _missing(run: Run, repeat: Repeat, prepared: dict[RowLayout, PreparedRows]) 
     except Exception:  # noqa: BLE001  # the run will raise it
         return None
     assert isinstance(learner, CompiledLearner)
-    n_bytes = len(learner.rows.order) * learner.n_outputs * learner.dtype.itemsize
     if (
         results is None
         or not outputs_are_enough(run.estimator, learner, run.scoring)
-        or results.has_outputs(n_bytes)
-        or results.name in evaluation.shared.ahead
+        or results.has_outputs(_output_bytes(learner))
+        or repeat.number in run.ahead
     ):
         return None
-    return _Missing(learner, results)
+    return Missing(run, learner, results)
+
+
+def _output_bytes(learner: CompiledLearner) -> int:
+    return len(learner.rows.order) * learner.n_outputs * learner.dtype.itemsize
 
 
 def _evaluate_group(
-    evaluation: Evaluation, group: dict[str, _Missing], repeat: Repeat, are_leased: bool
+    evaluation: Evaluation, group: dict[str, Missing], repeat: Repeat, are_leased: bool
 ) -> None:
     """Compute the outputs of a group in one walk."""
     began = perf_counter()
@@ -145,12 +160,25 @@ def _evaluate_group(
     blocks = walk_tree(plan, lanes, test, repeat.blocks, evaluation.n_jobs)
     n_updates = sum(block.n_updates for block in blocks)
     seconds = (perf_counter() - began) / len(group)
-    outputs = out.reshape(len(group), plan.n_rows, lanes.n_outputs)
-    for name, own in zip(group, outputs, strict=True):
-        shared.ahead.put(name, OutputsAhead(own, n_updates, seconds))
+    outputs = _cut(out, len(group))
+    for one, own in zip(group.values(), outputs, strict=True):
+        one.run.ahead[repeat.number] = OutputsAhead(own, n_updates, seconds)
     if are_leased:
         assert isinstance(shared.cache, StoredModelCache)
         shared.cache.write(
             one.results.to_write(ArrayThenCount.of(own, n_updates), seconds)
             for one, own in zip(group.values(), outputs, strict=True)
         )
+
+
+def _cut(array: np.ndarray, n_parts: int) -> list[np.ndarray]:
+    """Copy an array into equal parts that can go one by one.
+
+    The array shrinks meanwhile to nothing, so that this takes the memory of one more part.
+    """
+    size = len(array) // n_parts
+    parts = []
+    for begin in range(len(array) - size, -1, -size):
+        parts.append(array[begin:].copy())
+        array.resize((begin, *array.shape[1:]), refcheck=False)
+    return parts[::-1]

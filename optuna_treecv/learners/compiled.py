@@ -4,24 +4,38 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from abc import abstractmethod
+from collections.abc import Collection
+from collections.abc import Generator
+from contextlib import contextmanager
 from copy import copy
 from functools import cache
+from math import isinf
+from numbers import Real
 from typing import Any
 from typing import cast
 from typing import Protocol
 from typing import Self
+import warnings
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils import Tags
+from sklearn.utils._param_validation import InvalidParameterError
+from sklearn.utils._param_validation import validate_parameter_constraints
+from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.tree import Kept
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv._kernels.tree import Memory
 from optuna_treecv._kernels.tree import Subtree
+from optuna_treecv.rows.checks import check_array_kind
+from optuna_treecv.rows.checks import check_columns
+from optuna_treecv.rows.checks import check_rows
+from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import aligned_bytes
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import pad_rows
@@ -37,6 +51,9 @@ from optuna_treecv.tree.plan import rows_of
 
 # fit and partial_fit pad this many rows at a time, which avoids a second copy of X.
 _ROWS_AT_A_TIME = 4096
+
+#: What to do where a model is not finite.
+DIVERGENCE_ADVICE = "a smaller step size, or scaled features, may help."
 
 #: More rows than any data can have; kernels receive it in place of larger numbers.
 MOST_ROWS = 2**62
@@ -162,17 +179,57 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         """
         return None
 
+    def check_parameters(self, but: Collection[str] = ()) -> None:
+        """Refuse wrong parameters, except for those named in ``but``.
+
+        Raises
+        ------
+        ValueError
+            In scikit-learn's words, which name the parameter.
+        """
+        parameters = self.get_params(deep=False).items()
+        checked = {name: value for name, value in parameters if name not in but}
+        name = type(self).__name__
+        for parameter, value in checked.items():
+            if isinstance(value, Real) and not _is_float64(value):
+                raise InvalidParameterError(
+                    f"The {parameter!r} parameter of {name} must be a Python or NumPy number "
+                    f"within the range of float64. Got {value!r} instead."
+                )
+        validate_parameter_constraints(self._parameter_constraints, checked, name)
+
     # Inside the tree.
 
     def make_learner(self, rows: PreparedRows, seed: int) -> CompiledLearner:
-        """Return this estimator as a learner over prepared rows, after checking parameters."""
-        self._validate_params()
+        """Return this estimator as a learner over prepared rows.
+
+        Its parameters must have passed ``check_parameters``.
+        """
         settings = clone(self)
         settings.n_features_in_ = rows.n_features
         settings._settle(rows.X, seed)
         return CompiledLearner(settings, rows)
 
     # As an estimator.
+
+    def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+        """Return X, or X and y, as scikit-learn's ``validate_data`` does; further checks first."""
+        check_rows(X)
+        check_columns(X)
+        check_array_kind("y", y)
+        with naming("X" if isinstance(y, str) else "X and y"):
+            return validate_data(self, X, y, **options)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Generator[None]:
+        """Leave the estimator as it was before this block if training fails in it."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _start(self, X: Any) -> None:
         """Reset the estimator before training; X holds the first rows."""
@@ -201,17 +258,26 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
             random_order(seed, 0, n_rows, 0, order)
         n_classes = len(self.classes_) if hasattr(self, "classes_") else None
+        # A copy, since training may fail on the way, and the state may be a read-only memory map.
+        state = None if self._state is None else copy_of(self._state)
         for begin in range(0, n_rows, _ROWS_AT_A_TIME):
             part = order[begin : begin + _ROWS_AT_A_TIME]
             rows = pad_rows(X, part, self.row_layout.intercept)
             kernel = self.make_kernel(rows, None if y is None else y[part], n_classes)
-            if self._state is None:
-                self._state = new_state(kernel)
-            elif not self._state.flags.writeable:  # the model was loaded as a memory map
-                self._state = self._state.copy()
-            kernel.update(self._state, 0, len(part))
-        self._take_model(kernel, read_model(kernel, self._state), X.dtype, X.shape[1])
+            if state is None:
+                state = new_state(kernel)
+            kernel.update(state, 0, len(part))
+        assert state is not None  # there is at least one row
+        self._state = state
+        model = read_model(kernel, state)
+        self._take_model(kernel, model, X.dtype, X.shape[1])
         self.t_ += n_rows
+        if not np.all(np.isfinite(model.view(kernel.model_type))):
+            warnings.warn(
+                f"{type(self).__name__} diverges: its model is not finite; {DIVERGENCE_ADVICE}",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
         return self
 
     def __sklearn_tags__(self) -> Tags:
@@ -220,11 +286,28 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         return tags
 
 
+def _is_float64(value: Any) -> bool:
+    """Return whether a number is one of Python or NumPy that float64 can hold, perhaps rounded."""
+    try:
+        return isinstance(value, int | float | np.generic) and (
+            not isinf(value) or value in (np.inf, -np.inf)
+        )
+    except (OverflowError, TypeError):  # an integer beyond float64; NumPy's durations are integers
+        return False
+
+
 def new_state(kernel: Kernel) -> np.ndarray:
     """Return the state before the first row."""
     state = aligned_bytes(kernel.state_bytes)
     kernel.start(state)
     return state
+
+
+def copy_of(state: np.ndarray) -> np.ndarray:
+    """Return a copy of a state."""
+    other = aligned_bytes(len(state))
+    other[:] = state
+    return other
 
 
 def read_model(kernel: Kernel, state: np.ndarray) -> np.ndarray:
@@ -306,9 +389,7 @@ class KernelTrainer:
         )
 
     def snapshot(self, state: np.ndarray) -> np.ndarray:
-        copy = aligned_bytes(len(state))
-        copy[:] = state
-        return copy
+        return copy_of(state)
 
     def walk_subtree(self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray) -> int:
         return self._walk_subtree(plan, node, state, out)

@@ -5,6 +5,7 @@ An estimator of this package has a compiled kernel; all others are trained throu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import sys
 from typing import Any
 
@@ -48,15 +49,18 @@ def layout_for(estimator: Any) -> RowLayout:
 
 
 def check_methods(
-    estimator: Any, response_method: str | None, asked_by: str, of_class: bool = False
+    estimator: Any,
+    response_method: str | Sequence[str] | None,
+    asked_by: str,
+    of_class: bool = False,
 ) -> None:
     """Refuse an estimator that lacks the method for a response.
 
     Parameters
     ----------
     estimator : estimator
-    response_method : str or None
-        As in ``make_learner``.
+    response_method : str, sequence of str or None
+        As in ``make_learner``. Of several, any one will do.
     asked_by : str
         The argument that needs the response, for error messages.
     of_class : bool
@@ -64,10 +68,13 @@ def check_methods(
     """
     if response_method is None:
         return
-    needed = METHOD_NAMES.get(response_method, response_method)
-    if not (hasattr(estimator, needed) or (of_class and hasattr(type(estimator), needed))):
+    methods = [response_method] if isinstance(response_method, str) else response_method
+    needed = [METHOD_NAMES.get(method, method) for method in methods]
+    owners = [estimator, type(estimator)] if of_class else [estimator]
+    if not any(hasattr(owner, method) for owner in owners for method in needed):
         raise ValueError(
-            f"{asked_by} needs an estimator with {needed}; {name_of(estimator)} has none."
+            f"{asked_by} needs an estimator with {' or '.join(needed)}; {name_of(estimator)} has "
+            "none."
         )
 
 

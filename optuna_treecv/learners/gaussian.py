@@ -16,11 +16,13 @@ from sklearn.base import DensityMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
-from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.gaussian import Gaussian
 from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
 from optuna_treecv.rows.data import SparseRows
+
+# A full covariance of this many features takes 2 GiB, in each of the states of a tree.
+MOST_FEATURES = 2**14
 
 
 class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
@@ -116,7 +118,7 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
             Log p of each row; minus infinity if the covariance is numerically singular.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = self._validated(X, dtype=[np.float64, np.float32], reset=False)
         z = X - self.mean_
         if self.covariance_.ndim == 1:
             squares = (z**2 / self.covariance_).sum(axis=1)
@@ -156,6 +158,11 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     ) -> Gaussian:
         """Return the kernel with this estimator's settings over padded rows."""
         full = self.covariance_type == "full"
+        if full and self.n_features_in_ > MOST_FEATURES:
+            raise ValueError(
+                f"X must have at most {MOST_FEATURES} columns with covariance_type='full', got "
+                f"{self.n_features_in_}; covariance_type='diag' has no such limit."
+            )
         return Gaussian(X, self.n_features_in_, full, self.reg_covar)
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:

@@ -7,18 +7,23 @@ from typing import Any
 from typing import Self
 
 import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.base import ClusterMixin
 from sklearn.base import TransformerMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
-from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.kmeans import KMeans
 from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
 from optuna_treecv.rows.data import SparseRows
 
+# A row is compared with every centre. With more of them a model would not fit into memory.
+MOST_CLUSTERS = 10**6
 
-class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
+
+class StreamingKMeans(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, UnsupervisedEstimator
+):
     r"""K-means in one pass: each row moves its nearest centre to the mean of that centre's rows.
 
     The first distinct rows become the centres. Each further row x then updates
@@ -31,7 +36,7 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
     Parameters
     ----------
     n_clusters : int, default=8
-        Number of centres.
+        Number of centres, at most a million.
     shuffle : bool, default=True
         Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
         evaluation chooses the order.
@@ -79,7 +84,7 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
 
     _fixed_parameters = ("n_clusters",)
     _parameter_constraints = {
-        "n_clusters": [Interval(Integral, 1, 2**31 - 1, closed="both")],
+        "n_clusters": [Interval(Integral, 1, MOST_CLUSTERS, closed="both")],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
     }
@@ -104,11 +109,7 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
         ndarray of shape (n_samples, n_clusters)
             Euclidean distances.
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        # Computed from differences: |x|^2 - 2 x.m + |m|^2 would lose digits for rows far from 0.
-        columns = [np.linalg.norm(X - centre, axis=1) for centre in self.cluster_centers_]
-        return np.column_stack(columns)
+        return self._distances(self._rows_of(X))
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the nearest centre of each row.
@@ -123,7 +124,7 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
         ndarray of shape (n_samples,)
             Numbers of centres, int32.
         """
-        return self.transform(X).argmin(axis=1).astype(np.int32)
+        return self._nearest(self._rows_of(X))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the score as in scikit-learn's KMeans; larger is better.
@@ -140,7 +141,7 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
         float
             Minus the sum of squared distances to the nearest centres.
         """
-        return -float(np.square(self.transform(X).min(axis=1)).sum())
+        return -float(np.square(self._distances(self._rows_of(X)).min(axis=1)).sum())
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the number of the nearest centre, or the distance to it.
@@ -159,12 +160,32 @@ class StreamingKMeans(TransformerMixin, ClusterMixin, UnsupervisedEstimator):
 
     def _train(self, X: Any, y: np.ndarray | None) -> Self:
         super()._train(X, y)
-        self.labels_ = self.predict(X)
+        self.labels_ = self._nearest(X)
         return self
+
+    def _rows_of(self, X: Any) -> np.ndarray:
+        """Return validated rows for a fitted model."""
+        check_is_fitted(self)
+        return self._validated(X, dtype=[np.float64, np.float32], reset=False)
+
+    def _distances(self, X: np.ndarray) -> np.ndarray:
+        """Return the distances of validated rows to the centres, (n_samples, n_clusters)."""
+        # Computed from differences: |x|^2 - 2 x.m + |m|^2 would lose digits for rows far from 0.
+        columns = [np.linalg.norm(X - centre, axis=1) for centre in self.cluster_centers_]
+        return np.column_stack(columns)
+
+    def _nearest(self, X: np.ndarray) -> np.ndarray:
+        """Return the number of the nearest centre of each validated row."""
+        return self._distances(X).argmin(axis=1).astype(np.int32)
+
+    @property
+    def _n_features_out(self) -> int:
+        """The number of columns that ``transform`` returns, for ``get_feature_names_out``."""
+        return len(self.cluster_centers_)
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._take_model(kernel, model, dtype, n_features)
         self.cluster_centers_ = (
-            model.view(dtype).reshape(self.n_clusters, -1)[:, :n_features].copy()
+            model.view(dtype).reshape(int(self.n_clusters), -1)[:, :n_features].copy()
         )
         self.counts_ = np.array(kernel.counts(self._state))

@@ -11,11 +11,15 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import _check_partial_fit_first_call
 from sklearn.utils.validation import check_is_fitted
-from sklearn.utils.validation import validate_data
 
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.rows.checks import check_array_kind
+from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.data import distinct_labels
 from optuna_treecv.rows.data import find_classes
+from optuna_treecv.rows.data import in_type
 from optuna_treecv.rows.data import RowLayout
 
 _FLOATS = [np.float64, np.float32]
@@ -39,26 +43,24 @@ class LinearEstimator(CompiledEstimator):
         return RowLayout(
             padded=True,
             sparse=self._takes_sparse,
-            intercept=self.fit_intercept,
+            intercept=bool(self.fit_intercept),
             target=self._target,
         )
 
     def _validate(self, X: Any, y: Any, first: bool) -> tuple[Any, Any]:
         """Return validated X and y; X is converted to the type in which training began."""
-        return validate_data(
-            self,
+        return self._validated(
             X,
             y,
             accept_sparse="csr" if self._takes_sparse else False,
             dtype=_FLOATS if first else self.coef_.dtype,
             reset=first,
-            y_numeric=self._target == "number",
         )
 
     def _outputs(self, X: Any) -> np.ndarray:
         """Return X w + intercept, (n_samples, n_outputs)."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=False)
+        X = self._validated(X, accept_sparse="csr", dtype=_FLOATS, reset=False)
         return X @ np.atleast_2d(self.coef_).T + self.intercept_
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
@@ -93,11 +95,7 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         object
             The fitted estimator.
         """
-        self._validate_params()
-        X, y = self._validate(X, y, first=True)
-        self.classes_ = find_classes(y)
-        self._start(X)
-        return self._train(X, as_codes(y, self.classes_))
+        return self._pass(X, y, True)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Continue training, with one pass over these rows.
@@ -116,24 +114,7 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         object
             The fitted estimator.
         """
-        self._validate_params()
-        first = not hasattr(self, "_state")
-        if not first:
-            self._check_unchanged()
-        X, y = self._validate(X, y, first)
-        _check_partial_fit_first_call(self, classes)
-        if len(self.classes_) < 2:
-            found = self.classes_.tolist()
-            del self.classes_
-            raise ValueError(f"classes must hold at least 2 classes, got {found}.")
-        unknown = np.setdiff1d(y, self.classes_)
-        if len(unknown):
-            raise ValueError(
-                f"y must hold labels from classes={self.classes_.tolist()}, got {unknown[0]!s}."
-            )
-        if first:
-            self._start(X)
-        return self._train(X, as_codes(y, self.classes_))
+        return self._pass(X, y, not hasattr(self, "_state"), classes)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the decision values X w + intercept.
@@ -167,6 +148,58 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         """
         codes = self.respond(self._outputs(X), "predict")
         return self.classes_[codes]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of correctly predicted labels, as scikit-learn's classifiers do.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            True labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows.
+
+        Returns
+        -------
+        float
+            The accuracy.
+        """
+        check_array_kind("y", y)
+        with naming("X and y"):
+            return super().score(X, y, sample_weight)
+
+    def _pass(self, X: Any, y: Any, first: bool, *classes: Any) -> Self:
+        """Train on some rows; ``classes`` is what ``partial_fit`` was given."""
+        self.check_parameters()
+        if not first:
+            self._check_unchanged()
+        with self._all_or_nothing():
+            X, y = self._validate(X, y, first)
+            if classes:
+                self._check_classes(y, *classes)
+            else:
+                self.classes_ = find_classes(y)
+            if first:
+                self._start(X)
+            return self._train(X, as_codes(y, self.classes_))
+
+    def _check_classes(self, y: np.ndarray, classes: Any) -> None:
+        """Take the classes in the first call of ``partial_fit``, and refuse other labels."""
+        with naming("classes"):
+            _check_partial_fit_first_call(self, classes)
+        known = self.classes_.tolist()
+        if self.classes_.dtype.kind in "mM" and np.any(np.isnat(self.classes_)):
+            raise ValueError("classes must not hold NaT, which is no label.")
+        if len(known) < 2:
+            raise ValueError(f"classes must hold at least 2 classes, got {known}.")
+        unknown = _others(y, self.classes_)
+        if len(unknown):
+            distinct_labels(y)  # raises if y holds no labels at all
+            raise ValueError(
+                f"y must hold labels from classes={known}, got {unknown.tolist()[0]!r}."
+            )
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or probabilities from outputs (rows, n_outputs)."""
@@ -256,6 +289,27 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
         """
         return self._outputs(X)[:, 0]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination, as scikit-learn's regressors do.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            True targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows.
+
+        Returns
+        -------
+        float
+            R^2, at most 1.
+        """
+        check_array_kind("y", y)
+        with naming("X and y"):
+            return super().score(X, y, sample_weight)
+
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the predictions (rows,) from the outputs (rows, 1)."""
         return outputs[:, 0]
@@ -266,14 +320,24 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
         return tags
 
     def _pass(self, X: Any, y: Any, first: bool) -> Self:
-        self._validate_params()
+        self.check_parameters()
         if not first:
             self._check_unchanged()
-        X, y = self._validate(X, y, first)
-        if first:
-            self._start(X)
-        return self._train(X, y.astype(X.dtype))
+        with self._all_or_nothing():
+            X, y = self._validate(X, y, first)
+            y = in_type(as_numbers(y), X.dtype)
+            if first:
+                self._start(X)
+            return self._train(X, y)
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._take_model(kernel, model, dtype, n_features)
         self.coef_ = self.coef_[0]
+
+
+def _others(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the labels that are not among the classes; all of ``y`` if none can be compared."""
+    try:
+        return np.setdiff1d(y, classes)
+    except TypeError:
+        return y

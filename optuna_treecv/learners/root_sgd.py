@@ -52,7 +52,7 @@ class RootSGD(LinearEstimator):
 
     def breakpoints(self) -> tuple[int, ...]:
         """Return the end of the burn-in."""
-        return (self.burn_in,)
+        return (int(self.burn_in),)
 
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None

@@ -63,7 +63,7 @@ class AveragedSGD(LinearEstimator):
 
     def breakpoints(self) -> tuple[int, ...]:
         """Return the number of rows after which averaging begins."""
-        return (self.average_start,) if self.average else ()
+        return (int(self.average_start),) if self.average else ()
 
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
@@ -95,7 +95,7 @@ class AveragedSGD(LinearEstimator):
     @property
     def rewrites_often(self) -> bool:
         """Whether the factor 1 - step_size alpha shrinks weights to 1 / 64 in about 400 rows."""
-        return self.alpha * self.step_size > 0.01
+        return float(self.alpha) * float(self.step_size) > 0.01
 
     def make_lanes(
         self,

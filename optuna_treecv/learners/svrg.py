@@ -80,7 +80,7 @@ class StreamingSVRG(LinearEstimator):
         """
         if self.settings == "theory":
             return ()
-        first = self.initial_batch_size
+        first = int(self.initial_batch_size)
         if not hasattr(self, "_seed"):
             return (first,)
         return first, first + inner_length(self._seed, 0, min(self.inner_steps, MOST_ROWS))
@@ -104,7 +104,7 @@ class StreamingSVRG(LinearEstimator):
     @property
     def rewrites_often(self) -> bool:
         """Whether weights shrink to 1 / 64 in about 400 rows; "auto" counts as step size 0.1."""
-        return self.alpha * (self._eta() or 0.1) > 0.01
+        return float(self.alpha) * (self._eta() or 0.1) > 0.01
 
     def make_lanes(
         self,
@@ -152,8 +152,9 @@ class StreamingSVRG(LinearEstimator):
                 "the condition number, got 0."
             )
         norm2 = largest_norm2(X, self.n_features_in_) + self.fit_intercept
-        smoothness = (0.25 if self.loss == "log_loss" else 1.0) * norm2 + self.alpha
-        kappa = smoothness / self.alpha
+        alpha = float(self.alpha)
+        smoothness = (0.25 if self.loss == "log_loss" else 1.0) * norm2 + alpha
+        kappa = smoothness / alpha
         eta = 1 / (20 * _GROWTH ** (_POWER + 1))
         steps = 20 * _GROWTH ** (_POWER + 1) * kappa / eta
         if self.loss == "squared_error":

@@ -6,7 +6,6 @@ from typing import Any
 from typing import Self
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.rows.data import RowLayout
@@ -55,14 +54,15 @@ class UnsupervisedEstimator(CompiledEstimator):
         return RowLayout(padded=True)
 
     def _pass(self, X: Any, first: bool) -> Self:
-        self._validate_params()
+        self.check_parameters()
         if not first:
             self._check_unchanged()
         types = [np.float64, np.float32] if first else self._dtype
-        X = validate_data(self, X, dtype=types, reset=first)
-        if first:
-            self._start(X)
-        return self._train(X, None)
+        with self._all_or_nothing():
+            X = self._validated(X, dtype=types, reset=first)
+            if first:
+                self._start(X)
+            return self._train(X, None)
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         self._dtype = dtype  # training continues in the type of the first rows

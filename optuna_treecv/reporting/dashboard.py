@@ -17,6 +17,7 @@ from optuna_treecv.reporting.figures import best_of
 from optuna_treecv.reporting.figures import evaluations_of
 from optuna_treecv.reporting.figures import Frame
 from optuna_treecv.reporting.figures import metric_of
+from optuna_treecv.reporting.figures import number_of_trials
 from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
@@ -24,6 +25,7 @@ from optuna_treecv.reporting.figures import plot_time
 from optuna_treecv.reporting.figures import plus_minus
 from optuna_treecv.reporting.figures import time_of
 from optuna_treecv.reporting.figures import work_of
+from optuna_treecv.reporting.history import check_study
 
 try:
     from optuna_dashboard import get_note
@@ -81,6 +83,7 @@ def publish(study: optuna.Study, store: Any) -> None:
     >>> "No trial has finished yet." in get_note(study)
     True
     """
+    check_study(study)
     save_note(study, _replaced(get_note(study), _note(study, store)))
     for name, plot in FIGURES.items():
         save_plotly_graph_object(study, plot(study, store), graph_object_id=name)
@@ -113,10 +116,8 @@ class DashboardCallback:
     """
 
     def __init__(self, store: Any, every: int = 20) -> None:
-        if not isinstance(every, int) or every < 1:
-            raise ValueError(f"every must be a number of trials, 1 or more, got {every!r}.")
         self._store = store
-        self._every = every
+        self._every = number_of_trials("every", every)
 
     def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Publish after every N-th trial.

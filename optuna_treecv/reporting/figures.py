@@ -16,6 +16,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
+from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
 
@@ -145,8 +146,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """
-    if not isinstance(n_best, int) or n_best < 1:
-        raise ValueError(f"n_best must be a number of trials, 1 or more, got {n_best!r}.")
+    n_best = number_of_trials("n_best", n_best)
     title = "Fold scores of the best trials"
     trials, frame = evaluations_of(study, store)
     best = best_of(study, frame, n_best)
@@ -310,6 +310,7 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
 
 def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
     """Return the complete and pruned trials by number, and their evaluations in that order."""
+    check_study(study)
     if len(study.directions) != 1:
         raise ValueError(
             f"study must have one objective, as treecv_objective has, got {len(study.directions)}."
@@ -323,6 +324,14 @@ def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTri
     # Repeats use the same rows, so they do not count as additional folds for the standard error.
     n_folds = np.minimum(frame["folds_scored"], frame["n_folds"])
     return trials, frame.assign(standard_error=frame["std"] / np.sqrt(n_folds.astype(float)))
+
+
+def number_of_trials(argument: str, value: Any) -> int:
+    """Return an argument that counts trials as an int."""
+    is_integer = isinstance(value, int | np.integer)
+    if not is_integer or isinstance(value, bool | np.timedelta64) or value < 1:
+        raise ValueError(f"{argument} must be a number of trials, 1 or more, got {value!r}.")
+    return int(value)
 
 
 def best_of(study: optuna.Study, frame: Frame, n_best: int) -> Frame:

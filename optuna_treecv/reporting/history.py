@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 from typing import TYPE_CHECKING
@@ -129,12 +130,10 @@ def load_fold_scores(
     >>> scores.groupby("trial_number")["score"].std()  # doctest: +SKIP
     """
     pandas = _import_pandas("load_fold_scores")
-    if isinstance(runs, str):
-        raise ValueError(f"runs must be a collection of runs, got the string {runs!r}.")
+    wanted = _as_runs("runs", runs)
     with _opened(store) as database, database.reading() as session:
         found = _evaluations(database, session, study_name, study)
-        if runs is not None:
-            wanted = set(runs)
+        if wanted is not None:
             found = [row for row in found if row["run"] in wanted]
         n_scores = {row["run"]: row["n_folds"] * row["n_repeats"] for row in found}
         scores = read_scores(session, database, n_scores)
@@ -201,14 +200,31 @@ def forget(
         raise ValueError(
             "forget must be told which evaluations: keep_runs, study_name or before, got none."
         )
-    if isinstance(keep_runs, str):
-        raise ValueError(f"keep_runs must be a collection of runs, got the string {keep_runs!r}.")
+    kept = _as_runs("keep_runs", keep_runs)
+    _check_study_name(study_name)
     if before is not None and not isinstance(before, datetime):
         raise ValueError(f"before must be a datetime.datetime, got {before!r}.")
     with _opened(store) as database:
         return delete_evaluations(
-            database, keep_runs=keep_runs or (), study_name=study_name, before=before
+            database, keep_runs=kept or (), study_name=study_name, before=before
         )
+
+
+def _as_runs(argument: str, runs: Any) -> set[str] | None:
+    """Return a collection of names of evaluations as a set; None stays None."""
+    if runs is None:
+        return None
+    if not isinstance(runs, str):
+        with suppress(TypeError):  # it is no collection, or holds what has no hash
+            found = set(runs)
+            if all(isinstance(run, str) for run in found):
+                return found
+    raise ValueError(f"{argument} must be a collection of runs, got {runs!r}.")
+
+
+def _check_study_name(study_name: Any) -> None:
+    if study_name is not None and not isinstance(study_name, str):
+        raise ValueError(f"study_name must be a str, got {study_name!r}.")
 
 
 @contextmanager
@@ -239,6 +255,7 @@ def _evaluations(
     database: Database, session: Session, study_name: str | None, study: AnyStudy
 ) -> list[dict[str, Any]]:
     """Return the rows of the table, the oldest first."""
+    _check_study_name(study_name)
     if study is None:
         found = read_evaluations(session, database, study_name=study_name)
     elif study_name is not None:
@@ -252,8 +269,15 @@ def _evaluations(
     return sorted(found, key=lambda row: (row["created_at"], row["run"]))
 
 
+def check_study(study: Any) -> None:
+    """Refuse anything but a study, or an object with the trials of one."""
+    if not hasattr(study, "get_trials") or isinstance(study, type):
+        raise ValueError(f"study must be an optuna.Study, got {study!r}.")
+
+
 def runs_of(study: AnyStudy) -> dict[str, int]:
     """Return the runs that trials name, each with the number of the first trial that names it."""
+    check_study(study)
     numbers: dict[str, int] = {}
     for trial in study.get_trials(deepcopy=False):
         run = trial.user_attrs.get(RUN_ATTRIBUTE)

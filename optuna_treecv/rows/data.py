@@ -20,6 +20,10 @@ from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.prepare import address
 from optuna_treecv._kernels.prepare import gather_rows
+from optuna_treecv.rows.checks import check_array_kind
+from optuna_treecv.rows.checks import check_columns
+from optuna_treecv.rows.checks import check_rows
+from optuna_treecv.rows.checks import naming
 
 
 @dataclass(frozen=True)
@@ -220,16 +224,23 @@ class Data:
 
     def __init__(self, X: Any, y: Any = None) -> None:
         if not hasattr(X, "shape"):
-            X = check_array(X, ensure_all_finite=False, dtype=None)
-        if hasattr(X, "tocsr"):
-            X = X.tocsr()  # the sparse format whose rows can be selected
+            with naming("X"):
+                X = check_array(X, ensure_all_finite=False, dtype=None)
         if len(X.shape) != 2:
             raise ValueError(
                 f"X must have 2 dimensions, rows and features, got shape {tuple(X.shape)}."
             )
+        if X.shape[1] == 0:
+            raise ValueError(f"X must have at least 1 column, got shape {tuple(X.shape)}.")
+        check_rows(X)
+        if hasattr(X, "tocsr"):
+            X = X.tocsr()  # the sparse format whose rows can be selected
         if y is not None:
-            check_consistent_length(X, y)
-            y = column_or_1d(y, warn=True)
+            check_array_kind("y", y)
+            with naming("X and y"):
+                check_consistent_length(X, y)
+            with naming("y"):
+                y = column_or_1d(y, warn=True)
             if y.dtype.kind == "f":
                 assert_all_finite(y, input_name="y")
         self.n_rows = _num_samples(X)
@@ -253,31 +264,25 @@ class Data:
         elif layout.target == "number":
             targets = as_numbers(y)
         if layout.padded:
-            X = check_array(
-                self.X,
-                accept_sparse="csr",
-                dtype=[np.float64, np.float32],
-                ensure_all_finite=False,
-                input_name="X",
-            )
+            check_columns(self.X)
+            with naming("X"):
+                X = check_array(
+                    self.X,
+                    accept_sparse="csr",
+                    dtype=[np.float64, np.float32],
+                    ensure_all_finite=False,
+                    input_name="X",
+                )
             if sparse.issparse(X) and not layout.sparse:
                 raise ValueError(
                     "X must be dense for this estimator, got sparse rows; pass X.toarray(), or "
                     "use an estimator for sparse rows: PegasosClassifier, AveragedSGDClassifier "
                     "with batch_size=1, StreamingSVRGClassifier, or their regressors."
                 )
-            if layout.target is None:
-                y = None
-            else:
+            y = targets
+            if layout.target == "number":
                 assert targets is not None
-                with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
-                    y = (
-                        targets
-                        if layout.target == "class"
-                        else targets.astype(X.dtype, copy=False)
-                    )
-                if y.dtype == np.float32:
-                    assert_all_finite(y, input_name="y")
+                y = in_type(targets, X.dtype)
             X = pad_rows(X, order, layout.intercept)
         else:
             X = take_rows(self.X, order)
@@ -304,21 +309,29 @@ class Data:
 
 
 def find_classes(y: np.ndarray) -> np.ndarray:
-    """Return the sorted classes of the labels ``y``.
+    """Return the sorted classes of the labels ``y``, which must be two or more."""
+    classes = distinct_labels(y)
+    if len(classes) < 2:
+        raise ValueError(f"y must hold at least 2 classes, got one class: {classes[0]}.")
+    return classes
+
+
+def distinct_labels(y: np.ndarray) -> np.ndarray:
+    """Return the sorted distinct labels in ``y``.
 
     Raises
     ------
     ValueError
-        If y is continuous, holds objects other than strings, lacks labels or has only one class.
+        If y is continuous, holds objects other than strings, or lacks labels.
     """
+    if y.dtype.kind in "mM" and np.any(np.isnat(y)):
+        row = np.argmax(np.isnat(y))
+        raise ValueError(f"y must hold a label for each row, got NaT in row {row}.")
     try:
         check_classification_targets(y)
-        classes = np.unique(y)
+        return np.unique(y)
     except (TypeError, ValueError) as error:
         raise ValueError(_why_no_labels(y, error)) from error
-    if len(classes) < 2:
-        raise ValueError(f"y must hold at least 2 classes, got one class: {classes[0]}.")
-    return classes
 
 
 def _why_no_labels(y: np.ndarray, error: Exception) -> str:
@@ -359,3 +372,12 @@ def as_numbers(y: np.ndarray | None) -> np.ndarray:
         raise ValueError(f"y must hold numbers for a regressor: {error}.") from error
     assert_all_finite(numbers, input_name="y")
     return numbers
+
+
+def in_type(numbers: np.ndarray, dtype: Any) -> np.ndarray:
+    """Return the targets of a regressor in the type of the rows, which may be too small."""
+    with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
+        converted = numbers.astype(dtype, copy=False)
+    if converted.dtype == np.float32:
+        assert_all_finite(converted, input_name="y")
+    return converted

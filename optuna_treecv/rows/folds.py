@@ -13,6 +13,8 @@ from sklearn.model_selection import LeaveOneOut
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
+from optuna_treecv.rows.checks import check_array_kind
+from optuna_treecv.rows.checks import is_integer
 
 # Purposes of derived seeds: the permutations of rows and of folds. They keep these permutations
 # independent of the row orders of training phases.
@@ -99,7 +101,7 @@ def make_folds(
                 f'cv must be an int, "loo", a splitter or one fold id per row, got {cv!r}.'
             )
         return _even(n_rows, n_rows, shuffle, seed)
-    if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
+    if is_integer(cv):
         if not 2 <= cv <= n_rows:
             raise ValueError(f"cv must be between 2 and the number of rows, {n_rows}, got {cv}.")
         return _even(n_rows, int(cv), shuffle, seed)
@@ -139,7 +141,13 @@ def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int)
     times = np.zeros(n_rows, np.int64)
     fold = np.full(n_rows, -1, np.int64)
     problem = None  # the first training set that is not the complement of its test set
-    for i, (train, test) in enumerate(_splits(cv, X, y, groups)):
+    for i, split in enumerate(_splits(cv, X, y, groups)):
+        if not isinstance(split, tuple | list) or len(split) != 2:
+            raise ValueError(
+                "cv must be a splitter that gives pairs of train and test rows, but "
+                f"{name} gives {split!r} in split {i}."
+            )
+        train, test = split
         tested = _row_numbers(test, n_rows, f"{name} tests", i)
         if len(tested) == 0:
             raise ValueError(
@@ -200,6 +208,11 @@ def _splits(
 def _row_numbers(rows: Any, n_rows: int, what: str, split: int) -> np.ndarray:
     """Return the row numbers of one half of a split, which may be a mask; ``what`` it does."""
     numbers = np.asarray(rows)
+    if numbers.ndim != 1:
+        raise ValueError(
+            f"cv must be a splitter that gives arrays of row numbers, but {what} {rows!r} in "
+            f"split {split}."
+        )
     if numbers.dtype == bool and numbers.shape == (n_rows,):
         return np.flatnonzero(numbers)
     expected = f"cv must be a splitter that gives row numbers from 0 to {n_rows - 1}, but {what}"
@@ -230,6 +243,7 @@ def _leak(trained: np.ndarray, tested: np.ndarray, n_rows: int, split: int) -> s
 
 def _fold_ids(cv: Any, n_rows: int) -> np.ndarray:
     """Return the fold ids of the rows after checking them."""
+    check_array_kind("cv", cv)
     expected = "cv must hold one integer fold id per row when it is a sequence"
     try:
         ids = np.asarray(cv if hasattr(cv, "__len__") else list(cv))

@@ -1,4 +1,4 @@
-"""What all runs of an evaluation share: the cache, names of the rows, results computed ahead."""
+"""What all runs of an evaluation share: the cache, and the names of the rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.keys import targets_key
 from optuna_treecv.sharing.keys import token
 from optuna_treecv.sharing.prefixes import Prefix
-from optuna_treecv.sharing.results import ResultsAhead
 from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 
-# The most repeats whose prefixes are remembered.
+# The most repeats whose prefixes are remembered, and the most prefixes of one repeat. A prefix
+# takes about a kilobyte, and a hyper-parameter that begins to act at some row, such as
+# ``average_start``, needs other prefixes for each of its values.
 _MOST_ROOTS = 8
+_MOST_PREFIXES = 2**14
 
 
 class SharedBetweenRuns:
@@ -30,16 +32,10 @@ class SharedBetweenRuns:
         Where models and results are kept; None: nowhere.
     with_others : bool
         Whether other evaluations may use the same cache. If so, rows are named by their content.
-
-    Attributes
-    ----------
-    ahead : ResultsAhead
-        Outputs that were computed before their run asked for them.
     """
 
     def __init__(self, cache: AnyCache | None, with_others: bool) -> None:
         self.cache = cache
-        self.ahead = ResultsAhead()
         self._with_others = with_others
         self._identities: dict[tuple[RowLayout, int], RowsIdentity] = {}
         self._roots: dict[tuple[bytes, int], Prefix] = {}
@@ -58,10 +54,14 @@ class SharedBetweenRuns:
             return self._identities[layout, repeat]
 
     def root(self, identity: RowsIdentity, repeat: int) -> Prefix:
-        """Return the empty prefix over the rows of a repeat; those of a few repeats are kept."""
+        """Return the empty prefix over the rows of a repeat.
+
+        Those of a few repeats are kept. They are only looked up faster: a new one has the same
+        name.
+        """
         with self._lock:
             root = self._roots.pop((identity.rows, repeat), None)
-            if root is None:
+            if root is None or root.made[0] > _MOST_PREFIXES:
                 root = Prefix(identity.rows)
             self._roots[identity.rows, repeat] = root
             if len(self._roots) > _MOST_ROOTS:
@@ -75,5 +75,5 @@ class SharedBetweenRuns:
         so its models stay in memory.
         """
         if isinstance(self.cache, StoredModelCache):
-            return self.cache if is_ours(type(estimator)) else self.cache.memory
+            return self.cache.of_run() if is_ours(type(estimator)) else self.cache.memory
         return self.cache

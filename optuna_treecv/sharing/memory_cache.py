@@ -6,6 +6,7 @@ A key ends with the length of its array in bytes; nothing else about keys is kno
 from __future__ import annotations
 
 from bisect import bisect_right
+from bisect import insort
 from collections.abc import Iterable
 from heapq import heappop
 from heapq import heappush
@@ -17,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.sharing.keys import Key
 
 # The bytes that Python itself needs for an array, and for each key under which it is found.
-_BLOCK_BYTES = 500
-_PLACE_BYTES = 300
+_BLOCK_BYTES = 750
+_PLACE_BYTES = 600
 
 _low = attrgetter("low")
 
@@ -36,7 +38,7 @@ class _Block:
         self.n_bytes = array.nbytes + _BLOCK_BYTES
         self.seconds = seconds
         self.priority = 0.0, 0  # and the tick at which it was set: the older block goes first
-        self.places: list[tuple[Key, _Place]] = []  # under which keys it is found
+        self.places: list[tuple[Key, Any]] = []  # what it is found by, a _Place or a _Trail
 
 
 class _Trail(_Block):
@@ -44,10 +46,10 @@ class _Trail(_Block):
 
     Row i of the array is the state after ``counts[i]`` rows of the phase. It is valid for the
     values ``ends[i, 0]`` to ``ends[i, 1]`` of the tracked parameter, an interval that narrows
-    along the phase.
+    along the phase. ``low`` is where the last of them begins.
     """
 
-    __slots__ = ("counts", "ends")
+    __slots__ = ("counts", "ends", "low")
 
     def __init__(
         self, array: np.ndarray, seconds: float, counts: np.ndarray, ends: np.ndarray
@@ -55,7 +57,12 @@ class _Trail(_Block):
         super().__init__(array, seconds)
         self.counts = counts
         self.ends = ends
-        self.n_bytes += counts.nbytes + ends.nbytes
+        self.low = float(ends[-1, 0])
+        self.n_bytes += counts.nbytes + ends.nbytes + _PLACE_BYTES
+
+    def at(self, x: float) -> int:
+        """Return the last row whose state is valid for a value; -1 if none is."""
+        return int(np.count_nonzero((self.ends[:, 0] <= x) & (x <= self.ends[:, 1]))) - 1
 
 
 class _Place:
@@ -105,15 +112,17 @@ class ModelCache:
     """
 
     def __init__(self, max_bytes: int = 256 * 2**20) -> None:
-        if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 0:
-            raise ValueError(f"max_bytes must be a number of bytes, got {max_bytes!r}.")
-        self.max_bytes = max_bytes
+        if not is_integer(max_bytes) or max_bytes < 0:
+            raise ValueError(
+                f"max_bytes must be a number of bytes of at least 0, got {max_bytes!r}."
+            )
+        self.max_bytes = int(max_bytes)
         self._clear()
 
     def _clear(self) -> None:
         self.n_bytes = 0
         self._kept: dict[Key, list[_Place]] = {}  # sorted by low; no two intervals overlap
-        self._trails: dict[Key, list[_Place]] = {}
+        self._trails: dict[Key, list[_Trail]] = {}  # sorted by low
         self._next_to_go: list[tuple[tuple[float, int], _Block]] = []
         self._level = 0.0  # the priority of the block that was dropped last
         self._ticks = count()
@@ -247,19 +256,21 @@ class ModelCache:
             The number of rows of the phase that the state has seen, and the state.
         """
         with self._lock:
-            best = None
-            for place in self._trails.get(key, ()):
-                if place.low <= x <= place.high:
-                    trail = place.block
-                    assert isinstance(trail, _Trail)
-                    ends = trail.ends
-                    at = int(np.count_nonzero((ends[:, 0] <= x) & (x <= ends[:, 1]))) - 1
-                    if best is None or trail.counts[at] > best[0]:
-                        best = int(trail.counts[at]), trail.array[at]
-                        found = trail
-            if best is not None:
-                self._touch(found)
-            return best
+            trails = self._trails.get(key, [])
+            middle = bisect_right(trails, x, key=_low)
+            # At one mark, the intervals of two trails are equal or disjoint. So of the trails on
+            # one side, the nearest that is valid for the value is valid for longest.
+            found = None
+            for side in trails[:middle][::-1], trails[middle:]:
+                nearest = next(((trail, at) for trail in side if (at := trail.at(x)) >= 0), None)
+                if nearest is not None:
+                    trail, at = nearest
+                    if found is None or trail.counts[at] > found[0]:
+                        found = int(trail.counts[at]), trail.array[at]
+                        best = trail
+            if found is not None:
+                self._touch(best)
+            return found
 
     def keep_trail(
         self,
@@ -285,10 +296,9 @@ class ModelCache:
             The ``low`` and ``high`` of each state, as for ``keep``.
         """
         trail = _Trail(states, seconds, counts, ends)
-        place = _Place(states, float(ends[0, 0]), float(ends[0, 1]), trail)
         with self._lock:
-            self._trails.setdefault(key, []).append(place)
-            trail.places.append((key, place))
+            insort(self._trails.setdefault(key, []), trail, key=_low)
+            trail.places.append((key, trail))
             self._admit(trail)
 
     def claim(self, key: Key, x: float = 0.0) -> np.ndarray | None:
@@ -396,3 +406,4 @@ class ModelCache:
             kept[key].remove(place)
             if not kept[key]:
                 del kept[key]
+        block.places.clear()  # they refer to the block, which would wait for the garbage collector

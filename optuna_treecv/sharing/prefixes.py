@@ -7,6 +7,7 @@ digest of its row ranges and their orders, so it is the same for all trials.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import ceil
 
 import numpy as np
 
@@ -15,13 +16,9 @@ from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 
-#: Models are kept for every node of a tree of at most this many folds, and for the nodes down to
-#: the same depth in larger trees.
-MOST_KEPT_FOLDS = 1024
-
-# Below this size, looking a model up costs more than training it, so small models are only stored
-# together with others.
-_LEAST_ROWS = 8
+# A model is kept if its training phase reads at least so many bytes of rows. Then looking models
+# up and keeping them takes a fifth of the time of training them, or less.
+_LEAST_BYTES = 2**18
 
 _NOTHING = Phase(0, 0)
 
@@ -39,9 +36,11 @@ class Prefix:
         The sequence is that of ``origin`` followed by the first ``end`` rows of the phase.
     below : dict
         What ``prefixes_below`` remembers.
+    made : list of int
+        How many prefixes have been made from the same root.
     """
 
-    __slots__ = ("_next", "below", "end", "n_seen", "name", "origin", "phase")
+    __slots__ = ("_next", "below", "end", "made", "n_seen", "name", "origin", "phase")
 
     def __init__(
         self, name: bytes, n_seen: int = 0, origin: Prefix | None = None, phase: Phase = _NOTHING
@@ -51,6 +50,8 @@ class Prefix:
         self.origin = self if origin is None else origin
         self.phase = phase
         self.end = n_seen - self.origin.n_seen
+        self.made: list[int] = [0] if origin is None else origin.made
+        self.made[0] += 1
         self.below: dict[Node, dict[int, Prefix]] = {}
         self._next: dict[tuple[Phase, int], Prefix] = {}
 
@@ -94,12 +95,12 @@ class Branch:
         self.model = model
 
 
-def least_kept_folds(plan: Plan) -> int:
+def least_kept_folds(plan: Plan, row_bytes: float) -> int:
     """Return how many folds the smallest nodes hold out whose models are kept.
 
-    This is 1, or in large trees the number at depth 10.
+    The training phase before a node is about as long as the rows that the node holds out.
     """
-    return max(1, plan.n_folds // MOST_KEPT_FOLDS)
+    return max(1, ceil(_LEAST_BYTES * plan.n_folds / (row_bytes * plan.n_rows)))
 
 
 @lru_cache(1024)
@@ -112,8 +113,8 @@ def count_nodes(n_folds: int, least: int) -> int:
     return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
 
 
-def prefixes_below(prefix: Prefix, plan: Plan, node: Node) -> dict[int, Prefix]:
-    """Return the prefixes below a node whose models are kept and worth looking up.
+def prefixes_below(prefix: Prefix, plan: Plan, node: Node, least: int) -> dict[int, Prefix]:
+    """Return the prefixes below a node of the nodes that hold out at least ``least`` folds.
 
     The keys are numbers of nodes: the node itself is 0, parents come before their children, left
     before right.
@@ -124,11 +125,11 @@ def prefixes_below(prefix: Prefix, plan: Plan, node: Node) -> dict[int, Prefix]:
         number = 1
         for child in plan.split(node):
             phase = plan.phase(node, child)
-            n_kept = count_nodes(child.n_folds, least_kept_folds(plan))
-            if n_kept > 0 and plan.n_rows - prefix.n_seen - phase.n_rows >= _LEAST_ROWS:
+            n_kept = count_nodes(child.n_folds, least)
+            if n_kept > 0:
                 fed_prefix = found[number] = prefix.feed(phase, phase.n_rows)
                 if child.n_folds > 1:
-                    below = prefixes_below(fed_prefix, plan, child)
+                    below = prefixes_below(fed_prefix, plan, child, least)
                     found |= {number + i: each for i, each in below.items()}
             number += n_kept
         prefix.below[node] = found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from threading import Lock
-from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -128,31 +126,3 @@ class OutputsAhead(NamedTuple):
     outputs: np.ndarray
     n_updates: int
     seconds: float
-
-
-class ResultsAhead:
-    """Outputs that wait, by the names of their ``Results``, until their run takes them."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, OutputsAhead] = {}
-        self._lock = Lock()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ResultsAhead, ()
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._waiting
-
-    @property
-    def n_bytes(self) -> int:
-        """The bytes of the outputs that wait."""
-        with self._lock:
-            return sum(ahead.outputs.nbytes for ahead in self._waiting.values())
-
-    def put(self, name: str, outputs: OutputsAhead) -> None:
-        with self._lock:
-            self._waiting[name] = outputs
-
-    def take(self, name: str) -> OutputsAhead | None:
-        with self._lock:
-            return self._waiting.pop(name, None)

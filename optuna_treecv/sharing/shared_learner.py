@@ -44,9 +44,11 @@ from optuna_treecv.tree.plan import Rows
 _GROWTH_PER_MARK = 1 / 128
 _COPIES_PER_MARK = 16
 # The states of one phase fill at most this part of the cache. Fewer marks than the least are not
-# worth keeping.
+# worth keeping, and phases that read fewer bytes of rows are trained as fast as their states are
+# kept and looked up.
 _CACHE_PER_TRAIL = 1 / 64
 _LEAST_MARKS = 9
+_LEAST_BYTES_PER_TRAIL = 2**22
 
 # A subtree is walked in one call if its states fill at most this part of the cache, and if it
 # reads at most so many bytes of rows, which takes about a second.
@@ -149,7 +151,7 @@ class SharedLearner:
         must not take long, and no hyper-parameter may begin to act in it.
         """
         start, stop = plan.rows(node)
-        n_kept = count_nodes(node.n_folds, least_kept_folds(plan))
+        n_kept = count_nodes(node.n_folds, self._least(plan))
         n_updates = (stop - start) * node.n_folds.bit_length()
         return n_kept <= 1 or (
             n_kept * self._learner.state_bytes <= self._cache.max_bytes * _CACHE_PER_CALL
@@ -173,14 +175,14 @@ class SharedLearner:
             out[start:stop] = said.array
             return said.n_updates
         try:
-            least = least_kept_folds(plan)
+            least = self._least(plan)
             n_kept = max(1, count_nodes(node.n_folds, least))
             models_key = (*name, n_kept * self._learner.state_bytes) if least == 1 else None
             if models_key is not None:
                 found = self._cache.find(models_key, self._x)
                 if found is not None:
                     return self._learner.test_leaves(plan, node, found, out)
-            prefixes = prefixes_below(state.model.prefix, plan, node)
+            prefixes = prefixes_below(state.model.prefix, plan, node, least)
             keys = {i: self._key(prefix) for i, prefix in prefixes.items()}
             trails = self._trails_among(prefixes)
             if self._cache.has_any(keys.values(), self._x) or any(
@@ -216,6 +218,9 @@ class SharedLearner:
             return n_updates
         finally:
             self._cache.release(key)
+
+    def _least(self, plan: Plan) -> int:
+        return least_kept_folds(plan, self._learner.row_bytes)
 
     def _plan_key(self, plan: Plan) -> bytes:
         planned = self._planned
@@ -283,6 +288,8 @@ class SharedLearner:
         """
         seen = prefix.origin.n_seen
         if prefix.end < _LEAST_MARKS * _GROWTH_PER_MARK / 2 * seen:
+            return None
+        if prefix.end * self._learner.row_bytes < _LEAST_BYTES_PER_TRAIL:
             return None
         first = bisect_right(self._grid, seen + begin)
         last = bisect_left(self._grid, prefix.n_seen)

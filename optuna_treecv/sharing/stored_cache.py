@@ -27,15 +27,30 @@ _SECONDS_PER_WRITE = 2.0
 _SECONDS_PER_MODEL = 1e-3
 _SECONDS_PER_BYTE = 1 / 50e6
 
-# Results that other workers wait for are written in parts of at most this size, so that these can
+# Results that other workers wait for are written in parts of about this size, so that these can
 # write in between.
 _BYTES_PER_WRITE = 2**24
+
+
+class _Pending:
+    """Models that are not written yet, and the seconds of training since the last write."""
+
+    def __init__(self) -> None:
+        self.kept: list[Kept] = []
+        self.seconds = 0.0
+
+    def take_if_due(self) -> list[Kept]:
+        if self.seconds < _SECONDS_PER_WRITE:
+            return []
+        due, self.kept, self.seconds = self.kept, [], 0.0
+        return due
 
 
 class StoredModelCache:
     """A ``ModelCache`` in front of a store that other processes share, now and later.
 
-    It has the methods of a ``ModelCache``. Losing the store costs time, never a result.
+    It has the methods of a ``ModelCache``. Losing the store costs time, never a result. Nobody
+    waits for a write, as long as not too many wait.
 
     Parameters
     ----------
@@ -51,9 +66,32 @@ class StoredModelCache:
         self.keep_trail = memory.keep_trail
         self._store = store
         self._known: dict[bytes, list[Known]] = {}  # the store's entries by key
-        self._seconds = 0.0  # of training since the last write
-        self._to_write: list[Kept] = []
+        self._pending, self._of_all = _Pending(), _Pending()
         self._lock = Lock()
+
+    def of_run(self) -> StoredModelCache:
+        """Return the same cache for one run, which calls ``end`` at its end."""
+        cache = StoredModelCache(self.memory, self._store)
+        cache._known, cache._of_all, cache._lock = self._known, self._of_all, self._lock
+        return cache
+
+    def end(self, comes_again: bool) -> None:
+        """Say that a run has ended.
+
+        Parameters
+        ----------
+        comes_again : bool
+            Whether another run may have the same parameters. Otherwise what is not written yet is
+            forgotten: it could only have helped a later run to go on after this one was killed.
+        """
+        with self._lock:
+            mine, self._pending = self._pending, _Pending()
+            if not comes_again:
+                return
+            self._of_all.kept += mine.kept
+            self._of_all.seconds += mine.seconds
+            due = self._of_all.take_if_due()
+        self._write(due)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoredModelCache, (self.memory, self._store)
@@ -108,7 +146,7 @@ class StoredModelCache:
         )
 
     def write(self, kept: Iterable[tuple[Key, np.ndarray, float]]) -> None:
-        """Write arrays to the store at once, since other workers wait for them.
+        """Write arrays to the store as soon as possible, since other workers wait for them.
 
         Parameters
         ----------
@@ -119,10 +157,14 @@ class StoredModelCache:
         for key, array, seconds in kept:
             part.append(Kept(stored_as(key), array, seconds))
             if sum(one.payload.nbytes for one in part) >= _BYTES_PER_WRITE:
-                self._store.write(part)
+                self._write(part)
                 part = []
-        if part:
-            self._store.write(part)
+        self._write(part)
+
+    def _write(self, kept: list[Kept]) -> None:
+        if kept:
+            n_bytes = sum(one.payload.nbytes for one in kept)
+            self._store.queue.put(lambda: self._store.write(kept), n_bytes)
 
     def _where(self, key: Key, x: float) -> Known | None:
         """Return the store's entry for a key, if it has one that is valid for the value."""
@@ -165,16 +207,14 @@ class StoredModelCache:
     ) -> None:
         """Collect the arrays that are worth writing; write them when enough time has passed."""
         with self._lock:
-            self._seconds += sum(seconds)
+            pending = self._pending
+            pending.seconds += sum(seconds)
             for key, array, own, (low, high) in zip(keys, arrays, seconds, ends, strict=True):
                 if own > _SECONDS_PER_MODEL + _SECONDS_PER_BYTE * array.nbytes:
                     domain = (None, None) if low == -inf else (low, high)
-                    self._to_write.append(Kept(stored_as(key), array, own, *domain))
-            if self._seconds < _SECONDS_PER_WRITE:
-                return
-            to_write, self._to_write, self._seconds = self._to_write, [], 0.0
-        if to_write:
-            self._store.write(to_write)
+                    pending.kept.append(Kept(stored_as(key), array, own, *domain))
+            due = pending.take_if_due()
+        self._write(due)
 
 
 #: Where models are kept.

@@ -463,6 +463,8 @@ def _url_and_engine(store: Given) -> tuple[URL, Engine | None]:
 def _parse(store: str | URL) -> URL:
     try:
         url = make_url(store)
+        if "\0" in str(store):
+            raise ValueError("a name cannot hold a null byte")
     except (ArgumentError, ValueError) as error:
         raise ValueError(
             "store must be a SQLAlchemy URL such as 'sqlite:///models.db', got "

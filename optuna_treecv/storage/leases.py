@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Event
 from threading import Thread
 from time import sleep
@@ -87,6 +88,8 @@ class Leases:
     def hold(self, names: Sequence[str]) -> Generator[list[str]]:
         """Take a lease on each name that has none, and keep these leases to the end of the block.
 
+        They are given up as soon as what the block has put into the store's queue is written.
+
         Parameters
         ----------
         names : sequence of str
@@ -125,12 +128,15 @@ class Leases:
             Thread(target=self._renew, args=(owner, ended), daemon=True).start()
             yield mine
         finally:
-            ended.set()
-            own = LeaseRow.owner == owner
-            self._write(lambda session: session.execute(delete(LeaseRow).where(own)), None)
+            self._store.queue.put(partial(self._give_up, owner, ended))
+
+    def _give_up(self, owner: str, ended: Event) -> None:
+        ended.set()
+        own = LeaseRow.owner == owner
+        self._write(lambda session: session.execute(delete(LeaseRow).where(own)), None)
 
     def _renew(self, owner: str, ended: Event) -> None:
-        """Renew an owner's leases until its block ends."""
+        """Renew an owner's leases until they are given up."""
 
         def renew(session: Session) -> None:
             expires = _now(session) + LEASE_SECONDS

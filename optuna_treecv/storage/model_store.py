@@ -6,6 +6,7 @@ This module does not interpret the bytes, and never executes any of them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Sequence
 import hashlib
 import os
@@ -14,6 +15,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any
 from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 from sqlalchemy import delete
@@ -27,6 +29,7 @@ from optuna_treecv.storage.checked_rows import read_checked
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import parts
 from optuna_treecv.storage.tables import ModelRow
+from optuna_treecv.storage.write_queue import WriteQueue
 
 #: Seconds between two queries for models that other workers have written.
 NEWS_SECONDS = 2.0
@@ -61,6 +64,10 @@ class Kept(NamedTuple):
     high: float | None = None
 
 
+#: The key and the interval of a model.
+Domain: TypeAlias = tuple[bytes, float | None, float | None]
+
+
 class Known(NamedTuple):
     """A model that the database holds."""
 
@@ -81,13 +88,19 @@ class ModelStore:
     database : Database
         The database that holds the models.
     max_bytes : int
-        The limit for all models together. Those with the least training seconds per byte are
-        deleted first.
+        The limit for all models together. The oldest, and those with the least training seconds
+        per byte, are deleted first.
+
+    Attributes
+    ----------
+    queue : WriteQueue
+        For writes that nobody waits for.
     """
 
-    def __init__(self, database: Database, max_bytes: int = 2**30) -> None:
+    def __init__(self, database: Database, max_bytes: int = 2**28) -> None:
         self.database = database
         self.max_bytes = max_bytes
+        self.queue = WriteQueue()
         self._start()
 
     def _start(self) -> None:
@@ -102,6 +115,7 @@ class ModelStore:
 
     def __setstate__(self, state: tuple[Database, int]) -> None:
         self.database, self.max_bytes = state
+        self.queue = WriteQueue()
         self._start()
 
     def news(self) -> list[Known]:
@@ -178,11 +192,15 @@ class ModelStore:
 
         Both happen in one transaction.
         """
+        new = {(one.key, one.low, one.high): one for one in kept}
+        there: set[Domain] = self.database.attempt(
+            lambda session: self._there(session, new), set(), without=_SHARED_MODELS
+        )
         rows = {}
-        for key, payload, seconds, low, high in kept:
-            packed = _pack(key, payload, low, high)
-            if len(packed) <= self.max_bytes:
-                rows[key, low, high] = {
+        for domain, (key, payload, seconds, low, high) in new.items():
+            if domain not in there and payload.nbytes + _HEADER.size <= self.max_bytes:
+                packed = _pack(key, payload, low, high)
+                rows[domain] = {
                     "key": key,
                     "low": low,
                     "high": high,
@@ -192,16 +210,25 @@ class ModelStore:
                 }
 
         def add(session: Session) -> None:
-            there = select(ModelRow.key, ModelRow.low, ModelRow.high)
-            for part in parts([key for key, _, _ in rows]):
-                for key, low, high in session.execute(there.where(ModelRow.key.in_(part))):
-                    rows.pop((key, low, high), None)
+            for domain in self._there(session, rows):  # written meanwhile
+                del rows[domain]
             if rows:
                 session.execute(insert(ModelRow), list(rows.values()))
                 evict(session, self.max_bytes)
 
         if rows:
             self._write(add)
+
+    def _there(self, session: Session, models: Collection[Domain]) -> set[Domain]:
+        """Return those of some models that the database holds undamaged, as far as is known."""
+        columns = ModelRow.id, ModelRow.key, ModelRow.low, ModelRow.high
+        found: set[Domain] = set()
+        for part in parts(list({key for key, _, _ in models})):
+            query = select(*columns).where(ModelRow.key.in_(part))
+            for number, key, low, high in session.execute(query):
+                if number not in self._damaged:
+                    found.add((key, low, high))
+        return found.intersection(models)
 
     def _write(self, work: Callable[[Session], object]) -> None:
         damaged = list(self._damaged)
@@ -232,9 +259,11 @@ def _problem_of_model(row: dict[str, Any]) -> str | None:
 
 
 def evict(session: Session, max_bytes: int) -> int:
-    """Delete the models with the least seconds per byte until the others fit.
+    """Delete the oldest and least useful models until the others fit.
 
-    Of equal ones the older is deleted first. The session must be the only writer.
+    A model is worth the seconds of its training per byte, divided by 1 + its age. The age is the
+    number of models written since, in units of the number of models that are there. So every model
+    leaves eventually, as nobody knows which ones are used. The session must be the only writer.
 
     Returns
     -------
@@ -244,9 +273,11 @@ def evict(session: Session, max_bytes: int) -> int:
     total = session.scalar(select(func.sum(ModelRow.n_bytes)))
     if total is None or total <= max_bytes:
         return 0
-    worth = ModelRow.seconds / ModelRow.n_bytes
-    up_to_here = func.sum(ModelRow.n_bytes).over(order_by=(worth.desc(), ModelRow.id.desc()))
-    ranked = select(ModelRow.id, up_to_here.label("up_to_here")).subquery()
+    age = 1.0 * (func.max(ModelRow.id).over() - ModelRow.id) / func.count().over()
+    worth = (ModelRow.seconds / ModelRow.n_bytes / (1 + age)).label("worth")
+    aged = select(ModelRow.id, ModelRow.n_bytes, worth).subquery()
+    up_to_here = func.sum(aged.c.n_bytes).over(order_by=(aged.c.worth.desc(), aged.c.id.desc()))
+    ranked = select(aged.c.id, up_to_here.label("up_to_here")).subquery()
     evicted = list(session.scalars(select(ranked.c.id).where(ranked.c.up_to_here > max_bytes)))
     for part in parts(evicted):
         session.execute(delete(ModelRow).where(ModelRow.id.in_(part)))
@@ -263,9 +294,8 @@ def _digest(key: bytes, low: float | None, high: float | None, payload: memoryvi
 
 
 def _pack(key: bytes, payload: np.ndarray, low: float | None, high: float | None) -> bytes:
-    data = payload.tobytes()
-    digest = _digest(key, low, high, memoryview(data))
-    return _HEADER.pack(_MAGIC, len(data), digest) + data
+    data = np.ascontiguousarray(payload).data.cast("B")
+    return b"".join((_HEADER.pack(_MAGIC, len(data), _digest(key, low, high, data)), data))
 
 
 def _unpack(packed: bytes, key: bytes, low: float | None, high: float | None) -> np.ndarray | None:

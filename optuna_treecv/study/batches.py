@@ -6,22 +6,24 @@ from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterable
 from contextlib import contextmanager
-from itertools import islice
 from threading import Condition
 from time import monotonic
 from typing import Any
+from weakref import WeakSet
 
-from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.side_by_side import evaluate_side_by_side
 from optuna_treecv.crossval.side_by_side import has_lanes
 from optuna_treecv.crossval.side_by_side import missing_result
 from optuna_treecv.storage.leases import Leases
 
+#: The largest batch. One walk has at most 128 lanes, so larger batches save nothing.
+MOST_SIDE_BY_SIDE = 1024
+
 # Seconds to wait for concurrent trials to join a batch.
 _SECONDS = 0.02
 
-# While results of this size wait for their trials, no further ones are computed ahead.
+# Results that wait for their trials take at most so many bytes.
 _MOST_BYTES = 2**30
 
 
@@ -39,18 +41,16 @@ class Batches:
 
     Parameters
     ----------
-    evaluation : Evaluation
-        The evaluation of the runs, where the results wait afterwards.
     size : int
         The most runs in one walk.
     leases : Leases, default=None
         The leases of all workers that share the evaluation's store.
     """
 
-    def __init__(self, evaluation: Evaluation, size: int, leases: Leases | None = None) -> None:
-        self._evaluation = evaluation
+    def __init__(self, size: int, leases: Leases | None = None) -> None:
         self._size = size
         self._leases = leases
+        self._runs_ahead: WeakSet[Run] = WeakSet()  # whose results may wait for their trials
         self._n_inside = 0
         self._n_expected = 1  # the most calls that were inside at once
         self._waiting: list[_Request] = []
@@ -58,7 +58,7 @@ class Batches:
         self._changed = Condition()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batches, (self._evaluation, self._size, self._leases)
+        return Batches, (self._size, self._leases)
 
     @contextmanager
     def call(self) -> Generator[None]:
@@ -87,7 +87,7 @@ class Batches:
             return
         if not has_lanes(run):
             return
-        while missing_result(run) is not None:
+        while missing_result(run):
             request = _Request(run)
             taken = self._join(request)
             if taken:
@@ -109,13 +109,13 @@ class Batches:
         A thread that waits for another process holds no lock and no lease meanwhile.
         """
         if self._leases is not None and has_lanes(run):
-            while (name := missing_result(run)) is not None:
-                with self._leases.hold([name]) as mine:
+            while missing := missing_result(run):
+                with self._leases.hold([missing.name]) as mine:
                     if mine:
                         run.is_leased = True
                         yield
                         return
-                self._leases.wait(name)
+                self._leases.wait(missing.name)
         yield
 
     def _evaluate(
@@ -124,20 +124,37 @@ class Batches:
         """Evaluate the requested runs and some others, but none that another worker computes."""
         held = set() if self._leases is None else self._leases.held()
         runs = [one.run for one in taken]
-        if others is not None and self._evaluation.shared.ahead.n_bytes < _MOST_BYTES:
-            named = ((run, missing_result(run)) for run in others())
-            free = (run for run, name in named if name is not None and name not in held)
-            runs += islice(free, self._size - len(taken))
+        if others is not None:
+            runs += self._fitting(others(), self._size - len(taken), held)
+            self._runs_ahead.update(runs)
         if self._leases is None or len(runs) == 1:
             evaluate_side_by_side(runs)
             return
-        names = {missing_result(run): run for run in runs}
-        with self._leases.hold([name for name in names if name is not None]) as mine:
+        names = {missing.name: run for run in runs if (missing := missing_result(run))}
+        with self._leases.hold(list(names)) as mine:
             own = [names[name] for name in mine]
             is_any = evaluate_side_by_side(own, are_leased=True)
         for one in taken:
-            name = missing_result(one.run)
-            one.goes_on = is_any and name is not None and name not in mine
+            missing = missing_result(one.run)
+            one.goes_on = is_any and missing is not None and missing.name not in mine
+
+    def _fitting(self, runs: Iterable[Run], most: int, held: set[str]) -> list[Run]:
+        """Return some runs to be computed ahead, as many as there is room for."""
+        waiting = sum(
+            ahead.outputs.nbytes for run in self._runs_ahead for ahead in run.ahead.values()
+        )
+        found: list[Run] = []
+        for run in runs:
+            if len(found) == most:
+                break
+            missing = missing_result(run)
+            if missing is None or missing.name in held:
+                continue
+            waiting += missing.n_bytes
+            if waiting > _MOST_BYTES:
+                break
+            found.append(run)
+        return found
 
     def _join(self, request: _Request) -> list[_Request]:
         """Wait until another thread has evaluated the request, or return a batch to evaluate."""

@@ -68,15 +68,15 @@ def check_distributions(
     argument: str, estimator: Any, distributions: Mapping[str, BaseDistribution] | None
 ) -> None:
     """Refuse a search space that does not fit an estimator; ``argument`` is where it was given."""
+    if distributions is not None and not isinstance(distributions, Mapping):
+        raise ValueError(
+            "param_distributions must be a dict such as {'alpha': FloatDistribution(1e-5, 1e2)}, "
+            f"got {distributions!r}."
+        )
     if not distributions:
         raise ValueError(
             "param_distributions must name at least one parameter to search, such as "
             "{'alpha': ...}; or param_grid, such as {'alpha': [0.01, 0.1, 1.0]}."
-        )
-    if not isinstance(distributions, Mapping):
-        raise ValueError(
-            "param_distributions must be a dict such as {'alpha': FloatDistribution(1e-5, 1e2)}, "
-            f"got {distributions!r}."
         )
     known = estimator.get_params(deep=True)
     for name, distribution in distributions.items():
@@ -118,8 +118,27 @@ def key_of_point(values: Mapping[str, Any]) -> bytes | None:
         return None
 
 
+def is_continuous(distribution: BaseDistribution) -> bool:
+    """Return whether a sampler hardly suggests the same value twice."""
+    return (
+        isinstance(distribution, FloatDistribution)
+        and distribution.step is None
+        and not distribution.single()
+    )
+
+
 def suggest(trial: AnyTrial, name: str, distribution: BaseDistribution) -> Any:
-    """Ask a trial for a parameter, as OptunaSearchCV does through a private method."""
+    """Ask a trial for a parameter; its errors name the parameter."""
+    try:
+        return _suggest(trial, name, distribution)
+    except (OverflowError, TypeError, ValueError) as error:
+        if name in str(error):
+            raise
+        raise ValueError(f"{name!r} cannot have this value: {error}") from error
+
+
+def _suggest(trial: AnyTrial, name: str, distribution: BaseDistribution) -> Any:
+    """Do it as OptunaSearchCV does through a private method."""
     if isinstance(distribution, FloatDistribution):
         low, high = distribution.low, distribution.high
         return trial.suggest_float(name, low, high, step=distribution.step, log=distribution.log)

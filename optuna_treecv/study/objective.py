@@ -10,6 +10,7 @@ from itertools import product
 import re
 from typing import Any
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import optuna
@@ -18,6 +19,7 @@ from optuna.distributions import CategoricalDistribution
 from sklearn.base import clone
 
 from optuna_treecv.crossval.arguments import check_choice
+from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.refit import fit_on_all_rows
 from optuna_treecv.crossval.run import CVResult
@@ -25,18 +27,21 @@ from optuna_treecv.crossval.run import mean_and_std
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.learners.from_estimator import as_estimator
+from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.leases import Leases
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.study.batches import Batches
+from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import as_lists
 from optuna_treecv.study.grid import check_distributions
 from optuna_treecv.study.grid import check_names
 from optuna_treecv.study.grid import distribution_of
 from optuna_treecv.study.grid import GridSampler
+from optuna_treecv.study.grid import is_continuous
 from optuna_treecv.study.grid import key_of_point
 from optuna_treecv.study.grid import missing_value
 from optuna_treecv.study.grid import suggest
@@ -80,11 +85,22 @@ class TreeCVObjective:
         self._report = report
         self._database = database
         self.param_grid = param_grid
-        self._batches = Batches(evaluation, batch_size, leases)
-        self._ahead: dict[bytes, Run] = {}  # made before their trials, by the keys of their points
+        self._batches = Batches(batch_size, leases)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        # Runs that were made before their trials, by the keys of their points. They go with their
+        # study.
+        self._ahead: WeakKeyDictionary[optuna.Study, dict[bytes, Run]] = WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ahead": {}}  # runs are bound to prepared rows
+        state = self.__dict__.copy()
+        del state["_ahead"]  # runs are bound to prepared rows
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_room()
 
     def __call__(self, trial: AnyTrial) -> float:
         """Evaluate a trial.
@@ -112,6 +128,8 @@ class TreeCVObjective:
             with self._batches.call():
                 run = self._run(trial)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
+                    is_point = not any(map(is_continuous, trial.distributions.values()))
+                    run.comes_again = self.param_grid is not None or is_point
                     others = None if self.param_grid is None else partial(self._unseen, trial)
                     self._batches.compute(run, others)
                 with self._batches.leased(run):
@@ -209,17 +227,18 @@ class TreeCVObjective:
         trials = trial.study.get_trials(deepcopy=False)
         seen = [tuple(one.params.get(name) for name in beside) for one in trials]
         points = (point for point in product(*beside.values()) if point not in seen)
+        ahead = self._ahead.setdefault(trial.study, {})
         for point in points:
             values = dict(zip(beside, point, strict=True))
             name = key_of_point(values)
-            run = None if name is None else self._ahead.get(name)
+            run = None if name is None else ahead.get(name)
             if run is None:
                 try:
                     run = Run(self._evaluation, self._set(values))
                 except Exception:  # noqa: BLE001  # that point's own trial will raise it
                     continue
                 if name is not None:
-                    self._ahead[name] = run
+                    ahead[name] = run
             yield run
 
     def _run(self, trial: AnyTrial) -> Run:
@@ -227,8 +246,10 @@ class TreeCVObjective:
         if self._param_distributions is None:
             return Run(self._evaluation, self._estimator(trial))
         values = self._values(trial)
-        name = key_of_point(values) if self._ahead else None
-        run = None if name is None else self._ahead.pop(name, None)
+        study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
+        ahead = {} if study is None else self._ahead.get(study, {})
+        name = key_of_point(values) if ahead else None
+        run = None if name is None else ahead.pop(name, None)
         return Run(self._evaluation, self._set(values)) if run is None else run
 
     def _estimator_of(self, trial: AnyTrial) -> Any:
@@ -280,6 +301,7 @@ class TreeCVObjective:
             trial.report(float(np.clip(mean_and_std(scores)[0], -_HUGE, _HUGE)), part)
             if run.n_scored < len(run.chunk_scores) and trial.should_prune():
                 record_trial(trial, run, self._database)
+                run.ahead.clear()  # the exception's traceback refers to the run for a while
                 raise optuna.TrialPruned(
                     f"pruned after {run.n_scored} of {len(run.chunk_scores)} folds"
                 )
@@ -305,6 +327,7 @@ def treecv_objective(
     report: Literal["folds", "mean"] | None = None,
     cache: Literal["memory"] | ModelCache | None = "memory",
     store: Any = None,
+    store_max_bytes: int = 2**28,
 ) -> TreeCVObjective:
     """Make an objective for ``study.optimize`` that evaluates each trial by cross-validation.
 
@@ -334,7 +357,7 @@ def treecv_objective(
         The most configurations that are trained side by side in one reading of the rows. These are
         points of the grid that have had no trial yet, and trials that run at the same time
         (``study.optimize(n_jobs=...)``). Each configuration gets the same numbers as alone.
-        Pruning saves no work among them. 1 means one by one.
+        Pruning saves no work among them. 1 means one by one, 1024 is the most.
     cv : int, "loo", scikit-learn splitter or array-like of shape (n_rows,), default=10
         The number of folds, from 2 to n_rows; "loo" for leave-one-out; a splitter whose test sets
         partition the rows; or the fold of each row. The folds of an int are not stratified.
@@ -352,7 +375,7 @@ def treecv_objective(
     n_repeats : int, default=1
         Cross-validate this many times and average. The repeats differ in their permutations for an
         int or "loo", in what further calls of ``split`` return for a splitter, and in random
-        orders. It is refused if nothing makes the repeats differ.
+        orders. It is refused if nothing makes the repeats differ. At most 10,000.
     scoring : str, callable or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
@@ -381,6 +404,9 @@ def treecv_objective(
         took long to train, so that other workers and later runs share them and a killed trial can
         be resumed. Read it with ``optuna_treecv.history``. If it is lost, trials go on without it.
         A callable, () -> Engine, keeps a password out of the pickles of the objective.
+    store_max_bytes : int, default=256 MiB
+        Room for shared models in the store. When more is written, the oldest models and those that
+        took the fewest seconds per byte are deleted. Fold scores are never deleted.
 
     Returns
     -------
@@ -431,8 +457,7 @@ def treecv_objective(
     check_choice("report", report, (None, "folds", "mean"))
     estimator = as_estimator(estimator)
     is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
+    batch_size = check_integer("batch_size", batch_size, MOST_SIDE_BY_SIDE)
     grid = None
     if param_grid is not None:
         if param_distributions is not None:
@@ -454,8 +479,12 @@ def treecv_objective(
             "param_distributions must be None when estimator is a callable, which suggests for "
             "itself."
         )
+    if not is_integer(store_max_bytes) or store_max_bytes < 0:
+        raise ValueError(
+            f"store_max_bytes must be a number of bytes of at least 0, got {store_max_bytes!r}."
+        )
     database = None if store is None else Database(store)
-    models = None if database is None else ModelStore(database)
+    models = None if database is None else ModelStore(database, int(store_max_bytes))
     evaluation = Evaluation(
         X,
         y,
@@ -481,7 +510,7 @@ def treecv_objective(
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = param_distributions.values()
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
-        evaluation.scoring_for(estimator, of_class=choices)
+        evaluation.scoring_for(estimator, of_class=choices, searched=param_distributions)
         evaluation.rows(estimator)
     leases = None
     if grid is not None and batch_size > 1 and models is not None:
@@ -496,7 +525,10 @@ def treecv_objective(
 
 def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredModelCache | None:
     """Return where models are kept, from ``cache`` and ``store`` as given."""
-    if not isinstance(cache, ModelCache) and cache is not None and cache != "memory":
+    is_known = isinstance(cache, ModelCache | None) or (
+        isinstance(cache, str) and cache == "memory"
+    )
+    if not is_known:
         raise ValueError(f"cache must be None, 'memory' or a ModelCache, got {cache!r}.")
     if cache is None:
         return None

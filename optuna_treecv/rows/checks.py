@@ -1,0 +1,135 @@
+"""Checks of the data that users give, the same in cross-validation and in ``fit``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+import re
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+
+def is_integer(value: Any) -> bool:
+    """Return whether a value is an integer of Python or NumPy; bools and durations are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
+
+
+def check_rows(X: Any) -> None:
+    """Refuse rows that scikit-learn and SciPy would take, but misread.
+
+    Index arrays of sparse rows are checked in full, since SciPy and the kernels trust them. This
+    takes 1 to 3 % of the time in which rows are prepared.
+    """
+    check_array_kind("X", X)
+    if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+        raise ValueError(f"X must hold numbers, not dates or durations, got type {X.dtype}.")
+    if sparse.issparse(X):
+        _check_sparse(X)
+
+
+def check_columns(X: Any) -> None:
+    """Refuse a data frame with dates or durations, which would count as nanoseconds."""
+    if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
+        return
+    for name, dtype in zip(X.columns, X.dtypes, strict=False):
+        if getattr(dtype, "kind", "") in ("m", "M"):
+            raise ValueError(
+                f"X must hold numbers, not dates or durations, got type {dtype} in column "
+                f"{name!r}."
+            )
+
+
+def check_array_kind(argument: str, values: Any) -> None:
+    """Refuse a masked array, whose mask would be ignored, and complex numbers."""
+    if getattr(getattr(values, "dtype", None), "kind", "") == "c":
+        raise ValueError(
+            f"Complex data not supported: {argument} must hold real numbers, got type "
+            f"{values.dtype}."
+        )
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(
+            f"{argument} must not be a masked array, since its mask would be ignored; "
+            f"{argument}.filled(0) or the rows without masked values, for example, would be right."
+        )
+
+
+@contextmanager
+def naming(argument: str) -> Iterator[None]:
+    """Make the errors of scikit-learn and NumPy in this block name the argument."""
+    try:
+        yield
+    except (OverflowError, TypeError, ValueError) as error:
+        if re.search(rf"\b({argument.replace(' and ', '|')})\b", str(error)):
+            raise
+        kind = ValueError if isinstance(error, OverflowError | ValueError) else TypeError
+        raise kind(f"{argument} cannot be used: {error}") from error
+
+
+def _check_sparse(X: Any) -> None:
+    """Refuse a sparse matrix whose arrays point outside of it or contradict each other."""
+    wrong = None
+    if X.dtype.kind not in "biuf":
+        wrong = f"its values are of type {X.dtype}"
+    elif X.format in ("csr", "csc", "bsr"):
+        wrong = _wrong_compressed(X)
+    elif X.format == "coo":
+        wrong = _wrong_coordinates(X)
+    elif X.format == "dia" and X.data.shape[:1] != X.offsets.shape:
+        wrong = f"it has {len(X.offsets)} offsets for data of shape {X.data.shape}"
+    elif X.format == "lil":
+        wrong = _wrong_lists(X)
+    if wrong is not None:
+        raise ValueError(f"X must be a valid {X.format.upper()} matrix, but {wrong}.")
+
+
+def _wrong_compressed(X: Any) -> str | None:
+    """Say what is wrong with the arrays of a CSR, CSC or BSR matrix."""
+    rows, columns = (
+        n // size for n, size in zip(X.shape, getattr(X, "blocksize", (1, 1)), strict=True)
+    )
+    n_lines, length = (columns, rows) if X.format == "csc" else (rows, columns)
+    for name in ("indices", "indptr"):
+        array = getattr(X, name)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            return f"its {name} are of type {array.dtype} and shape {array.shape}"
+    if len(X.indptr) != n_lines + 1:
+        return f"its indptr has {len(X.indptr)} entries, not {n_lines + 1}"
+    if len(X.indices) != len(X.data):
+        return f"it has {len(X.indices)} indices for {len(X.data)} values"
+    if X.indptr[0] != 0 or np.any(X.indptr[1:] < X.indptr[:-1]):
+        return "its indptr does not rise from 0"
+    if X.indptr[-1] > len(X.data):
+        return f"its indptr ends at {X.indptr[-1]}, and there are {len(X.data)} values"
+    return _wrong_indices(X.indices[: X.indptr[-1]], length)
+
+
+def _wrong_coordinates(X: Any) -> str | None:
+    """Say what is wrong with the arrays of a COO matrix."""
+    for indices, size in zip(X.coords, X.shape, strict=True):
+        if indices.dtype.kind not in "iu" or indices.shape != X.data.shape:
+            return (
+                f"its coordinates are of type {indices.dtype} and shape {indices.shape} for data "
+                f"of shape {X.data.shape}"
+            )
+        wrong = _wrong_indices(indices, size)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _wrong_lists(X: Any) -> str | None:
+    """Say what is wrong with the lists of a LIL matrix."""
+    if [len(row) for row in X.rows] != [len(row) for row in X.data]:
+        return "its rows and data differ in their lengths"
+    return _wrong_indices(np.fromiter(chain.from_iterable(X.rows), np.int64), X.shape[1])
+
+
+def _wrong_indices(indices: np.ndarray, size: int) -> str | None:
+    """Say which index is not among 0 to size - 1."""
+    if len(indices) and not 0 <= indices.min() <= indices.max() < size:
+        wrong = indices.min() if indices.min() < 0 else indices.max()
+        return f"its indices include {wrong}, outside of 0 to {size - 1}"
+    return None

@@ -1,0 +1,110 @@
+"""Writes that nobody waits for: their order, their memory, and what happens at the end."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from threading import Event
+from threading import Thread
+import warnings
+
+import pytest
+
+from optuna_treecv.storage import write_queue
+from optuna_treecv.storage.write_queue import WriteQueue
+
+pytestmark = pytest.mark.usefixtures("_real_queue")
+
+
+def test_jobs_are_done_in_order_while_the_caller_goes_on():
+    queue, go, done = WriteQueue(), Event(), []
+    queue.put(lambda: go.wait(10) and done.append("first"))
+    for i in range(50):
+        queue.put(lambda i=i: done.append(i))
+    assert not done
+    go.set()
+    queue.wait()
+    assert done == ["first", *range(50)]
+    queue.put(lambda: done.append("last"))  # by another thread
+    queue.wait()
+    assert done[-1] == "last"
+
+
+def test_what_waits_is_bounded():
+    queue, go, done = WriteQueue(), Event(), []
+    most = write_queue._MOST_BYTES
+    queue.put(lambda: go.wait(10), most // 2)
+    queue.put(lambda: done.append("half"), most // 2)
+    putting = Thread(target=queue.put, args=(lambda: done.append("more"), 1))
+    putting.start()
+    putting.join(0.1)
+    assert putting.is_alive() and not done
+    go.set()
+    putting.join(10)
+    queue.wait()
+    assert done == ["half", "more"] and queue._n_bytes == 0
+    queue.put(lambda: done.append("too large, but alone"), 2 * most)
+    queue.wait()
+    assert len(done) == 3
+
+
+def fail():
+    raise MemoryError("of 4 GB")
+
+
+def test_a_job_that_fails_is_a_warning():
+    queue, done = WriteQueue(), []
+    with pytest.warns(RuntimeWarning, match="a write to the store failed: MemoryError"):
+        queue.put(fail)
+        queue.put(lambda: done.append(1))
+        queue.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        queue.put(fail, 100)
+        queue.put(lambda: done.append(2))
+        queue.wait()
+    assert done == [1, 2] and queue._n_bytes == 0
+
+
+def test_a_pickled_queue_is_empty():
+    queue, go, done = WriteQueue(), Event(), []
+    queue.put(lambda: go.wait(10))
+    copy = pickle.loads(pickle.dumps(queue))
+    copy.put(lambda: done.append(1))
+    copy.wait()
+    assert done == [1]
+    go.set()
+    queue.wait()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_has_a_queue_of_its_own():
+    queue, go = WriteQueue(), Event()
+    queue.put(lambda: go.wait(10))
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads
+        child = os.fork()
+    if child == 0:
+        queue.put(lambda: os.write(write, b"done"))
+        queue.wait()
+        os._exit(0)
+    assert os.read(read, 4) == b"done" and os.waitpid(child, 0)[1] == 0
+    go.set()
+    queue.wait()
+
+
+def test_what_was_put_is_done_before_python_exits():
+    script = """
+import time
+from optuna_treecv.storage.write_queue import WriteQueue
+queue = WriteQueue()
+queue.put(lambda: time.sleep(0.2))
+queue.put(lambda: print("written", flush=True))
+print("end", flush=True)
+raise SystemExit(3)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 3 and done.stdout.split() == ["end", "written"]
