@@ -655,6 +655,20 @@ def test_a_backend_that_is_stopped_in_a_transaction(postgres_url, monkeypatch, r
     assert time.monotonic() - begin < 20
 
 
+def test_loaders_do_not_wait_for_ever_either(postgres_url, monkeypatch):
+    monkeypatch.setattr(database_module, "LOAD_SECONDS", 0.5, raising=False)
+    database = Database(postgres_url)
+    with database.reading() as session:
+        pid = session.scalar(text("SELECT pg_backend_pid()"))
+    for load in (load_evaluations, load_fold_scores):
+        with stopped(pid):
+            with pytest.raises(ValueError, match="store must be .* be read.*no answer within 0.5"):
+                load(database)
+        assert load(database).empty
+        with database.reading() as session:
+            pid = session.scalar(text("SELECT pg_backend_pid()"))
+
+
 def test_a_server_that_is_stopped(postgres_server, postgres_url, monkeypatch, retry_now):
     monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
     database = Database(postgres_url)

@@ -61,6 +61,8 @@ CONNECT_SECONDS = 5
 WAIT_SECONDS = 5.0
 #: Seconds that a trial waits for a server, which cancels longer statements.
 ANSWER_SECONDS = 10.0
+#: Seconds that those wait for a server who read many rows of it.
+LOAD_SECONDS = 300.0
 #: Seconds after which a server ends the transaction of a trial whose process hangs.
 IDLE_SECONDS = 60.0
 
@@ -211,6 +213,18 @@ class Database:
         with self._transaction(write=False) as session:
             yield session
 
+    def read(self, work: Callable[[Session], T]) -> T:
+        """Return the result of ``work`` in a read transaction.
+
+        On a server it runs in another thread, and a server that does not answer is an error.
+        """
+
+        def transact() -> T:
+            with self.reading() as session:
+                return work(session)
+
+        return self._answer_to(transact, LOAD_SECONDS)
+
     @contextmanager
     def writing(self, *, alone: bool = False) -> Iterator[Session]:
         """Return a session for one write transaction, committed at the end.
@@ -260,7 +274,7 @@ class Database:
                 return work(session)
 
         try:
-            result = self._answer_to(transact)
+            result = self._answer_to(transact, ANSWER_SECONDS)
         except (DatabaseError, OSError, SchemaError) as error:
             failing = self._failing(error, is_begun, (without, write))
             if is_begun:  # so that neither the store nor writing fails as a whole
@@ -276,7 +290,7 @@ class Database:
         self._outages.end(scopes)
         return result
 
-    def _answer_to(self, transact: Callable[[], T]) -> T:
+    def _answer_to(self, transact: Callable[[], T], seconds: float) -> T:
         """Return what a transaction returns, or raise TimeoutError."""
         if _is_sqlite(self._url):  # which waits for locks only
             return transact()
@@ -291,10 +305,10 @@ class Database:
         # Statements have time-outs of the server, but a server that is stopped keeps none. A
         # driver then waits for ever, be it for a connection from its pool.
         Thread(target=run, name="optuna_treecv store", daemon=True).start()
-        wait([answer], ANSWER_SECONDS)
+        wait([answer], seconds)
         if not answer.done():
             self.engine.dispose()  # connections that nobody uses may be as dead as this one
-            raise TimeoutError(f"no answer within {ANSWER_SECONDS:g} seconds")
+            raise TimeoutError(f"no answer within {seconds:g} seconds")
         return answer.result()
 
     def _failing(self, error: Exception, is_begun: bool, scope: Scope) -> Scope | None:
@@ -361,7 +375,7 @@ class Database:
         """Create or migrate the schema; if it is up to date, no lock is taken."""
         if not create and self._own and is_missing(self._url):  # SQLite would create the file
             raise FileNotFoundError("there is no such file")
-        version = self._answer_to(self._read_version)
+        version = self._answer_to(self._read_version, ANSWER_SECONDS)
         if version is None and not create:
             raise FileNotFoundError("no trial has written to it, it has no table treecv_schema")
         if version != SCHEMA_VERSION:
