@@ -15,6 +15,7 @@ from optuna_treecv.reporting.history import forget
 from optuna_treecv.reporting.history import runs_of
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import DatabaseError
+from optuna_treecv.storage.database import FAILURES
 from optuna_treecv.storage.database import is_missing
 from optuna_treecv.storage.database import reason_of
 from optuna_treecv.storage.database import SCHEMA_VERSION
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
             _store(database, options)
         finally:
             database.close()
-    except (ValueError, ImportError, DatabaseError, TimeoutError) as error:
+    except (ValueError, ImportError, *FAILURES) as error:
         print(f"optuna-treecv: {reason_of(error)}.", file=sys.stderr)
         return 2
     return 0

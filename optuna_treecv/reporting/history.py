@@ -15,7 +15,7 @@ import numpy as np
 
 from optuna_treecv.storage.database import AnyStore
 from optuna_treecv.storage.database import Database
-from optuna_treecv.storage.database import DatabaseError
+from optuna_treecv.storage.database import FAILURES
 from optuna_treecv.storage.database import reason_of
 from optuna_treecv.storage.database import Session
 from optuna_treecv.storage.evaluations import COLUMNS
@@ -238,7 +238,7 @@ def _opened(store: AnyStore) -> Iterator[Database]:
     database = store if isinstance(store, Database) else Database(store, create=False)
     try:
         yield database
-    except (DatabaseError, TimeoutError) as error:
+    except FAILURES as error:
         raise ValueError(
             f"store must be a database that can be read, got {database}: {reason_of(error)}."
         ) from error

@@ -49,6 +49,8 @@ from optuna_treecv.storage.tables import SchemaRow
 
 #: The base class of all errors that a database raises.
 DatabaseError = SQLAlchemyError
+#: What is raised where a database fails: SQLite's driver cannot decode every message of its own.
+FAILURES = (DatabaseError, OSError, UnicodeDecodeError)
 
 
 class SchemaError(ValueError):
@@ -141,7 +143,7 @@ class Database:
         self._start()
         try:
             self._prepare(create)
-        except (DatabaseError, OSError) as error:
+        except FAILURES as error:
             raise ValueError(
                 f"store must be a database that can be opened, got {self}: {reason_of(error)}"
                 f"{self._advice()}."
@@ -275,7 +277,7 @@ class Database:
 
         try:
             result = self._answer_to(transact, ANSWER_SECONDS)
-        except (DatabaseError, OSError, SchemaError) as error:
+        except (*FAILURES, SchemaError) as error:
             failing = self._failing(error, is_begun, (without, write))
             if is_begun:  # so that neither the store nor writing fails as a whole
                 self._outages.end({_STORE, _WRITING} & scopes - {failing})

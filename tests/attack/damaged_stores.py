@@ -162,7 +162,7 @@ def damage(path: Path, is_in_use: bool) -> str:
             done = kind(connection)
             connection.commit()
             return done
-    except (sqlite3.Error, IndexError, UnicodeEncodeError) as error:
+    except (sqlite3.Error, IndexError, UnicodeError) as error:
         return f"nothing ({error})"
 
 
