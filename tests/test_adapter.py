@@ -78,8 +78,8 @@ def squared_distance(model, X, _):
     [
         (SGDClassifier(max_iter=1, tol=None), error),
         (SGDRegressor(max_iter=1, tol=None), squared_error),
-        (MLPClassifier(hidden_layer_sizes=(4,)), error),
-        (MiniBatchKMeans(3, n_init=1, batch_size=20), squared_distance),
+        (MLPClassifier(hidden_layer_sizes=(4,), max_iter=1), error),
+        (MiniBatchKMeans(3, n_init=1, batch_size=20, max_iter=1), squared_distance),
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "get_params") else "",
 )
@@ -144,10 +144,10 @@ def test_data_frames_stay_data_frames(binary):
 def test_string_labels(binary):
     X, y = binary
     words = np.array(["no", "yes"])[y]
-    a = tree_cross_validate(Perceptron(), X, y, cv=5)
-    b = tree_cross_validate(Perceptron(), X, words, cv=5)
+    a = tree_cross_validate(Perceptron(max_iter=1), X, y, cv=5)
+    b = tree_cross_validate(Perceptron(max_iter=1), X, words, cv=5)
     assert np.array_equal(a.test_score, b.test_score)
-    predicted = tree_cross_val_predict(Perceptron(), X, words, cv=5)
+    predicted = tree_cross_val_predict(Perceptron(max_iter=1), X, words, cv=5)
     assert set(predicted) <= {"no", "yes"}
     assert np.mean(predicted != words) == pytest.approx(b.mean, abs=0.02)
 
@@ -177,11 +177,11 @@ def test_other_errors_of_an_estimator_are_not_swallowed(binary):
     X = X.copy()
     X[3, 2] = np.nan
     with pytest.raises(ValueError, match="Input X contains NaN"):
-        tree_cross_validate(SGDClassifier(), X, y, cv=4)
+        tree_cross_validate(SGDClassifier(max_iter=1), X, y, cv=4)
 
 
 def test_clusters_are_numbered(binary):
-    labels = tree_cross_val_predict(MiniBatchKMeans(3, n_init=1), binary[0], cv=4)
+    labels = tree_cross_val_predict(MiniBatchKMeans(3, n_init=1, max_iter=1), binary[0], cv=4)
     assert labels.dtype.kind == "i" and set(labels) <= {0, 1, 2}
 
 
@@ -194,14 +194,17 @@ def by_metrics(method, metric):
 @pytest.mark.parametrize(
     ("estimator", "scoring"),
     [
-        (SGDClassifier(loss="log_loss"), "hinge"),
-        (SGDClassifier(loss="log_loss"), "log_loss"),
-        (SGDClassifier(loss="hinge", penalty=None, learning_rate="pa1", eta0=1.0), "hinge"),
-        (Perceptron(), "hinge"),
+        (SGDClassifier(loss="log_loss", max_iter=1), "hinge"),
+        (SGDClassifier(loss="log_loss", max_iter=1), "log_loss"),
+        (
+            SGDClassifier(loss="hinge", penalty=None, learning_rate="pa1", eta0=1.0, max_iter=1),
+            "hinge",
+        ),
+        (Perceptron(max_iter=1), "hinge"),
         (MultinomialNB(), "log_loss"),
         (GaussianNB(), "log_loss"),
-        (MLPClassifier(hidden_layer_sizes=(4,)), "log_loss"),
-        (make_pipeline(StandardScaler(), SGDClassifier(loss="log_loss")), "log_loss"),
+        (MLPClassifier(hidden_layer_sizes=(4,), max_iter=1), "log_loss"),
+        (make_pipeline(StandardScaler(), SGDClassifier(loss="log_loss", max_iter=1)), "log_loss"),
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "get_params") else value,
 )
@@ -253,7 +256,7 @@ SGD = SGDClassifier(max_iter=1, tol=None)
         make_pipeline(StandardScaler(), SGD),
         make_pipeline(Normalizer(), MaxAbsScaler(), SGD),
         make_pipeline(make_pipeline(StandardScaler(), MinMaxScaler()), "passthrough", None, SGD),
-        make_pipeline(FunctionTransformer(np.tanh), StandardScaler(), SGDRegressor()),
+        make_pipeline(FunctionTransformer(np.tanh), StandardScaler(), SGDRegressor(max_iter=1)),
         make_pipeline(SGD),
         make_pipeline(StandardScaler(), PegasosClassifier()),
     ],
@@ -281,7 +284,7 @@ def test_nothing_of_a_fold_reaches_its_model(fold, binary):
 
     def models(X, y):
         found = []
-        pipeline = make_pipeline(StandardScaler(), SGDClassifier(random_state=0))
+        pipeline = make_pipeline(StandardScaler(), SGDClassifier(random_state=0, max_iter=1))
 
         def keep(model, X, y):
             scaler, sgd = copy.deepcopy(model).named_steps.values()
@@ -317,7 +320,7 @@ def test_a_stateless_step_keeps_naive_bayes_exact():
 @pytest.mark.parametrize("first", [StandardScaler(), Normalizer(), "passthrough"], ids=str)
 def test_a_study_of_a_pipeline(first, binary):
     frame = pd.DataFrame(binary[0], columns=list("abcde"))
-    pipeline = make_pipeline(first, SGDClassifier(random_state=0))
+    pipeline = make_pipeline(first, SGDClassifier(random_state=0, max_iter=1))
     name = "sgdclassifier__alpha"
     objective = treecv_objective(
         pipeline, frame, binary[1], param_distributions={name: FloatDistribution(1e-5, 1e-2)}, cv=4
@@ -337,7 +340,7 @@ def test_a_study_of_a_pipeline(first, binary):
 
 def test_every_seed_in_a_pipeline_is_set(binary):
     X, y = binary
-    pipeline = make_pipeline(StandardScaler(), MLPClassifier(hidden_layer_sizes=(3,)))
+    pipeline = make_pipeline(StandardScaler(), MLPClassifier(hidden_layer_sizes=(3,), max_iter=1))
     a, b, c = (tree_cross_validate(pipeline, X, y, cv=3, random_state=s).mean for s in (1, 1, 2))
     assert a == b != c
 

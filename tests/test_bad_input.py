@@ -9,6 +9,7 @@ from optuna.distributions import FloatDistribution
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.cluster import KMeans
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.compose import TransformedTargetRegressor
@@ -17,9 +18,12 @@ from sklearn.decomposition import MiniBatchDictionaryLearning
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.linear_model import Perceptron
+from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
 from sklearn.metrics import accuracy_score
+from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
 from sklearn.model_selection import LeaveOneOut
@@ -28,11 +32,14 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.model_selection import StratifiedKFold
 from sklearn.model_selection import TimeSeriesSplit
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import LSQSGDRegressor
@@ -42,6 +49,8 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* is evaluated after one pass over")
 
 SCORER_EXPECTED = r"scoring must be a scorer.estimator, X, y. that returns a number, "
 SCORER_ADVICE = r"make_scorer.accuracy_score., for example, would be right"
@@ -77,11 +86,12 @@ def broken(array, value):
         ({"cv": KFold(3).split(X)}, "cv must hold one integer fold id per row"),
         (
             {"cv": TimeSeriesSplit(3)},
-            "partition the rows, but with TimeSeriesSplit row 0 is never tested",
+            "partition the rows, but with TimeSeriesSplit row 0 is never tested; where models "
+            "must not know later rows, cross_val_score of scikit-learn would be right",
         ),
         (
             {"cv": ShuffleSplit(3, random_state=0)},
-            "partition the rows, but with ShuffleSplit row .* tested",
+            "partition the rows, but with ShuffleSplit row .* tested.*; use KFold",
         ),
         (
             {"cv": RepeatedKFold(n_splits=3)},
@@ -334,7 +344,49 @@ def test_values_of_sparse_rows_that_are_not_finite(bad):
     [
         (
             RandomForestClassifier(),
-            "estimator must have partial_fit.*RandomForestClassifier has none",
+            "estimator must have partial_fit.*RandomForestClassifier has none; SGDClassifier, ",
+        ),
+        (
+            Ridge(),
+            "estimator must have partial_fit.*; Ridge has none; SGDRegressor and AveragedSGDRegres"
+            "sor, for example, have it.",
+        ),
+        (
+            KMeans(2),
+            "; KMeans has none; MiniBatchKMeans and StreamingKMeans, for example, have it.",
+        ),
+        (
+            GaussianMixture(2),
+            "; GaussianMixture has none; StreamingGaussianDensity, for example, has it.",
+        ),
+        (
+            MLPClassifier(solver="lbfgs"),
+            "estimator must have partial_fit, .*; MLPClassifier has it with solver='adam' or "
+            "solver='sgd', got solver='lbfgs'.",
+        ),
+        (
+            OneVsRestClassifier(LinearSVC()),
+            "estimator must have partial_fit, .*; OneVsRestClassifier has it with other "
+            "parameters, got OneVsRestClassifier.estimator=LinearSVC....$",
+        ),
+        (
+            SGDClassifier(early_stopping=True),
+            "^estimator must have early_stopping=False, since partial_fit of SGDClassifier "
+            "does not support True.$",
+        ),
+        (MLPClassifier(early_stopping=True), "^estimator must have early_stopping=False, since"),
+        (
+            MLPClassifier(warm_start=True),
+            "^estimator must have warm_start=False, since partial_fit of MLPClassifier does",
+        ),
+        (
+            OneVsRestClassifier(Perceptron(class_weight="balanced")),
+            "^estimator must have estimator__class_weight=None or a dict of weights, since .* "
+            "of Perceptron does not support 'balanced'",
+        ),
+        (
+            make_pipeline(StandardScaler(), SGDClassifier(early_stopping=True)),
+            "^Pipeline step 'sgdclassifier' must have early_stopping=False, since",
         ),
         (
             PegasosClassifier,
@@ -502,6 +554,57 @@ def test_arguments_of_the_objective(estimator, options, match):
         treecv_objective(estimator, X, y, **options)
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        PegasosClassifier(),
+        SGDClassifier(),
+        make_pipeline(StandardScaler(), SGDClassifier()),
+        make_pipeline(StandardScaler(), PegasosClassifier()),
+        GaussianNB(),
+    ],
+    ids=str,
+)
+def test_what_is_no_number_is_named_by_column_and_row(estimator):
+    holes = X.copy()
+    holes[[7, 20], 1] = np.nan
+    frame = pd.DataFrame(holes, columns=list("abc"))
+    infinite = sparse.csr_array(broken(X, np.inf))
+    words = pd.DataFrame(X, columns=list("abc")).assign(b=["3", "u", "v"] * 10)
+    for rows, message in (
+        (holes, "Input X contains NaN in column 1, row 7, but must hold finite numbers."),
+        (frame, "Input X contains NaN in column 'b', row 7, but must hold finite numbers."),
+        (
+            frame.astype(object).fillna(pd.NA),
+            "X must hold numbers, got <NA> in column 'b', row 7.",
+        ),
+        (
+            frame.astype(object),
+            "Input X contains NaN in column 'b', row 7, but must hold finite n",
+        ),
+        (infinite, "Input X contains infinity in column 1, row 2, but must hold finite numbers."),
+        (words, "X must hold numbers, got 'u' in column 'b', row 1."),
+        (X + 1j, "Complex data not supported: X must hold real numbers, got type complex128."),
+        (X.round(3).astype("U8"), "X must hold numbers, got type <U8."),
+    ):
+        if sparse.issparse(rows) and not isinstance(estimator, PegasosClassifier | SGDClassifier):
+            continue
+        if "U8" in message and not isinstance(estimator, GaussianNB | SGDClassifier):
+            continue  # others read numbers from text
+        with pytest.raises(ValueError) as caught:
+            tree_cross_validate(estimator, rows, y, cv=3)
+        assert str(caught.value).startswith(message)
+
+
+def test_holes_that_a_step_fills_are_allowed():
+    holes = broken(X, np.nan)
+    pipeline = make_pipeline(FunctionTransformer(np.nan_to_num), SGDClassifier())
+    assert tree_cross_validate(pipeline, holes, y, cv=3).mean < 1
+    made = make_pipeline(FunctionTransformer(lambda X: X * np.nan), SGDClassifier())
+    with pytest.raises(ValueError, match="Input X contains NaN.\nSGDClassifier"):
+        tree_cross_validate(made, X, y, cv=3)  # the rows as given have no hole to name
+
+
 def test_wrong_data_is_found_before_the_first_trial():
     with pytest.raises(ValueError, match="Input X contains NaN"):
         treecv_objective(PegasosClassifier(), broken(X, np.nan), y, param_distributions=ALPHA)
@@ -633,6 +736,23 @@ def test_a_study_of_another_search_space(searched, params, match):
         objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
     with pytest.raises(ValueError, match=match):
         objective.best_estimator(study)
+
+
+@pytest.mark.parametrize("given", [None, 0.5, {"alpha": 0.5}], ids=str)
+def test_what_has_no_best_estimator(given):
+    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
+    with pytest.raises(ValueError, match="^study must be an optuna.Study or one of its trials, g"):
+        objective.best_estimator(given)
+
+
+def test_a_trial_of_another_search_space():
+    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
+    space = {"beta": FloatDistribution(0.1, 1.0)}
+    trial = optuna.trial.create_trial(value=0.0, params={"beta": 0.5}, distributions=space)
+    with pytest.raises(
+        ValueError, match="^study must be a trial of this objective: it must hold a value for"
+    ):
+        objective.best_estimator(trial)
 
 
 def test_errors_of_a_callable_go_through():

@@ -159,7 +159,7 @@ def test_points_off_the_grid_are_evaluated_alone(walks):
 
 def test_other_estimators_search_a_grid_one_by_one(walks):
     objective = treecv_objective(
-        SGDClassifier(random_state=0), X, Y, param_grid={"alpha": [1e-4, 1e-2]}
+        SGDClassifier(random_state=0, max_iter=1), X, Y, param_grid={"alpha": [1e-4, 1e-2]}
     )
     study = study_of(objective, sampler=objective.grid_sampler())
     study.optimize(objective)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
+from importlib.metadata import version
+import os
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import optuna
@@ -51,6 +55,33 @@ def table(output: str) -> dict[str, list[str]]:
 def test_is_installed():
     (command,) = entry_points(group="console_scripts", name="optuna-treecv")
     assert command.load() is main
+
+
+def test_says_its_version(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"optuna-treecv {version('optuna-treecv')}\n"
+
+
+@pytest.mark.parametrize("arguments", [["store", "{url}"], ["--version"], ["--help"]], ids=str)
+def test_a_reader_that_wants_no_more(arguments, tmp_path):
+    """As with ``optuna-treecv store URL | head -1``."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    Database(url)
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-c", "from optuna_treecv.reporting.cli import main; exit(main())"]
+    done = subprocess.run(
+        [*command, *(argument.format(url=url) for argument in arguments)],
+        cwd=tmp_path,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(theirs)
+    assert done.stderr == b""
+    assert done.returncode in (0, 1)  # 0 where argparse does not notice
 
 
 def test_shows_what_is_there(filled, capsys):

@@ -46,11 +46,11 @@ COMPILED = [
 ]
 ADAPTED = [
     SGDClassifier(max_iter=1, tol=None),
-    Perceptron(),
+    Perceptron(max_iter=1),
     SGDRegressor(max_iter=1, tol=None, average=10),
     GaussianNB(),
-    MLPRegressor(hidden_layer_sizes=(3,)),
-    MiniBatchKMeans(2, n_init=1),
+    MLPRegressor(hidden_layer_sizes=(3,), max_iter=1),
+    MiniBatchKMeans(2, n_init=1, max_iter=1),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import islice
 from math import log2
 import tracemalloc
 
@@ -34,6 +35,7 @@ from sklearn.preprocessing import scale
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import LSQSGDRegressor
+from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RootSGDClassifier
 from optuna_treecv import RootSGDRegressor
@@ -45,6 +47,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.run import Run
 from optuna_treecv.rows.data import padded_width
 from optuna_treecv.rows.folds import make_folds
 
@@ -352,7 +356,7 @@ def test_no_row_of_a_fold_reaches_its_own_clusters(make_data):
         return model.cluster_centers_.sum()
 
     def scores(X, order):
-        estimator = MiniBatchKMeans(3, n_init=1, batch_size=16)
+        estimator = MiniBatchKMeans(3, n_init=1, batch_size=16, max_iter=1)
         return tree_cross_validate(estimator, X, cv=fold, order=order, scoring=centres).test_score
 
     for order in ("fixed", "random"):
@@ -716,3 +720,32 @@ def test_leave_one_out_needs_little_beside_the_rows():
         tracemalloc.stop()
     prepared = n * (8 * 8 + 4)  # padded rows, class codes
     assert peak - prepared < 24 * n + 2**20
+
+
+@pytest.mark.parametrize("cache", [None, ModelCache()], ids=["plain", "cached"])
+@pytest.mark.parametrize("n_repeats", [1, 2])
+def test_a_run_can_be_made_again(cache, n_repeats, binary):
+    X, y = binary
+    options = {"cv": 7, "n_repeats": n_repeats, "scoring": None, "random_state": 0}
+    evaluation = Evaluation(
+        *(X, y),
+        groups=None,
+        shuffle=True,
+        order="fixed",
+        method="treecv",
+        n_jobs=1,
+        cache=cache,
+        **options,
+    )
+    run = Run(evaluation, PegasosClassifier())
+    expected = tree_cross_validate(PegasosClassifier(), X, y, **options)
+    for n_parts in (1, None, 2, None):  # left early, or to the end
+        for _ in islice(run, n_parts):
+            pass
+        found = run.result()
+        assert found.n_folds == 7
+        if n_parts is None:
+            assert np.array_equal(found.test_score, expected.test_score)
+            assert found.n_updates + found.n_updates_saved == expected.n_updates
+            assert found.diverged_folds == 0
+    assert np.array_equal(run.finish().test_score, expected.test_score)

@@ -1,12 +1,15 @@
 """The package under test is the installed one, not the folder beside the tests."""
 
+from importlib.metadata import version
 import os
 from pathlib import Path
+import re
 import shutil
 import site
 import subprocess
 import sys
 import sysconfig
+import tomllib
 
 import pytest
 
@@ -55,6 +58,20 @@ def test_sources_stay_at_home() -> None:
     package = Path(optuna_treecv.__file__).parent
     if package.resolve() != CHECKOUT / "optuna_treecv":
         assert not list(package.rglob("*.pyx")) + list(package.rglob("*.h"))
+
+
+def test_the_version_stands_in_one_place() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    assert "version" not in project and project["dynamic"] == ["version"]
+    assert version("optuna-treecv") == optuna_treecv.__version__
+
+
+def test_files_that_pyproject_names_are_there() -> None:
+    text = (CHECKOUT / "pyproject.toml").read_text()
+    named = re.findall(r"\b(?:tests|examples|docs|optuna_treecv)/[\w/]+(?:[.][a-z]+)?", text)
+    assert len(named) > 10
+    built = {"docs/_build"}
+    assert [name for name in named if not (CHECKOUT / name).exists() and name not in built] == []
 
 
 def test_a_folder_that_was_not_built_says_so(tmp_path) -> None:

@@ -17,10 +17,12 @@ from optuna.storages.journal import JournalFileOpenLock
 from optuna.trial import TrialState
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import SGDClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 from sklearn.preprocessing import scale
 
 from optuna_treecv import AveragedSGDClassifier
@@ -160,12 +162,57 @@ def test_best_estimator_is_fitted_on_all_rows(binary):
         assert best.score(X, y) > 0.6
 
 
+@pytest.mark.parametrize(
+    ("estimator", "name"),
+    [
+        (SGDClassifier(max_iter=1), "random_state"),
+        (AveragedSGDClassifier(), "random_state"),
+        (make_pipeline(Normalizer(), SGDClassifier(max_iter=1)), "sgdclassifier__random_state"),
+        (OneVsRestClassifier(SGDClassifier(max_iter=1)), "estimator__random_state"),
+    ],
+    ids=str,
+)
+def test_best_estimator_has_the_random_state_that_was_given(estimator, name, binary):
+    """Training is reproducible all the same."""
+    X, y = binary
+    alpha = {name.replace("random_state", "alpha"): ALPHA["alpha"]}
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    found = []
+    for seed in (None, None, 0, 5):
+        given = clone(estimator).set_params(**{name: seed})
+        objective = treecv_objective(given, X, y, param_distributions=alpha)
+        study.optimize(objective, n_trials=0 if found else 1)
+        best = objective.best_estimator(study)
+        assert best.get_params()[name] == seed
+        assert given.get_params()[name] == seed
+        found.append(best.decision_function(X))
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
+    if "SGDClassifier(max_iter=1)" in str(estimator):  # it draws the order of each phase
+        assert not np.array_equal(found[0], found[3])
+
+
+def test_best_estimator_of_a_trial(binary):
+    X, y = binary
+    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(objective, n_trials=4)
+    for trial in study.trials:
+        model = objective.best_estimator(trial)
+        assert model.alpha == trial.params["alpha"] and model.t_ == len(y)
+    best = objective.best_estimator(study.best_trial)
+    assert np.array_equal(best.coef_, objective.best_estimator(study).coef_)
+    by_run = treecv_objective(
+        lambda trial: PegasosClassifier(trial.suggest_float("alpha", 1e-4, 10.0, log=True)), X, y
+    )
+    assert by_run.best_estimator(study.trials[2]).alpha == study.trials[2].params["alpha"]
+
+
 @pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
 def test_choices_that_are_estimators_are_not_shared(binary):
     X, y = binary
     inner = SGDClassifier(max_iter=1, tol=None, random_state=0)
     objective = treecv_objective(
-        OneVsRestClassifier(SGDClassifier()),
+        OneVsRestClassifier(SGDClassifier(max_iter=1)),
         X,
         y,
         param_distributions={
@@ -233,19 +280,19 @@ def test_every_kind_of_distribution(binary):
         y,
         param_distributions={
             "alpha": FloatDistribution(0.1, 0.5, step=0.2),
-            "n_iter_no_change": IntDistribution(1, 64, log=True),
+            "average": IntDistribution(1, 64, log=True),
             "loss": CategoricalDistribution(["hinge", "log_loss"]),
         },
     )
     study = optuna.create_study()
     study.optimize(objective, n_trials=5)
-    assert set(study.best_params) == {"alpha", "n_iter_no_change", "loss"}
+    assert set(study.best_params) == {"alpha", "average", "loss"}
     assert study.trials[0].distributions["alpha"] == FloatDistribution(0.1, 0.5, step=0.2)
 
 
 def test_unsupervised(binary):
     objective = treecv_objective(
-        MiniBatchKMeans(n_init=1),
+        MiniBatchKMeans(n_init=1, max_iter=1),
         binary[0],
         param_distributions={"n_clusters": IntDistribution(2, 6)},
     )

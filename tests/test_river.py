@@ -19,6 +19,7 @@ from scipy import sparse
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv.learners.from_estimator import as_estimator
 
 pytest.importorskip("river")
 
@@ -27,6 +28,7 @@ from river import cluster  # noqa: E402
 from river import compose  # noqa: E402
 from river import dummy  # noqa: E402
 from river import ensemble  # noqa: E402
+from river import feature_extraction  # noqa: E402
 from river import forest  # noqa: E402
 from river import linear_model  # noqa: E402
 from river import metrics  # noqa: E402
@@ -265,6 +267,32 @@ def test_seeds(model, binary):
     assert a == b != c
     repeated = tree_cross_validate(model, X, y, n_repeats=2, random_state=1, **options)
     assert repeated.mean != a
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (cluster.KMeans(3), "seed"),
+        (scaled(cluster.KMeans(3)), "KMeans__seed"),
+        (
+            (preprocessing.StandardScaler() + feature_extraction.RBFSampler(n_components=3))
+            | cluster.KMeans(3),
+            "TransformerUnion__RBFSampler__seed",
+        ),
+    ],
+    ids=str,
+)
+def test_best_estimator_has_the_seed_that_was_given(model, name, binary):
+    searched = "halflife" if name == "seed" else "KMeans__halflife"
+    space = {searched: FloatDistribution(0.1, 0.9)}
+    objective = treecv_objective(model, binary[0], param_distributions=space, cv=3)
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=1)
+    best = objective.best_estimator(study)
+    assert as_estimator(best).get_params()[name] is None
+    labels = [best.predict_one(dict(enumerate(row))) for row in binary[0].tolist()]
+    again = objective.best_estimator(study)
+    assert labels == [again.predict_one(dict(enumerate(row))) for row in binary[0].tolist()]
 
 
 def test_the_model_given_is_neither_trained_nor_used(binary):

@@ -166,7 +166,11 @@ def test_nothing_that_was_kept_or_lost_matters(max_bytes, calls):
 
 def test_the_same_configuration_again_costs_nothing():
     X, y = make(PegasosClassifier())
-    for estimator in (PegasosClassifier(0.1), SGDClassifier(random_state=0), GaussianNB()):
+    for estimator in (
+        PegasosClassifier(0.1),
+        SGDClassifier(random_state=0, max_iter=1),
+        GaussianNB(),
+    ):
         objective = objective_of(X, y, "memory", cv=7)
         first, again = evaluate(objective, estimator), evaluate(objective, estimator)
         assert first.n_updates > 0 and again.n_updates == 0
@@ -348,7 +352,9 @@ def test_a_second_study_on_the_same_data_costs_nothing():
         assert (n_updates > 0) == first
 
 
-@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier(random_state=0)])
+@pytest.mark.parametrize(
+    "estimator", [PegasosClassifier(), SGDClassifier(random_state=0, max_iter=1)]
+)
 def test_other_data_share_nothing(estimator):
     X, y = make(PegasosClassifier())
     X = np.abs(X)
@@ -404,7 +410,7 @@ def test_another_class_shares_nothing():
 def test_an_adapted_estimator_is_asked_anew_for_another_response():
     X, y = make(PegasosClassifier())
     cache = ModelCache()
-    estimator = SGDClassifier(loss="log_loss", random_state=0)
+    estimator = SGDClassifier(loss="log_loss", random_state=0, max_iter=1)
     for scoring in ("error", "hinge", "log_loss"):
         found = evaluate(objective_of(X, y, cache, cv=5, scoring=scoring), estimator)
         assert_same(found, tree_cross_validate(estimator, X, y, cv=5, scoring=scoring))

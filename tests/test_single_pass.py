@@ -450,6 +450,7 @@ def test_sparse_rows_see_what_dense_rows_see(estimator, intercept, column):
     assert dense.diverged_folds == skipping.diverged_folds
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("big", [1e200, 1e25])
 def test_a_margin_that_is_not_a_number_is_seen(big):
     X = np.array([[big, big], [big, -big], [1.0, 0.0], [1.0, 1.0]])

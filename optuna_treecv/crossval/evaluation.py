@@ -26,6 +26,7 @@ from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.from_estimator import takes_seed
+from optuna_treecv.learners.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import Data
@@ -94,6 +95,8 @@ class Evaluation:
         What was asked for; None is left to the estimator.
     shared : SharedBetweenRuns
         The models and results that runs share.
+    unused : UnusedWarnings
+        Warns once of parameters that have no effect.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class Evaluation:
         self.method = METHODS[method]
         self.seed = draw_seed(random_state)
         self.shared = SharedBetweenRuns(cache, with_others)
+        self.unused = UnusedWarnings()
         self._order = order
         self._cv = describe_cv(cv)
         began = perf_counter()

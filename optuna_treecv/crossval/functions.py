@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 from typing import Literal
 
@@ -46,7 +47,9 @@ def tree_cross_validate(
     ----------
     estimator : estimator with ``partial_fit``, Pipeline or River model
         It is cloned. The learners of this package run compiled, without the interpreter. Each step
-        of a Pipeline must have ``partial_fit`` or be stateless.
+        of a Pipeline must have ``partial_fit`` or be stateless. The estimate is that of the model
+        after one pass over the training rows, in the order of the tree; a warning says so where
+        ``max_iter`` is not 1, since ``partial_fit`` does not use it.
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         The rows; float32 stays float32. The linear learners of this package train on sparse rows
         in time proportional to the nonzeros, except for ROOT-SGD and mini-batches.
@@ -224,7 +227,7 @@ def tree_cross_validate_many(
     )
     if not isinstance(estimators, Iterable):
         raise ValueError(f"estimators must be a list of estimators, got {estimators!r}.")
-    runs = [Run(evaluation, estimator) for estimator in estimators]
+    runs = list(map(partial(Run, evaluation), estimators))
     evaluate_side_by_side(runs)
     return [run.finish() for run in runs]
 

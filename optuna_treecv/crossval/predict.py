@@ -27,6 +27,7 @@ def predict_out_of_fold(
     estimator = as_estimator(estimator)
     check_estimator(estimator)
     check_methods(estimator, response_method, f"response_method={response_method!r}")
+    evaluation.unused.warn(estimator)
     repeat = evaluation.repeats[0]
     rows, _ = evaluation.rows(estimator)
     learner = evaluation.learner(estimator, rows, response_method)

@@ -9,11 +9,12 @@ from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import as_given
+from optuna_treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.learners.from_estimator import layout_for
 
 
 def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
-    """Return the estimator fitted on all rows, in prepared order."""
+    """Return the estimator fitted on all rows, in prepared order, with its parameters as given."""
     estimator = as_estimator(estimator)
     check_estimator(estimator)
     rows, _ = evaluation.rows(estimator)
@@ -23,6 +24,7 @@ def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
     fitted = learner.estimator(state)
     if fitted is None:
         raise ValueError(f"{estimator!r} diverges on all rows; {DIVERGENCE_ADVICE}")
+    forget_seeds(fitted, estimator)
     if rows.feature_names is not None and layout_for(estimator).padded:
         fitted.feature_names_in_ = rows.feature_names  # other estimators have seen the names
     return as_given(fitted)

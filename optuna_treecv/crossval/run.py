@@ -101,10 +101,10 @@ class Bound(NamedTuple):
 class Run:
     """One estimator's way through an evaluation.
 
-    Iterate over it to the end, or leave it early; then ask for ``result``. Iterating yields the
-    number of each reported part, 0, 1, ..., once its folds are scored. A part is a subtree at
-    depth min(5, depth of the tree). With repeats parts are larger, so that there are at most 32
-    in all, or one per repeat.
+    Iterate over it to the end, or leave it early; then ask for ``result``. A second iteration
+    begins anew. Iterating yields the number of each reported part, 0, 1, ..., once its folds are
+    scored. A part is a subtree at depth min(5, depth of the tree). With repeats parts are larger,
+    so that there are at most 32 in all, or one per repeat.
 
     Raises
     ------
@@ -131,19 +131,24 @@ class Run:
         self.evaluation = evaluation
         self.estimator = as_estimator(estimator)
         self.scoring = evaluation.scoring_for(self.estimator)
+        evaluation.unused.warn(self.estimator)
         self.ahead: dict[int, OutputsAhead] = {}
         self.is_leased = False
         self.comes_again = True
-        self.chunk_scores = np.empty(0)
+        self.key = self.fingerprint = ""
+        self._cache = evaluation.shared.cache_for(self.estimator)
+        self._bound: Bound | None = None
+        self._begin(0)
+
+    def _begin(self, n_scores: int) -> None:
+        """Make room for this many scores, and forget what an earlier iteration has found."""
+        self.chunk_scores = np.empty(n_scores)
         self.n_scored = 0
         self.n_updates = 0
         self._n_needed = 0  # rows of all phases, trained on or not
         self.diverged_folds = 0
         self.seconds = 0.0
         self.seconds_prepare = 0.0
-        self.key = self.fingerprint = ""
-        self._cache = evaluation.shared.cache_for(self.estimator)
-        self._bound: Bound | None = None
 
     def bind(self, repeat: Repeat, rows: PreparedRows) -> Bound:
         """Bind the estimator to the rows of a repeat; for the first repeat this is done once.
@@ -168,7 +173,7 @@ class Run:
 
     def __iter__(self) -> Iterator[int]:
         evaluation = self.evaluation
-        self.chunk_scores = np.empty(evaluation.n_repeats * evaluation.n_folds)
+        self._begin(evaluation.n_repeats * evaluation.n_folds)
         part = 0
         try:
             for repeat in evaluation.repeats:

@@ -18,6 +18,7 @@ from optuna_treecv.learners.incremental import partial_fit
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.entries import naming_entries
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Rows
 from optuna_treecv.tree.plan import rows_of
@@ -85,7 +86,8 @@ class Adapter:
             else {}
         )
         try:
-            partial_fit(state.estimator, X, y, **classes)
+            with naming_entries(self.rows.X, self.rows.order):
+                partial_fit(state.estimator, X, y, **classes)
             state.is_fresh = False
         except ValueError as error:
             if not _DIVERGED.search(str(error)):
@@ -104,7 +106,9 @@ class Adapter:
             return
         assert self.response_method is not None
         method = METHOD_NAMES.get(self.response_method, self.response_method)
-        response = getattr(state.estimator, method)(take_rows(self.rows.X, slice(start, stop)))
+        X = take_rows(self.rows.X, slice(start, stop))
+        with naming_entries(self.rows.X, self.rows.order):
+            response = getattr(state.estimator, method)(X)
         if self.response_method == "distance":
             response = response.min(axis=1)
         elif self.response_method == "predict" and self.rows.classes is not None:

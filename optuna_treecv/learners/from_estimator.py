@@ -85,6 +85,20 @@ def takes_seed(estimator: Any) -> bool:
     return bool(unset_seeds(estimator))
 
 
+def forget_seeds(fitted: Any, estimator: Any) -> None:
+    """Set the seeds of a fitted estimator to None where those of the estimator as given are.
+
+    What was learned stays as it is.
+    """
+    if isinstance(estimator, CompiledEstimator):
+        return  # it keeps its parameters
+    unset = unset_seeds(estimator)
+    if as_given(estimator) is not estimator:
+        fitted.forget_seeds(unset)
+    elif unset:
+        fitted.set_params(**dict.fromkeys(unset))
+
+
 def make_learner(
     estimator: Any, rows: PreparedRows, response_method: str | None, seed: int
 ) -> Learner:

@@ -8,7 +8,25 @@ from sklearn.decomposition import IncrementalPCA
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
+from optuna_treecv.learners.without_effect import kind_in_table
+from optuna_treecv.learners.without_effect import trained_parts
+
 _PASSTHROUGH = (None, "passthrough")
+
+# Estimators with partial_fit, for those who have one without.
+_ALTERNATIVES = {
+    "classifier": "SGDClassifier, MultinomialNB and PegasosClassifier, for example, have it",
+    "regressor": "SGDRegressor and AveragedSGDRegressor, for example, have it",
+    "clusterer": "MiniBatchKMeans and StreamingKMeans, for example, have it",
+    "density_estimator": "StreamingGaussianDensity, for example, has it",
+}
+# Values of parameters that partial_fit refuses, and what it accepts. MLPClassifier with warm_start
+# refuses a training phase without all classes.
+_REFUSED = {
+    "early_stopping": (True, "False"),
+    "class_weight": ("balanced", "None or a dict of weights"),
+    "warm_start": (True, "False"),
+}
 
 
 def check_incremental(
@@ -54,8 +72,37 @@ def check_incremental(
     elif not goes_on:
         raise ValueError(
             f"{called} must have partial_fit, since TreeCV continues the training of a model; "
-            f"{name} has none. SGDClassifier, MultinomialNB and PegasosClassifier have it."
+            f"{_what_would_be_right(estimator, name)}."
         )
+    if not of_class:
+        _check_settings(estimator, called)
+
+
+def _what_would_be_right(estimator: Any, name: str) -> str:
+    """Return why an estimator has no ``partial_fit``, and which ones have it."""
+    if hasattr(type(estimator), "partial_fit"):  # hidden by the parameters
+        if kind_in_table(estimator) in ("MLPClassifier", "MLPRegressor"):
+            right = "solver='adam' or solver='sgd'"
+            return f"{name} has it with {right}, got solver={estimator.solver!r}"
+        return f"{name} has it with other parameters, got {estimator!r}"
+    if hasattr(estimator, "__sklearn_tags__"):
+        kind = get_tags(estimator).estimator_type or "classifier"
+        return f"{name} has none; {_ALTERNATIVES.get(kind, _ALTERNATIVES['classifier'])}"
+    return f"{name} has none; {_ALTERNATIVES['classifier']}"
+
+
+def _check_settings(estimator: Any, called: str) -> None:
+    """Refuse parameters with which ``partial_fit`` of scikit-learn's estimators raises."""
+    for prefix, part in trained_parts(estimator):
+        kind = kind_in_table(part)
+        for parameter, (value, right) in _REFUSED.items():
+            if kind is None or (parameter == "warm_start" and kind != "MLPClassifier"):
+                continue
+            if repr(part.get_params(deep=False).get(parameter)) == repr(value):
+                raise ValueError(
+                    f"{called} must have {prefix}{parameter}={right}, since partial_fit of {kind} "
+                    f"does not support {value!r}."
+                )
 
 
 def partial_fit(estimator: Any, X: Any, y: Any, **classes: Any) -> None:

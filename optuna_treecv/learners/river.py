@@ -5,6 +5,7 @@ This module imports River and is loaded only if the caller has a River model.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 import math
 from typing import Any
@@ -79,6 +80,16 @@ class RiverEstimator(BaseEstimator):
             inner[last] = value
         self.river_model = self.river_model.clone(nested)
         return self
+
+    def forget_seeds(self, names: Iterable[str]) -> None:
+        """Set these seeds to None, and keep what was learned."""
+        for name in names:
+            *path, last = name.split("__")
+            part = self.river_model
+            for key in path:
+                of_steps = isinstance(part, compose.Pipeline | compose.TransformerUnion)
+                part = part[key] if of_steps else getattr(part, key)
+            setattr(part, last, None)
 
     def partial_fit(self, X: Any, y: Any = None, classes: np.ndarray | None = None) -> Self:
         """Train the model on rows in their order."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from datetime import datetime
 from datetime import UTC
+from importlib.metadata import version
+import os
 import re
 import sys
 
@@ -30,6 +32,18 @@ _UNITS = ["b", "kb", "mb", "gb", "tb"]
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader, such as head, wants no more. Python would flush again at exit, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(arguments: list[str] | None) -> int:
     options = _parser().parse_args(arguments)
     try:
         database = Database(options.url, create=False)
@@ -45,6 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="optuna-treecv")
+    parser.add_argument(
+        "--version", action="version", version=f"%(prog)s {version('optuna-treecv')}"
+    )
     commands = parser.add_subparsers(required=True, metavar="store")
     store = commands.add_parser("store", help="show what is in a store, or delete from it")
     store.add_argument(

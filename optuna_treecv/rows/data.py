@@ -24,6 +24,7 @@ from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.checks import naming
+from optuna_treecv.rows.entries import naming_entries
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,7 @@ class Data:
             targets = as_numbers(y)
         if layout.padded:
             check_columns(self.X)
-            with naming("X"):
+            with naming("X"), naming_entries(self.X):
                 X = check_array(
                     self.X,
                     accept_sparse="csr",
@@ -283,7 +284,8 @@ class Data:
             if layout.target == "number":
                 assert targets is not None
                 y = in_type(targets, X.dtype)
-            X = pad_rows(X, order, layout.intercept)
+            with naming_entries(self.X):
+                X = pad_rows(X, order, layout.intercept)
         else:
             X = take_rows(self.X, order)
         shared = (X.values, X.columns, X.begins) if isinstance(X, SparseRows) else (X,)

@@ -141,6 +141,7 @@ def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int)
     times = np.zeros(n_rows, np.int64)
     fold = np.full(n_rows, -1, np.int64)
     problem = None  # the first training set that is not the complement of its test set
+    looks_ahead = True  # every test set comes after its training set
     for i, split in enumerate(_splits(cv, X, y, groups)):
         if not isinstance(split, tuple | list) or len(split) != 2:
             raise ValueError(
@@ -161,6 +162,7 @@ def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int)
         if not np.array_equal(train, np.flatnonzero(is_other)):  # most splitters give just these
             trained = _row_numbers(train, n_rows, f"{name} trains on", i)
             problem = problem or _leak(trained, tested, n_rows, i)
+            looks_ahead = looks_ahead and trained.max(initial=-1) < tested.min()
         if i >= n_rows or times[tested].max() > _MOST_TIMES:  # the splitter may never end
             break
     if np.all(times == 1):
@@ -180,6 +182,11 @@ def _test_folds(cv: Any, X: Any, y: np.ndarray | None, groups: Any, n_rows: int)
     else:
         reason = f"row {np.argmin(times)} is never tested"
         advice = "use KFold, for example"
+        if looks_ahead:
+            advice = (
+                "where models must not know later rows, cross_val_score of scikit-learn would be "
+                "right, since the tree trains each model on all rows that it does not test"
+            )
     raise ValueError(
         f"cv must be a splitter whose test sets partition the rows, but with {name} {reason}; "
         f"{advice}."

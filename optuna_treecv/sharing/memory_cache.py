@@ -28,6 +28,13 @@ _PLACE_BYTES = 600
 _low = attrgetter("low")
 
 
+def check_bytes(argument: str, value: Any) -> int:
+    """Return an argument that is a number of bytes as an int."""
+    if not is_integer(value) or value < 0:
+        raise ValueError(f"{argument} must be a number of bytes of at least 0, got {value!r}.")
+    return int(value)
+
+
 class _Block:
     """An array, or rows of an array, that are kept or dropped together."""
 
@@ -112,11 +119,7 @@ class ModelCache:
     """
 
     def __init__(self, max_bytes: int = 256 * 2**20) -> None:
-        if not is_integer(max_bytes) or max_bytes < 0:
-            raise ValueError(
-                f"max_bytes must be a number of bytes of at least 0, got {max_bytes!r}."
-            )
-        self.max_bytes = int(max_bytes)
+        self.max_bytes = check_bytes("max_bytes", max_bytes)
         self._clear()
 
     def _clear(self) -> None:

@@ -17,6 +17,7 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.without_effect import check_effect
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import NoKey
 
@@ -92,6 +93,7 @@ def check_distributions(
                 f"param_distributions: {name!r} must have a FloatDistribution, IntDistribution or "
                 f"CategoricalDistribution of optuna.distributions, got {distribution!r}."
             )
+    check_effect(argument, estimator, distributions)
 
 
 def check_names(argument: str, given: Mapping[str, Any], wanted: Collection[str]) -> None:

@@ -27,7 +27,7 @@ from optuna_treecv.crossval.run import mean_and_std
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.learners.from_estimator import as_estimator
-from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.sharing.memory_cache import check_bytes
 from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.storage.database import Database
@@ -166,21 +166,27 @@ class TreeCVObjective:
         check_names("params", params, trial.params)
         return Run(self._evaluation, estimator).finish()
 
-    def best_estimator(self, study: optuna.Study) -> Any:
+    def best_estimator(self, study: optuna.Study | optuna.trial.FrozenTrial) -> Any:
         """The estimator of a study's best trial, fitted on all rows in prepared order.
 
         Parameters
         ----------
-        study : optuna.Study
-            With at least one completed trial of this objective.
+        study : optuna.Study or optuna.trial.FrozenTrial
+            A study with at least one completed trial of this objective, or a trial of it.
 
         Returns
         -------
         estimator
-            Fitted.
+            Fitted, with its parameters as given and those of the trial. The objective's seed took
+            the place of each ``random_state=None`` during the training.
         """
-        trial = study.best_trial
-        argument = "study must be one of this objective: its best trial"
+        if isinstance(study, optuna.trial.FrozenTrial):
+            trial, argument = study, "study must be a trial of this objective: it"
+        elif isinstance(study, optuna.Study):
+            trial = study.best_trial
+            argument = "study must be one of this objective: its best trial"
+        else:
+            raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
         if self._param_distributions is None:
             return fit_on_all_rows(
                 self._evaluation, self._estimator_given(trial, argument, trial.params)
@@ -340,7 +346,10 @@ def treecv_objective(
     estimator : estimator with ``partial_fit``, Pipeline, River model, or callable
         An estimator whose parameters are searched; or a callable ``trial -> estimator`` that
         suggests parameters itself. The parameters of a Pipeline are named ``step__parameter``, and
-        each of its steps must have ``partial_fit`` or be stateless.
+        each of its steps must have ``partial_fit`` or be stateless. The estimate is that of the
+        model after one pass over the training rows, in the order of the tree; a warning says so
+        where ``max_iter`` is not 1. A search over parameters that ``partial_fit`` does not use is
+        refused.
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         The rows. They must not be changed while the objective is in use.
     y : array-like of shape (n_rows,), default=None
@@ -479,12 +488,9 @@ def treecv_objective(
             "param_distributions must be None when estimator is a callable, which suggests for "
             "itself."
         )
-    if not is_integer(store_max_bytes) or store_max_bytes < 0:
-        raise ValueError(
-            f"store_max_bytes must be a number of bytes of at least 0, got {store_max_bytes!r}."
-        )
+    store_max_bytes = check_bytes("store_max_bytes", store_max_bytes)
     database = None if store is None else Database(store)
-    models = None if database is None else ModelStore(database, int(store_max_bytes))
+    models = None if database is None else ModelStore(database, store_max_bytes)
     evaluation = Evaluation(
         X,
         y,
@@ -511,6 +517,7 @@ def treecv_objective(
         distributions = param_distributions.values()
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
         evaluation.scoring_for(estimator, of_class=choices, searched=param_distributions)
+        evaluation.unused.warn(estimator, param_distributions, stacklevel=3)
         evaluation.rows(estimator)
     leases = None
     if grid is not None and batch_size > 1 and models is not None:
