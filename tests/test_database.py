@@ -655,6 +655,20 @@ def test_a_backend_that_is_stopped_in_a_transaction(postgres_url, monkeypatch, r
     assert time.monotonic() - begin < 20
 
 
+def test_loaders_do_not_wait_for_ever_either(postgres_url, monkeypatch):
+    monkeypatch.setattr(database_module, "LOAD_SECONDS", 0.5, raising=False)
+    database = Database(postgres_url)
+    with database.reading() as session:
+        pid = session.scalar(text("SELECT pg_backend_pid()"))
+    for load in (load_evaluations, load_fold_scores):
+        with stopped(pid):
+            with pytest.raises(ValueError, match="store must be .* be read.*no answer within 0.5"):
+                load(database)
+        assert load(database).empty
+        with database.reading() as session:
+            pid = session.scalar(text("SELECT pg_backend_pid()"))
+
+
 def test_a_server_that_is_stopped(postgres_server, postgres_url, monkeypatch, retry_now):
     monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
     database = Database(postgres_url)
@@ -665,6 +679,19 @@ def test_a_server_that_is_stopped(postgres_server, postgres_url, monkeypatch, re
     retry_now(database)
     with no_warning():
         assert look(database) == SCHEMA_VERSION
+
+
+def test_what_cannot_be_read_is_not_written(tmp_path, make_evaluation):
+    """Whoever has locked a table would make a trial wait twice."""
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+
+    def fail(session):
+        raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("gone"))
+
+    with pytest.warns(RuntimeWarning, match="gone; trials go on without models"):
+        database.attempt(fail, None, without="models")
+    assert not database.attempt(write, False, without="models", write=True)
+    assert database.attempt(write, False, without="leases", write=True)
 
 
 def test_one_thread_tries_whether_an_outage_is_over(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 import pickle
 import sqlite3
 import warnings
@@ -327,6 +328,27 @@ def test_a_full_disk_for_models_lets_evaluations_through(tmp_path):
         study = run(objective, n_trials=2)
     assert len([one for one in w if "trials go on" in str(one.message)]) == 1
     assert all("treecv_run" in trial.user_attrs for trial in study.trials)
+
+
+def test_an_error_whose_message_is_no_text(tmp_path):
+    """SQLite's driver raises a UnicodeDecodeError for it."""
+    path = tmp_path / "store.db"
+    objective = objective_with(f"sqlite:///{path}")
+    run(objective, n_trials=1)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        query = "UPDATE sqlite_master SET name = CAST(x'cf28' AS TEXT), sql = 'CREATE x'"
+        connection.execute(f"{query} WHERE name = 'treecv_leases'")
+        connection.commit()
+    objective._database.engine.dispose()
+    with pytest.warns(RuntimeWarning, match="store sqlite.*decode.*trials go on without"):
+        study = run(objective, n_trials=2)
+    assert study.trials[0].value == objective_with(None).evaluate(study.trials[0].params).mean
+    for use in (objective_with, load_evaluations):
+        with pytest.raises(ValueError, match="store must be .*decode"):
+            use(f"sqlite:///{path}")
+    with pytest.raises(ValueError, match="store must be .*decode"):
+        load_evaluations(objective._database)
 
 
 def test_a_server_that_stops_is_a_warning(request):

@@ -17,6 +17,7 @@ from optuna_treecv.reporting.history import forget
 from optuna_treecv.reporting.history import runs_of
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import DatabaseError
+from optuna_treecv.storage.database import FAILURES
 from optuna_treecv.storage.database import is_missing
 from optuna_treecv.storage.database import reason_of
 from optuna_treecv.storage.database import SCHEMA_VERSION
@@ -50,7 +51,7 @@ def _run(arguments: list[str] | None) -> int:
             _store(database, options)
         finally:
             database.close()
-    except (ValueError, ImportError, DatabaseError) as error:
+    except (ValueError, ImportError, *FAILURES) as error:
         print(f"optuna-treecv: {reason_of(error)}.", file=sys.stderr)
         return 2
     return 0
@@ -112,8 +113,8 @@ def _store(database: Database, options: argparse.Namespace) -> None:
 
 def _forget_unnamed(database: Database, storage: str) -> int:
     begun = datetime.now(UTC)  # a later evaluation may belong to a trial that is not read below
-    with database.reading() as session:
-        recorded = {row["run"]: row["study_name"] for row in read_evaluations(session, database)}
+    rows = database.read(lambda session: read_evaluations(session, database))
+    recorded = {row["run"]: row["study_name"] for row in rows}
     named = _named_in(storage)
     if recorded and not named & recorded.keys():
         # With the wrong storage, the whole history would be deleted.
@@ -147,9 +148,8 @@ def _named_in(storage: str) -> set[str]:
 
 
 def _show(database: Database) -> None:
-    with database.reading() as session:
-        print(f"{database}: tables of version {SCHEMA_VERSION}")
-        tables, studies = table_sizes(session), study_sizes(session)
+    tables, studies = database.read(lambda s: (table_sizes(s), study_sizes(s)))
+    print(f"{database}: tables of version {SCHEMA_VERSION}")
     _print_table(
         [
             ("table", "rows", "bytes"),

@@ -15,7 +15,7 @@ import numpy as np
 
 from optuna_treecv.storage.database import AnyStore
 from optuna_treecv.storage.database import Database
-from optuna_treecv.storage.database import DatabaseError
+from optuna_treecv.storage.database import FAILURES
 from optuna_treecv.storage.database import reason_of
 from optuna_treecv.storage.database import Session
 from optuna_treecv.storage.evaluations import COLUMNS
@@ -73,8 +73,9 @@ def load_evaluations(
     >>> load_evaluations("sqlite:///treecv_store.db", study_name="lambda")  # doctest: +SKIP
     """
     pandas = _import_pandas("load_evaluations")
-    with _opened(store) as database, database.reading() as session:
-        found = _evaluations(database, session, study_name, study)
+    numbers = _numbers(study_name, study)
+    with _opened(store) as database:
+        found = database.read(lambda s: _evaluations(database, s, study_name, study, numbers))
     frame = pandas.DataFrame(found, columns=COLUMNS)
     frame = frame.astype({"mean": float, "std": float, "trial_number": "Int64"})
     # The resolution of times depends on the database.
@@ -131,12 +132,17 @@ def load_fold_scores(
     """
     pandas = _import_pandas("load_fold_scores")
     wanted = _as_runs("runs", runs)
-    with _opened(store) as database, database.reading() as session:
-        found = _evaluations(database, session, study_name, study)
+    numbers = _numbers(study_name, study)
+
+    def read(session: Session) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        found = _evaluations(database, session, study_name, study, numbers)
         if wanted is not None:
             found = [row for row in found if row["run"] in wanted]
         n_scores = {row["run"]: row["n_folds"] * row["n_repeats"] for row in found}
-        scores = read_scores(session, database, n_scores)
+        return found, read_scores(session, database, n_scores)
+
+    with _opened(store) as database:
+        found, scores = database.read(read)
     none = (np.empty(0, np.int64), np.empty(0))
     folds_and_scores = [scores.get(row["run"], none) for row in found]
     lengths = [len(folds) for folds, _ in folds_and_scores]
@@ -232,7 +238,7 @@ def _opened(store: AnyStore) -> Iterator[Database]:
     database = store if isinstance(store, Database) else Database(store, create=False)
     try:
         yield database
-    except DatabaseError as error:
+    except FAILURES as error:
         raise ValueError(
             f"store must be a database that can be read, got {database}: {reason_of(error)}."
         ) from error
@@ -251,20 +257,27 @@ def _import_pandas(function: str) -> Any:
     return pandas
 
 
+def _numbers(study_name: str | None, study: AnyStudy) -> dict[str, int] | None:
+    """Return the runs that a study's trials name, if there is a study."""
+    _check_study_name(study_name)
+    if study is not None and study_name is not None:
+        raise ValueError(f"study_name must be None when study is given, got {study_name!r}.")
+    return None if study is None else runs_of(study)
+
+
 def _evaluations(
-    database: Database, session: Session, study_name: str | None, study: AnyStudy
+    database: Database,
+    session: Session,
+    study_name: str | None,
+    study: AnyStudy,
+    numbers: dict[str, int] | None,
 ) -> list[dict[str, Any]]:
     """Return the rows of the table, the oldest first."""
-    _check_study_name(study_name)
-    if study is None:
-        found = read_evaluations(session, database, study_name=study_name)
-    elif study_name is not None:
-        raise ValueError(f"study_name must be None when study is given, got {study_name!r}.")
-    else:
-        numbers = runs_of(study)
+    found = read_evaluations(session, database, study_name=study_name, runs=numbers)
+    if numbers is not None:
         found = [
             row | {"study_name": study.study_name, "trial_number": numbers[row["run"]]}
-            for row in read_evaluations(session, database, runs=numbers)
+            for row in found
         ]
     return sorted(found, key=lambda row: (row["created_at"], row["run"]))
 

@@ -6,10 +6,11 @@ SQLite takes any value in any column. PostgreSQL takes times that Python cannot 
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import datetime
 from datetime import UTC
+from functools import lru_cache
 from typing import Any
 import warnings
 
@@ -20,6 +21,7 @@ from sqlalchemy import Dialect
 from sqlalchemy import JSON
 from sqlalchemy import literal
 from sqlalchemy import Select
+from sqlalchemy import select
 from sqlalchemy import type_coerce
 from sqlalchemy.orm import Session
 from sqlalchemy.types import NullType
@@ -85,35 +87,31 @@ class LeftOut:
 
 def read_checked(
     session: Session,
-    query: Select[Any],
-    columns: Iterable[Any],
+    columns: tuple[Any, ...],
+    where: Sequence[ColumnElement[bool]],
     left_out: LeftOut,
     problem_of: Callable[[dict[str, Any]], str | None] = lambda row: None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a query whose values are of their columns' types.
+    """Yield rows of a table whose values are of their columns' types, ordered by the first column.
 
     Parameters
     ----------
     session : Session
-    query : Select
-        Its columns are replaced by ``columns``.
-    columns : iterable of Column
+    columns : tuple of Column
         The first one names a row.
+    where : sequence of ColumnElement
+        Conditions.
     left_out : LeftOut
         Where other rows are counted.
     problem_of : callable, default=lambda row: None
         Returns what else is wrong with a row, or None.
     """
-    dialect = session.connection().dialect
-    columns = list(columns)
-    converters = [_converter(column, dialect) for column in columns]
-    names = [column.name for column in columns]
-    raw = query.with_only_columns(*(_raw(column, dialect) for column in columns))
-    for values in session.execute(raw):
+    query, converters = _query_and_converters(columns, session.connection().dialect)
+    for values in session.execute(query.where(*where)):
         try:
             row = {
                 name: convert(value)
-                for name, convert, value in zip(names, converters, values, strict=True)
+                for (name, convert), value in zip(converters, values, strict=True)
             }
             problem = problem_of(row)
         except _Damaged as damaged:
@@ -122,6 +120,15 @@ def read_checked(
             yield row
         else:
             left_out.add(values[0], problem)
+
+
+@lru_cache(maxsize=64)
+def _query_and_converters(
+    columns: tuple[Column[Any], ...], dialect: Dialect
+) -> tuple[Select[Any], list[tuple[str, Callable[[Any], Any]]]]:
+    """Return a query for values as the driver gives them, and names and converters of columns."""
+    query = select(*(_raw(column, dialect) for column in columns)).order_by(columns[0])
+    return query, [(column.name, _converter(column, dialect)) for column in columns]
 
 
 class _Damaged(Exception):

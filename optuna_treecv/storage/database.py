@@ -49,6 +49,8 @@ from optuna_treecv.storage.tables import SchemaRow
 
 #: The base class of all errors that a database raises.
 DatabaseError = SQLAlchemyError
+#: What is raised where a database fails: SQLite's driver cannot decode every message of its own.
+FAILURES = (DatabaseError, OSError, UnicodeDecodeError)
 
 
 class SchemaError(ValueError):
@@ -61,6 +63,8 @@ CONNECT_SECONDS = 5
 WAIT_SECONDS = 5.0
 #: Seconds that a trial waits for a server, which cancels longer statements.
 ANSWER_SECONDS = 10.0
+#: Seconds that those wait for a server who read many rows of it.
+LOAD_SECONDS = 300.0
 #: Seconds after which a server ends the transaction of a trial whose process hangs.
 IDLE_SECONDS = 60.0
 
@@ -139,7 +143,7 @@ class Database:
         self._start()
         try:
             self._prepare(create)
-        except (DatabaseError, OSError) as error:
+        except FAILURES as error:
             raise ValueError(
                 f"store must be a database that can be opened, got {self}: {reason_of(error)}"
                 f"{self._advice()}."
@@ -211,6 +215,18 @@ class Database:
         with self._transaction(write=False) as session:
             yield session
 
+    def read(self, work: Callable[[Session], T]) -> T:
+        """Return the result of ``work`` in a read transaction.
+
+        On a server it runs in another thread, and a server that does not answer is an error.
+        """
+
+        def transact() -> T:
+            with self.reading() as session:
+                return work(session)
+
+        return self._answer_to(transact, LOAD_SECONDS)
+
     @contextmanager
     def writing(self, *, alone: bool = False) -> Iterator[Session]:
         """Return a session for one write transaction, committed at the end.
@@ -238,12 +254,13 @@ class Database:
         There is one warning per outage; it says what trials go on ``without``. After a failure
         there is no further attempt for some time. If ``work`` fails, this holds for attempts with
         the same ``without``: one table may be damaged, or have no room on the disk, while others
-        work. If no transaction can be begun, it holds for all attempts. Reading and writing are
-        retried separately, since a locked or read-only database can still be read.
+        work. If no transaction can be begun, it holds for all attempts. Failing to write does not
+        stop reading, since a locked or read-only database can still be read.
 
         A server that does not answer at all is left with the transaction in another thread.
         """
-        scopes = {_STORE, (without, write)} | ({_WRITING} if write else set())
+        # What cannot be read is not written either.
+        scopes = {_STORE, (without, False)} | ({_WRITING, (without, True)} if write else set())
         if not self._outages.may_try(scopes):
             return otherwise
         start = monotonic()
@@ -259,11 +276,11 @@ class Database:
                 return work(session)
 
         try:
-            result = self._answer_to(transact)
-        except (DatabaseError, OSError, SchemaError) as error:
+            result = self._answer_to(transact, ANSWER_SECONDS)
+        except (*FAILURES, SchemaError) as error:
             failing = self._failing(error, is_begun, (without, write))
-            if is_begun:
-                self._outages.end(scopes - {failing})
+            if is_begun:  # so that neither the store nor writing fails as a whole
+                self._outages.end({_STORE, _WRITING} & scopes - {failing})
             if failing is None or self._outages.note(failing, monotonic() - start):
                 what = _ALL.get(failing, without)
                 warnings.warn(
@@ -275,7 +292,7 @@ class Database:
         self._outages.end(scopes)
         return result
 
-    def _answer_to(self, transact: Callable[[], T]) -> T:
+    def _answer_to(self, transact: Callable[[], T], seconds: float) -> T:
         """Return what a transaction returns, or raise TimeoutError."""
         if _is_sqlite(self._url):  # which waits for locks only
             return transact()
@@ -290,10 +307,10 @@ class Database:
         # Statements have time-outs of the server, but a server that is stopped keeps none. A
         # driver then waits for ever, be it for a connection from its pool.
         Thread(target=run, name="optuna_treecv store", daemon=True).start()
-        wait([answer], ANSWER_SECONDS)
+        wait([answer], seconds)
         if not answer.done():
             self.engine.dispose()  # connections that nobody uses may be as dead as this one
-            raise TimeoutError(f"no answer within {ANSWER_SECONDS:g} seconds")
+            raise TimeoutError(f"no answer within {seconds:g} seconds")
         return answer.result()
 
     def _failing(self, error: Exception, is_begun: bool, scope: Scope) -> Scope | None:
@@ -327,7 +344,6 @@ class Database:
         with self._session() as session:
             connection = session.connection()
             if connection.dialect.name == "sqlite":
-                connection.exec_driver_sql(f"PRAGMA busy_timeout = {1000 * WAIT_SECONDS:.0f}")
                 _begin(connection, "BEGIN IMMEDIATE" if write else "BEGIN")
             else:
                 _set_time_outs(connection, answer_seconds)
@@ -361,7 +377,7 @@ class Database:
         """Create or migrate the schema; if it is up to date, no lock is taken."""
         if not create and self._own and is_missing(self._url):  # SQLite would create the file
             raise FileNotFoundError("there is no such file")
-        version = self._answer_to(self._read_version)
+        version = self._answer_to(self._read_version, ANSWER_SECONDS)
         if version is None and not create:
             raise FileNotFoundError("no trial has written to it, it has no table treecv_schema")
         if version != SCHEMA_VERSION:
@@ -542,11 +558,11 @@ def _exclude_writers(session: Session) -> None:
 
 def _begin(connection: Connection, statement: str) -> None:
     """Begin a transaction at once on SQLite, whose driver would begin it at the first change."""
-    if connection.dialect.name == "sqlite":
-        driver: Any = connection.connection.dbapi_connection
-        if driver.in_transaction:  # an event handler of the user's engine may have begun one
-            connection.exec_driver_sql("ROLLBACK")
-        connection.exec_driver_sql(statement)
+    driver: Any = connection.connection.dbapi_connection
+    if driver.in_transaction:  # an event handler of the user's engine may have begun one
+        connection.exec_driver_sql("ROLLBACK")
+    driver.execute(f"PRAGMA busy_timeout = {1000 * WAIT_SECONDS:.0f}")
+    connection.exec_driver_sql(statement)
 
 
 def _is_sqlite(url: URL) -> bool:

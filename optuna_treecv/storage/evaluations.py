@@ -28,7 +28,8 @@ RUN_ATTRIBUTE = "treecv_run"
 #: An evaluation with more fold scores than this stores them in one block instead of in rows.
 MAX_SCORE_ROWS = 1000
 
-_COLUMNS = list(EvaluationRow.__table__.columns)
+_COLUMNS = tuple(EvaluationRow.__table__.columns)
+_BLOCK_COLUMNS = tuple(FoldScoreBlockRow.__table__.columns)
 COLUMNS = [column.name for column in _COLUMNS]
 # The most bytes that zlib packs into one.
 _MOST_PACKED = 1032
@@ -84,17 +85,15 @@ def read_evaluations(
 
     Rows with impossible values are left out with one warning, which calls the store ``store``.
     """
-    query = select(EvaluationRow)
-    if study_name is not None:
-        query = query.where(EvaluationRow.study_name == study_name)
-    queries = [query]
+    of_study = [] if study_name is None else [EvaluationRow.study_name == study_name]
+    wheres = [of_study]
     if runs is not None:
-        queries = [query.where(EvaluationRow.run.in_(part)) for part in parts(list(runs))]
+        wheres = [[*of_study, EvaluationRow.run.in_(part)] for part in parts(list(runs))]
     left_out = LeftOut("treecv_evaluations", "run")
     found = [
         row
-        for each in queries
-        for row in read_checked(session, each, _COLUMNS, left_out, _problem_of_evaluation)
+        for where in wheres
+        for row in read_checked(session, _COLUMNS, where, left_out, _problem_of_evaluation)
     ]
     left_out.warn(store, stacklevel=3)
     return found
@@ -126,9 +125,8 @@ def read_scores(
             scores.append(score)
         for run, (folds, scores) in lists.items():
             found[run] = _checked_scores(run, folds, scores, n_scores[run], few)
-        table = FoldScoreBlockRow.__table__
-        blocks = select(FoldScoreBlockRow).where(FoldScoreBlockRow.run.in_(part))
-        for row in read_checked(session, blocks, table.columns, many):
+        where = [FoldScoreBlockRow.run.in_(part)]
+        for row in read_checked(session, _BLOCK_COLUMNS, where, many):
             run = row["run"]
             unpacked = _unpack(row["scores"], row["n_scores"], n_scores[run])
             if unpacked is None:

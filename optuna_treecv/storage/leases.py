@@ -40,7 +40,7 @@ _CLOCKS = {
     "sqlite": text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
     "postgresql": text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"),
 }
-_COLUMNS = [LeaseRow.__table__.c.key, LeaseRow.__table__.c.expires]
+_COLUMNS = (LeaseRow.__table__.c.key, LeaseRow.__table__.c.expires)
 
 
 class Leases:
@@ -66,8 +66,7 @@ class Leases:
 
         def look(session: Session) -> set[str]:
             now = _now(session)
-            unexpired = select(LeaseRow).where(LeaseRow.expires > now)
-            rows = read_checked(session, unexpired, _COLUMNS, left_out)
+            rows = read_checked(session, _COLUMNS, [LeaseRow.expires > now], left_out)
             latest = now + _LONGEST * LEASE_SECONDS
             return {row["key"].hex() for row in rows if row["expires"] <= latest}
 
@@ -81,7 +80,7 @@ class Leases:
 
     def wait(self, name: str) -> None:
         """Wait until there is no lease on a name: it was given up, or its owner was killed."""
-        sleep(POLL_SECONDS)  # a store that can be written but not read shows no leases at all
+        sleep(POLL_SECONDS)  # a lease that is not shown may still be in the way of others
         while name in self.held():
             sleep(POLL_SECONDS)
 
@@ -106,7 +105,8 @@ class Leases:
         def take(session: Session) -> list[str]:
             now = _now(session)
             latest = now + _LONGEST * LEASE_SECONDS
-            is_over = or_(LeaseRow.expires <= now, LeaseRow.expires > latest)
+            expires = LeaseRow.expires  # NULL where the table was made by somebody else
+            is_over = or_(expires <= now, expires > latest, expires.is_(None))
             session.execute(delete(LeaseRow).where(is_over))
             taken: set[bytes] = set()
             for part in parts([bytes.fromhex(name) for name in names]):

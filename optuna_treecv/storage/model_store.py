@@ -46,8 +46,8 @@ _INTERVAL = Struct("<?d?dQ")
 _MOST_BYTES = 2**40
 
 _TABLE = ModelRow.__table__.c
-_KNOWN = [_TABLE.id, _TABLE.key, _TABLE.low, _TABLE.high, _TABLE.n_bytes]
-_WITH_PAYLOAD = [*_KNOWN, _TABLE.payload]
+_KNOWN = (_TABLE.id, _TABLE.key, _TABLE.low, _TABLE.high, _TABLE.n_bytes)
+_WITH_PAYLOAD = (*_KNOWN, _TABLE.payload)
 
 
 class Kept(NamedTuple):
@@ -128,8 +128,8 @@ class ModelStore:
             if self._n_files != self.database.n_files:  # another file has other ids
                 self._n_files, self._last_id = self.database.n_files, 0
                 self._damaged.clear()
-            query = select(ModelRow).where(ModelRow.id > self._last_id).order_by(ModelRow.id)
-            rows = read_checked(session, query, _KNOWN, left_out, _problem_of_model)
+            where = [ModelRow.id > self._last_id]
+            rows = read_checked(session, _KNOWN, where, left_out, _problem_of_model)
             return [Known(*(row[name] for name in Known._fields)) for row in rows]
 
         looking = self._lock()
@@ -166,11 +166,11 @@ class ModelStore:
 
         Damaged models are deleted together, at the next ``write`` or look for news.
         """
-        query = select(ModelRow).where(ModelRow.id == known.id)
+        where = [ModelRow.id == known.id]
         left_out, found = _left_out(), None
 
         def look(session: Session) -> dict[str, Any] | None:
-            return next(read_checked(session, query, _WITH_PAYLOAD, left_out), None)
+            return next(read_checked(session, _WITH_PAYLOAD, where, left_out), None)
 
         row = self.database.attempt(look, None, without=_SHARED_MODELS)
         if row is not None:

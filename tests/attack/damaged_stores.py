@@ -148,18 +148,21 @@ def damage_bytes(path: Path) -> str:
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'treecv%'"
 
 
-def damage(path: Path) -> str:
+def damage(path: Path, is_in_use: bool) -> str:
     """Damage a store in a random way, and return which."""
     kind = random.choice([damage_rows, damage_rows, damage_schema, damage_bytes])
     try:
         if kind is damage_bytes:
-            return damage_bytes(random.choice(sorted(path.parent.iterdir())))
+            files = sorted(path.parent.iterdir())
+            if is_in_use:  # a process dies if the shared memory that it has mapped is cut off
+                files = [file for file in files if not file.name.endswith("-shm")]
+            return damage_bytes(random.choice(files))
         with closing(sqlite3.connect(path, timeout=1)) as connection:
             connection.execute("PRAGMA foreign_keys = OFF")
             done = kind(connection)
             connection.commit()
             return done
-    except (sqlite3.Error, IndexError, UnicodeEncodeError) as error:
+    except (sqlite3.Error, IndexError, UnicodeError) as error:
         return f"nothing ({error})"
 
 
@@ -203,7 +206,8 @@ def attack(seed: int, n_rounds: int, folder: Path) -> None:
         shutil.copytree(template, path.parent)
         url = f"sqlite:///{path}"
         open_objective = make_objective(5, url) if random.random() < 0.5 else None
-        done = [damage(path) for _ in range(random.randint(1, 4))]
+        is_in_use = open_objective is not None
+        done = [damage(path, is_in_use) for _ in range(random.randint(1, 4))]
         begin = time.monotonic()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
