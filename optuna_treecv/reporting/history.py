@@ -72,7 +72,7 @@ def load_evaluations(
     --------
     >>> load_evaluations("sqlite:///treecv_store.db", study_name="lambda")  # doctest: +SKIP
     """
-    pandas = _import_pandas("load_evaluations")
+    pandas = import_pandas("load_evaluations")
     with _opened(store) as database, database.reading() as session:
         found = _evaluations(database, session, study_name, study)
     frame = pandas.DataFrame(found, columns=COLUMNS)
@@ -129,7 +129,7 @@ def load_fold_scores(
     >>> scores = load_fold_scores("sqlite:///treecv_store.db", study=study)  # doctest: +SKIP
     >>> scores.groupby("trial_number")["score"].std()  # doctest: +SKIP
     """
-    pandas = _import_pandas("load_fold_scores")
+    pandas = import_pandas("load_fold_scores")
     wanted = _as_runs("runs", runs)
     with _opened(store) as database, database.reading() as session:
         found = _evaluations(database, session, study_name, study)
@@ -241,7 +241,7 @@ def _opened(store: AnyStore) -> Iterator[Database]:
             database.close()
 
 
-def _import_pandas(function: str) -> Any:
+def import_pandas(function: str) -> Any:
     try:
         import pandas
     except ImportError as error:
