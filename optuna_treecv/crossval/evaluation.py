@@ -18,7 +18,11 @@ from optuna_treecv.crossval.arguments import check_n_repeats
 from optuna_treecv.crossval.arguments import count_threads
 from optuna_treecv.crossval.arguments import describe_cv
 from optuna_treecv.crossval.arguments import draw_seed
+from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.crossval.baseline import baseline
+from optuna_treecv.crossval.identity import name_of_evaluation
 from optuna_treecv.crossval.methods import METHODS
+from optuna_treecv.crossval.small_folds import why_too_small
 from optuna_treecv.crossval.subtrees import reported_parts
 from optuna_treecv.crossval.subtrees import walked_blocks
 from optuna_treecv.learners.from_estimator import check_methods
@@ -156,6 +160,7 @@ class Evaluation:
             repeat.folds.equals(first) for repeat in self.repeats
         )
         self._seconds = perf_counter() - began
+        self._sizes_are_checked = False
         self._prepared: dict[RowLayout, tuple[PreparedRows, float]] = {}
         self._preparing = Lock()
 
@@ -189,6 +194,11 @@ class Evaluation:
     def n_repeats(self) -> int:
         return len(self.repeats)
 
+    @property
+    def n_updates_standard(self) -> int:
+        """The row updates of k trainings from scratch."""
+        return self.n_repeats * (self.n_folds - 1) * self.data.n_rows
+
     def describe(self) -> dict[str, Any]:
         """Return what is evaluated, in words and numbers."""
         return {
@@ -201,6 +211,23 @@ class Evaluation:
             "method": self.method.name,
             "random_state": str(self.seed),
         }
+
+    def digest(self, scoring: Loss | Scorer) -> str:
+        """Return a short name for the data, the folds and a scoring."""
+        folds = [repeat.folds for repeat in self.repeats]
+        return name_of_evaluation(self.data, folds, scoring.name)
+
+    def facts(self, scoring: Loss | Scorer, estimator: Any) -> dict[str, Any]:
+        """Return what is equal for all estimators that can be compared, one of which is given."""
+        facts = {
+            "digest": self.digest(scoring),
+            "scoring": scoring.name,
+            "n_folds": self.n_folds,
+            "n_repeats": self.n_repeats,
+            "n_updates_standard": self.n_updates_standard,
+        }
+        found = baseline(scoring, estimator, self.data)
+        return facts if found is None else facts | {"baseline": found[0], "baseline_of": found[1]}
 
     def scoring_for(
         self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()
@@ -223,7 +250,19 @@ class Evaluation:
                 f"{name_of(estimator)}; order='random' or shuffle=True would be right, or a cv "
                 "that shuffles anew."
             )
+        self._warn_if_folds_are_small(scoring, estimator)
         return scoring
+
+    def _warn_if_folds_are_small(self, scoring: Loss | Scorer, estimator: Any) -> None:
+        """Warn, once, of a score that is not a mean over rows where folds are small."""
+        with self._preparing:
+            if self._sizes_are_checked:
+                return
+            self._sizes_are_checked = True
+        folds = (repeat.folds for repeat in self.repeats)
+        found = (why_too_small(scoring, estimator, self.data, one) for one in folds)
+        if (message := next(filter(None, found), None)) is not None:
+            warn_caller(message)
 
     def rows(self, estimator: Any, repeat: Repeat | None = None) -> tuple[PreparedRows, float]:
         """Return the rows of a repeat, prepared for an estimator, and the seconds that took.
