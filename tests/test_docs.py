@@ -34,7 +34,12 @@ INSIDE = {"make_kernel", "make_lanes", "respond"}
 # Public modules; two of them are separate because their imports are optional.
 MODULES = [optuna_treecv, optuna_treecv.dashboard, optuna_treecv.report]
 # Public names of other modules.
-ELSEWHERE = ["history.load_evaluations", "history.load_fold_scores", "history.forget"]
+ELSEWHERE = [
+    "history.load_evaluations",
+    "history.load_fold_scores",
+    "history.iter_fold_scores",
+    "history.forget",
+]
 
 
 def public() -> list[str]:

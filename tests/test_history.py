@@ -25,6 +25,7 @@ from sqlalchemy import text
 from sqlalchemy import update
 
 from optuna_treecv.history import forget
+from optuna_treecv.history import iter_fold_scores
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
 from optuna_treecv.storage.database import Database
@@ -583,3 +584,19 @@ def test_all_columns_are_in_the_docs():
         assert f"``{table.__tablename__}``" in page
         for column in table.__table__.columns:
             assert re.search(rf"``\"?{column.name}\"?``", page), column
+
+
+def test_fold_scores_come_piece_by_piece(fill, monkeypatch):
+    monkeypatch.setattr("optuna_treecv.reporting.history._MOST_SCORES_AT_ONCE", 1200)
+    filled = fill()
+    rng = np.random.default_rng(0)
+    for n_folds in (5, 10, 1100, 100, 1500, 3):
+        filled.add(rng.uniform(size=n_folds))
+    whole = load_fold_scores(filled.store)
+    pieces = list(iter_fold_scores(filled.store))
+    assert 3 <= len(pieces) < 6
+    assert all(len(piece) <= 1200 or piece["run"].nunique() == 1 for piece in pieces)
+    joined = pd.concat(pieces, ignore_index=True)
+    pd.testing.assert_frame_equal(joined, whole)
+    assert whole.memory_usage(index=False).sum() <= 24 * len(whole) + 2000
+    assert list(iter_fold_scores(filled.store, runs=[])) == []

@@ -51,6 +51,8 @@ def _run(arguments: list[str] | None) -> int:
             _store(database, options)
         finally:
             database.close()
+    except BrokenPipeError:
+        raise
     except (ValueError, ImportError, *FAILURES) as error:
         print(f"optuna-treecv: {reason_of(error)}.", file=sys.stderr)
         return 2
