@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from sklearn import metrics
 from sklearn.base import is_classifier
 from sklearn.base import is_clusterer
 from sklearn.base import is_regressor
@@ -66,12 +67,15 @@ class Scorer:
     is_made : bool
         Whether ``make_scorer`` of scikit-learn made it. Such a scorer uses nothing of an estimator
         but its predictions.
+    is_mean : bool
+        Whether the score of several rows is known to be the mean over them, as a loss is.
     """
 
     name: str
     score: Callable[[Any, Any, Any], float]
     is_registered: bool = False
     is_made: bool = False
+    is_mean: bool = False
     response_method = None  # a scorer calls the estimator's methods itself
     if_diverged = -np.inf
     direction = "maximize"
@@ -146,6 +150,33 @@ LOSSES = {
 }
 
 
+# The metrics of scikit-learn that are means over rows.
+_MEANS = (
+    metrics.accuracy_score,
+    metrics.brier_score_loss,
+    metrics.hamming_loss,
+    metrics.hinge_loss,
+    metrics.log_loss,
+    metrics.mean_absolute_error,
+    metrics.mean_absolute_percentage_error,
+    metrics.mean_gamma_deviance,
+    metrics.mean_pinball_loss,
+    metrics.mean_poisson_deviance,
+    metrics.mean_squared_error,
+    metrics.mean_squared_log_error,
+    metrics.mean_tweedie_deviance,
+    metrics.top_k_accuracy_score,
+    metrics.zero_one_loss,
+)
+
+# Metrics with an ``average`` that makes them the accuracy.
+_ACCURACIES = (
+    (metrics.f1_score, "micro"),
+    (metrics.precision_score, "micro"),
+    (metrics.recall_score, "micro"),
+    (metrics.recall_score, "weighted"),
+)
+
 _SCORER_EXPECTED = "scoring must be a scorer(estimator, X, y) that returns a number"
 _SCORER_ADVICE = "make_scorer(accuracy_score), for example, would be right"
 
@@ -161,7 +192,10 @@ def make_scoring(scoring: Any) -> Loss | Scorer | None:
         if scoring in LOSSES:
             return LOSSES[scoring]
         if scoring in get_scorer_names():
-            return Scorer(scoring, get_scorer(scoring), is_registered=True, is_made=True)
+            scorer = get_scorer(scoring)
+            return Scorer(
+                scoring, scorer, is_registered=True, is_made=True, is_mean=_is_mean(scorer)
+            )
         like = get_close_matches(scoring, [*LOSSES, *get_scorer_names()], 1)
         meant = f"; did you mean {like[0]!r}?" if like else "."
         raise ValueError(
@@ -171,11 +205,20 @@ def make_scoring(scoring: Any) -> Loss | Scorer | None:
     if callable(scoring) and not isinstance(scoring, type):
         _check_takes_rows(scoring)
         is_made = isinstance(scoring, type(get_scorer("accuracy")))
-        return Scorer(getattr(scoring, "__name__", "scorer"), scoring, is_made=is_made)
+        name = getattr(scoring, "__name__", "scorer")
+        return Scorer(name, scoring, is_made=is_made, is_mean=_is_mean(scoring))
     raise ValueError(
         "scoring must be None, a loss name, a scorer name or a scorer(estimator, X, y), got "
         f"{scoring!r}."
     )
+
+
+def _is_mean(scorer: Any) -> bool:
+    """Return whether a scorer made by ``make_scorer`` is known to be a mean over rows."""
+    metric, options = getattr(scorer, "_score_func", None), getattr(scorer, "_kwargs", {})
+    if (average := options.get("average")) is not None:
+        return (metric, average) in _ACCURACIES and "labels" not in options
+    return metric in _MEANS and options.get("normalize", True) is True
 
 
 def _check_takes_rows(scorer: Callable[..., Any]) -> None:

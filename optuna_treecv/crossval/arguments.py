@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Hashable
+import sys
 from typing import Any
+import warnings
 
 from joblib import effective_n_jobs
 import numpy as np
@@ -82,3 +84,11 @@ def describe_cv(cv: Any) -> str:
     if isinstance(cv, str | int | np.integer):
         return str(cv)
     return f"{cv}" if hasattr(cv, "split") else "fold ids"
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the line that called this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("optuna_treecv."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)

@@ -18,7 +18,9 @@ from optuna_treecv.crossval.arguments import check_n_repeats
 from optuna_treecv.crossval.arguments import count_threads
 from optuna_treecv.crossval.arguments import describe_cv
 from optuna_treecv.crossval.arguments import draw_seed
+from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.methods import METHODS
+from optuna_treecv.crossval.small_folds import why_too_small
 from optuna_treecv.crossval.subtrees import reported_parts
 from optuna_treecv.crossval.subtrees import walked_blocks
 from optuna_treecv.learners.from_estimator import check_methods
@@ -156,6 +158,7 @@ class Evaluation:
             repeat.folds.equals(first) for repeat in self.repeats
         )
         self._seconds = perf_counter() - began
+        self._sizes_are_checked = False
         self._prepared: dict[RowLayout, tuple[PreparedRows, float]] = {}
         self._preparing = Lock()
 
@@ -223,7 +226,18 @@ class Evaluation:
                 f"{name_of(estimator)}; order='random' or shuffle=True would be right, or a cv "
                 "that shuffles anew."
             )
+        self._warn_if_folds_are_small(scoring, estimator)
         return scoring
+
+    def _warn_if_folds_are_small(self, scoring: Loss | Scorer, estimator: Any) -> None:
+        """Warn, once, of a score that is not a mean over rows where folds are small."""
+        if self._sizes_are_checked:
+            return
+        self._sizes_are_checked = True
+        folds = (repeat.folds for repeat in self.repeats)
+        found = (why_too_small(scoring, estimator, self.data, one) for one in folds)
+        if (message := next(filter(None, found), None)) is not None:
+            warn_caller(message)
 
     def rows(self, estimator: Any, repeat: Repeat | None = None) -> tuple[PreparedRows, float]:
         """Return the rows of a repeat, prepared for an estimator, and the seconds that took.

@@ -55,6 +55,32 @@ class Folds:
             same_cut = np.array_equal(self.bounds, other.bounds)
         return same_cut and np.array_equal(self.order, other.order)
 
+    def fewest_rows(self) -> int:
+        """Return the number of rows of the smallest chunk."""
+        if self.bounds is None:
+            return len(self.order) // self.n_folds
+        return int(np.diff(self.bounds).min())
+
+    def has_fewer_of_a_class(self, n: int, codes: np.ndarray) -> bool:
+        """Return whether some chunk holds fewer than ``n`` rows of some class.
+
+        Parameters
+        ----------
+        n : int
+        codes : ndarray of shape (n_rows,)
+            The class of each row as given, as a number from 0.
+        """
+        n_rows, n_classes = len(codes), int(codes.max()) + 1
+        if n_rows < n * self.n_folds * n_classes:
+            return True  # the rows do not suffice; this also bounds the table of counts
+        if self.bounds is None:
+            begins = np.arange(self.n_folds + 1) * n_rows // self.n_folds
+        else:
+            begins = self.bounds
+        chunk = np.repeat(np.arange(self.n_folds), np.diff(begins))
+        counts = np.bincount(chunk * n_classes + codes[self.order], minlength=1)
+        return len(counts) < self.n_folds * n_classes or bool(counts.min() < n)
+
     def by_number(self, scores: np.ndarray) -> np.ndarray:
         """Return the scores of the first chunks, ordered by fold number.
 

@@ -1,0 +1,204 @@
+"""Scores that are not means over rows: where folds are too small for them, a warning says so."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import optuna
+import pytest
+from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import accuracy_score
+from sklearn.metrics import f1_score
+from sklearn.metrics import get_scorer
+from sklearn.metrics import get_scorer_names
+from sklearn.metrics import make_scorer
+from sklearn.model_selection import KFold
+from sklearn.model_selection import StratifiedKFold
+from sklearn.naive_bayes import GaussianNB
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
+from optuna_treecv.rows.folds import make_folds
+from optuna_treecv.scoring import make_scoring
+
+N_ROWS = 600
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N_ROWS, 3))
+TARGETS = X.sum(axis=1) + 0.1 * RNG.normal(size=N_ROWS)
+# 60 rows are positive; they lie together, so that folds of consecutive rows have few or none.
+LABELS = (np.arange(N_ROWS) < 60).astype(int)
+
+CLASSIFIER, REGRESSOR = PegasosClassifier(), AveragedSGDRegressor()
+
+
+def told(estimator, y, **options):
+    """Return the sentences of the UserWarnings of a cross-validation."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tree_cross_validate(estimator, X, y, **options)
+    messages = [str(one.message) for one in caught if one.category is UserWarning]
+    return [message for message in messages if message.startswith("scoring=")]
+
+
+def own(model, X, y):
+    return float(np.mean(model.predict(X) == y))
+
+
+@pytest.mark.parametrize("scoring", get_scorer_names())
+def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scoring):
+    """A mean over rows of two parts averages to that of the whole, for any predictions."""
+    scorer = get_scorer(scoring)
+    rng = np.random.default_rng(1)
+    labels = rng.permutation(np.arange(40) % 3 == 0).astype(int)
+    responses = [(rng.uniform(size=40) > 0.6).astype(int), rng.uniform(size=40)]
+    pairs = [(labels, said) for said in responses] + [tuple(rng.uniform(0.5, 1, (2, 40)))]
+    found = []
+    for y, said in pairs:
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                whole, first, second = (
+                    scorer._score_func(y[rows], said[rows], **scorer._kwargs)
+                    for rows in (slice(None), slice(10), slice(10, None))
+                )
+        except (TypeError, ValueError):  # this scorer is of another kind
+            continue
+        found.append(np.isclose(whole, 0.25 * first + 0.75 * second, rtol=1e-12, atol=0))
+    if not found:
+        pytest.skip("it scores neither two classes nor numbers")
+    assert make_scoring(scoring).is_mean == all(found)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y", "options", "says"),
+    [
+        (
+            CLASSIFIER,
+            LABELS,
+            {"scoring": "f1", "cv": "loo"},
+            "scoring='f1' is not a mean over rows, so its mean over folds of 1 row misleads; use "
+            "scoring='accuracy' or cv=StratifiedKFold(k) with k of at most 12.",
+        ),
+        (
+            AveragedSGDClassifier(loss="log_loss"),
+            LABELS,
+            {"scoring": "average_precision", "cv": KFold(3)},
+            "scoring='average_precision' is not a mean over rows, so its mean over folds of fewer "
+            "than 5 rows of a class misleads; use scoring='accuracy' or 'log_loss' or "
+            "cv=StratifiedKFold(k) with k of at most 12.",
+        ),
+        (
+            REGRESSOR,
+            TARGETS,
+            {"scoring": "neg_root_mean_squared_error", "cv": 21},
+            "scoring='neg_root_mean_squared_error' is not a mean over rows, so its mean over "
+            "folds of 28 rows misleads; use scoring='neg_mean_squared_error' or cv of at most 20.",
+        ),
+        (
+            REGRESSOR,
+            TARGETS,
+            {"scoring": "neg_max_error", "cv": np.minimum(np.arange(N_ROWS) // 10, 1)},
+            "folds of 10 rows misleads; use scoring='neg_mean_absolute_error'",
+        ),
+        (CLASSIFIER, LABELS, {"scoring": own, "cv": 100}, "scoring='own' may not be a mean over"),
+        (
+            GaussianNB(),
+            LABELS,
+            {"scoring": make_scorer(f1_score), "cv": 100},
+            "may not be a mean over rows, so its mean over folds of 6 rows",
+        ),
+        (
+            CLASSIFIER,
+            LABELS,
+            {"scoring": make_scorer(accuracy_score, normalize=False), "cv": 100},
+            "folds of 6 rows",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
+def test_small_folds_are_named_with_what_would_do(estimator, y, options, says):
+    (sentence,) = told(estimator, y, **options)
+    assert says in sentence
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y", "options"),
+    [
+        (CLASSIFIER, LABELS, {"cv": "loo"}),
+        (CLASSIFIER, LABELS, {"scoring": "accuracy", "cv": "loo"}),
+        (CLASSIFIER, LABELS, {"scoring": make_scorer(accuracy_score), "cv": 300}),
+        (CLASSIFIER, LABELS, {"scoring": "f1", "cv": StratifiedKFold(12)}),
+        (CLASSIFIER, TARGETS > 0, {"scoring": "roc_auc", "cv": 10}),
+        (REGRESSOR, TARGETS, {"scoring": "neg_mean_squared_error", "cv": 300}),
+        (REGRESSOR, TARGETS, {"scoring": "neg_root_mean_squared_error", "cv": 20}),
+        (REGRESSOR, TARGETS, {"scoring": "r2", "cv": 20}),
+    ],
+)
+def test_what_is_advised_needs_no_warning(estimator, y, options):
+    assert told(estimator, y, **options) == []
+
+
+def test_the_number_of_folds_that_is_advised_is_the_largest():
+    assert told(CLASSIFIER, LABELS, scoring="f1", cv=StratifiedKFold(13))
+    assert told(REGRESSOR, TARGETS, scoring="r2", cv=21)
+
+
+def test_the_numbers_stay_as_they_are():
+    found = tree_cross_validate(
+        REGRESSOR, X[:60], TARGETS[:60], scoring="neg_root_mean_squared_error", cv="loo"
+    )
+    absolute = tree_cross_validate(
+        REGRESSOR, X[:60], TARGETS[:60], scoring="absolute_error", cv="loo"
+    )
+    np.testing.assert_allclose(found.test_score, -absolute.test_score, rtol=1e-12)
+
+
+def test_one_warning_per_objective_and_call_at_the_line_of_the_caller():
+    models = [PegasosClassifier(alpha=alpha) for alpha in (0.1, 1.0)]
+    options = {"scoring": "f1", "cv": 50}
+
+    def suggested(trial):
+        return PegasosClassifier(alpha=trial.suggest_float("alpha", 0.1, 1.0))
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tree_cross_validate_many(models, X, LABELS, **options)
+        assert [one.filename for one in caught if one.category is UserWarning] == [__file__]
+        treecv_objective(models[0], X, LABELS, param_grid={"alpha": [0.1, 1.0]}, **options)
+        assert [one.filename for one in caught if one.category is UserWarning] == [__file__] * 2
+        objective = treecv_objective(suggested, X, LABELS, **options)
+        study = optuna.create_study(direction="maximize")
+        study.optimize(objective, n_trials=3, n_jobs=2)
+        assert len([one for one in caught if one.category is UserWarning]) == 3
+
+
+def test_leave_one_out_counts_no_classes(monkeypatch):
+    def refuse(*args):
+        raise AssertionError("the smallest fold decides already")
+
+    monkeypatch.setattr("optuna_treecv.rows.folds.Folds.has_fewer_of_a_class", refuse)
+    with pytest.warns(UserWarning, match="folds of 1 row misleads"):
+        treecv_objective(
+            SGDClassifier(), X, LABELS, param_grid={"alpha": [0.1]}, scoring="f1", cv="loo"
+        )
+
+
+@pytest.mark.parametrize("n_folds", [2, 7, 20])
+def test_rows_of_a_class_are_counted_in_each_fold(n_folds):
+    """Compare with counting fold by fold."""
+    codes = np.random.default_rng(n_folds).choice(3, p=[0.1, 0.2, 0.7], size=N_ROWS)
+    ids = np.random.default_rng(1).integers(0, n_folds, N_ROWS)
+    for cv in (n_folds, ids):
+        folds = make_folds(cv, X, codes, None, True, 3, N_ROWS)
+        even = np.arange(n_folds + 1) * N_ROWS // n_folds
+        bounds = even if folds.bounds is None else folds.bounds
+        cuts = zip(bounds, bounds[1:], strict=False)
+        each = [codes[folds.order[start:stop]] for start, stop in cuts]
+        fewest = min(int((part == code).sum()) for part in each for code in range(3))
+        assert folds.fewest_rows() == min(map(len, each))
+        assert folds.has_fewer_of_a_class(fewest + 1, codes)
+        assert not folds.has_fewer_of_a_class(fewest, codes)
