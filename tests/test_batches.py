@@ -357,15 +357,15 @@ def test_nobody_waits_long_for_a_call_that_does_not_come(slow):
     ],
 )
 def test_lists_are_suggested_as_what_they_look_like(values, expected):
-    (values,) = grid.as_lists({"x": values}).values()
-    assert grid.distribution_of(values) == expected
+    grids = grid.as_grids({"alpha": values}, PegasosClassifier())
+    assert grid.distributions_of(grids) == {"alpha": expected}
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"param_grid": {}}, "param_grid must be a dict such as"),
-        ({"param_grid": [{"alpha": [1]}]}, "param_grid must be a dict such as"),
+        ({"param_grid": [{"alpha": [1]}, 3]}, "param_grid must be a dict such as"),
         (
             {"param_grid": {"alpha": 0.1}},
             "param_grid: 'alpha' must have a list of values, got 0.1",

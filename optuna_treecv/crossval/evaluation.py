@@ -19,6 +19,7 @@ from optuna_treecv.crossval.arguments import count_threads
 from optuna_treecv.crossval.arguments import describe_cv
 from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.crossval.identity import name_of_evaluation
 from optuna_treecv.crossval.methods import METHODS
 from optuna_treecv.crossval.small_folds import why_too_small
 from optuna_treecv.crossval.subtrees import reported_parts
@@ -204,6 +205,10 @@ class Evaluation:
             "method": self.method.name,
             "random_state": str(self.seed),
         }
+
+    def name(self, scoring: str) -> str:
+        """Return a short name for the data, the folds and a scoring."""
+        return name_of_evaluation(self.data, [repeat.folds for repeat in self.repeats], scoring)
 
     def scoring_for(
         self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()

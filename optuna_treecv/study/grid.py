@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from itertools import chain
+from itertools import product
 from math import isfinite
 from typing import Any
 from typing import TypeAlias
@@ -15,6 +19,8 @@ from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
 
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.without_effect import check_effect
@@ -25,32 +31,151 @@ from optuna_treecv.sharing.keys import NoKey
 AnyTrial: TypeAlias = Any
 
 
+#: A grid: the values of each parameter.
+Grid: TypeAlias = dict[str, list[Any]]
+
+
 class GridSampler(optuna.samplers.GridSampler):
-    """Optuna's grid sampler, for grids of hundreds of points.
+    """Optuna's grid sampler, for grids of hundreds of points and for unions of grids.
 
     After each trial, Optuna's sampler compares the grid of every trial with its own, value by
     value: n points cost n^3 comparisons per study, which can outlast the training. Two grids that
     are equal as a whole need none of these.
+
+    Parameters
+    ----------
+    grids : list of dict of str to list
+        Grids of the same parameters. A point of several grids is visited once.
+    seed : int, default=None
+        The seed of the order in which the points come.
     """
 
+    def __init__(self, grids: Sequence[Grid], seed: int | None = None) -> None:
+        if len(grids) == 1:
+            super().__init__(grids[0], seed)
+            return
+        super().__init__({}, seed)
+        self._param_names = sorted(grids[0])
+        for name in self._param_names:
+            for value in chain(*(grid[name] for grid in grids)):
+                self._check_value(name, value)
+        # By this, trials are known to be of the same grid; a list of all points would be long.
+        self._search_space = {
+            name: [grid[name] for grid in grids]  # type: ignore[misc]  # lists of values
+            for name in self._param_names
+        }
+        self._all_grids = _union(grids)
+        self._n_min_trials = len(self._all_grids)
+        self._rng.rng.shuffle(self._all_grids)  # type: ignore[arg-type]  # as Optuna does
+
+    def after_trial(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Stop the study after the last point; Optuna's sampler fails after enqueued trials."""
+        if "grid_id" in trial.system_attrs:
+            super().after_trial(study, trial, state, values)
+        elif self.is_exhausted(study):
+            study.stop()
+
     def _same_search_space(self, search_space: Mapping[str, Sequence[Any]]) -> bool:
-        return search_space == self._search_space or super()._same_search_space(search_space)
-
-
-def as_lists(param_grid: Any) -> dict[str, list[Any]]:
-    """Return ``param_grid`` with a list of Python values for each parameter."""
-    if not isinstance(param_grid, Mapping) or not param_grid:
-        raise ValueError(
-            f"param_grid must be a dict such as {{'alpha': [0.01, 0.1, 1.0]}}, got {param_grid!r}."
+        return (
+            search_space == self._search_space
+            or repr(search_space) == repr(self._search_space)  # NaN differs from itself
+            or super()._same_search_space(search_space)
         )
-    grid = {}
-    for name, values in param_grid.items():
+
+
+def _union(grids: Sequence[Grid]) -> list[tuple[Any, ...]]:
+    """Return the points of all grids, without repetition; values are in the order of the names."""
+    points: dict[Any, tuple[Any, ...]] = {}
+    for grid in grids:
+        names = sorted(grid)
+        for values in product(*(grid[name] for name in names)):
+            point = dict(zip(names, values, strict=True))
+            points.setdefault(key_of_point(point) or object(), values)
+    return list(points.values())
+
+
+def as_grids(param_grid: Any, estimator: Any) -> list[Grid]:
+    """Return ``param_grid`` as grids of the same parameters, with Python values.
+
+    A parameter that only some of several grids have gets the estimator's value in the others.
+    """
+    is_list = (
+        isinstance(param_grid, Sequence) and len(param_grid) and not isinstance(param_grid, str)
+    )
+    grids = [_as_lists(grid) for grid in (param_grid if is_list else [param_grid])]
+    names = list(dict.fromkeys(chain(*grids)))
+    check_known("param_grid", estimator, names)
+    own = estimator.get_params(deep=True)
+    for grid, name in product(grids, names):
+        outer = [other for other in grid if name.startswith(f"{other}__")]
+        if name not in grid and outer:  # the estimator's value is that of another inner estimator
+            raise ValueError(
+                f"param_grid: a dict with {outer[0]!r} must also have {name!r}, as another dict "
+                "does."
+            )
+    grids = [{name: grid.get(name) or _as_python([own[name]]) for name in names} for grid in grids]
+    if len(grids) > 1:
+        for name in names:
+            if isinstance(distribution_of([v for g in grids for v in g[name]]), FloatDistribution):
+                for grid in grids:  # so that 1 and 1.0 are one point
+                    grid[name] = [float(value) for value in grid[name]]
+    return grids
+
+
+def distributions_of(grids: Sequence[Grid]) -> dict[str, BaseDistribution]:
+    """Return the Optuna distribution of each parameter, which covers its values in all grids."""
+    found = {}
+    for name in grids[0]:
+        values = {key_of_point({"": v}) or object(): v for grid in grids for v in grid[name]}
+        found[name] = distribution_of(list(values.values()) if len(grids) > 1 else grids[0][name])
+    return found
+
+
+def _as_lists(grid: Any) -> Grid:
+    """Return a grid with a list of Python values for each parameter."""
+    if not isinstance(grid, Mapping) or not grid:
+        raise ValueError(
+            "param_grid must be a dict such as {'alpha': [0.01, 0.1, 1.0]}, or a list of such "
+            f"dicts, got {grid!r}."
+        )
+    lists = {}
+    for name, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Collection | np.ndarray):
             raise ValueError(f"param_grid: {name!r} must have a list of values, got {values!r}.")
-        grid[name] = [value.item() if isinstance(value, np.generic) else value for value in values]
-        if not grid[name]:
+        lists[name] = _as_python(values)
+        if not lists[name]:
             raise ValueError(f"param_grid: {name!r} must have at least one value.")
-    return grid
+    return lists
+
+
+def _as_python(values: Iterable[Any]) -> list[Any]:
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def points_beside(
+    grids: Sequence[Grid], values: Mapping[str, Any], lanes: Collection[str]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the points of the grids that differ from one of their points only in ``lanes``."""
+    if not any(is_point_of(grid, values) for grid in grids):
+        return
+    for grid in grids:
+        axes = {name: axis if name in lanes else [values[name]] for name, axis in grid.items()}
+        if is_point_of({name: grid[name] for name in grid if name not in lanes}, values):
+            yield from product(*axes.values())
+
+
+def is_point_of(grid: Grid, values: Mapping[str, Any]) -> bool:
+    """Return whether values are a point of a grid; NaN equals NaN."""
+    return all(
+        any(one == values[name] or (one != one and values[name] != values[name]) for one in axis)
+        for name, axis in grid.items()
+    )
 
 
 def distribution_of(values: list[Any]) -> BaseDistribution:
@@ -79,13 +204,8 @@ def check_distributions(
             "param_distributions must name at least one parameter to search, such as "
             "{'alpha': ...}; or param_grid, such as {'alpha': [0.01, 0.1, 1.0]}."
         )
-    known = estimator.get_params(deep=True)
+    check_known(argument, estimator, distributions)
     for name, distribution in distributions.items():
-        if name not in known:
-            raise ValueError(
-                f"{argument}: {name_of(estimator)} has no parameter {name!r}; it "
-                f"has {', '.join(known)}."
-            )
         if not isinstance(
             distribution, FloatDistribution | IntDistribution | CategoricalDistribution
         ):
@@ -94,6 +214,17 @@ def check_distributions(
                 f"CategoricalDistribution of optuna.distributions, got {distribution!r}."
             )
     check_effect(argument, estimator, distributions)
+
+
+def check_known(argument: str, estimator: Any, names: Iterable[str]) -> None:
+    """Refuse names that are not those of an estimator's parameters."""
+    known = estimator.get_params(deep=True)
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"{argument}: {name_of(estimator)} has no parameter {name!r}; it "
+                f"has {', '.join(known)}."
+            )
 
 
 def check_names(argument: str, given: Mapping[str, Any], wanted: Collection[str]) -> None:

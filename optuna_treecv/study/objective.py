@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
-from itertools import product
 import re
 from typing import Any
 from typing import Literal
@@ -36,16 +36,19 @@ from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.grid import AnyTrial
-from optuna_treecv.study.grid import as_lists
+from optuna_treecv.study.grid import as_grids
 from optuna_treecv.study.grid import check_distributions
 from optuna_treecv.study.grid import check_names
-from optuna_treecv.study.grid import distribution_of
+from optuna_treecv.study.grid import distributions_of
+from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import GridSampler
 from optuna_treecv.study.grid import is_continuous
 from optuna_treecv.study.grid import key_of_point
 from optuna_treecv.study.grid import missing_value
+from optuna_treecv.study.grid import points_beside
 from optuna_treecv.study.grid import suggest
 from optuna_treecv.study.recording import record_trial
+from optuna_treecv.study.study_check import StudyCheck
 
 # The error of FixedTrial and FrozenTrial when they have no value for a parameter.
 _NOT_FOUND = re.compile("value of the parameter '(.+)' is not found")
@@ -61,8 +64,9 @@ class TreeCVObjective:
     ----------
     direction : {"minimize", "maximize"}
         What a study must do with the objective's values.
-    param_grid : dict of str to list, or None
-        The grid that was given, with Python values in lists.
+    param_grid : dict of str to list, list of such dicts, or None
+        The grid that was given, with Python values in lists. Each of several dicts has a value for
+        every parameter.
     """
 
     def __init__(
@@ -72,7 +76,7 @@ class TreeCVObjective:
         evaluation: Evaluation,
         report: str | None,
         database: Database | None = None,
-        param_grid: Mapping[str, list[Any]] | None = None,
+        grids: list[Grid] | None = None,
         batch_size: int = 1,
         leases: Leases | None = None,
     ) -> None:
@@ -84,7 +88,9 @@ class TreeCVObjective:
         self._evaluation = evaluation
         self._report = report
         self._database = database
-        self.param_grid = param_grid
+        self.param_grid = grids[0] if grids is not None and len(grids) == 1 else grids
+        self._grids = grids
+        self._study_check = StudyCheck(evaluation, grids)
         self._batches = Batches(batch_size, leases)
         self._make_room()
 
@@ -123,14 +129,15 @@ class TreeCVObjective:
         ValueError
             If the study's direction contradicts the scoring, or an argument proves to be wrong.
         """
-        self._check_direction(trial)
+        self._study_check.direction(trial, self.direction)
         try:
             with self._batches.call():
                 run = self._run(trial)
+                self._study_check.trial(trial, run.scoring.name)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
                     is_point = not any(map(is_continuous, trial.distributions.values()))
-                    run.comes_again = self.param_grid is not None or is_point
-                    others = None if self.param_grid is None else partial(self._unseen, trial)
+                    run.comes_again = self._grids is not None or is_point
+                    others = None if self._grids is None else partial(self._unseen, trial)
                     self._batches.compute(run, others)
                 with self._batches.leased(run):
                     if self._report is None:
@@ -213,9 +220,9 @@ class TreeCVObjective:
         ValueError
             If the objective has no ``param_grid``.
         """
-        if self.param_grid is None:
+        if self._grids is None:
             raise ValueError("grid_sampler needs an objective with a param_grid.")
-        return GridSampler(dict(self.param_grid), seed=seed)
+        return GridSampler(self._grids, seed=seed)
 
     def _unseen(self, trial: optuna.Trial) -> Iterator[Run]:
         """Yield runs for points of the grid that have no trial yet.
@@ -223,19 +230,18 @@ class TreeCVObjective:
         They can all be trained side by side with the given trial. If the trial is not at a point
         of the grid, there are none.
         """
-        grid = self.param_grid
-        assert grid is not None
-        mine = {name: trial.params[name] for name in grid}
-        if any(mine[name] not in values for name, values in grid.items()):
-            return
+        assert self._grids is not None
+        names = list(self._grids[0])
+        mine = {name: trial.params[name] for name in names}
         lanes = getattr(self._estimator, "lane_parameters", ())
-        beside = {name: values if name in lanes else [mine[name]] for name, values in grid.items()}
         trials = trial.study.get_trials(deepcopy=False)
-        seen = [tuple(one.params.get(name) for name in beside) for one in trials]
-        points = (point for point in product(*beside.values()) if point not in seen)
+        seen = [tuple(one.params.get(name) for name in names) for one in trials]
         ahead = self._ahead.setdefault(trial.study, {})
-        for point in points:
-            values = dict(zip(beside, point, strict=True))
+        for point in points_beside(self._grids, mine, lanes):
+            if point in seen:
+                continue
+            seen.append(point)
+            values = dict(zip(names, point, strict=True))
             name = key_of_point(values)
             run = None if name is None else ahead.get(name)
             if run is None:
@@ -283,21 +289,6 @@ class TreeCVObjective:
         own = {name: clone(value, safe=False) for name, value in values.items()}
         return clone(self._estimator).set_params(**own)
 
-    def _check_direction(self, trial: AnyTrial) -> None:
-        study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
-        if study is None:
-            return
-        wanted = self.direction
-        given = [direction.name.lower() for direction in study.directions]
-        if len(given) > 1:
-            raise ValueError(f"the study must have one objective, got {len(given)}.")
-        if given != [wanted]:
-            raise ValueError(
-                f"the study's direction must be {wanted!r}, since scoring is to be {wanted}d, "
-                f"got {', '.join(given)}: "
-                "optuna.create_study(direction=objective.direction)."
-            )
-
     def _run_reporting(self, trial: AnyTrial, run: Run) -> None:
         """Evaluate, report after each part, and stop if the pruner prunes the trial."""
         n_before = 0
@@ -319,7 +310,9 @@ def treecv_objective(
     y: Any = None,
     *,
     param_distributions: Mapping[str, BaseDistribution] | None = None,
-    param_grid: Mapping[str, Collection[Any]] | None = None,
+    param_grid: Mapping[str, Collection[Any]]
+    | Sequence[Mapping[str, Collection[Any]]]
+    | None = None,
     batch_size: int = 32,
     cv: Any = 10,
     groups: Any = None,
@@ -357,11 +350,12 @@ def treecv_objective(
     param_distributions : dict of str to optuna distribution, default=None
         The search space, by parameter name. With an estimator, either this or ``param_grid`` is
         required; with a callable, neither may be given.
-    param_grid : dict of str to list, default=None
+    param_grid : dict of str to list, or list of such dicts, default=None
         The grid to search, as ``GridSearchCV`` takes it; use it with
-        ``sampler=objective.grid_sampler()``. Numbers become float or int parameters, on a log
-        scale if they are positive and span a factor of more than 100. Other values become
-        categories.
+        ``sampler=objective.grid_sampler()``. Points that several dicts share are visited once, and
+        a parameter that a dict leaves out keeps the estimator's value there. Numbers become float
+        or int parameters, on a log scale if they are positive and span a factor of more than 100.
+        Other values become categories.
     batch_size : int, default=32
         The most configurations that are trained side by side in one reading of the rows. These are
         points of the grid that have had no trial yet, and trials that run at the same time
@@ -467,14 +461,14 @@ def treecv_objective(
     estimator = as_estimator(estimator)
     is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
     batch_size = check_integer("batch_size", batch_size, MOST_SIDE_BY_SIDE)
-    grid = None
+    grids = None
     if param_grid is not None:
         if param_distributions is not None:
             raise ValueError("param_grid must be None where param_distributions is given.")
         if not is_estimator:
             raise ValueError("param_grid must be None when estimator suggests for itself.")
-        grid = as_lists(param_grid)
-        param_distributions = {name: distribution_of(values) for name, values in grid.items()}
+        grids = as_grids(param_grid, estimator)
+        param_distributions = distributions_of(grids)
         check_distributions("param_grid", estimator, param_distributions)
     elif is_estimator:
         check_distributions("param_distributions", estimator, param_distributions)
@@ -520,13 +514,13 @@ def treecv_objective(
         evaluation.unused.warn(estimator, param_distributions, stacklevel=3)
         evaluation.rows(estimator)
     leases = None
-    if grid is not None and batch_size > 1 and models is not None:
+    if grids is not None and batch_size > 1 and models is not None:
         if isinstance(evaluation.shared.cache_for(estimator), StoredModelCache):
             leases = Leases(models)
     if is_estimator:
         estimator = clone(estimator)  # the caller may change theirs
     return TreeCVObjective(
-        estimator, param_distributions, evaluation, report, database, grid, batch_size, leases
+        estimator, param_distributions, evaluation, report, database, grids, batch_size, leases
     )
 
 

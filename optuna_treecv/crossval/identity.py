@@ -1,0 +1,54 @@
+"""A short name for what a cross-validation evaluates: its data, folds and scoring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import NoKey
+
+# Only so many rows of X are read, so that large data cost next to nothing; y is read as a whole.
+_MOST_ROWS = 100
+
+
+def name_of_evaluation(data: Data, folds: list[Folds], scoring: str) -> str:
+    """Return 16 hexadecimal digits that other data, folds or scoring change.
+
+    Objects other than numbers and strings in X or y have no bytes of their own and are left out.
+
+    Parameters
+    ----------
+    data : Data
+        The rows as given.
+    folds : list of Folds
+        The folds of each repeat.
+    scoring : str
+        The name of the loss or scorer.
+    """
+    some = np.unique(np.linspace(0, data.n_rows - 1, _MOST_ROWS).astype(np.intp))
+    rows = take_rows(data.X, some)
+    if hasattr(rows, "tocsr"):
+        arrays = [rows.data, rows.indices.astype(np.int64), rows.indptr.astype(np.int64)]
+    else:
+        arrays = [np.asarray(rows)]
+    parts = [encode(tuple(data.X.shape)), *map(_bytes, arrays), _bytes(data.y), encode(scoring)]
+    for each in folds:
+        parts += [encode(each.n_folds), *map(_bytes, (each.order, each.bounds, each.numbers))]
+    return digest(*parts).hex()[:16]
+
+
+def _bytes(values: Any) -> bytes:
+    if values is not None and values.dtype.kind in "SU":
+        values = np.ascontiguousarray(values).view(np.uint8)
+    elif values is not None and values.dtype.kind not in "biuf":
+        values = values.tolist()
+    try:
+        return encode(values)
+    except NoKey:
+        return b""

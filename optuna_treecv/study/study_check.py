@@ -1,0 +1,115 @@
+"""Finds studies that do not fit their objective: another direction, sampler or evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+from weakref import WeakSet
+
+import optuna
+
+from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.study.grid import AnyTrial
+from optuna_treecv.study.grid import Grid
+from optuna_treecv.study.grid import is_point_of
+from optuna_treecv.study.grid import key_of_point
+
+#: The study's user attribute that names the data, folds and scoring of its values.
+EVALUATION_ATTRIBUTE = "treecv_evaluation"
+
+
+class StudyCheck:
+    """Checks the trials of one objective; trials without a study fit always.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        The evaluation of the objective.
+    grids : list of dict or None
+        The grids of its ``param_grid``.
+    """
+
+    def __init__(self, evaluation: Evaluation, grids: Sequence[Grid] | None) -> None:
+        self._evaluation = evaluation
+        self._grids = grids
+        self._keeps_to_grid = True
+        self._visited: set[bytes] = set()  # points of the grid; no more than these
+        self._studies: WeakSet[optuna.Study] = WeakSet()  # whose attribute was compared
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StudyCheck, (self._evaluation, self._grids)
+
+    def direction(self, trial: AnyTrial, wanted: str) -> None:
+        """Refuse a study with another direction than the objective's."""
+        study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
+        if study is None:
+            return
+        given = [direction.name.lower() for direction in study.directions]
+        if len(given) > 1:
+            raise ValueError(f"the study must have one objective, got {len(given)}.")
+        if given != [wanted]:
+            raise ValueError(
+                f"the study's direction must be {wanted!r}, since scoring is to be {wanted}d, "
+                f"got {', '.join(given)}: "
+                "optuna.create_study(direction=objective.direction)."
+            )
+
+    def trial(self, trial: AnyTrial, scoring: str) -> None:
+        """Warn, once, of values that cannot be compared and of a grid without its sampler.
+
+        Parameters
+        ----------
+        trial : optuna.trial.Trial, FixedTrial or FrozenTrial
+            A trial that has suggested its parameters.
+        scoring : str
+            The name of its scoring.
+        """
+        study = getattr(trial, "study", None)
+        if study is None:
+            return
+        with self._lock:
+            is_new = study not in self._studies
+            self._studies.add(study)
+        if is_new:
+            self._compare_evaluations(study, scoring)
+        if self._grids is not None and self._keeps_to_grid:
+            self._check_sampler(study, trial)
+
+    def _compare_evaluations(self, study: optuna.Study, scoring: str) -> None:
+        own = self._evaluation.name(scoring)
+        known = study.user_attrs.get(EVALUATION_ATTRIBUTE)
+        if known is None:
+            study.set_user_attr(EVALUATION_ATTRIBUTE, own)
+        elif known != own:
+            warn_caller(
+                f"the study {study.study_name!r} has values from other data, folds or scoring "
+                f"({EVALUATION_ATTRIBUTE} {known}, now {own}), which cannot be compared with "
+                "those of this objective; use one study per evaluation."
+            )
+
+    def _check_sampler(self, study: optuna.Study, trial: AnyTrial) -> None:
+        assert self._grids is not None
+        if isinstance(study.sampler, optuna.samplers.GridSampler):
+            return
+        name = key_of_point(trial.params)
+        is_on_grid = any(is_point_of(grid, trial.params) for grid in self._grids)
+        with self._lock:
+            if is_on_grid and name not in self._visited:
+                self._visited |= set() if name is None else {name}
+                return
+        trials = study.get_trials(deepcopy=False)
+        if "fixed_params" in trials[trial.number].system_attrs:  # the user has enqueued it
+            return
+        with self._lock:
+            if not self._keeps_to_grid:
+                return
+            self._keeps_to_grid = False
+        what = "again" if is_on_grid else "off the grid"
+        warn_caller(
+            f"param_grid needs sampler=objective.grid_sampler(): {type(study.sampler).__name__} "
+            f"suggests points {what} (trial {trial.number}: {trial.params}), and the study has no "
+            "end without n_trials."
+        )

@@ -1,0 +1,108 @@
+"""A study whose values come from several evaluations is noticed."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import optuna
+import pytest
+from sklearn.model_selection import KFold
+from sklearn.model_selection import StratifiedKFold
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import treecv_objective
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(120, 4))
+Y = np.where(X[:, 0] + RNG.normal(size=120) > 0, "yes", "no")
+
+
+def objective_of(X=X, y=Y, **options):
+    options = {"param_grid": {"alpha": [0.01, 0.1, 1.0]}, "cv": 5} | options
+    return treecv_objective(options.pop("estimator", PegasosClassifier()), X, y, **options)
+
+
+def told(study, objective, n_trials=2):
+    """Run trials and return the sentences of the UserWarnings."""
+    study.sampler = objective.grid_sampler()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        study.optimize(objective, n_trials=n_trials)
+    return [str(one.message) for one in caught if one.category is UserWarning]
+
+
+def changed(array, where):
+    array = array.copy()
+    array[where] = array[where - 1] + 1 if array.dtype.kind == "f" else "maybe"
+    return array
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"y": changed(Y, 7)},
+        {"X": changed(X, 50)},
+        {"X": X[:110], "y": Y[:110]},
+        {"cv": 6},
+        {"cv": StratifiedKFold(5)},
+        {"random_state": 1},
+        {"n_repeats": 2},
+        {"scoring": "hinge"},
+    ],
+    ids=["y", "X", "rows", "cv", "splitter", "random_state", "n_repeats", "scoring"],
+)
+def test_another_evaluation_in_a_study_is_noticed_once(other):
+    study = optuna.create_study(study_name="mixed")
+    assert told(study, objective_of()) == []
+    (sentence,) = told(study, objective_of(**other))
+    assert sentence.startswith(
+        "the study 'mixed' has values from other data, folds or scoring (treecv_evaluation "
+    )
+    assert "use one study per evaluation" in sentence
+
+
+def test_the_same_evaluation_goes_on_with_a_study():
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(study_name="one", storage=storage)
+    others = [
+        objective_of(),
+        objective_of(X.copy(), Y.copy()),
+        pickle.loads(pickle.dumps(objective_of())),
+        objective_of(cache=None, n_jobs=2, batch_size=1, scoring="error"),
+        objective_of(estimator=AveragedSGDClassifier()),
+        objective_of(cv=KFold(5), shuffle=False),
+    ]
+    for objective in others[:-1]:
+        study = optuna.load_study(study_name="one", storage=storage)
+        assert told(study, objective, 1) == []
+    assert len(told(study, others[-1], 1)) == 1  # other folds
+    assert list(study.user_attrs) == ["treecv_evaluation"]
+
+
+def test_large_data_are_not_read_as_a_whole(monkeypatch):
+    """The name of an evaluation costs next to nothing beside the first trial."""
+    from optuna_treecv.crossval import identity
+
+    sizes = []
+    encode = identity.encode
+    monkeypatch.setattr(identity, "encode", lambda v: sizes.append(np.size(v)) or encode(v))
+    X = np.ones((5000, 30))
+    objective = objective_of(X, np.arange(5000) % 2)
+    told(optuna.create_study(), objective, 1)
+    assert max(sizes) == 5000  # the targets and the order of the rows; 100 rows of X are less
+
+
+def test_frames_with_dates_have_names_too():
+    pandas = pytest.importorskip("pandas")
+    from optuna_treecv.crossval.identity import name_of_evaluation
+    from optuna_treecv.rows.data import Data
+    from optuna_treecv.rows.folds import make_folds
+
+    frame = pandas.DataFrame({"day": pandas.date_range("2026-01-01", periods=120), "a": X[:, 0]})
+    folds = [make_folds(5, frame, Y, None, True, 0, 120)]
+    first = name_of_evaluation(Data(frame, Y), folds, "error")
+    assert first == name_of_evaluation(Data(frame.copy(), Y), folds, "error")
+    assert first != name_of_evaluation(Data(frame, changed(Y, 3)), folds, "error")
