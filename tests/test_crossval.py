@@ -667,6 +667,17 @@ def test_huge_scores_have_a_mean_and_a_standard_deviation(size, binary):
         assert result.std == pytest.approx(size * np.std(signs), rel=1e-14)
 
 
+def test_a_result_is_shown_in_three_lines(binary):
+    X, y = binary
+    result = tree_cross_validate(PegasosClassifier(), X, y, cv="loo", n_repeats=3)
+    shown = repr(result)
+    assert len(shown.splitlines()) == 3 and max(map(len, shown.splitlines())) < 100
+    assert f"mean={result.mean:.6g}, std=" in shown and "<249 scores>" in shown
+    assert all(f"{name}=" in shown for name in vars(result))
+    wild = LSQSGDRegressor(step_size=1e200, radius=np.inf, average=False)
+    assert "mean=inf, std=None" in repr(tree_cross_validate(wild, X, y, cv=5))
+
+
 def test_scores_compare_with_targets_as_given():
     X = np.ones((20, 1), np.float32)
     y = 2.0**24 + np.arange(20) % 2

@@ -193,6 +193,11 @@ class Evaluation:
     def n_repeats(self) -> int:
         return len(self.repeats)
 
+    @property
+    def n_updates_standard(self) -> int:
+        """The row updates of k trainings from scratch."""
+        return self.n_repeats * (self.n_folds - 1) * self.data.n_rows
+
     def describe(self) -> dict[str, Any]:
         """Return what is evaluated, in words and numbers."""
         return {

@@ -80,6 +80,18 @@ class CVResult:
     seconds_prepare: float
     diverged_folds: int
 
+    def __repr__(self) -> str:
+        """Return all but the fold scores, which may be half a million."""
+        std = "None" if self.std is None else f"{self.std:.6g}"
+        return (
+            f"CVResult(mean={self.mean:.6g}, std={std}, n_folds={self.n_folds}, "
+            f"test_score=<{len(self.test_score)} scores>,\n"
+            f"    n_updates={self.n_updates}, n_updates_saved={self.n_updates_saved}, "
+            f"n_updates_standard={self.n_updates_standard},\n"
+            f"    seconds={self.seconds:.3g}, seconds_prepare={self.seconds_prepare:.3g}, "
+            f"diverged_folds={self.diverged_folds})"
+        )
+
 
 class Bound(NamedTuple):
     """An estimator bound to the rows of a repeat.
@@ -217,7 +229,6 @@ class Run:
     def result(self) -> CVResult:
         """Return the result over the folds scored so far."""
         evaluation = self.evaluation
-        n_repeats, n_folds = evaluation.n_repeats, evaluation.n_folds
         scores = self.fold_scores()
         if self.n_scored < len(scores):
             scores = scores[~np.isnan(scores)]
@@ -226,10 +237,10 @@ class Run:
             test_score=scores,
             mean=mean,
             std=std,
-            n_folds=n_folds,
+            n_folds=evaluation.n_folds,
             n_updates=self.n_updates,
             n_updates_saved=max(0, self._n_needed - self.n_updates),
-            n_updates_standard=n_repeats * (n_folds - 1) * evaluation.data.n_rows,
+            n_updates_standard=evaluation.n_updates_standard,
             seconds=self.seconds,
             seconds_prepare=self.seconds_prepare,
             diverged_folds=self.diverged_folds,
