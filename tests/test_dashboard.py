@@ -26,6 +26,7 @@ import pytest
 
 optuna_dashboard = pytest.importorskip("optuna_dashboard")
 pytest.importorskip("plotly")
+from optuna_treecv import PegasosClassifier  # noqa: E402
 from optuna_treecv import treecv_objective  # noqa: E402
 from optuna_treecv.history import load_fold_scores  # noqa: E402
 from optuna_treecv.reporting import dashboard  # noqa: E402
@@ -95,7 +96,7 @@ def test_the_note_says_what_and_how_well(filled):
     assert [int(row[0]) for row in best_five] == list(means.index[:5])
     assert {row[3] for row in best_five} <= {"a/b", "c"}  # "|" would end the cell
     facts = dict(row for row in rows if len(row) == 2)
-    assert facts["**data**"] == "1,234 rows × 5 features, `0123456789ab`"
+    assert facts["**data**"] == "1,234 rows × 5 features, fingerprint `0123456789ab`"
     assert facts["**learner**"] == "`PegasosClassifier`"
     assert facts["**folds**"] == "10 × 1 (`cv=10`), fixed order"
     assert facts["**method**"] == "treecv, seed 0"
@@ -105,7 +106,12 @@ def test_the_note_says_what_and_how_well(filled):
     assert facts["**row updates**"] == (
         "41,400 done, 6,600 saved by sharing (14%), 102,600 in k trainings from scratch"
     )
-    assert facts["**time**"] == "6 s of evaluation"
+    trials = filled.study.trials
+    clock = max(t.datetime_complete for t in trials) - min(t.datetime_start for t in trials)
+    assert facts["**time**"] == (
+        f"6 s of evaluation; {clock.total_seconds():.3g} s from the first start to the last end"
+    )
+    assert "**baseline**" not in facts  # the study does not know it
 
 
 def test_settings_that_differ_are_all_named(fill):
@@ -165,7 +171,57 @@ def test_a_study_with_nothing_to_say(fill):
     facts = dict(row for row in cells(note) if len(row) == 2)
     assert facts["**data**"] == "1,234 rows × 5 features"
     assert facts["**trials**"] == "2 complete, 1 of them infinite, 1 of 2 in the store"
-    assert set(figures_of(filled.study)) == set(FIGURES)
+    assert set(figures_of(filled.study)) == set(FIGURES) - {"treecv-sharing"}  # none was shared
+
+
+@pytest.mark.parametrize(
+    ("direction", "baseline", "better"),
+    [
+        ("minimize", 0.35, "1 of 3 trials"),
+        ("minimize", 0.25, "**no trial**"),
+        ("maximize", 0.35, "2 of 3 trials"),
+    ],
+)
+def test_the_note_compares_with_a_constant_prediction(fill, direction, baseline, better):
+    filled = fill(direction=direction)
+    for score in (0.3, 0.4, 0.5):
+        filled.add([score] * 10)
+    facts = {"digest": "0", "baseline": baseline, "baseline_of": "the mean of y"}
+    filled.study.set_user_attr("treecv_evaluation", facts)
+    dashboard.publish(filled.study, filled.store)
+    facts = dict(row for row in cells(optuna_dashboard.get_note(filled.study)) if len(row) == 2)
+    assert facts["**baseline**"] == (
+        f"{baseline} by always predicting the mean of y; better: {better}"
+    )
+
+
+def test_the_lines_to_copy_make_the_best_model(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3))
+    y = (X[:, 0] > 0).astype(int)
+    store, storage = f"sqlite:///{tmp_path / 'store.db'}", optuna.storages.InMemoryStorage()
+    objective = treecv_objective(
+        PegasosClassifier(), X, y, param_grid={"alpha": [0.01, 0.1, 1.0]}, store=store
+    )
+    study = optuna.create_study(
+        storage=storage, study_name="my 'study'", sampler=objective.grid_sampler()
+    )
+    study.optimize(objective)
+    dashboard.publish(study, store)
+    note = optuna_dashboard.get_note(study)
+    (snippet,) = re.findall(r"```python\n(.*?)```", note, flags=re.DOTALL)
+    names = {"optuna": optuna, "storage": storage, "objective": objective}
+    exec(snippet, names)
+    expected = objective.best_estimator(study)
+    assert names["model"].get_params() == expected.get_params()
+    np.testing.assert_array_equal(names["model"].coef_, expected.coef_)
+    best = study.best_trial
+    assert (
+        f"# Now trial {best.number}: PegasosClassifier with alpha={best.params['alpha']}" in note
+    )
+    facts = dict(row for row in cells(note) if len(row) == 2)
+    share = 1 - np.bincount(y).max() / 80
+    assert facts["**baseline**"].startswith(f"{share:.4g} by always predicting the most frequent")
 
 
 def test_the_callback_publishes_every_so_many_trials(monkeypatch):

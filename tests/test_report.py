@@ -12,11 +12,15 @@ from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 import pytest
+from scipy import stats
 from sqlalchemy import delete
 
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import treecv_objective
 from optuna_treecv.storage.tables import FoldScoreRow
 
 plotly = pytest.importorskip("plotly")
+from optuna_treecv.reporting import evaluated  # noqa: E402
 from optuna_treecv.reporting import figures as report  # noqa: E402
 from optuna_treecv.reporting import history  # noqa: E402
 
@@ -192,7 +196,7 @@ def test_few_folds_are_boxes_best_first(fill, monkeypatch):
         asked_for.extend(kwargs["runs"])
         return history.load_fold_scores(store, **kwargs)
 
-    monkeypatch.setattr(report, "load_fold_scores", load_fold_scores)
+    monkeypatch.setattr(evaluated, "load_fold_scores", load_fold_scores)
     filled = fill()
     all_scores = [[0.5, 0.7, 0.6], [0.1, 0.3, 0.2], [0.2, 0.4, 0.3], [0.0, np.inf, 0.0]]
     one_parameter(filled, all_scores)
@@ -201,7 +205,7 @@ def test_few_folds_are_boxes_best_first(fill, monkeypatch):
     np.testing.assert_allclose(figure.data[0].y, all_scores[1])
     np.testing.assert_allclose(figure.data[1].y, all_scores[2])
     # std of .1, .2, .3 is sqrt(.02 / 3) = 0.0816; divided by sqrt(3) it is 0.0471.
-    assert figure.data[0].name == "1<br>0.200 ± 0.047"
+    assert figure.data[0].name == "1<br>0.200<br>± 0.047"
     runs = [trial.user_attrs["treecv_run"] for trial in filled.study.trials]
     assert asked_for == runs[1:3]  # all scores of a study might not fit into memory
     assert "std / √folds" in title_of(figure)
@@ -214,17 +218,122 @@ def test_few_folds_are_boxes_best_first(fill, monkeypatch):
     np.testing.assert_allclose(figure.data[0].y, all_scores[0])
 
 
-def test_errors_of_leave_one_out_are_shares(fill):
-    filled = fill()
-    one_parameter(filled, [[0.0] * 90 + [1.0] * 10, [1.0] * 4 + [0.0] * 96])
+def differences_of(figure):
+    """Return labels, means and standard errors of the trials, and what is written beside them."""
+    best, others = [trace for trace in figure.data if trace.type == "scatter"]
+    assert (list(best.y), list(best.text)) == ([0], ["the best"])
+    return [best.x[0], *others.x], others.y, others.error_y.array, others.text
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_errors_of_leave_one_out_are_paired_differences(fill, direction):
+    """Compare with the paired t statistic of SciPy."""
+    rng = np.random.default_rng(0)
+    first = (rng.uniform(size=400) < 0.3).astype(float)
+    second = np.where(rng.uniform(size=400) < 0.05, 1 - first, first)
+    scores = {"minimize": [second, first], "maximize": [1 - second, 1 - first]}[direction]
+    filled = fill(direction=direction)
+    one_parameter(filled, scores)
     figure = report.plot_fold_scores(filled.study, filled.store)
-    assert [trace.type for trace in figure.data] == ["bar", "bar"]
-    assert [trace.name.split(":")[0] for trace in figure.data] == ["1", "0"]
-    assert list(figure.data[0].x) == ["0", "1"]
-    np.testing.assert_allclose(figure.data[0].y, [96, 4])
-    np.testing.assert_allclose(figure.data[1].y, [90, 10])
-    assert figure.layout.xaxis.type == "category"
-    assert figure.layout.yaxis.range[0] == 0
+    assert "Differences to the best trial" in title_of(figure)
+    labels, means, errors, texts = differences_of(figure)
+    best = filled.study.best_trial.number
+    other = 1 - best
+    assert [label.split("<br>")[0] for label in labels] == [str(best), str(other)]
+    np.testing.assert_allclose(means, [np.mean(scores[other] - scores[best])])
+    ratio = abs(means[0] / errors[0])
+    paired = abs(stats.ttest_rel(scores[other], scores[best]).statistic)
+    assert ratio == pytest.approx(paired * np.sqrt(400 / 399), rel=1e-9)
+    assert list(texts) == [f"{ratio:.1f} s.e."]
+    alone = np.std(scores[best]) / np.sqrt(400)
+    assert errors[0] < alone / 2  # which is why the difference is shown
+    assert f"minus that of trial {best}" in figure.layout.yaxis.title.text
+
+
+def test_repeats_do_not_narrow_the_errors_of_differences(fill):
+    scores = [np.tile([0.0] * 60, 3), np.tile([0.0] * 40 + [1.0] * 20, 3)]
+    filled = fill(n_repeats=3, n_folds=60)
+    one_parameter(filled, scores)
+    _, means, errors, _ = differences_of(report.plot_fold_scores(filled.study, filled.store))
+    np.testing.assert_allclose(means, [1 / 3])
+    np.testing.assert_allclose(errors, [np.sqrt(2 / 9) / np.sqrt(60)])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"fingerprint": "f" * 64},
+        {"random_state": "1"},
+        {"cv": "KFold(100)"},
+        {"scoring": "accuracy"},
+    ],
+    ids=str,
+)
+def test_folds_that_do_not_pair_are_left_out(fill, other):
+    filled = fill()
+    one_parameter(filled, [[0.0] * 100, [1.0] + [0.0] * 99])
+    one_parameter(filled, [[1.0] * 2 + [0.0] * 98], **other)
+    figure = report.plot_fold_scores(filled.study, filled.store)
+    labels, means, _, _ = differences_of(figure)
+    assert [label.split("<br>")[0] for label in labels] == ["0", "1"]
+    np.testing.assert_allclose(means, [0.01])
+    assert "1 of the best 3 trials have other rows or folds" in title_of(figure)
+    filled = fill()
+    one_parameter(filled, [[0.0] * 100])
+    one_parameter(filled, [[1.0] * 2 + [0.0] * 98], **other)
+    figure = report.plot_fold_scores(filled.study, filled.store)
+    assert spoken(figure) == ["No second trial has the same folds."]
+
+
+def test_equal_fold_scores_are_called_equal(fill):
+    filled = fill()
+    one_parameter(filled, [[0.0] * 90 + [1.0] * 10] * 2)
+    _, means, errors, texts = differences_of(report.plot_fold_scores(filled.study, filled.store))
+    assert (list(means), list(errors), list(texts)) == ([0], [0], ["equal"])
+
+
+def test_figures_of_attributes_are_those_of_the_store(tmp_path):
+    """Without a store, the figures show the same numbers, to the 6 digits of the attributes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 3))
+    y = (X[:, 0] + rng.normal(size=90) > 0).astype(int)
+    store = f"sqlite:///{tmp_path}/store.db"
+    objective = treecv_objective(
+        PegasosClassifier(),
+        X,
+        y,
+        param_grid={"alpha": [1e-3, 1e-2, 0.1, 1.0]},
+        cv=16,
+        n_repeats=2,
+        report="mean",
+        store=store,
+    )
+    study = optuna.create_study(sampler=objective.grid_sampler(seed=0), pruner=PruneThird())
+    study.optimize(objective)
+    assert [trial.state.name for trial in study.trials].count("PRUNED") == 1
+    for plot in (report.plot_parameters, report.plot_sharing, report.plot_time):
+        with_store, without = plot(study, store), plot(study)
+        assert title_of(without) == title_of(with_store)
+        assert len(without.data) == len(with_store.data) > 0
+        for one, other in zip(without.data, with_store.data, strict=True):
+            assert one.name == other.name
+            np.testing.assert_allclose(one.x, other.x, rtol=1e-5, atol=1e-5)  # seconds
+            np.testing.assert_allclose(one.y, other.y, rtol=1e-5)
+            if one.type == "scatter" and one.error_y.array is not None:
+                np.testing.assert_allclose(one.error_y.array, other.error_y.array, rtol=1e-5)
+
+
+class PruneThird(optuna.pruners.BasePruner):
+    def prune(self, study, trial):
+        return trial.number == 2 and len(trial.intermediate_values) > 3
+
+
+@pytest.mark.parametrize("plot", [report.plot_parameters, report.plot_sharing, report.plot_time])
+def test_a_study_of_something_else_has_no_attributes(plot):
+    study = optuna.create_study()
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=2)
+    text = "None of the 2 finished trials was evaluated by a treecv_objective."
+    assert spoken(plot(study)) == [text]
 
 
 def test_many_folds_are_a_curve_of_few_numbers(fill):

@@ -19,6 +19,7 @@ from optuna_treecv.crossval.arguments import count_threads
 from optuna_treecv.crossval.arguments import describe_cv
 from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.crossval.baseline import baseline
 from optuna_treecv.crossval.identity import name_of_evaluation
 from optuna_treecv.crossval.methods import METHODS
 from optuna_treecv.crossval.small_folds import why_too_small
@@ -211,9 +212,25 @@ class Evaluation:
             "random_state": str(self.seed),
         }
 
-    def name(self, scoring: str) -> str:
-        """Return a short name for the data, the folds and a scoring."""
-        return name_of_evaluation(self.data, [repeat.folds for repeat in self.repeats], scoring)
+    def facts(self, scoring: Loss | Scorer, estimator: Any) -> dict[str, Any]:
+        """Return what is equal for all estimators that can be compared, for a study.
+
+        Parameters
+        ----------
+        scoring : Loss or Scorer
+        estimator : estimator
+            One of them.
+        """
+        folds = [repeat.folds for repeat in self.repeats]
+        facts = {
+            "digest": name_of_evaluation(self.data, folds, scoring.name),
+            "scoring": scoring.name,
+            "n_folds": self.n_folds,
+            "n_repeats": self.n_repeats,
+            "n_updates_standard": self.n_updates_standard,
+        }
+        found = baseline(scoring, estimator, self.data)
+        return facts if found is None else facts | {"baseline": found[0], "baseline_of": found[1]}
 
     def scoring_for(
         self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()

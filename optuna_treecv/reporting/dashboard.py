@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -13,18 +14,21 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
-from optuna_treecv.reporting.figures import best_of
-from optuna_treecv.reporting.figures import evaluations_of
-from optuna_treecv.reporting.figures import Frame
-from optuna_treecv.reporting.figures import metric_of
-from optuna_treecv.reporting.figures import number_of_trials
+from optuna_treecv.reporting.evaluated import best_of
+from optuna_treecv.reporting.evaluated import clock_of
+from optuna_treecv.reporting.evaluated import evaluations_of
+from optuna_treecv.reporting.evaluated import facts_of
+from optuna_treecv.reporting.evaluated import Frame
+from optuna_treecv.reporting.evaluated import metric_of
+from optuna_treecv.reporting.evaluated import number_of_trials
+from optuna_treecv.reporting.evaluated import plus_minus
+from optuna_treecv.reporting.evaluated import sign_of
+from optuna_treecv.reporting.evaluated import time_of
+from optuna_treecv.reporting.evaluated import work_of
 from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
-from optuna_treecv.reporting.figures import plus_minus
-from optuna_treecv.reporting.figures import time_of
-from optuna_treecv.reporting.figures import work_of
 from optuna_treecv.reporting.history import check_study
 
 try:
@@ -41,7 +45,7 @@ BEGIN, END = '[treecv]: # "begin"', '[treecv]: # "end"'
 
 __all__ = ["DashboardCallback", "publish"]
 
-FIGURES = {
+FIGURES: dict[str, Callable[..., Any]] = {
     "treecv-parameters": plot_parameters,
     "treecv-fold-scores": plot_fold_scores,
     "treecv-sharing": plot_sharing,
@@ -52,7 +56,8 @@ FIGURES = {
 def publish(study: optuna.Study, store: Any) -> None:
     """Write a study's note and figures for optuna-dashboard.
 
-    The note lists what was evaluated, the best trials, and the work and time needed. Publishing
+    The note lists the best trials, what was evaluated, what a constant prediction would score, and
+    the work and time needed. The figure of shared training is left out if none was. Publishing
     again replaces note and figures. It keeps any text that you wrote above or below our part of
     the note.
 
@@ -85,8 +90,10 @@ def publish(study: optuna.Study, store: Any) -> None:
     """
     check_study(study)
     save_note(study, _replaced(get_note(study), _note(study, store)))
+    shares = evaluations_of(study, store)[1]["n_updates_saved"].any()
     for name, plot in FIGURES.items():
-        save_plotly_graph_object(study, plot(study, store), graph_object_id=name)
+        if plot is not plot_sharing or shares:
+            save_plotly_graph_object(study, plot(study, store), graph_object_id=name)
 
 
 class DashboardCallback:
@@ -154,7 +161,9 @@ def _note(study: optuna.Study, store: Any) -> str:
         return "No trial has finished yet."
     if frame.empty:
         return f"None of the {len(trials)} finished trials is in the store."
-    return f"{_best(study, trials, frame)}\n\n### What was evaluated\n\n{_facts(study, frame)}"
+    parts = [_best(study, trials, frame), _use(study, frame)]
+    parts.append(f"### What was evaluated\n\n{_facts(study, trials, frame)}")
+    return "\n\n".join(part for part in parts if part)
 
 
 def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) -> str:
@@ -180,7 +189,25 @@ def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) 
     )
 
 
-def _facts(study: optuna.Study, frame: Frame) -> str:
+def _use(study: optuna.Study, frame: Frame) -> str:
+    """Return lines of Python that make the model of the best trial."""
+    best = best_of(study, frame, 1)
+    if best.empty:
+        return ""
+    number, learner = best[["trial_number", "learner"]].iloc[0]
+    params = ", ".join(f"{name}={value!r}" for name, value in study.trials[number].params.items())
+    return (
+        "### Use this model\n\n"
+        "With the storage of this study and the objective that it was run with:\n\n"
+        "```python\n"
+        f"study = optuna.load_study(study_name={study.study_name!r}, storage=storage)\n"
+        "model = objective.best_estimator(study)  # fitted on all rows\n"
+        f"# Now trial {number}: {learner} with {params or 'no parameters'}\n"
+        "```"
+    )
+
+
+def _facts(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) -> str:
     """Return the table of data, learner, folds, trials and work."""
     states = Counter(trial.state.name.lower() for trial in study.get_trials(deepcopy=False))
     finished = states["complete"] + states["pruned"]
@@ -188,18 +215,31 @@ def _facts(study: optuna.Study, frame: Frame) -> str:
     counts = [f"{count:,} {state}" for state, count in sorted(states.items())]
     counts += [f"{n_infinite:,} of them infinite"] if n_infinite else []
     counts += [f"{len(frame):,} of {finished:,} in the store"] if finished > len(frame) else []
-    data = _each(frame, "{n_rows:,} rows × {n_features:,} features, `{fingerprint:.12}`")
+    data = "{n_rows:,} rows × {n_features:,} features, fingerprint `{fingerprint:.12}`"
     facts = {
-        "data": data.replace(", ``", ""),  # not all evaluations have a fingerprint
+        # Not all evaluations have a fingerprint.
+        "data": _each(frame, data).replace(", fingerprint ``", ""),
         "learner": _each(frame, "`{learner}`"),
         "folds": _each(frame, "{n_folds:,} × {n_repeats} (`cv={cv}`), {order} order"),
         "method": _each(frame, "{method}, seed {random_state}"),
         "score": _each(frame, "{scoring}, {direction}"),
+        "baseline": _baseline(study, frame),
         "trials": ", ".join(counts),
         "row updates": work_of(frame),
-        "time": time_of(frame),
+        "time": f"{time_of(frame)}; {clock_of(trials)}",
     }
-    return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items()])
+    return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items() if value])
+
+
+def _baseline(study: optuna.Study, frame: Frame) -> str:
+    """Return what a constant prediction scores; empty if the study does not say it."""
+    facts = facts_of(study)
+    if "baseline" not in facts:
+        return ""
+    score, sign = facts["baseline"], sign_of(study)
+    better = int((sign * best_of(study, frame, len(frame))["mean"] < sign * score).sum())
+    beating = f"{better:,} of {len(frame):,} trials" if better else "**no trial**"
+    return f"{score:.4g} by always predicting {facts['baseline_of']}; better: {beating}"
 
 
 def _each(frame: Frame, template: str) -> str:

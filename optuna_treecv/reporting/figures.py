@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import math
 from typing import Any
-from typing import TypeAlias
 
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
-from optuna.trial import TrialState
 
-from optuna_treecv.reporting.history import check_study
-from optuna_treecv.reporting.history import load_evaluations
-from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.reporting.evaluated import best_of
+from optuna_treecv.reporting.evaluated import Difference
+from optuna_treecv.reporting.evaluated import evaluations_of
+from optuna_treecv.reporting.evaluated import fold_scores_of
+from optuna_treecv.reporting.evaluated import Frame
+from optuna_treecv.reporting.evaluated import has_value
+from optuna_treecv.reporting.evaluated import metric_of
+from optuna_treecv.reporting.evaluated import number_of_trials
+from optuna_treecv.reporting.evaluated import paired_differences
+from optuna_treecv.reporting.evaluated import plus_minus
+from optuna_treecv.reporting.evaluated import sign_of
+from optuna_treecv.reporting.evaluated import time_of
+from optuna_treecv.reporting.evaluated import updates_from_scratch
+from optuna_treecv.reporting.evaluated import work_of
 
 try:
     import plotly.graph_objects as go
@@ -29,9 +38,6 @@ except ImportError as error:
     ) from error
 
 __all__ = ["plot_fold_scores", "plot_parameters", "plot_sharing", "plot_time"]
-
-#: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
-Frame: TypeAlias = Any
 
 # Colours that colour-blind readers can distinguish (Okabe & Ito).
 BLUE, GREEN, ORANGE, GREY = "#0072B2", "#009E73", "#D55E00", "#8C8C8C"
@@ -45,15 +51,15 @@ MAX_POINTS = 1000
 FAR = 1e4
 
 
-def plot_parameters(study: optuna.Study, store: Any) -> go.Figure:
+def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     """Plot the value against each hyper-parameter.
 
     Parameters
     ----------
     study : optuna.Study
-        A study of a ``treecv_objective`` with this store.
-    store : str, URL, Engine, callable or Database
-        The store.
+        A study of a ``treecv_objective``.
+    store : str, URL, Engine, callable or Database, default=None
+        The store; None: use the attributes of the trials.
 
     Returns
     -------
@@ -77,7 +83,7 @@ def plot_parameters(study: optuna.Study, store: Any) -> go.Figure:
     trials, frame = evaluations_of(study, store)
     names = sorted({name for number in frame["trial_number"] for name in trials[number].params})
     if not names:
-        return _message(title, trials, frame, "The study has no hyper-parameters.")
+        return _message(title, trials, frame, store, "The study has no hyper-parameters.")
     if len(names) > MAX_PANELS:
         title += f" (the first {MAX_PANELS} of {len(names)})"
         names = names[:MAX_PANELS]
@@ -87,7 +93,7 @@ def plot_parameters(study: optuna.Study, store: Any) -> go.Figure:
         n_rows, n_columns, shared_yaxes="all", horizontal_spacing=0.04, vertical_spacing=0.24
     )
     away = _is_away(study, frame)
-    edge, y_axis = _edge_and_axis(frame["mean"][~away].to_numpy(), _sign(study))
+    edge, y_axis = _edge_and_axis(frame["mean"][~away].to_numpy(), sign_of(study))
     labels = set()
     for i, name in enumerate(names):
         place = {"row": i // n_columns + 1, "col": i % n_columns + 1}
@@ -115,7 +121,7 @@ def plot_parameters(study: optuna.Study, store: Any) -> go.Figure:
             labels.add(label)
     figure.update_yaxes(y_axis)
     figure.update_yaxes(title_text=metric_of(frame), col=1)
-    return _finish(figure, title, "bars: ± standard error, std / √folds", trials, frame)
+    return _finish(figure, title, "bars: ± standard error, std / √folds", trials, frame, store)
 
 
 def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Figure:
@@ -134,8 +140,10 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     -------
     plotly.graph_objects.Figure
         Usually box plots. If 50 or more folds have at most 10 distinct scores, such as 0 and 1 for
-        leave-one-out errors, the share of folds with each score. Otherwise, for more than 1000
-        folds, the share of folds up to each score.
+        leave-one-out errors, the mean difference to the best trial, fold by fold, with its
+        standard error. Trials on the same folds err on the same rows, so this is much smaller than
+        the standard errors of their means. Otherwise, for more than 1000 folds, the share of folds
+        up to each score.
 
     Examples
     --------
@@ -151,34 +159,44 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     trials, frame = evaluations_of(study, store)
     best = best_of(study, frame, n_best)
     if best.empty:
-        return _message(title, trials, frame, "No finished trial has a finite value.")
-    scores = _fold_scores(study, store, best)
+        return _message(title, trials, frame, store, "No finished trial has a finite value.")
+    scores = fold_scores_of(study, store, best)
     if not scores:
-        return _message(title, trials, frame, "The fold scores are not in the store.")
+        return _message(title, trials, frame, store, "The fold scores are not in the store.")
     values = np.unique(np.concatenate(list(scores.values())))
     n_folds = max(map(len, scores.values()))
+    names = {
+        row.trial_number: f"{row.trial_number}: {plus_minus(row.mean, row.standard_error)}"
+        for row in best.itertuples()
+    }
     figure = go.Figure()
-    note = ""
+    subtitle = "trial: mean ± standard error, std / √folds"
     if len(values) <= 10 and n_folds >= 50:
-        _draw_shares(figure, scores, values, metric_of(frame))
+        title = "Differences to the best trial, fold by fold"
+        differences = paired_differences(best, scores)
+        if not differences:
+            return _message(title, trials, frame, store, "No second trial has the same folds.")
+        _draw_differences(figure, differences, names, next(iter(scores)), metric_of(frame))
+        subtitle = "± standard error of the difference, std of the differences / √folds"
+        if n_other := len(best) - 1 - len(differences):
+            subtitle += f"; {n_other} of the best {len(best)} trials have other rows or folds"
     elif n_folds > MAX_POINTS:
-        _draw_quantiles(figure, scores, values, metric_of(frame))
+        _draw_quantiles(figure, scores, names, values, metric_of(frame))
     else:
-        _draw_boxes(figure, scores, metric_of(frame))
-        note = "; dotted: the mean"
-    subtitle = "trial: mean ± standard error, std / √folds" + note
-    return _finish(figure, title, subtitle, trials, frame)
+        _draw_boxes(figure, scores, names, metric_of(frame))
+        subtitle += "; dotted: the mean"
+    return _finish(figure, title, subtitle, trials, frame, store)
 
 
-def plot_sharing(study: optuna.Study, store: Any) -> go.Figure:
+def plot_sharing(study: optuna.Study, store: Any = None) -> go.Figure:
     """Plot the row updates that trials did, and those that sharing saved.
 
     Parameters
     ----------
     study : optuna.Study
-        A study of a ``treecv_objective`` with this store.
-    store : str, URL, Engine, callable or Database
-        The store.
+        A study of a ``treecv_objective``.
+    store : str, URL, Engine, callable or Database, default=None
+        The store; None: use the attributes of the trials.
 
     Returns
     -------
@@ -197,7 +215,7 @@ def plot_sharing(study: optuna.Study, store: Any) -> go.Figure:
     title = "Training shared between trials"
     trials, frame = evaluations_of(study, store)
     if frame.empty:
-        return _message(title, trials, frame)
+        return _message(title, trials, frame, store)
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08)
     for label, colour, column in (
         ("done", BLUE, "n_updates"),
@@ -231,18 +249,18 @@ def plot_sharing(study: optuna.Study, store: Any) -> go.Figure:
     figure.update_yaxes(title_text="running sum", row=2)
     figure.update_xaxes({"dtick": 1} if len(trials) <= 10 else {})
     figure.update_xaxes(title_text="trial", row=2)
-    return _finish(figure, title, f"row updates: {work_of(frame)}", trials, frame)
+    return _finish(figure, title, f"row updates: {work_of(frame)}", trials, frame, store)
 
 
-def plot_time(study: optuna.Study, store: Any) -> go.Figure:
+def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
     """Plot the best value so far against time and against work.
 
     Parameters
     ----------
     study : optuna.Study
-        A study of a ``treecv_objective`` with this store.
-    store : str, URL, Engine, callable or Database
-        The store.
+        A study of a ``treecv_objective``.
+    store : str, URL, Engine, callable or Database, default=None
+        The store; None: use the attributes of the trials.
 
     Returns
     -------
@@ -264,11 +282,11 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
     """
     title = "Best value against time and work"
     trials, frame = evaluations_of(study, store)
-    sign = _sign(study)
-    best = sign * np.minimum.accumulate(np.where(_has_value(frame), sign * frame["mean"], np.inf))
+    sign = sign_of(study)
+    best = sign * np.minimum.accumulate(np.where(has_value(frame), sign * frame["mean"], np.inf))
     begun = np.isfinite(best)
     if not begun.any():
-        return _message(title, trials, frame, "No finished trial has a finite value.")
+        return _message(title, trials, frame, store, "No finished trial has a finite value.")
     done, saved = frame["n_updates"].to_numpy(), frame["n_updates_saved"].to_numpy()
     this, alone = {"color": BLUE}, {"color": GREEN, "dash": "dash"}
     scratch = {"color": ORANGE, "dash": "dot"}
@@ -278,6 +296,9 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
         (2, "without sharing", alone, "row updates", done + saved),
         (2, "k trainings from scratch", scratch, "row updates", updates_from_scratch(frame)),
     ]
+    if not saved.any():
+        lines = [line for line in lines if line[1] != "without sharing"]
+    lines = [line for line in lines if np.isfinite(line[-1]).all()]
     figure = make_subplots(1, 2, shared_yaxes=True, horizontal_spacing=0.06)
     for column, label, line, unit, cost in lines:
         figure.add_scatter(
@@ -301,108 +322,10 @@ def plot_time(study: optuna.Study, store: Any) -> go.Figure:
         room = 0.1 * abs(best[-1]) or 0.1
         figure.update_yaxes(range=[best[-1] - room, best[-1] + room])
     figure.update_yaxes(title_text=f"best {metric_of(frame)} so far", col=1)
-    subtitle = f"{time_of(frame)}; k trainings were counted, not run"
-    return _finish(figure, title, subtitle, trials, frame)
-
-
-# Shared by the figures and the note.
-
-
-def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
-    """Return the complete and pruned trials by number, and their evaluations in that order."""
-    check_study(study)
-    if len(study.directions) != 1:
-        raise ValueError(
-            f"study must have one objective, as treecv_objective has, got {len(study.directions)}."
-        )
-    states = (TrialState.COMPLETE, TrialState.PRUNED)
-    trials = {trial.number: trial for trial in study.get_trials(deepcopy=False, states=states)}
-    frame = load_evaluations(store, study=study)
-    frame = frame[frame["trial_number"].isin(list(trials))]
-    frame = frame.astype({"trial_number": int, "mean": float, "std": float})
-    frame = frame.sort_values("trial_number", ignore_index=True)
-    # Repeats use the same rows, so they do not count as additional folds for the standard error.
-    n_folds = np.minimum(frame["folds_scored"], frame["n_folds"])
-    return trials, frame.assign(standard_error=frame["std"] / np.sqrt(n_folds.astype(float)))
-
-
-def number_of_trials(argument: str, value: Any) -> int:
-    """Return an argument that counts trials as an int."""
-    is_integer = isinstance(value, int | np.integer)
-    if not is_integer or isinstance(value, bool | np.timedelta64) or value < 1:
-        raise ValueError(f"{argument} must be a number of trials, 1 or more, got {value!r}.")
-    return int(value)
-
-
-def best_of(study: optuna.Study, frame: Frame, n_best: int) -> Frame:
-    """Return the best complete evaluations with a finite mean, best first."""
-    found = frame[_has_value(frame)]
-    order = np.argsort(_sign(study) * found["mean"].to_numpy(), kind="stable")
-    return found.iloc[order[:n_best]]
-
-
-def metric_of(frame: Frame) -> str:
-    """Return the name of the score."""
-    return ", ".join(frame["scoring"].unique())
-
-
-def plus_minus(mean: float, standard_error: float) -> str:
-    """Return an estimate with as many digits as show two digits of its standard error."""
-    if not 1e-12 < standard_error < 1e6:
-        return f"{mean:.4g} ± {standard_error:.2g}"
-    digits = max(0, 1 - math.floor(math.log10(standard_error)))
-    return f"{mean:.{digits}f} ± {standard_error:.{digits}f}"
-
-
-def amount(count: float) -> str:
-    """Return a count as text, such as 56,232 or 12.3 million."""
-    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if count >= size:
-            return f"{count / size:,.3g} {name}"
-    return f"{count:,.0f}"
-
-
-def work_of(frame: Frame) -> str:
-    """Return as text the row updates done, those saved and those of k trainings from scratch."""
-    done, saved = int(frame["n_updates"].sum()), int(frame["n_updates_saved"].sum())
-    share = f" ({saved / (done + saved):.0%})" if saved else ""
-    return (
-        f"{amount(done)} done, {amount(saved)} saved by sharing{share}, "
-        f"{amount(updates_from_scratch(frame).sum())} in k trainings from scratch"
-    )
-
-
-def time_of(frame: Frame) -> str:
-    """Return as text the seconds of evaluation."""
-    return f"{frame['seconds'].sum():.3g} s of evaluation"
-
-
-def updates_from_scratch(frame: Frame) -> np.ndarray:
-    """Return the row updates of k trainings from scratch, for the folds that were scored."""
-    share = frame["folds_scored"] / (frame["n_folds"] * frame["n_repeats"])
-    return (frame["n_updates_standard"] * share).to_numpy(float)
-
-
-def _has_value(frame: Frame) -> Any:
-    return (frame["state"] == "complete") & np.isfinite(frame["mean"])
-
-
-def _sign(study: optuna.Study) -> int:
-    """Return the sign that makes smaller values better."""
-    return 1 if study.direction == StudyDirection.MINIMIZE else -1
-
-
-def _fold_scores(study: optuna.Study, store: Any, best: Frame) -> dict[str, np.ndarray]:
-    """Return the fold scores by trial, best trial first."""
-    found = load_fold_scores(store, study=study, runs=list(best["run"]))
-    there = set(found["run"])
-    return {
-        f"{row.trial_number}: {plus_minus(row.mean, row.standard_error)}": found.loc[
-            found["run"] == row.run, "score"
-        ].to_numpy(float)
-        for row in best.itertuples()
-        if row.run in there
-    }
+    subtitle = time_of(frame)
+    if lines[-1][1] == "k trainings from scratch":
+        subtitle += "; k trainings were counted, not run"
+    return _finish(figure, title, subtitle, trials, frame, store)
 
 
 # Drawing.
@@ -412,7 +335,7 @@ def _is_away(study: optuna.Study, frame: Frame) -> Any:
     """Return which values are infinite, or so bad that the others would be squeezed together."""
     finite = np.isfinite(frame["mean"])
     size = abs(frame["mean"][finite].median())
-    return ~finite | ((_sign(study) * frame["mean"] > FAR * size) & (size > 0))
+    return ~finite | ((sign_of(study) * frame["mean"] > FAR * size) & (size > 0))
 
 
 def _groups(
@@ -422,7 +345,7 @@ def _groups(
     complete = frame["state"] == "complete"
     yield "pruned", {"color": GREY, "symbol": "circle-open"}, frame[~away & ~complete]
     yield "complete", {"color": BLUE}, frame[~away & complete]
-    pointing = "triangle-up" if _sign(study) > 0 else "triangle-down"
+    pointing = "triangle-up" if sign_of(study) > 0 else "triangle-down"
     off = {"color": ORANGE, "symbol": pointing, "size": 9}
     yield "infinite or far off, at the edge", off, frame[away]
     best = best_of(study, frame, 1)
@@ -489,11 +412,18 @@ def _in_order(choices: tuple[Any, ...]) -> list[Any]:
     return sorted(choices) if all(map(_is_number, choices)) else list(choices)
 
 
-def _draw_boxes(figure: go.Figure, scores: Mapping[str, np.ndarray], metric: str) -> None:
-    for i, (name, score) in enumerate(scores.items()):
+def _in_lines(name: str) -> str:
+    """Return a trial's number, mean and standard error below each other, for a narrow card."""
+    return name.replace(": ", "<br>").replace(" ± ", "<br>± ")
+
+
+def _draw_boxes(
+    figure: go.Figure, scores: Mapping[int, np.ndarray], names: Mapping[int, str], metric: str
+) -> None:
+    for i, (number, score) in enumerate(scores.items()):
         figure.add_box(
             y=score,
-            name=name.replace(": ", "<br>"),
+            name=_in_lines(names[number]),
             boxmean=True,
             boxpoints="all" if len(score) <= 100 else "outliers",
             jitter=0.4,
@@ -501,38 +431,72 @@ def _draw_boxes(figure: go.Figure, scores: Mapping[str, np.ndarray], metric: str
             line_width=1,
             showlegend=False,
         )
-    figure.update_xaxes(title_text="trial")
+    figure.update_xaxes(title_text="trial", tickangle=0)
     figure.update_yaxes(title_text=f"{metric} of a fold")
 
 
-def _draw_shares(
-    figure: go.Figure, scores: Mapping[str, np.ndarray], values: np.ndarray, metric: str
+def _draw_differences(
+    figure: go.Figure,
+    differences: Sequence[Difference],
+    names: Mapping[int, str],
+    best: int,
+    metric: str,
 ) -> None:
-    for i, (name, score) in enumerate(scores.items()):
-        shares = [100 * np.mean(score == value) for value in values]
-        figure.add_bar(
-            x=[f"{value:.4g}" for value in values],
-            y=shares,
-            text=[f"{share:.2f}" for share in shares] if len(values) <= 3 else None,
-            textposition="outside",
-            name=name,
-            marker_color=COLOURS[i % len(COLOURS)],
-            hovertemplate="%{y:.3f} % of the folds of trial " + name + "<extra></extra>",
-        )
-    figure.update_xaxes(type="category", title_text=f"{metric} of a fold")
-    highest = max(max(trace.y) for trace in figure.data)
-    figure.update_yaxes(title_text="folds, %", range=[0, 1.1 * highest])  # room for the text
+    labels = {number: _in_lines(name) for number, name in names.items()}
+    ratios = [
+        f"{abs(one.mean) / one.standard_error:.1f} s.e." if one.standard_error else "equal"
+        for one in differences
+    ]
+    figure.add_hline(y=0, line={"color": GREY, "dash": "dot", "width": 1})
+    figure.add_scatter(
+        x=[labels[best]],
+        y=[0],
+        mode="markers+text",
+        text=["the best"],
+        textposition="middle right",
+        marker={"color": ORANGE, "symbol": "circle-open", "size": 12, "line_width": 2},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    figure.add_scatter(
+        x=[labels[one.trial_number] for one in differences],
+        y=[one.mean for one in differences],
+        error_y={
+            "array": [one.standard_error for one in differences],
+            "thickness": 1.5,
+            "width": 4,
+        },
+        customdata=[
+            (one.trial_number, one.standard_error, ratio)
+            for one, ratio in zip(differences, ratios, strict=True)
+        ],
+        hovertemplate=f"trial %{{customdata[0]}} minus trial {best}:<br>%{{y:.3g}} ± "
+        "%{customdata[1]:.2g}, %{customdata[2]}<extra></extra>",
+        mode="markers+text",
+        text=ratios,
+        textposition="middle right",
+        marker={"color": BLUE, "size": 8},
+        showlegend=False,
+    )
+    # The text beside the last point needs room.
+    shown = [-0.4, len(differences) + 0.7]
+    figure.update_xaxes(type="category", title_text="trial", range=shown, tickangle=0)
+    figure.update_yaxes(title_text=f"{metric} minus that of trial {best}")
 
 
 def _draw_quantiles(
-    figure: go.Figure, scores: Mapping[str, np.ndarray], values: np.ndarray, metric: str
+    figure: go.Figure,
+    scores: Mapping[int, np.ndarray],
+    names: Mapping[int, str],
+    values: np.ndarray,
+    metric: str,
 ) -> None:
     shares = np.linspace(0, 1, 401)
-    for i, (name, score) in enumerate(scores.items()):
+    for i, (number, score) in enumerate(scores.items()):
         figure.add_scatter(
             x=np.quantile(score, shares, method="inverted_cdf"),
             y=100 * shares,
-            name=name,
+            name=names[number],
             mode="lines",
             line={"color": COLOURS[i % len(COLOURS)], "width": 1.5},
             hovertemplate="%{y:.1f} % up to %{x:.4g}<extra>%{fullData.name}</extra>",
@@ -549,17 +513,19 @@ def _finish(
     subtitle: str,
     trials: Mapping[int, FrozenTrial],
     frame: Frame,
+    store: Any,
 ) -> go.Figure:
     """Set title, legend and margins, and say in the title which trials are missing."""
     n_missing = len(trials) - len(frame)
-    missing = f"{n_missing} of {len(trials)} finished trials are not in the store"
+    where = "have no attributes" if store is None else "are not in the store"
+    missing = f"{n_missing} of {len(trials)} finished trials {where}"
     small = [text for text in (subtitle, missing if n_missing else "") if text]
     text = "<br>".join([title, *(f'<span style="font-size:12px">{line}</span>' for line in small)])
     figure.update_layout(
         template="none",  # the default template makes up most of the bytes of a small figure
         title={"text": text, "x": 0.02, "y": 0.93, "yanchor": "top", "font_size": 16},
         legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
-        margin={"l": 65, "r": 20, "t": 115, "b": 50},
+        margin={"l": 65, "r": 20, "t": 115, "b": 65},
     )
     figure.update_xaxes(zeroline=False, title_standoff=8)
     figure.update_yaxes(zeroline=False)
@@ -567,15 +533,16 @@ def _finish(
 
 
 def _message(
-    title: str, trials: Mapping[int, FrozenTrial], frame: Frame, text: str = ""
+    title: str, trials: Mapping[int, FrozenTrial], frame: Frame, store: Any, text: str = ""
 ) -> go.Figure:
     """Return a figure without data that says why it is empty."""
     if not trials:
         text = "The study has no finished trial yet."
     elif frame.empty:
-        text = f"None of the {len(trials)} finished trials is in the store."
+        where = "was evaluated by a treecv_objective" if store is None else "is in the store"
+        text = f"None of the {len(trials)} finished trials {where}."
     figure = go.Figure()
     figure.add_annotation(text=text, showarrow=False, font_size=15, xref="paper", yref="paper")
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
-    return _finish(figure, title, "", trials, frame)
+    return _finish(figure, title, "", trials, frame, store)

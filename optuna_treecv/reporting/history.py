@@ -72,7 +72,7 @@ def load_evaluations(
     --------
     >>> load_evaluations("sqlite:///treecv_store.db", study_name="lambda")  # doctest: +SKIP
     """
-    pandas = _import_pandas("load_evaluations")
+    pandas = import_pandas("load_evaluations")
     numbers = _numbers(study_name, study)
     with _opened(store) as database:
         found = database.read(lambda s: _evaluations(database, s, study_name, study, numbers))
@@ -130,7 +130,7 @@ def load_fold_scores(
     >>> scores = load_fold_scores("sqlite:///treecv_store.db", study=study)  # doctest: +SKIP
     >>> scores.groupby("trial_number")["score"].std()  # doctest: +SKIP
     """
-    pandas = _import_pandas("load_fold_scores")
+    pandas = import_pandas("load_fold_scores")
     wanted = _as_runs("runs", runs)
     numbers = _numbers(study_name, study)
 
@@ -247,7 +247,7 @@ def _opened(store: AnyStore) -> Iterator[Database]:
             database.close()
 
 
-def _import_pandas(function: str) -> Any:
+def import_pandas(function: str) -> Any:
     try:
         import pandas
     except ImportError as error:

@@ -25,6 +25,8 @@ from optuna_treecv.storage.tables import FoldScoreRow
 
 #: The user attribute in which a trial names its evaluation.
 RUN_ATTRIBUTE = "treecv_run"
+#: The user attribute of a study that says what its trials evaluate.
+STUDY_ATTRIBUTE = "treecv_evaluation"
 #: An evaluation with more fold scores than this stores them in one block instead of in rows.
 MAX_SCORE_ROWS = 1000
 

@@ -133,7 +133,7 @@ class TreeCVObjective:
         try:
             with self._batches.call():
                 run = self._run(trial)
-                self._study_check.trial(trial, run.scoring.name)
+                self._study_check.trial(trial, run)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
                     is_point = not any(map(is_continuous, trial.distributions.values()))
                     run.comes_again = self._grids is not None or is_point

@@ -11,13 +11,12 @@ import optuna
 
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.run import Run
+from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import is_point_of
 from optuna_treecv.study.grid import key_of_point
-
-#: The study's user attribute that names the data, folds and scoring of its values.
-EVALUATION_ATTRIBUTE = "treecv_evaluation"
 
 
 class StudyCheck:
@@ -57,15 +56,15 @@ class StudyCheck:
                 "optuna.create_study(direction=objective.direction)."
             )
 
-    def trial(self, trial: AnyTrial, scoring: str) -> None:
+    def trial(self, trial: AnyTrial, run: Run) -> None:
         """Warn, once, of values that cannot be compared and of a grid without its sampler.
 
         Parameters
         ----------
         trial : optuna.trial.Trial, FixedTrial or FrozenTrial
             A trial that has suggested its parameters.
-        scoring : str
-            The name of its scoring.
+        run : Run
+            Its run.
         """
         study = getattr(trial, "study", None)
         if study is None:
@@ -74,20 +73,20 @@ class StudyCheck:
             is_new = study not in self._studies
             self._studies.add(study)
         if is_new:
-            self._compare_evaluations(study, scoring)
+            self._compare_evaluations(study, run)
         if self._grids is not None and self._keeps_to_grid:
             self._check_sampler(study, trial)
 
-    def _compare_evaluations(self, study: optuna.Study, scoring: str) -> None:
-        own = self._evaluation.name(scoring)
-        known = study.user_attrs.get(EVALUATION_ATTRIBUTE)
-        if known is None:
-            study.set_user_attr(EVALUATION_ATTRIBUTE, own)
-        elif known != own:
+    def _compare_evaluations(self, study: optuna.Study, run: Run) -> None:
+        own = self._evaluation.facts(run.scoring, run.estimator)
+        known = study.user_attrs.get(STUDY_ATTRIBUTE)
+        if not isinstance(known, dict):
+            study.set_user_attr(STUDY_ATTRIBUTE, own)
+        elif known.get("digest") != own["digest"]:
             warn_caller(
                 f"the study {study.study_name!r} has values from other data, folds or scoring "
-                f"({EVALUATION_ATTRIBUTE} {known}, now {own}), which cannot be compared with "
-                "those of this objective; use one study per evaluation."
+                f"({STUDY_ATTRIBUTE} {known.get('digest')}, now {own['digest']}), which "
+                "cannot be compared with those of this objective; use one study per evaluation."
             )
 
     def _check_sampler(self, study: optuna.Study, trial: AnyTrial) -> None:

@@ -1,0 +1,66 @@
+"""The score of predictions that do not depend on the features: what any model should beat."""
+
+from __future__ import annotations
+
+from typing import Any
+import warnings
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.base import is_regressor
+from sklearn.dummy import DummyClassifier
+from sklearn.dummy import DummyRegressor
+
+from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import Data
+from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import Scorer
+
+
+def baseline(scoring: Loss | Scorer, estimator: Any, data: Data) -> tuple[float, str] | None:
+    """Return the score of a constant prediction on all rows, and in words what is predicted.
+
+    None if there is no such score: for estimators without targets, for "hinge", and for scorers
+    that may look at more than predictions.
+
+    Parameters
+    ----------
+    scoring : Loss or Scorer
+    estimator : estimator
+        Tells classifiers from regressors.
+    data : Data
+        The rows as given.
+    """
+    y = data.y
+    if y is None or scoring.response_method == "decision_function":
+        return None
+    if isinstance(scoring, Scorer) and not scoring.is_made:
+        return None
+    if is_classifier(estimator):
+        dummy, what = DummyClassifier(), "the most frequent class"
+        if scoring.response_method == "predict_proba":
+            what = "the frequencies of the classes"
+    elif is_regressor(estimator):
+        dummy, what = DummyRegressor(), "the mean of y"
+    else:
+        return None
+    nothing = np.zeros((data.n_rows, 1))
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            dummy.fit(nothing, y)
+            score = _score(scoring, dummy, nothing, data)
+    except (TypeError, ValueError):  # a scorer of another kind; the trial will say so
+        return None
+    return (score, what) if np.isfinite(score) else None
+
+
+def _score(scoring: Loss | Scorer, dummy: Any, nothing: np.ndarray, data: Data) -> float:
+    if isinstance(scoring, Scorer):
+        return float(scoring.score(dummy, nothing, data.y))
+    response = getattr(dummy, scoring.response_method)(nothing)
+    targets = data.y
+    if isinstance(dummy, DummyClassifier):
+        targets = as_codes(data.y, dummy.classes_)
+        if scoring.response_method == "predict":
+            response = as_codes(response, dummy.classes_)
+    return float(np.mean(scoring.of_rows(response, targets)))

@@ -1,0 +1,214 @@
+"""The finished trials of a study in numbers, for the figures and the note."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import math
+from typing import Any
+from typing import NamedTuple
+from typing import TypeAlias
+
+import numpy as np
+import optuna
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
+
+from optuna_treecv.reporting.history import check_study
+from optuna_treecv.reporting.history import import_pandas
+from optuna_treecv.reporting.history import load_evaluations
+from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
+
+#: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
+Frame: TypeAlias = Any
+
+# Fold scores of two evaluations can be paired if these are equal; the fingerprint is of the rows
+# in the order in which they are cut into folds.
+_ALIKE_IF_PAIRED = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state", "scoring")
+
+
+def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
+    """Return the complete and pruned trials by number, and their evaluations in that order.
+
+    Without a store, evaluations are what the trials' attributes say of them.
+    """
+    check_study(study)
+    if len(study.directions) != 1:
+        raise ValueError(
+            f"study must have one objective, as treecv_objective has, got {len(study.directions)}."
+        )
+    states = (TrialState.COMPLETE, TrialState.PRUNED)
+    trials = {trial.number: trial for trial in study.get_trials(deepcopy=False, states=states)}
+    if store is None:
+        frame = _from_attributes(trials, facts_of(study))
+    else:
+        frame = load_evaluations(store, study=study)
+        frame = frame[frame["trial_number"].isin(list(trials))]
+    frame = frame.astype({"trial_number": int, "mean": float, "std": float})
+    frame = frame.sort_values("trial_number", ignore_index=True)
+    # Repeats use the same rows, so they do not count as additional folds for the standard error.
+    n_folds = np.minimum(frame["folds_scored"], frame["n_folds"])
+    return trials, frame.assign(standard_error=frame["std"] / np.sqrt(n_folds.astype(float)))
+
+
+def facts_of(study: optuna.Study) -> dict[str, Any]:
+    """Return what the objective has said of its evaluation in the study; empty if nothing."""
+    facts = study.user_attrs.get(STUDY_ATTRIBUTE)
+    return facts if isinstance(facts, dict) else {}
+
+
+def _from_attributes(trials: Mapping[int, FrozenTrial], facts: Mapping[str, Any]) -> Frame:
+    """Return one row per trial of a ``treecv_objective``, as far as attributes know them."""
+    pandas = import_pandas("a figure without a store")
+    rows = []
+    for number, trial in trials.items():
+        known = trial.user_attrs
+        if "n_updates" not in known:
+            continue
+        is_complete = trial.state == TrialState.COMPLETE
+        rows.append(
+            {
+                "trial_number": number,
+                "state": trial.state.name.lower(),
+                "scoring": facts.get("scoring", "value"),
+                "mean": trial.value if is_complete else known["mean_test_score"],
+                "std": known.get("std_test_score", np.nan),
+                "folds_scored": known["folds_scored"],
+                "n_folds": facts.get("n_folds", known["folds_scored"]),
+                "n_repeats": facts.get("n_repeats", 1),
+                "n_updates": known["n_updates"],
+                "n_updates_saved": known["n_updates_saved"],
+                "n_updates_standard": facts.get("n_updates_standard", np.nan),
+                "seconds": known["seconds"],
+            }
+        )
+    columns = ["trial_number", "state", "scoring", "mean", "std", "folds_scored", "n_folds"]
+    columns += ["n_repeats", "n_updates", "n_updates_saved", "n_updates_standard", "seconds"]
+    return pandas.DataFrame(rows, columns=columns)
+
+
+def number_of_trials(argument: str, value: Any) -> int:
+    """Return an argument that counts trials as an int."""
+    is_integer = isinstance(value, int | np.integer)
+    if not is_integer or isinstance(value, bool | np.timedelta64) or value < 1:
+        raise ValueError(f"{argument} must be a number of trials, 1 or more, got {value!r}.")
+    return int(value)
+
+
+def best_of(study: optuna.Study, frame: Frame, n_best: int) -> Frame:
+    """Return the best complete evaluations with a finite mean, best first."""
+    found = frame[has_value(frame)]
+    order = np.argsort(sign_of(study) * found["mean"].to_numpy(), kind="stable")
+    return found.iloc[order[:n_best]]
+
+
+def metric_of(frame: Frame) -> str:
+    """Return the name of the score."""
+    return ", ".join(frame["scoring"].unique())
+
+
+def plus_minus(mean: float, standard_error: float) -> str:
+    """Return an estimate with as many digits as show two digits of its standard error."""
+    if not 1e-12 < standard_error < 1e6:
+        return f"{mean:.4g} ± {standard_error:.2g}"
+    digits = max(0, 1 - math.floor(math.log10(standard_error)))
+    return f"{mean:.{digits}f} ± {standard_error:.{digits}f}"
+
+
+def amount(count: float) -> str:
+    """Return a count as text, such as 56,232 or 12.3 million."""
+    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if count >= size:
+            return f"{count / size:,.3g} {name}"
+    return f"{count:,.0f}"
+
+
+def work_of(frame: Frame) -> str:
+    """Return as text the row updates done, those saved and those of k trainings from scratch."""
+    done, saved = int(frame["n_updates"].sum()), int(frame["n_updates_saved"].sum())
+    share = f" ({saved / (done + saved):.0%})" if saved else ""
+    work = [f"{amount(done)} done", f"{amount(saved)} saved by sharing{share}"]
+    scratch = updates_from_scratch(frame).sum()
+    if np.isfinite(scratch):
+        work.append(f"{amount(scratch)} in k trainings from scratch")
+    return ", ".join(work)
+
+
+def time_of(frame: Frame) -> str:
+    """Return as text the seconds of evaluation."""
+    return f"{_duration(frame['seconds'].sum())} of evaluation"
+
+
+def clock_of(trials: Mapping[int, FrozenTrial]) -> str:
+    """Return as text the time from the start of the first trial to the end of the last."""
+    begun = [trial.datetime_start for trial in trials.values() if trial.datetime_start]
+    ended = [trial.datetime_complete for trial in trials.values() if trial.datetime_complete]
+    seconds = (max(ended) - min(begun)).total_seconds() if begun and ended else 0.0
+    return f"{_duration(seconds)} from the first start to the last end"
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def updates_from_scratch(frame: Frame) -> np.ndarray:
+    """Return the row updates of k trainings from scratch, for the folds that were scored."""
+    share = frame["folds_scored"] / (frame["n_folds"] * frame["n_repeats"])
+    return (frame["n_updates_standard"] * share).to_numpy(float)
+
+
+def has_value(frame: Frame) -> Any:
+    """Return which evaluations are complete with a finite mean."""
+    return (frame["state"] == "complete") & np.isfinite(frame["mean"])
+
+
+def sign_of(study: optuna.Study) -> int:
+    """Return the sign that makes smaller values better."""
+    return 1 if study.direction == StudyDirection.MINIMIZE else -1
+
+
+def fold_scores_of(study: optuna.Study, store: Any, best: Frame) -> dict[int, np.ndarray]:
+    """Return the fold scores by trial, best trial first."""
+    found = load_fold_scores(store, study=study, runs=list(best["run"]))
+    there = set(found["run"])
+    return {
+        row.trial_number: found.loc[found["run"] == row.run, "score"].to_numpy(float)
+        for row in best.itertuples()
+        if row.run in there
+    }
+
+
+class Difference(NamedTuple):
+    """The mean of a trial's fold scores minus those of the best trial, with its standard error."""
+
+    trial_number: int
+    mean: float
+    standard_error: float
+
+
+def paired_differences(best: Frame, scores: Mapping[int, np.ndarray]) -> list[Difference]:
+    """Return the differences to the first trial with scores, of trials with the same folds.
+
+    Parameters
+    ----------
+    best : DataFrame
+        Evaluations, best first.
+    scores : dict of int to ndarray
+        Fold scores by trial number.
+    """
+    rows = {row["trial_number"]: row for row in best.to_dict("records")}
+    first, *others = scores
+    same = [
+        number
+        for number in others
+        if all(rows[number][name] == rows[first][name] for name in _ALIKE_IF_PAIRED)
+        and len(scores[number]) == len(scores[first])
+    ]
+    # Repeats use the same rows, so they do not count as additional folds.
+    root = math.sqrt(rows[first]["n_folds"])
+    differences = {number: scores[number] - scores[first] for number in same}
+    return [Difference(n, float(d.mean()), float(d.std()) / root) for n, d in differences.items()]

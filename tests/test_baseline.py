@@ -1,0 +1,79 @@
+"""The score of a constant prediction is that of scikit-learn's metrics, and in the study."""
+
+from __future__ import annotations
+
+import numpy as np
+import optuna
+import pytest
+from sklearn import metrics
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import StreamingKMeans
+from optuna_treecv import treecv_objective
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(200, 3))
+LABELS = RNG.choice(["a", "b", "c"], size=200, p=[0.2, 0.5, 0.3])
+NUMBERS = RNG.normal(5, 2, size=200)
+SHARES = np.array([np.mean(LABELS == label) for label in "abc"])
+MEAN = np.full(200, NUMBERS.mean())
+
+CLASSIFIER, REGRESSOR = AveragedSGDClassifier(loss="log_loss"), AveragedSGDRegressor()
+
+
+def facts_of(estimator, y, scoring, **options):
+    objective = treecv_objective(
+        estimator, X, y, param_grid={"random_state": [0]}, scoring=scoring, cv=4, **options
+    )
+    study = optuna.create_study(direction=objective.direction, sampler=objective.grid_sampler())
+    study.optimize(objective)
+    return study.user_attrs["treecv_evaluation"]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y", "scoring", "expected", "what"),
+    [
+        (CLASSIFIER, LABELS, "error", 1 - SHARES[1], "the most frequent class"),
+        (
+            CLASSIFIER,
+            LABELS,
+            "log_loss",
+            metrics.log_loss(LABELS, np.tile(SHARES, (200, 1))),
+            "the frequencies of the classes",
+        ),
+        (CLASSIFIER, LABELS, "accuracy", SHARES[1], "the most frequent class"),
+        (CLASSIFIER, LABELS, "f1_macro", 2 * SHARES[1] / (1 + SHARES[1]) / 3, "the most frequent"),
+        (REGRESSOR, NUMBERS, "squared_error", NUMBERS.var(), "the mean of y"),
+        (
+            REGRESSOR,
+            NUMBERS,
+            "absolute_error",
+            metrics.mean_absolute_error(NUMBERS, MEAN),
+            "the mean of y",
+        ),
+        (REGRESSOR, NUMBERS, "neg_root_mean_squared_error", -NUMBERS.std(), "the mean of y"),
+    ],
+)
+def test_the_score_of_a_constant_prediction(estimator, y, scoring, expected, what):
+    facts = facts_of(estimator, y, scoring)
+    assert facts["baseline"] == pytest.approx(expected, rel=1e-12)
+    assert facts["baseline_of"].startswith(what)
+
+
+def own(model, X, y):
+    return float(np.mean(model.predict(X) == y))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y", "scoring"),
+    [
+        (CLASSIFIER, LABELS, "hinge"),
+        (CLASSIFIER, LABELS, own),
+        (StreamingKMeans(), None, None),
+    ],
+)
+def test_where_there_is_none(estimator, y, scoring):
+    facts = facts_of(estimator, y, scoring)
+    assert "baseline" not in facts
+    assert (facts["n_folds"], facts["n_repeats"], facts["n_updates_standard"]) == (4, 1, 600)
