@@ -453,7 +453,7 @@ def _draw_differences(
         y=[0],
         mode="markers+text",
         text=["the best"],
-        textposition="middle right",
+        textposition="top right",
         marker={"color": ORANGE, "symbol": "circle-open", "size": 12, "line_width": 2},
         hoverinfo="skip",
         showlegend=False,
@@ -474,7 +474,7 @@ def _draw_differences(
         "%{customdata[1]:.2g}, %{customdata[2]}<extra></extra>",
         mode="markers+text",
         text=ratios,
-        textposition="middle right",
+        textposition="top right",
         marker={"color": BLUE, "size": 8},
         showlegend=False,
     )
