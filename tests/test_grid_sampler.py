@@ -20,6 +20,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 import optuna_treecv.study.batches
 from optuna_treecv.study.grid import GridSampler
+from optuna_treecv.study.grid import is_point_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 4))
@@ -209,3 +210,8 @@ def test_a_sampler_that_keeps_to_the_grid_gets_no_warning():
     for _ in range(2):
         study.enqueue_trial({"alpha": 0.5, "fit_intercept": True})
     study.optimize(objective, n_trials=2)
+
+
+def test_values_without_a_single_equality_are_off_the_grid():
+    assert is_point_of({"a": [np.arange(3), 1], "b": [None]}, {"a": 1.0, "b": None})
+    assert not is_point_of({"a": [np.arange(3)]}, {"a": np.arange(3) + 1})

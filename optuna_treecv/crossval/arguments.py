@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Hashable
 import sys
+from types import FrameType
 from typing import Any
 import warnings
 
@@ -89,6 +90,10 @@ def describe_cv(cv: Any) -> str:
 def warn_caller(message: str) -> None:
     """Warn at the line that called this package."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("optuna_treecv."):
+    while frame.f_back is not None and _module_of(frame).startswith("optuna_treecv."):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))

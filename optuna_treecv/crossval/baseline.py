@@ -57,10 +57,11 @@ def baseline(scoring: Loss | Scorer, estimator: Any, data: Data) -> tuple[float,
 def _score(scoring: Loss | Scorer, dummy: Any, nothing: np.ndarray, data: Data) -> float:
     if isinstance(scoring, Scorer):
         return float(scoring.score(dummy, nothing, data.y))
-    response = getattr(dummy, scoring.response_method)(nothing)
+    response = getattr(dummy, scoring.response_method)(nothing[:1])
     targets = data.y
     if isinstance(dummy, DummyClassifier):
         targets = as_codes(data.y, dummy.classes_)
         if scoring.response_method == "predict":
             response = as_codes(response, dummy.classes_)
-    return float(np.mean(scoring.of_rows(response, targets)))
+    responses = np.repeat(response, data.n_rows, axis=0)
+    return float(np.mean(scoring.of_rows(responses, targets)))

@@ -212,18 +212,15 @@ class Evaluation:
             "random_state": str(self.seed),
         }
 
-    def facts(self, scoring: Loss | Scorer, estimator: Any) -> dict[str, Any]:
-        """Return what is equal for all estimators that can be compared, for a study.
-
-        Parameters
-        ----------
-        scoring : Loss or Scorer
-        estimator : estimator
-            One of them.
-        """
+    def digest(self, scoring: Loss | Scorer) -> str:
+        """Return a short name for the data, the folds and a scoring."""
         folds = [repeat.folds for repeat in self.repeats]
+        return name_of_evaluation(self.data, folds, scoring.name)
+
+    def facts(self, scoring: Loss | Scorer, estimator: Any) -> dict[str, Any]:
+        """Return what is equal for all estimators that can be compared, one of which is given."""
         facts = {
-            "digest": name_of_evaluation(self.data, folds, scoring.name),
+            "digest": self.digest(scoring),
             "scoring": scoring.name,
             "n_folds": self.n_folds,
             "n_repeats": self.n_repeats,

@@ -50,5 +50,5 @@ def _bytes(values: Any) -> bytes:
         values = values.tolist()
     try:
         return encode(values)
-    except NoKey:
+    except (NoKey, UnicodeEncodeError):
         return b""

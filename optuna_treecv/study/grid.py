@@ -171,11 +171,16 @@ def points_beside(
 
 
 def is_point_of(grid: Grid, values: Mapping[str, Any]) -> bool:
-    """Return whether values are a point of a grid; NaN equals NaN."""
-    return all(
-        any(one == values[name] or (one != one and values[name] != values[name]) for one in axis)
-        for name, axis in grid.items()
-    )
+    """Return whether values are a point of a grid."""
+    return all(any(_is_same(values[name], one) for one in axis) for name, axis in grid.items())
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal; NaN equals NaN."""
+    try:
+        return one is other or bool(one == other) or bool(one != one and other != other)
+    except (TypeError, ValueError):  # arrays have no single ==
+        return False
 
 
 def distribution_of(values: list[Any]) -> BaseDistribution:

@@ -78,15 +78,18 @@ class StudyCheck:
             self._check_sampler(study, trial)
 
     def _compare_evaluations(self, study: optuna.Study, run: Run) -> None:
-        own = self._evaluation.facts(run.scoring, run.estimator)
         known = study.user_attrs.get(STUDY_ATTRIBUTE)
         if not isinstance(known, dict):
-            study.set_user_attr(STUDY_ATTRIBUTE, own)
-        elif known.get("digest") != own["digest"]:
+            study.set_user_attr(
+                STUDY_ATTRIBUTE, self._evaluation.facts(run.scoring, run.estimator)
+            )
+            return
+        own = self._evaluation.digest(run.scoring)
+        if known.get("digest") != own:
             warn_caller(
                 f"the study {study.study_name!r} has values from other data, folds or scoring "
-                f"({STUDY_ATTRIBUTE} {known.get('digest')}, now {own['digest']}), which "
-                "cannot be compared with those of this objective; use one study per evaluation."
+                f"({STUDY_ATTRIBUTE} {known.get('digest')}, now {own}), which cannot be compared "
+                "with those of this objective; use one study per evaluation."
             )
 
     def _check_sampler(self, study: optuna.Study, trial: AnyTrial) -> None:
