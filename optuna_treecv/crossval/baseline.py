@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-import warnings
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -20,8 +19,10 @@ from optuna_treecv.scoring import Scorer
 def baseline(scoring: Loss | Scorer, estimator: Any, data: Data) -> tuple[float, str] | None:
     """Return the score of a constant prediction on all rows, and in words what is predicted.
 
-    None if there is no such score: for estimators without targets, for "hinge", and for scorers
-    that may look at more than predictions.
+    None if there is no such score: for estimators without targets, for "hinge", for scorers that
+    may look at more than predictions, and for scorers of classifiers that are not means over rows.
+    A constant has a trivial score by these, such as 0 for F1, with a warning that only a change of
+    the whole process's filters could suppress.
 
     Parameters
     ----------
@@ -37,6 +38,8 @@ def baseline(scoring: Loss | Scorer, estimator: Any, data: Data) -> tuple[float,
     if isinstance(scoring, Scorer) and not scoring.is_made:
         return None
     if is_classifier(estimator):
+        if isinstance(scoring, Scorer) and not scoring.is_mean:
+            return None
         dummy, what = DummyClassifier(), "the most frequent class"
         if scoring.response_method == "predict_proba":
             what = "the frequencies of the classes"
@@ -46,9 +49,8 @@ def baseline(scoring: Loss | Scorer, estimator: Any, data: Data) -> tuple[float,
         return None
     nothing = np.zeros((data.n_rows, 1))
     try:
-        with warnings.catch_warnings(action="ignore"):
-            dummy.fit(nothing, y)
-            score = _score(scoring, dummy, nothing, data)
+        dummy.fit(nothing, y)
+        score = _score(scoring, dummy, nothing, data)
     except (TypeError, ValueError):  # a scorer of another kind; the trial will say so
         return None
     return (score, what) if np.isfinite(score) else None

@@ -255,9 +255,10 @@ class Evaluation:
 
     def _warn_if_folds_are_small(self, scoring: Loss | Scorer, estimator: Any) -> None:
         """Warn, once, of a score that is not a mean over rows where folds are small."""
-        if self._sizes_are_checked:
-            return
-        self._sizes_are_checked = True
+        with self._preparing:
+            if self._sizes_are_checked:
+                return
+            self._sizes_are_checked = True
         folds = (repeat.folds for repeat in self.repeats)
         found = (why_too_small(scoring, estimator, self.data, one) for one in folds)
         if (message := next(filter(None, found), None)) is not None:
