@@ -81,7 +81,8 @@ def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scorin
             LABELS,
             {"scoring": "f1", "cv": "loo"},
             "scoring='f1' is not a mean over rows, so its mean over folds of 1 row misleads; use "
-            "scoring='accuracy' or cv=StratifiedKFold(k) with k of at most 12.",
+            "scoring='accuracy' or cv=StratifiedKFold(k, shuffle=True, random_state=0) with k of "
+            "at most 12.",
         ),
         (
             AveragedSGDClassifier(loss="log_loss"),
@@ -89,7 +90,7 @@ def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scorin
             {"scoring": "average_precision", "cv": KFold(3)},
             "scoring='average_precision' is not a mean over rows, so its mean over folds of fewer "
             "than 5 rows of a class misleads; use scoring='accuracy' or 'log_loss' or "
-            "cv=StratifiedKFold(k) with k of at most 12.",
+            "cv=StratifiedKFold(k, shuffle=True, random_state=0) with k of at most 12.",
         ),
         (
             REGRESSOR,
@@ -131,7 +132,11 @@ def test_small_folds_are_named_with_what_would_do(estimator, y, options, says):
         (CLASSIFIER, LABELS, {"cv": "loo"}),
         (CLASSIFIER, LABELS, {"scoring": "accuracy", "cv": "loo"}),
         (CLASSIFIER, LABELS, {"scoring": make_scorer(accuracy_score), "cv": 300}),
-        (CLASSIFIER, LABELS, {"scoring": "f1", "cv": StratifiedKFold(12)}),
+        (
+            CLASSIFIER,
+            LABELS,
+            {"scoring": "f1", "cv": StratifiedKFold(12, shuffle=True, random_state=0)},
+        ),
         (CLASSIFIER, TARGETS > 0, {"scoring": "roc_auc", "cv": 10}),
         (REGRESSOR, TARGETS, {"scoring": "neg_mean_squared_error", "cv": 300}),
         (REGRESSOR, TARGETS, {"scoring": "neg_root_mean_squared_error", "cv": 20}),
