@@ -165,7 +165,13 @@ def iter_fold_scores(
 
     Parameters
     ----------
-    store, study_name, study, runs
+    store : str, sqlalchemy.URL, sqlalchemy.Engine, callable or Database
+        As for ``load_fold_scores``.
+    study_name : str, default=None
+        As for ``load_fold_scores``.
+    study : optuna.Study, default=None
+        As for ``load_fold_scores``.
+    runs : collection of str, default=None
         As for ``load_fold_scores``.
 
     Yields
