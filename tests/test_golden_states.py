@@ -74,6 +74,8 @@ def sgd(X: Any, y_type: Any, is_sparse: bool) -> Any:
         (15.0, 0.1, 0.0, inf, 1, True, 0),  # the scale changes its sign
         (0.01, 0.3, 0.3, 0.5, 1, True, 0),
         (0.01, 0.3, 0.0, 2.0, 4, True, 8),
+        (0.01, 0.0, 0.0, inf, 1, True, 0),
+        (0.01, 0.0, 0.5, 2.0, 4, True, 8),
     ]
     losses = ["hinge", "log_loss", "squared_error", "huber", "epsilon_insensitive"]
     for loss, schedule in product(losses, schedules):
@@ -87,6 +89,7 @@ def svrg(X: Any, y_type: Any, is_sparse: bool) -> Any:
         (1e-3, 0.05, 10, 2.0, 15, 0, False, 3),
         (0.1, 0.0, 7, 1.5, 9, 2, False, 4),
         (0.5, 0.5, 5, 1.0, 6, 0, True, 5),
+        (0.01, 0.0, 5, 2.0, 0, 0, False, 5),
     ]
     for loss, schedule in product(["log_loss", "squared_error", "huber"], schedules):
         for y, n_classes in supervised(loss):
@@ -117,7 +120,7 @@ def pegasos_lanes(X: Any, **_: Any) -> Any:
 
 
 def sgd_lanes(X: Any, y_type: Any, is_sparse: bool) -> Any:
-    values = [(1e-3, 0.05, inf), (0.3, 0.5, inf), (15.0, 0.1, inf), (0.01, 0.3, 0.5)]
+    values = [(1e-3, 0.05, inf), (0.3, 0.0, inf), (15.0, 0.1, inf), (0.01, 0.3, 0.5)]
     losses = ["hinge", "log_loss", "squared_error", "huber", "epsilon_insensitive"]
     for loss, power, (average, start) in product(
         losses, [0.0, 0.5, 0.3], [(False, 0), (True, 0), (True, 10)]
@@ -130,7 +133,7 @@ def svrg_lanes(X: Any, y_type: Any, is_sparse: bool) -> Any:
     values = [(1e-3, 0.05), (0.1, 0.0), (0.5, 0.5)]
     for loss, schedule in product(
         ["log_loss", "squared_error", "huber"],
-        [(10, 2.0, 15, 0, False, 3), (7, 1.5, 9, 2, False, 4), (5, 1.0, 6, 0, True, 5)],
+        [(10, 2.0, 15, 0, False, 3), (7, 1.5, 9, 2, False, 4), (5, 1.0, 0, 0, True, 5)],
     ):
         for y, n_classes in supervised(loss):
             yield StreamingSVRGLanes(X, y_type(y), n_classes, loss, 0.1, *schedule, values)

@@ -162,6 +162,8 @@ CLASSIFIERS = (
             ("log_loss", 0.0, 0.0, 0.05, 0.5, 0.3, 1, False, 0),
             ("log_loss", 0.0, 0.8, 1.25, 0.0, 0.5, 1, True, 7),
             ("log_loss", 0.0, 0.01, 0.5, 0.75, 0.4, 7, True, 11),
+            ("hinge", 0.0, 0.01, 0.0, 0.0, inf, 1, True, 0),
+            ("log_loss", 0.0, 0.5, 0.0, 0.75, 0.4, 7, True, 11),
         )
     ]
     + [
@@ -171,6 +173,7 @@ CLASSIFIERS = (
             ("log_loss", 0.0, 0.1, 0.3, 3, 1.0, 5, 2, False, 4),
             ("log_loss", 0.0, 2.0, 0.5, 1, 2.0, 30, 0, False, 5),
             ("log_loss", 0.0, 0.9, 0.7, 2, 2.0, 2, 1, True, 6),
+            ("log_loss", 0.0, 0.01, 0.0, 4, 1.5, 0, 0, False, 7),
         )
     ]
     + [
@@ -178,6 +181,7 @@ CLASSIFIERS = (
         for settings in (
             ("log_loss", 0.0, 0.0, 0.0, 10),
             ("log_loss", 0.0, 0.3, 0.2, 1),
+            ("log_loss", 0.0, 0.3, 0.0, 10),
         )
     ]
 )
@@ -189,6 +193,9 @@ REGRESSORS = (
             ("squared_error", 0.0, 0.0, 0.05, 0.0, inf, 1, False, 0),
             ("huber", 0.4, 0.02, 0.05, 0.5, inf, 5, True, 20),
             ("epsilon_insensitive", 0.2, 0.02, 0.05, 0.25, 1e3, 1, True, 50),
+            ("squared_error", 0.0, 0.02, 0.0, 0.0, inf, 1, True, 0),
+            ("epsilon_insensitive", 0.2, 3.0, 0.0, 0.5, inf, 1, False, 0),
+            ("huber", 0.4, 0.0, 0.0, 0.0, 0.3, 5, True, 20),
         )
     ]
     + [
@@ -196,6 +203,7 @@ REGRESSORS = (
         for settings in (
             ("squared_error", 0.0, 0.01, 0.01, 10, 2.0, 30, 0, False, 7),
             ("huber", 0.5, 0.0, 0.0, 5, 3.0, 10, 1, False, 8),
+            ("squared_error", 0.0, 0.1, 0.0, 3, 1.5, 0, 1, True, 9),
         )
     ]
     + [
@@ -203,6 +211,7 @@ REGRESSORS = (
         for settings in (
             ("squared_error", 0.0, 0.01, 0.01, 10),
             ("huber", 0.5, 0.0, 0.0, 5),
+            ("squared_error", 0.0, 2.0, 0.0, 5),
         )
     ]
 )

@@ -33,7 +33,8 @@ from optuna_treecv.tree.plan import Plan
 
 ALPHAS = (*np.geomspace(1e-7, 1e3, 11), 1e300, 5e-324)
 LANES_OF_SGD = [
-    *((0.01, eta, np.inf) for eta in (1e-6, 0.003, 0.1, 0.7, 3.0, 300.0)),
+    *((0.01, eta, np.inf) for eta in (1e-6, 0.003, "auto", 0.1, 0.7, 3.0, 300.0)),
+    (9.9, "auto", 0.5),
     *((alpha, 0.1, 0.5) for alpha in (0.0, 1e-4, 1.0, 9.0, 10.0, 19.0, 1e5)),
     (1e-4, 0.5, 1e-3),
     (1e-4, 0.5, 1e300),
@@ -73,7 +74,10 @@ FAMILIES = {
     **{
         f"SVRG, {name}": [
             StreamingSVRGClassifier(
-                alpha=alpha, step_size=step_size, initial_batch_size=4, inner_steps=7, **options
+                alpha=alpha,
+                step_size=step_size,
+                initial_batch_size=4,
+                **{"inner_steps": 7, **options},
             )
             for alpha, step_size in LANES_OF_SVRG
         ]
@@ -81,6 +85,7 @@ FAMILIES = {
             "geometric": {},
             "factorial": {"schedule": "factorial", "fit_intercept": False},
             "warm": {"warm_stages": 2, "batch_growth": 1.5, "random_state": 3},
+            "batch and inner phase alike": {"inner_steps": "auto"},
         }.items()
     },
     **{

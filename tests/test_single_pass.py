@@ -304,8 +304,10 @@ ESTIMATORS = [
     AveragedSGDClassifier("log_loss", average_start=20),
     AveragedSGDRegressor("huber", learning_rate="invscaling"),
     StreamingSVRGClassifier(initial_batch_size=10),
+    StreamingSVRGClassifier(step_size=0.5, initial_batch_size=10, inner_steps=20),
     StreamingSVRGRegressor("huber", initial_batch_size=25, schedule="factorial"),
     RootSGDClassifier(burn_in=10),
+    RootSGDClassifier(step_size=0.5, burn_in=10),
     RootSGDRegressor("huber", burn_in=25),
     StreamingKMeans(5),
     StreamingGaussianDensity(),
@@ -339,8 +341,9 @@ def test_bound_names_all_that_has_acted(estimator, n_seen, make_data):
         if other.bound(n_seen) == bound:
             assert np.array_equal(state_of(other), state_of(estimator)), name
     if isinstance(estimator, StreamingSVRGClassifier) and n_seen <= 10:
-        late = {"step_size", "inner_steps", "batch_growth", "schedule", "warm_stages"}
+        late = {"inner_steps", "batch_growth", "schedule", "warm_stages"}
         assert late | {"random_state", "alpha"} <= set(silent)
+        assert ("step_size" in bound) == (estimator.step_size == "auto")  # which weights rows
     if isinstance(estimator, AveragedSGDClassifier):
         assert ("average_start" in bound) == (n_seen > 20)
 

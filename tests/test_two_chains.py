@@ -34,6 +34,8 @@ SGD = [
     AveragedSGDRegressor(learning_rate="invscaling", power_t=0.3, step_size=0.1),
     AveragedSGDRegressor(loss="huber", step_size=0.2, average_start=20, radius=0.3),
     AveragedSGDRegressor(loss="epsilon_insensitive", alpha=0.1, step_size=0.5, average=False),
+    AveragedSGDClassifier(step_size="auto"),
+    AveragedSGDRegressor(alpha=0.1, batch_size=3),
     LSQSGDRegressor(step_size=0.05),
 ]
 

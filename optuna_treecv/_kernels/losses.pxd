@@ -1,6 +1,6 @@
 """The slope of each loss: its derivative in the prediction p. For hinge and logistic loss y is -1 or 1.
 
-A loop over rows gets the loss as a number, and only ``slopes`` and ``auto_step`` branch on it.
+A loop over rows gets the loss as a number, and only ``slopes`` and ``steps.auto_step`` branch on it.
 """
 
 from cython cimport floating
@@ -128,9 +128,3 @@ cdef inline void two_slopes(
     cdef int32_t classes[2]
     classes[0] = classes[1] = c
     slopes(loss, y, row, 2, True, classes, p, out, of_type)
-
-
-cdef inline double auto_step(const Loss *loss, double largest_norm2, double alpha) noexcept nogil:
-    """Return 0.1 / L, with L the largest curvature of the penalised loss for rows of at most this norm."""
-    cdef double smoothness = (0.25 if loss.name == LOGISTIC else 1) * largest_norm2 + alpha
-    return 0.1 / smoothness if smoothness > 0 else 0

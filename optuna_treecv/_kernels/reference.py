@@ -133,10 +133,40 @@ def slope(loss: str, epsilon: float, p: float, y: float) -> float:
             return 0.0 if inside else 1.0 if miss > 0 else -1.0
 
 
-def auto_step(loss: str, largest_norm2: float, alpha: float) -> float:
-    """0.1 / L: losses.pxd."""
-    smoothness = (0.25 if loss == "log_loss" else 1) * largest_norm2 + alpha
-    return 0.1 / smoothness if smoothness > 0 else 0.0
+class Steps:
+    """The steps of the rows: steps.pxd."""
+
+    def __init__(
+        self, loss: str, step_size: float, alpha: float, total: float = 0.0, count: float = 0.0
+    ) -> None:
+        self.loss = loss
+        self.bounded = loss in ("hinge", "log_loss")
+        self.step_size = step_size
+        self.alpha = alpha
+        self.total = total
+        self.count = count
+
+    def after(self, x: np.ndarray) -> Steps:
+        """The steps after one more row; the given ones stay what they are."""
+        norm2 = min(float(dot(x, x)), 1e140)
+        total, count = self.total, self.count
+        if norm2 > 0:
+            total += logarithm(norm2) if self.bounded else norm2 * norm2
+            count += 1 if self.bounded else norm2
+        return Steps(self.loss, self.step_size, self.alpha, total, count)
+
+    def of(self, x: np.ndarray) -> tuple[float, float, float]:
+        """Return (rate, weight, penalty) of the last row."""
+        if self.step_size:
+            return self.step_size, 1.0, self.alpha
+        typical = 1.0
+        if self.count > 0:
+            typical = self.total / self.count
+            typical = exponential(typical) if self.bounded else 4 * typical
+        typical = max(typical, 1e-30)
+        penalty = self.alpha / typical
+        rate = 1 / ((1 / 3 if self.bounded else 1) + penalty)
+        return rate, 1 / max(typical, float(dot(x, x))), penalty
 
 
 def wide(x: np.ndarray) -> np.ndarray:
@@ -220,8 +250,7 @@ class SGD:
     ) -> None:
         self.loss = loss
         self.epsilon = epsilon
-        self.alpha = alpha
-        self.step_size = step_size
+        self.steps = Steps(loss, step_size, alpha)
         self.power = power
         self.radius = radius
         self.batch_size = batch_size
@@ -244,38 +273,42 @@ class SGD:
         self.n_seen += 1
         margin = float(dot(self.z, x))
         g = slope(self.loss, self.epsilon, self.scale * margin, y)
+        self.steps = self.steps.after(x)
+        rate, weight, penalty = self.steps.of(x)
         if self.batch_size == 1:
-            self._step(x, margin, g, self._eta(self.n_seen))
+            self._step(x, margin, g, self._decayed(rate, self.n_seen), weight, penalty)
             return
-        self.gradient = self.gradient + g * wide(x)
+        self.gradient = self.gradient + weight * g * wide(x)
         if self.n_seen % self.batch_size == 0:
-            self._batch_step(self._eta(self.n_seen // self.batch_size))
+            self._batch_step(self._decayed(rate, self.n_seen // self.batch_size), penalty)
 
-    def _eta(self, t: int) -> float:
+    def _decayed(self, rate: float, t: int) -> float:
         if self.power == 0:
-            return self.step_size
+            return rate
         if self.power == 0.5:
-            return self.step_size / sqrt(t)
-        return self.step_size * exponential(-self.power * logarithm(t))
+            return rate / sqrt(t)
+        return rate * exponential(-self.power * logarithm(t))
 
-    def _step(self, x: np.ndarray, margin: float, g: float, eta: float) -> None:
-        self.scale *= 1 - eta * self.alpha
+    def _step(
+        self, x: np.ndarray, margin: float, g: float, rate: float, weight: float, penalty: float
+    ) -> None:
+        self.scale *= 1 - rate * penalty
         if not 1 / 64 <= abs(self.scale) <= 64:
             margin *= self.scale
             self._absorb()
         if g != 0:
-            added = self.number(-eta * g / self.scale)
+            added = self.number(-(rate * weight) * g / self.scale)
             self.z = self.z + added * x
             if self.averaged != 0:
                 self.v = self.v + float(added) * self.averaged * wide(x)
             self.norm2 += float(added) * (2 * margin + float(added) * float(dot(x, x)))
         self._project()
 
-    def _batch_step(self, eta: float) -> None:
-        self.scale *= 1 - eta * self.alpha
+    def _batch_step(self, rate: float, penalty: float) -> None:
+        self.scale *= 1 - rate * penalty
         if not 1 / 64 <= abs(self.scale) <= 64:
             self._absorb()
-        factor = -eta / (self.batch_size * self.scale)
+        factor = -rate / (self.batch_size * self.scale)
         added = (factor * self.gradient).astype(self.number)
         self.gradient = np.zeros_like(self.gradient)
         self.z = self.z + added
@@ -329,8 +362,7 @@ class StreamingSVRG:
     ) -> None:
         self.loss = loss
         self.epsilon = epsilon
-        self.alpha = alpha
-        self.step_size = step_size
+        self.steps = Steps(loss, step_size, alpha)
         self.batch_growth = batch_growth
         self.inner_steps = inner_steps
         self.warm_stages = warm_stages
@@ -344,23 +376,21 @@ class StreamingSVRG:
         self.batch_size = float(initial_batch_size)
         self.n_batch = self.left = initial_batch_size
         self.scale, self.shift = 1.0, 0.0
-        self.largest_norm2 = 0.0
 
     def train(self, x: np.ndarray, y: float) -> None:
         """One row."""
         if self.left == 0:
             self._next_phase()
         self.left -= 1
-        if self.step_size == 0 or (self.stage == 0 and self.in_batch):
-            self.largest_norm2 = max(self.largest_norm2, float(dot(x, x)))
+        self.steps = self.steps.after(x)
+        rate, weight, penalty = self.steps.of(x)
         at_anchor = slope(self.loss, self.epsilon, float(dot(self.anchor, x)), y)
         if self.in_batch:
-            self.sum = self.sum + at_anchor * wide(x)
+            self.sum = self.sum + weight * at_anchor * wide(x)
             return
-        eta = self.step_size or auto_step(self.loss, self.largest_norm2, self.alpha)
         if self.by_factorials:
-            eta /= 2 ** self._growing()
-        shrink = 1 - eta * self.alpha
+            rate /= 2 ** self._growing()
+        shrink = 1 - rate * penalty
         extreme = not 1 / 64 <= abs(self.scale * shrink) <= 64
         if extreme:
             self._settle()
@@ -369,9 +399,9 @@ class StreamingSVRG:
         difference = slope(self.loss, self.epsilon, p, y) - at_anchor
         if extreme:
             self.z = self.z * self.number(shrink)
-        self.z = self.z + self.number(-eta * difference / next_scale) * x
+        self.z = self.z + self.number(-(rate * weight) * difference / next_scale) * x
         self.scale = next_scale
-        self.shift = shrink * self.shift - eta / self.n_batch
+        self.shift = shrink * self.shift - rate / self.n_batch
 
     def _growing(self) -> int:
         return max(0, self.stage - self.warm_stages)
@@ -383,7 +413,8 @@ class StreamingSVRG:
     def _next_phase(self) -> None:
         if self.in_batch:
             most = self.inner_steps * (4 ** self._growing() if self.by_factorials else 1)
-            self.left = 1 + next(draws(chain(self.seed, self.stage), iter([most])))
+            drawn = 1 + next(draws(chain(self.seed, self.stage), iter([most or 1])))
+            self.left = drawn if most else self.n_batch
             self.in_batch = False
             return
         self._settle()
@@ -416,29 +447,27 @@ class RootSGD:
     ) -> None:
         self.loss = loss
         self.epsilon = epsilon
-        self.alpha = alpha
-        self.step_size = step_size
+        self.steps = Steps(loss, step_size, alpha)
         self.burn_in = burn_in
         self.number = zeros.dtype.type
         self.w = self.w_before = self.v = zeros
         self.t = 0
-        self.largest_norm2 = 0.0
 
     def train(self, x: np.ndarray, y: float) -> None:
         """Row t."""
         self.t += 1
-        if self.step_size == 0 or self.t <= self.burn_in:
-            self.largest_norm2 = max(self.largest_norm2, float(dot(x, x)))
-        eta = self.step_size or auto_step(self.loss, self.largest_norm2, self.alpha)
-        eta = 0.0 if self.t <= self.burn_in else eta
+        self.steps = self.steps.after(x)
+        rate, weight, penalty = self.steps.of(x)
+        if self.t <= self.burn_in:
+            rate = penalty = 0.0
         keep = 1 - 1 / self.t
         number = self.number
-        g = slope(self.loss, self.epsilon, float(dot(self.w, x)), y)
-        g_before = slope(self.loss, self.epsilon, float(dot(self.w_before, x)), y)
+        g = weight * slope(self.loss, self.epsilon, float(dot(self.w, x)), y)
+        g_before = weight * slope(self.loss, self.epsilon, float(dot(self.w_before, x)), y)
         self.v = (number(keep) * self.v + number(g - keep * g_before) * x) + (
-            number(self.alpha) * self.w - number(keep * self.alpha) * self.w_before
+            number(penalty) * self.w - number(keep * penalty) * self.w_before
         )
-        self.w_before, self.w = self.w, self.w - number(eta) * self.v
+        self.w_before, self.w = self.w, self.w - number(rate) * self.v
 
     def weights(self) -> np.ndarray:
         """The last iterate."""

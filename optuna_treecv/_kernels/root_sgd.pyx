@@ -4,8 +4,8 @@ with a state of constant size and no stages.
 For row t, with g_t(w) = slope(w.x, y) x + alpha w:
     v_t = g_t(w_{t-1}) + (1 - 1/t) (v_{t-1} - g_t(w_{t-2})),
     w_t = w_{t-1} - eta v_t,    or w_{t-1} while t <= burn_in,
-with w_0 = 0. So v is first the mean gradient at 0, and then follows w. The model is the last
-iterate.
+with w_0 = 0. So v is first the mean gradient at 0, and then follows w. The model is the last iterate.
+With the automatic step (``steps.pxd``), g_t(w) = weight slope(w.x, y) x + penalty w.
 """
 
 from cython cimport floating
@@ -18,11 +18,14 @@ from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
 from optuna_treecv._kernels.linear cimport Weights
 from optuna_treecv._kernels.losses cimport Loss
-from optuna_treecv._kernels.losses cimport auto_step
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport two_slopes
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.steps cimport Norms
+from optuna_treecv._kernels.steps cimport Step
+from optuna_treecv._kernels.steps cimport step_of
+from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.vec8 cimport dot
 from optuna_treecv._kernels.vec8 cimport inlined
@@ -39,7 +42,7 @@ cdef struct Settings:
 # A state holds this head in a cache line, then w_t of all outputs, then w_{t-1}, then v_t.
 cdef struct Head:
     int64_t n_seen
-    double largest_norm2        # the largest |x|^2 so far; for the auto step only
+    Norms norms                 # of the rows so far; for the automatic step only
 
 
 cdef enum:
@@ -94,28 +97,38 @@ cdef inlined train_on(
     cdef floating *w_before = w + learner.n_outputs * width
     cdef floating *v = w_before + learner.n_outputs * width
     cdef Py_ssize_t i, row, c, at
-    cdef double eta, alpha
+    cdef double S = 0
+    cdef double norm2 = 0
+    cdef Step by
     cdef double p[2]
     cdef double g[2]
     for i in range(start, stop):
         row = visit(rows, order, i, stop, w)
         x = (<const floating *> rows.values) + row * width
         head.n_seen += 1
-        # Always done during the burn-in, so that the state does not depend on the step size yet.
-        if settings.step_size == 0 or head.n_seen <= settings.burn_in:
-            head.largest_norm2 = max(head.largest_norm2, <double> dot(x, x, width))
-        eta = alpha = 0                             # during the burn-in w is 0: even a huge alpha does not act
-        if head.n_seen > settings.burn_in:
-            alpha = settings.alpha
-            eta = settings.step_size
-            if eta == 0:
-                eta = auto_step(loss, head.largest_norm2, settings.alpha)
+        if settings.step_size == 0:
+            norm2 = <double> dot(x, x, width)
+            S = typical_norm2(loss, &head.norms, norm2)
+        by = step_of(loss, settings.step_size, S, norm2, settings.alpha)
+        if head.n_seen <= settings.burn_in:
+            by.rate = by.penalty = 0                # w is 0: even a huge alpha does not act
         for c in range(learner.n_outputs):
             at = c * width
             p[0] = dot(w + at, x, width)
             p[1] = dot(w_before + at, x, width)
             two_slopes(loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, g, w)
-            step(width, x, 1 - 1 / <double> head.n_seen, eta, alpha, g[0], g[1], w + at, w_before + at, v + at)
+            step(
+                width,
+                x,
+                1 - 1 / <double> head.n_seen,
+                by.rate,
+                by.penalty,
+                by.weight * g[0],
+                by.weight * g[1],
+                w + at,
+                w_before + at,
+                v + at,
+            )
 
 
 include "train_dense_by_type.pxi"
@@ -133,7 +146,7 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 
 cdef class RootSGD(LinearKernel):
     """ROOT-SGD over prepared dense rows; ``loss`` is one of the smooth losses in ``losses.NAMES``, and
-    ``step_size`` 0 selects the auto step.
+    ``step_size`` 0 selects the automatic step.
     """
 
     cdef Settings own

@@ -23,6 +23,10 @@ from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.rows cimport visit_both
+from optuna_treecv._kernels.steps cimport Norms
+from optuna_treecv._kernels.steps cimport Step
+from optuna_treecv._kernels.steps cimport step_of
+from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
@@ -35,17 +39,17 @@ cdef struct Settings:
     LinearSettings linear
     Loss loss
     double alpha
-    double step_size
-    double power                # eta_t = step_size / t^power
+    double step_size            # eta; 0: auto
+    double power                # eta_t = eta / t^power
     double radius
     int64_t batch_size
     bint average
     int64_t average_start       # the number of rows before averaging begins
 
 
-# A state begins with the rows seen, the steps averaged and the numbers of each output, padded to a
-# cache line. Then come, each for all outputs, v (float64) when averaging, the batch's sum of gradients
-# (float64) when there are mini-batches, and z in the type of the rows.
+# A state begins with this head, with the numbers of each output, padded to a cache line. Then come,
+# each for all outputs, v (float64) when averaging, the batch's sum of gradients (float64) when there are
+# mini-batches, and z in the type of the rows.
 cdef struct Numbers:
     double scale
     double norm2                # |z|^2; only with a finite radius
@@ -55,6 +59,7 @@ cdef struct Numbers:
 cdef struct Head:
     int64_t n_seen
     int64_t n_averaged          # steps averaged
+    Norms norms                 # of the rows so far; for the automatic step only
     Numbers outputs[1]          # n_outputs of them
 
 
@@ -101,7 +106,8 @@ cdef inlined step(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
-    double eta,
+    double eta,                 # the coefficient of the row
+    double shrink,              # the factor of w
     Py_ssize_t c,
     Numbers *numbers,           # INOUT, of output c
     floating *z,                # INOUT, (width,)
@@ -121,7 +127,7 @@ cdef inlined step(
     cdef bint in_ball = isfinite(settings.radius)
     cdef floating added
     cdef double check
-    numbers.scale *= 1 - eta * settings.alpha
+    numbers.scale *= shrink
     if extreme(numbers.scale):
         margin *= numbers.scale                     # z.x for the new z
         absorb_scale(learner, numbers, z, v, state, log)
@@ -141,6 +147,7 @@ cdef inlined step(
 cdef seldom batch_step(
     const Learner *learner,
     double eta,
+    double shrink,              # the factor of w
     Numbers *numbers,           # INOUT, of one output
     floating *z,                # INOUT, (width,)
     double *v,                  # INOUT, (width,)
@@ -151,7 +158,7 @@ cdef seldom batch_step(
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef double factor, added
     cdef Py_ssize_t j
-    numbers.scale *= 1 - eta * settings.alpha
+    numbers.scale *= shrink
     if extreme(numbers.scale):
         absorb_scale(learner, numbers, z, v, state, NULL)
     factor = -eta / (<double> settings.batch_size * numbers.scale)
@@ -167,13 +174,13 @@ cdef seldom batch_step(
         project(settings.radius, numbers.norm2, &numbers.scale)
 
 
-cdef double decayed_step(const Settings *settings, int64_t t) noexcept nogil:
-    return step_at(settings.step_size, settings.power, decay(settings.power, t))
+cdef double decayed_step(const Settings *settings, double eta, int64_t t) noexcept nogil:
+    return step_at(eta, settings.power, decay(settings.power, t))
 
 
-cdef inline double step_size_at(const Settings *settings, int64_t t) noexcept nogil:
+cdef inline double step_size_at(const Settings *settings, double eta, int64_t t) noexcept nogil:
     """Return eta_t."""
-    return settings.step_size if settings.power == 0 else decayed_step(settings, t)
+    return eta if settings.power == 0 else decayed_step(settings, eta, t)
 
 
 cdef inlined train_row(
@@ -184,6 +191,7 @@ cdef inlined train_row(
     floating *z,                # INOUT, where the first one lies in the state
     Log *log,
     bint branchless,
+    bint automatic,             # whether the step size is 0
 ) noexcept nogil:
     """Train on one row: make a step of every output, or add to the sum of a mini-batch."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -193,26 +201,37 @@ cdef inlined train_row(
     cdef double *gradient = gradient_of(learner, state, 0)
     cdef Numbers *numbers = head.outputs
     cdef Py_ssize_t c
-    cdef double eta, p
+    cdef double p
+    cdef double S, norm2, eta, shrink
+    cdef Step by
     cdef bint begins_step = settings.batch_size == 1 or head.n_seen % settings.batch_size == 0
     if settings.average and head.n_seen >= settings.average_start and begins_step:
         head.n_averaged += 1
         for c in range(learner.n_outputs):
             numbers[c].averaged += numbers[c].scale
     head.n_seen += 1
+    if automatic:
+        norm2 = <double> norm2_row(rows, row, z)
+        S = typical_norm2(&settings.loss, &head.norms, norm2)
+        by = step_of(&settings.loss, 0, S, norm2, settings.alpha)
+    else:
+        by.rate, by.weight, by.penalty = settings.step_size, 1, settings.alpha
     if settings.batch_size == 1:
-        eta = step_size_at(settings, head.n_seen)
+        eta = step_size_at(settings, by.rate, head.n_seen)
+        shrink = 1 - eta * by.penalty
+        eta *= by.weight
         for c in range(learner.n_outputs):
-            step(learner, rows, row, eta, c, &numbers[c], z + c * width, v + c * width, state, log, branchless)
+            step(learner, rows, row, eta, shrink, c, &numbers[c], z + c * width, v + c * width, state, log, branchless)
         return
     for c in range(learner.n_outputs):
         p = numbers[c].scale * <double> dot_row(rows, row, z + c * width)
         p = slope(&settings.loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, z)
-        add_row_wide(rows, row, p, gradient + c * width, z, NULL)
+        add_row_wide(rows, row, by.weight * p, gradient + c * width, z, NULL)
     if head.n_seen % settings.batch_size == 0:
-        eta = step_size_at(settings, head.n_seen // settings.batch_size)
+        eta = step_size_at(settings, by.rate, head.n_seen // settings.batch_size)
+        shrink = 1 - eta * by.penalty
         for c in range(learner.n_outputs):
-            batch_step(learner, eta, &numbers[c], z + c * width, v + c * width, gradient + c * width, state)
+            batch_step(learner, eta, shrink, &numbers[c], z + c * width, v + c * width, gradient + c * width, state)
 
 
 cdef inlined train_on(
@@ -226,8 +245,12 @@ cdef inlined train_on(
     Log *log,
 ) noexcept nogil:
     cdef Py_ssize_t i
-    for i in range(start, stop):
-        train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False)
+    if (<const Settings *> learner.settings).step_size == 0:
+        for i in range(start, stop):
+            train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, True)
+    else:
+        for i in range(start, stop):
+            train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, False)
 
 
 include "train_by_type.pxi"
@@ -249,10 +272,16 @@ cdef inlined train_both_on(
     """
     cdef const Dense *rows = &learner.dense
     cdef Py_ssize_t i, row, other
-    for i in range(n_rows):
-        visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
-        train_row(learner, rows, row, first, z_first, NULL, True)
-        train_row(learner, rows, other, second, z_second, NULL, True)
+    if (<const Settings *> learner.settings).step_size == 0:
+        for i in range(n_rows):
+            visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
+            train_row(learner, rows, row, first, z_first, NULL, True, True)
+            train_row(learner, rows, other, second, z_second, NULL, True, True)
+    else:
+        for i in range(n_rows):
+            visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
+            train_row(learner, rows, row, first, z_first, NULL, True, False)
+            train_row(learner, rows, other, second, z_second, NULL, True, False)
 
 
 cdef dispatched train_both(
@@ -287,7 +316,7 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 
 cdef class SGD(LinearKernel):
     """SGD over prepared rows; ``loss`` is one of ``losses.NAMES``, and a classifier's loss if
-    ``n_classes`` is given.
+    ``n_classes`` is given. ``step_size`` 0 selects the automatic step.
     """
 
     cdef Settings own

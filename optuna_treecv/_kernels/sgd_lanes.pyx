@@ -32,6 +32,10 @@ from optuna_treecv._kernels.sgd cimport decay
 from optuna_treecv._kernels.sgd cimport project
 from optuna_treecv._kernels.sgd cimport step_at
 from optuna_treecv._kernels.sgd cimport with_row
+from optuna_treecv._kernels.steps cimport Norms
+from optuna_treecv._kernels.steps cimport Step
+from optuna_treecv._kernels.steps cimport step_of
+from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
@@ -41,15 +45,22 @@ from optuna_treecv._kernels.vec8 cimport inlined
 cdef struct Settings:
     LaneSettings lanes
     Loss loss
-    double power                # eta_t = step_size / t^power
+    bint any_auto               # whether a lane has the automatic step
+    double power                # eta_t = eta / t^power
     bint average
     int64_t average_start
     double alpha[MOST_LANES]
-    double step_size[MOST_LANES]
+    double step_size[MOST_LANES]    # 0: auto
     double radius[MOST_LANES]
 
 
-# A state holds the rows seen and the steps averaged; scale, |z|^2 and A of each lane; v when averaging; and z.
+# A state holds this; scale, |z|^2 and A of each lane; v when averaging; and z.
+cdef struct Common:
+    int64_t n_seen
+    int64_t n_averaged          # steps averaged
+    Norms norms                 # of the rows so far, if a lane has the automatic step
+
+
 cdef struct Numbers:
     double *scale
     double *norm2
@@ -70,14 +81,14 @@ cdef inlined steps(
     const Rows *rows,
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
-    int64_t t,
+    Common *common,             # INOUT
     const Numbers *numbers,
     floating *z,                # INOUT, (width, n_lanes)
     double *v,                  # INOUT, likewise
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """Make step t of every lane."""
+    """Make the step of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
     cdef Py_ssize_t width = learner.width
@@ -95,8 +106,11 @@ cdef inlined steps(
     cdef double check[MOST_LANES]
     cdef double g[MOST_LANES]
     cdef double eta[MOST_LANES]
-    cdef double decay_of_t = decay(settings.power, t) if settings.power != 0 else 1
-    cdef double norm2
+    cdef double shrink[MOST_LANES]
+    cdef double decay_of_t = decay(settings.power, common.n_seen) if settings.power != 0 else 1
+    cdef double S
+    cdef double norm2 = 0
+    cdef Step by
     cdef Py_ssize_t lane
     dot_lanes(rows, row, next_row, z, width, n_lanes, room, dots, z)
     for lane in range(n_lanes):
@@ -105,7 +119,18 @@ cdef inlined steps(
     lane_slopes(learner, &settings.loss, row, predictions, g)
     for lane in range(n_lanes):
         eta[lane] = step_at(settings.step_size[lane], settings.power, decay_of_t)
-        scale[lane] *= 1 - eta[lane] * settings.alpha[lane]
+        shrink[lane] = 1 - eta[lane] * settings.alpha[lane]
+    if settings.any_auto:
+        norm2 = <double> norm2_row(rows, row, z)
+        S = typical_norm2(&settings.loss, &common.norms, norm2)
+        for lane in range(n_lanes):
+            if settings.step_size[lane] == 0:
+                by = step_of(&settings.loss, 0, S, norm2, settings.alpha[lane])
+                by.rate = step_at(by.rate, settings.power, decay_of_t)
+                eta[lane] = by.rate * by.weight
+                shrink[lane] = 1 - by.rate * by.penalty
+    for lane in range(n_lanes):
+        scale[lane] *= shrink[lane]
         if extreme(scale[lane]):
             margins[lane] *= scale[lane]            # z.x for the new z
             is_extreme[n_extreme] = lane
@@ -125,7 +150,6 @@ cdef inlined steps(
         add_lanes(rows, row, added, z, width, n_lanes, check, z)
         if settings.average:
             add_lanes(rows, row, added_wide, v, width, n_lanes, check, z)
-    norm2 = 0
     for lane in range(n_lanes):
         if g[lane] != 0 and check[lane] != 0:
             scale[lane] = averaged[lane] = NAN
@@ -149,19 +173,19 @@ cdef inlined train_on(
     Log *log,
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef int64_t *n_seen = <int64_t *> state
+    cdef Common *common = <Common *> state
     cdef double *v = sums_of(learner, state)
     cdef Numbers numbers = numbers_in(learner, state)
     cdef Py_ssize_t i, row, next_row, lane
     for i in range(start, stop):
         row = visit(rows, order, i, stop, z)
         next_row = row_at(order, min(i + 1, stop - 1))
-        if settings.average and n_seen[0] >= settings.average_start:
-            n_seen[1] += 1
+        if settings.average and common.n_seen >= settings.average_start:
+            common.n_averaged += 1
             for lane in range(settings.lanes.n_lanes):
                 numbers.averaged[lane] += numbers.scale[lane]
-        n_seen[0] += 1
-        steps(learner, rows, row, next_row, n_seen[0], &numbers, z, v, state, log)
+        common.n_seen += 1
+        steps(learner, rows, row, next_row, common, &numbers, z, v, state, log)
 
 
 include "train_by_type.pxi"
@@ -171,7 +195,7 @@ cdef void weights(const Learner *learner, const unsigned char *state, LaneWeight
     """Write the last iterates, or the means of the averaged iterates once there are some."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Numbers numbers = numbers_in(learner, state)
-    cdef int64_t n_averaged = (<const int64_t *> state)[1]
+    cdef int64_t n_averaged = (<const Common *> state).n_averaged
     cdef double per_step = 1 / <double> n_averaged if n_averaged > 0 else 1
     cdef Py_ssize_t lane
     of.p = vectors_of(learner, state)
@@ -211,8 +235,9 @@ cdef class SGDLanes(LanesKernel):
                 self.own.step_size[lane],
                 self.own.radius[lane],
             ) = values[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]
+            self.own.any_auto |= self.own.step_size[lane] == 0
         self.learner.rewrites = True
-        self.set_lane_sizes(&self.own.lanes, 2 * sizeof(int64_t), 3, average, 1)
+        self.set_lane_sizes(&self.own.lanes, sizeof(Common), 3, average, 1)
 
     def start(self, unsigned char [::1] state):
         """Write the state before the first row: w_1 = 0."""

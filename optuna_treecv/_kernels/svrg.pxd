@@ -8,7 +8,8 @@ Stage s, at the anchor w~:
     the next anchor is w_{m~+1}, and k_{s+1} = b k_s.
 With the penalty (alpha / 2) |w|^2, the anchor's term alpha w~ is in both g and the correction, and
 cancels. m~ is drawn from (seed, stage). Remark 7: the first stages may all have k_0 rows. Remark 8,
-the factorial schedule: k_s = 4^s s! k_0, eta_s = eta / 2^s, m_s = 4^s m.
+the factorial schedule: k_s = 4^s s! k_0, eta_s = eta / 2^s, m_s = 4^s m. By default, an inner phase has as
+many rows as its batch, and nothing is drawn. With the automatic step (``steps.pxd``), rows are weighted, in g too.
 
 w is stored as scale * z + shift * G, with G the batch's sum of gradients. A row changes z only in its
 nonzero columns; scale and shift account for alpha and g. A batch's row is added to G right after its
@@ -26,7 +27,8 @@ from cython cimport floating
 from libc.stdint cimport int64_t
 
 from optuna_treecv._kernels.losses cimport Loss
-from optuna_treecv._kernels.losses cimport auto_step
+from optuna_treecv._kernels.steps cimport Step
+from optuna_treecv._kernels.steps cimport step_of
 from optuna_treecv._kernels.svrg_stages cimport Schedule
 from optuna_treecv._kernels.svrg_stages cimport Stage
 from optuna_treecv._kernels.svrg_stages cimport scheduled
@@ -75,18 +77,19 @@ cdef inline inlined shrink_z(
         z += n_lanes
 
 
-cdef inline double step_of(
+cdef inline Step row_step(
     const Loss *loss,
     const Schedule *schedule,
     const Stage *stage,
     double step_size,           # 0: auto
-    double largest_norm2,
+    double S,                   # for the automatic step
+    double norm2,               # |x|^2, likewise
     double alpha,
 ) noexcept nogil:
-    """Return eta_s."""
-    if step_size == 0:
-        step_size = auto_step(loss, largest_norm2, alpha)
-    return scheduled(schedule, stage, step_size)
+    """Return the step of a row in stage s."""
+    cdef Step step = step_of(loss, step_size, S, norm2, alpha)
+    step.rate = scheduled(schedule, stage, step.rate)
+    return step
 
 
 cdef inline double prediction(double scale, double z_x, double shift, double sums_x) noexcept nogil:

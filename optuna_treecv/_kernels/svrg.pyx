@@ -22,6 +22,9 @@ from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport dot_row_wide
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.steps cimport Norms
+from optuna_treecv._kernels.steps cimport Step
+from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.svrg_stages cimport Schedule
 from optuna_treecv._kernels.svrg_stages cimport Stage
 from optuna_treecv._kernels.svrg_stages cimport begin_batch
@@ -52,7 +55,7 @@ cdef struct Head:
     Stage stage
     double scale
     double shift
-    double largest_norm2        # the largest |x|^2 so far; for the auto step only
+    Norms norms                 # of the rows so far; for the automatic step only
 
 
 cdef enum:
@@ -117,6 +120,7 @@ cdef inlined inner_step(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
+    const Step *step,
     Head *head,                 # INOUT
     floating *z,                # INOUT, of all outputs
     const floating *anchors,    # IN
@@ -124,14 +128,12 @@ cdef inlined inner_step(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """Compute w -= eta ((slope(w.x, y) - slope(w~.x, y)) x + alpha w + G / k)."""
+    """Compute w -= rate (weight (slope(w.x, y) - slope(w~.x, y)) x + penalty w + G / k)."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
     cdef Py_ssize_t width = learner.width
-    cdef double eta = step_of(
-        loss, &settings.schedule, &head.stage, settings.step_size, head.largest_norm2, settings.alpha
-    )
-    cdef double shrink = 1 - eta * settings.alpha
+    cdef double rate_of_row = step.rate * step.weight
+    cdef double shrink = 1 - step.rate * step.penalty
     cdef double next_scale = head.scale * shrink
     cdef bint is_extreme = extreme(next_scale)
     cdef int lane = 0
@@ -153,9 +155,9 @@ cdef inlined inner_step(
         two_slopes(loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, g, z)
         if is_extreme:
             shrink_z(width, 1, &lane, 1, &shrink, z + at, &check)
-        check += add_row(rows, row, coefficient(eta, g[0] - g[1], next_scale, z), z + at, log)
+        check += add_row(rows, row, coefficient(rate_of_row, g[0] - g[1], next_scale, z), z + at, log)
     head.scale = next_scale + check
-    head.shift = next_shift(head.shift, shrink, eta, head.stage.n_batch)
+    head.shift = next_shift(head.shift, shrink, step.rate, head.stage.n_batch)
 
 
 cdef inlined train_on(
@@ -177,23 +179,27 @@ cdef inlined train_on(
     cdef Py_ssize_t i, row, c, at
     cdef int32_t own_class
     cdef double g
+    cdef double S = 0
+    cdef double norm2 = 0
+    cdef Step step
     for i in range(start, stop):
         row = visit(rows, order, i, stop, z)
         if head.stage.left == 0:
             next_phase(learner, head, z, anchors, sums, state, log)
         head.stage.n_seen += 1
         head.stage.left -= 1
-        # Always done in the first batch, so that the state does not depend on the step size yet.
-        if settings.step_size == 0 or (head.stage.number == 0 and head.stage.in_batch):
-            head.largest_norm2 = max(head.largest_norm2, <double> norm2_row(rows, row, z))
+        if settings.step_size == 0:
+            norm2 = <double> norm2_row(rows, row, z)
+            S = typical_norm2(loss, &head.norms, norm2)
+        step = row_step(loss, &settings.schedule, &head.stage, settings.step_size, S, norm2, settings.alpha)
         if head.stage.in_batch:
             for c in range(learner.n_outputs):
                 at = c * width
                 own_class = settings.linear.first_class + <int32_t> c
-                g = slope(loss, learner.y, row, own_class, dot_row(rows, row, anchors + at), z)
+                g = step.weight * slope(loss, learner.y, row, own_class, dot_row(rows, row, anchors + at), z)
                 head.shift += add_row_wide(rows, row, g, sums + at, z, log)     # 0; NaN shows when the batch acts
         else:
-            inner_step(learner, rows, row, head, z, anchors, sums, state, log)
+            inner_step(learner, rows, row, &step, head, z, anchors, sums, state, log)
 
 
 include "train_by_type.pxi"
@@ -217,8 +223,8 @@ cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_
 
 
 cdef class StreamingSVRG(LinearKernel):
-    """Streaming SVRG over prepared rows; ``loss`` is one of the smooth losses in ``losses.NAMES``, and
-    ``step_size`` 0 selects the auto step.
+    """Streaming SVRG over prepared rows; ``loss`` is one of the smooth losses in ``losses.NAMES``.
+    ``step_size`` 0 selects the automatic step, and ``inner_steps`` 0 as many as the batch has rows.
     """
 
     cdef Settings own

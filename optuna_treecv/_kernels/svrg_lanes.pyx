@@ -26,6 +26,10 @@ from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.steps cimport Norms
+from optuna_treecv._kernels.steps cimport Step
+from optuna_treecv._kernels.steps cimport step_of
+from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.svrg_stages cimport Schedule
 from optuna_treecv._kernels.svrg_stages cimport Stage
 from optuna_treecv._kernels.svrg_stages cimport begin_batch
@@ -36,9 +40,9 @@ from optuna_treecv._kernels.svrg cimport changed_part
 from optuna_treecv._kernels.svrg cimport coefficient
 from optuna_treecv._kernels.svrg cimport next_shift
 from optuna_treecv._kernels.svrg cimport prediction
+from optuna_treecv._kernels.svrg cimport row_step
 from optuna_treecv._kernels.svrg cimport settle
 from optuna_treecv._kernels.svrg cimport shrink_z
-from optuna_treecv._kernels.svrg cimport step_of
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.undo cimport Log
@@ -49,7 +53,7 @@ from optuna_treecv._kernels.vec8 cimport inlined
 cdef struct Settings:
     LaneSettings lanes
     Loss loss
-    bint any_auto               # whether a lane has the auto step
+    bint any_auto               # whether a lane has the automatic step
     Schedule schedule
     double alpha[MOST_LANES]
     double step_size[MOST_LANES]    # 0: auto
@@ -58,7 +62,7 @@ cdef struct Settings:
 # A state holds this; scale and shift of each lane; G of all lanes; z of all lanes; and w~ of all lanes.
 cdef struct Common:
     Stage stage
-    double largest_norm2        # the largest |x|^2 so far
+    Norms norms                 # of the rows so far, if a lane has the automatic step
 
 
 cdef inline void spread(const Settings *settings, double *check) noexcept nogil:
@@ -136,11 +140,13 @@ cdef inlined batch_row(
     const Rows *rows,
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
+    double S,                   # for the automatic step
+    double norm2,               # |x|^2, likewise
     double *shift,              # INOUT, (n_lanes,)
     const floating *anchors,    # IN, (width, n_lanes)
     double *sums,               # INOUT, likewise
 ) noexcept nogil:
-    """Compute G += slope(w~.x, y) x in every lane."""
+    """Compute G += weight slope(w~.x, y) x in every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
     cdef floating room[8 * MOST_LANES]
@@ -154,6 +160,9 @@ cdef inlined batch_row(
         check[lane] = 0
         predictions[lane] = <double> dots[lane]
     lane_slopes(learner, &settings.loss, row, predictions, g)
+    if settings.any_auto:
+        for lane in range(n_lanes):
+            g[lane] *= step_of(&settings.loss, settings.step_size[lane], S, norm2, settings.alpha[lane]).weight
     add_lanes(rows, row, g, sums, learner.width, n_lanes, check, anchors)
     spread(settings, check)
     for lane in range(n_lanes):
@@ -165,6 +174,8 @@ cdef inlined inner_step(
     const Rows *rows,
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
+    double S,                   # for the automatic step
+    double norm2,               # |x|^2, likewise
     const Common *common,
     double *scale,              # INOUT, (n_lanes,)
     double *shift,              # INOUT, (n_lanes,)
@@ -174,7 +185,7 @@ cdef inlined inner_step(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """Compute w -= eta ((slope(w.x, y) - slope(w~.x, y)) x + alpha w + G / k) in every lane."""
+    """Compute w -= rate (weight (slope(w.x, y) - slope(w~.x, y)) x + penalty w + G / k) in every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
@@ -191,20 +202,25 @@ cdef inlined inner_step(
     cdef double g[MOST_LANES]
     cdef double anchor_g[MOST_LANES]
     cdef double check[MOST_LANES]
-    cdef double eta[MOST_LANES]
+    cdef double rate[MOST_LANES]
+    cdef double rate_of_row[MOST_LANES]
     cdef double shrink[MOST_LANES]
     cdef double next_scale[MOST_LANES]
+    cdef Step by
     cdef Py_ssize_t lane
     for lane in range(n_lanes):
-        eta[lane] = step_of(
+        by = row_step(
             loss,
             &settings.schedule,
             &common.stage,
             settings.step_size[lane],
-            common.largest_norm2,
+            S,
+            norm2,
             settings.alpha[lane],
         )
-        shrink[lane] = 1 - eta[lane] * settings.alpha[lane]
+        rate[lane] = by.rate
+        rate_of_row[lane] = by.rate * by.weight
+        shrink[lane] = 1 - by.rate * by.penalty
         next_scale[lane] = scale[lane] * shrink[lane]
         if extreme(next_scale[lane]):
             next_scale[lane] = 1
@@ -225,14 +241,14 @@ cdef inlined inner_step(
         predictions[lane] = <double> anchor_dots[lane]
     lane_slopes(learner, loss, row, predictions, anchor_g)
     for lane in range(n_lanes):
-        added[lane] = coefficient(eta[lane], g[lane] - anchor_g[lane], next_scale[lane], z)
+        added[lane] = coefficient(rate_of_row[lane], g[lane] - anchor_g[lane], next_scale[lane], z)
     if n_extreme:
         shrink_z(width, n_lanes, is_extreme, n_extreme, shrink, z, check)
     add_lanes(rows, row, added, z, width, n_lanes, check, z)
     spread(settings, check)
     for lane in range(n_lanes):
         scale[lane] = next_scale[lane] + check[lane]
-        shift[lane] = next_shift(shift[lane], shrink[lane], eta[lane], common.stage.n_batch)
+        shift[lane] = next_shift(shift[lane], shrink[lane], rate[lane], common.stage.n_batch)
 
 
 cdef inlined train_on(
@@ -252,6 +268,8 @@ cdef inlined train_on(
     cdef double *shift = scale + n_lanes
     cdef double *sums = sums_of(learner, state)
     cdef floating *anchors = z + n_lanes * learner.width
+    cdef double S = 0
+    cdef double norm2 = 0
     cdef Py_ssize_t i, row, next_row
     for i in range(start, stop):
         row = visit(rows, order, i, stop, z)
@@ -261,11 +279,14 @@ cdef inlined train_on(
         common.stage.n_seen += 1
         common.stage.left -= 1
         if settings.any_auto:
-            common.largest_norm2 = max(common.largest_norm2, <double> norm2_row(rows, row, z))
+            norm2 = <double> norm2_row(rows, row, z)
+            S = typical_norm2(&settings.loss, &common.norms, norm2)
         if common.stage.in_batch:
-            batch_row(learner, rows, row, next_row, shift, anchors, sums)
+            batch_row(learner, rows, row, next_row, S, norm2, shift, anchors, sums)
         else:
-            inner_step(learner, rows, row, next_row, common, scale, shift, z, anchors, sums, state, log)
+            inner_step(
+                learner, rows, row, next_row, S, norm2, common, scale, shift, z, anchors, sums, state, log
+            )
 
 
 include "train_by_type.pxi"

@@ -13,7 +13,7 @@ from optuna_treecv._kernels.order cimport chain
 cdef struct Schedule:
     int64_t initial_batch_size  # k_0
     double batch_growth         # b
-    int64_t inner_steps         # m
+    int64_t inner_steps         # m; 0: m~ is the size of the stage's batch
     int64_t warm_stages         # stages of k_0 rows after the first
     bint factorial
     uint64_t seed
@@ -63,7 +63,10 @@ cdef inline void begin_inner(const Schedule *schedule, Stage *stage) noexcept no
     cdef int64_t most = schedule.inner_steps
     if schedule.factorial:
         most = capped(most << min(2 * growing(schedule, stage), 31))
-    stage.left = draw_length(schedule.seed, stage.number, most)
+    if most == 0:
+        stage.left = <int64_t> stage.n_batch
+    else:
+        stage.left = draw_length(schedule.seed, stage.number, most)
     stage.in_batch = False
 
 

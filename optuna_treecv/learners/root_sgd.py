@@ -44,10 +44,12 @@ class RootSGD(LinearEstimator):
     def bound(self, n_seen: int) -> frozenset[str]:
         """Return the parameters that have influenced a state of ``n_seen`` rows.
 
-        During the burn-in these are only the parameters of the loss.
+        During the burn-in these are the parameters of the loss, and the automatic step, which
+        weights rows.
         """
         if n_seen <= self.burn_in:
-            return frozenset(self._get_param_names()) & {"loss", "epsilon"}
+            early = {"loss", "epsilon"} | ({"step_size"} if self.step_size == "auto" else set())
+            return frozenset(self._get_param_names()) & early
         return super().bound(n_seen)
 
     def breakpoints(self) -> tuple[int, ...]:
@@ -85,8 +87,8 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        The step size :math:`\eta`. "auto" is 0.1 / L, with L = :math:`|x|^2 / 4 + \alpha` for
-        the largest row so far.
+        The step size :math:`\eta`. "auto" follows from the norms of the rows so far; see the
+        notes.
     burn_in : int, default=100
         B, the number of rows before the first step. During these rows :math:`v` is the mean
         gradient at 0.
@@ -123,6 +125,10 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
     The state consists of three vectors, whatever the number of rows. Every row changes every
     weight, so rows must be dense. ``StreamingSVRG`` and ``AveragedSGD`` also accept sparse rows.
 
+    With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
+    penalty by M, the geometric mean of :math:`|x|^2` over the rows so far. The step size is then
+    :math:`1 / (1/3 + \alpha / M)`. Rows larger than is typical therefore have less weight.
+
     References
     ----------
     .. [1] C. J. Li, W. Mou, M. J. Wainwright and M. I. Jordan, "ROOT-SGD: sharp nonasymptotics and
@@ -137,7 +143,7 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = RootSGDClassifier(burn_in=50, random_state=0).fit(scale(X), y)
     >>> round(float(model.score(scale(X), y)), 2)
-    0.95
+    0.96
     """
 
     loss = "log_loss"
@@ -183,8 +189,8 @@ class RootSGDRegressor(RootSGD, LinearRegressor):
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        The step size :math:`\eta`. "auto" is 0.1 / L, with L = :math:`|x|^2 + \alpha` for the
-        largest row so far.
+        The step size :math:`\eta`. "auto" follows from the norms of the rows so far; see the
+        notes.
     burn_in : int, default=100
         B, the number of rows before the first step. During these rows :math:`v` is the mean
         gradient at 0.
@@ -219,11 +225,20 @@ class RootSGDRegressor(RootSGD, LinearRegressor):
     The state consists of three vectors, whatever the number of rows. Every row changes every
     weight, so rows must be dense. ``StreamingSVRG`` and ``AveragedSGD`` also accept sparse rows.
 
+    With ``step_size="auto"``, the gradient of a row is divided by max(S, :math:`|x|^2`) and the
+    penalty by S = :math:`4 \sum |x|^4 / \sum |x|^2` over the rows so far. The step size is then
+    :math:`1 / (1 + \alpha / S)`. This is :math:`1 / (4 R^2)` of Bach and Moulines [2]_, but a step
+    moves the prediction of a row at most to its target. Only rows of :math:`|x|^2` above S have
+    less weight.
+
     References
     ----------
     .. [1] C. J. Li, W. Mou, M. J. Wainwright and M. I. Jordan, "ROOT-SGD: sharp nonasymptotics and
        asymptotic efficiency in a single algorithm", Conference on Learning Theory, PMLR 178
        (2022), 909-981.
+    .. [2] F. Bach and E. Moulines, "Non-strongly-convex smooth stochastic approximation with
+       convergence rate O(1/n)", Advances in Neural Information Processing Systems 26 (2013),
+       773-781.
 
     Examples
     --------

@@ -27,7 +27,7 @@ class AveragedSGD(LinearEstimator):
     _fixed_parameters = ("average", "batch_size")
     _parameter_constraints = {
         "alpha": [Interval(Real, 0, None, closed="left")],
-        "step_size": [Interval(Real, 0, None, closed="neither")],
+        "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "learning_rate": [StrOptions({"constant", "invscaling"})],
         "power_t": [Interval(Real, 0, None, closed="left")],
         "average": ["boolean"],
@@ -41,7 +41,7 @@ class AveragedSGD(LinearEstimator):
 
     loss: str
     alpha: float
-    step_size: float
+    step_size: float | str
     learning_rate: str
     power_t: float
     average: bool
@@ -76,7 +76,7 @@ class AveragedSGD(LinearEstimator):
             self.loss,
             getattr(self, "epsilon", 0.0),
             self.alpha,
-            self.step_size,
+            self._eta,
             0.0 if self.learning_rate == "constant" else self.power_t,
             self.radius,
             min(self.batch_size, MOST_ROWS),
@@ -94,8 +94,13 @@ class AveragedSGD(LinearEstimator):
 
     @property
     def rewrites_often(self) -> bool:
-        """Whether the factor 1 - step_size alpha shrinks weights to 1 / 64 in about 400 rows."""
-        return float(self.alpha) * float(self.step_size) > 0.01
+        """Whether weights shrink to 1 / 64 in about 400 rows; "auto" counts as step size 0.1."""
+        return float(self.alpha) * (self._eta or 0.1) > 0.01
+
+    @property
+    def _eta(self) -> float:
+        """The step size, 0 for the automatic one."""
+        return 0.0 if isinstance(self.step_size, str) else float(self.step_size)
 
     def make_lanes(
         self,
@@ -113,7 +118,7 @@ class AveragedSGD(LinearEstimator):
             0.0 if self.learning_rate == "constant" else self.power_t,
             self.average,
             min(self.average_start, MOST_ROWS),
-            [(one.alpha, one.step_size, one.radius) for one in estimators],
+            [(one.alpha, one._eta, one.radius) for one in estimators],
         )
 
 
@@ -137,8 +142,9 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
         The loss :math:`\ell`; "log_loss" gives probabilities.
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
-    step_size : float, default=0.01
-        The step size :math:`\eta > 0`.
+    step_size : float or "auto", default=0.01
+        The step size :math:`\eta > 0`. "auto" follows from the norms of the rows so far, for
+        features that are not standardised; see the notes.
     learning_rate : {"constant", "invscaling"}, default="constant"
         :math:`\eta_t = \eta`, or :math:`\eta / t^p`.
     power_t : float, default=0.5
@@ -184,6 +190,10 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
     Training on sparse rows takes time proportional to their nonzeros and gives the same model as
     dense rows. Mini-batches need dense rows. float64 and float32 are trained in their own type.
 
+    With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
+    penalty by M, the geometric mean of :math:`|x|^2` over the rows so far. The step size is then
+    :math:`1 / (1/3 + \alpha / M)`. Rows larger than is typical therefore have less weight.
+
     References
     ----------
     .. [1] B. T. Polyak and A. B. Juditsky, "Acceleration of stochastic approximation by
@@ -212,7 +222,7 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
         self,
         loss: Literal["hinge", "log_loss"] = "hinge",
         alpha: float = 1e-4,
-        step_size: float = 0.01,
+        step_size: float | Literal["auto"] = 0.01,
         learning_rate: Literal["constant", "invscaling"] = "constant",
         power_t: float = 0.5,
         average: bool = True,
@@ -277,8 +287,9 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
         unit of y.
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
-    step_size : float, default=0.01
-        The step size :math:`\eta > 0`.
+    step_size : float or "auto", default="auto"
+        The step size :math:`\eta > 0`. "auto" follows from the norms of the rows so
+        far; see the notes.
     learning_rate : {"constant", "invscaling"}, default="constant"
         :math:`\eta_t = \eta`, or :math:`\eta / t^p`.
     power_t : float, default=0.5
@@ -314,13 +325,25 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
 
     See Also
     --------
-    AveragedSGDClassifier : The corresponding classifier, with the references.
+    AveragedSGDClassifier : The corresponding classifier, with the other references.
     LSQSGDRegressor : The special case that the TreeCV paper uses.
 
     Notes
     -----
     Training on sparse rows takes time proportional to their nonzeros and gives the same model as
     dense rows. Mini-batches need dense rows. float64 and float32 are trained in their own type.
+
+    With ``step_size="auto"``, the gradient of a row is divided by max(S, :math:`|x|^2`) and the
+    penalty by S = :math:`4 \sum |x|^4 / \sum |x|^2` over the rows so far. The step size is then
+    :math:`1 / (1 + \alpha / S)`. This is :math:`1 / (4 R^2)` of Bach and Moulines [1]_, but a step
+    moves the prediction of a row at most to its target. Only rows of :math:`|x|^2` above S have
+    less weight.
+
+    References
+    ----------
+    .. [1] F. Bach and E. Moulines, "Non-strongly-convex smooth stochastic approximation with
+       convergence rate O(1/n)", Advances in Neural Information Processing Systems 26 (2013),
+       773-781.
 
     Examples
     --------
@@ -344,7 +367,7 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
         loss: Literal["squared_error", "huber", "epsilon_insensitive"] = "squared_error",
         epsilon: float = 0.1,
         alpha: float = 1e-4,
-        step_size: float = 0.01,
+        step_size: float | Literal["auto"] = "auto",
         learning_rate: Literal["constant", "invscaling"] = "constant",
         power_t: float = 0.5,
         average: bool = True,

@@ -37,7 +37,7 @@ class StreamingSVRG(LinearEstimator):
         "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "initial_batch_size": [Interval(Integral, 1, None, closed="left")],
         "batch_growth": [Interval(Real, 1, None, closed="left")],
-        "inner_steps": [Interval(Integral, 1, None, closed="left")],
+        "inner_steps": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "warm_stages": [Interval(Integral, 0, None, closed="left")],
         "schedule": [StrOptions({"geometric", "factorial"})],
         "settings": [StrOptions({"given", "theory"})],
@@ -50,7 +50,7 @@ class StreamingSVRG(LinearEstimator):
     step_size: float | str
     initial_batch_size: int
     batch_growth: float
-    inner_steps: int
+    inner_steps: int | str
     warm_stages: int
     schedule: str
     settings: str
@@ -61,14 +61,15 @@ class StreamingSVRG(LinearEstimator):
     def bound(self, n_seen: int) -> frozenset[str]:
         """Return the parameters that have influenced a state of ``n_seen`` rows.
 
-        Until the first batch is complete, the state is a sum of gradients at 0. The growth of
-        batches has no influence before the second batch.
+        Until the first batch is complete, the state is a sum of gradients at 0, which only the
+        automatic step weights. The growth of batches has no influence before the second batch.
         """
         names = frozenset(self._get_param_names()) - {"fit_intercept", "shuffle"}
         if self.settings == "theory":
             return names
         if n_seen <= self.initial_batch_size:
-            return names & {"loss", "epsilon", "initial_batch_size", "settings"}
+            early = {"loss", "epsilon", "initial_batch_size", "settings"}
+            return names & (early | {"step_size"} if self.step_size == "auto" else early)
         if n_seen <= self.breakpoints()[-1]:
             return names - {"batch_growth", "schedule", "warm_stages"}
         return names
@@ -83,6 +84,8 @@ class StreamingSVRG(LinearEstimator):
         first = int(self.initial_batch_size)
         if not hasattr(self, "_seed"):
             return (first,)
+        if isinstance(self.inner_steps, str):
+            return first, 2 * first
         return first, first + inner_length(self._seed, 0, min(self.inner_steps, MOST_ROWS))
 
     def make_kernel(
@@ -125,11 +128,12 @@ class StreamingSVRG(LinearEstimator):
         return 0.0 if isinstance(self.step_size, str) else float(self.step_size)
 
     def _stages(self) -> tuple[int, float, int, int, bool]:
-        """Return (first batch, growth, inner steps, warm stages, whether factorial)."""
+        """Return (first batch, growth, inner steps or 0, warm stages, whether factorial)."""
         if self.settings == "theory":
             _, first, growth, steps = self._theory
         else:
-            first, growth, steps = self.initial_batch_size, self.batch_growth, self.inner_steps
+            first, growth = self.initial_batch_size, self.batch_growth
+            steps = 0 if isinstance(self.inner_steps, str) else self.inner_steps
         first, steps, warm = (min(n, MOST_ROWS) for n in (first, steps, self.warm_stages))
         factorial = self.settings == "given" and self.schedule == "factorial"
         return first, growth, steps, warm, factorial
@@ -188,7 +192,7 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     .. math:: g = \frac{1}{k_s} \sum_i \ell'(\tilde w \cdot x_i, y_i) \, x_i,
 
     and then takes :math:`\tilde m` corrected steps from :math:`w_1 = \tilde w`, each with one new
-    row; :math:`\tilde m` is drawn uniformly from 1, ..., m:
+    row; :math:`\tilde m` is drawn uniformly from 1, ..., m, or is :math:`k_s` by default:
 
     .. math::
         w_{t+1} = w_t - \eta \left( (\ell'(w_t \cdot x_t, y_t)
@@ -204,14 +208,15 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
         The step size :math:`\eta`, which multiplies the corrected gradient (the paper's
-        :math:`\eta / L`). "auto" is 0.1 / L, with L = :math:`|x|^2 / 4 + \alpha` for the largest
-        row so far.
+        :math:`\eta / L`). "auto" follows from the norms of the rows so far; see the
+        notes.
     initial_batch_size : int, default=100
         :math:`k_0`, the number of rows in the first batch.
     batch_growth : float, default=2.0
         :math:`b \ge 1`, the factor by which each batch is larger than the one before.
-    inner_steps : int, default=1000
-        :math:`m`, the length of the longest inner phase.
+    inner_steps : int or "auto", default="auto"
+        :math:`m`, the length of the longest inner phase. "auto" gives each inner phase as many
+        rows as its batch, without a draw.
     warm_stages : int, default=0
         Number of stages after the first one in which batches do not grow yet (the paper's remark
         7).
@@ -262,6 +267,10 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     compared with the number of rows. An inner phase of about :math:`1 / (\eta \mu)` steps, with
     :math:`\mu` the smallest curvature that matters, moves the anchor to the minimum of its batch.
 
+    With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
+    penalty by M, the geometric mean of :math:`|x|^2` over the rows so far. The step size is then
+    :math:`1 / (1/3 + \alpha / M)`. Rows larger than is typical therefore have less weight.
+
     Training on sparse rows takes time proportional to their nonzeros and gives the same model as
     dense rows.
 
@@ -276,9 +285,9 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     >>> from sklearn.preprocessing import scale
     >>> from optuna_treecv import StreamingSVRGClassifier
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = StreamingSVRGClassifier(step_size=0.1, initial_batch_size=50, random_state=0)
-    >>> round(float(model.fit(scale(X), y).score(scale(X), y)), 1)
-    0.9
+    >>> model = StreamingSVRGClassifier(initial_batch_size=50, random_state=0)
+    >>> round(float(model.fit(scale(X), y).score(scale(X), y)), 2)
+    0.97
     """
 
     loss = "log_loss"
@@ -289,7 +298,7 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
         step_size: float | Literal["auto"] = "auto",
         initial_batch_size: int = 100,
         batch_growth: float = 2.0,
-        inner_steps: int = 1000,
+        inner_steps: int | Literal["auto"] = "auto",
         warm_stages: int = 0,
         schedule: Literal["geometric", "factorial"] = "geometric",
         settings: Literal["given", "theory"] = "given",
@@ -322,7 +331,7 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     .. math:: g = \frac{1}{k_s} \sum_i \ell'(\tilde w \cdot x_i, y_i) \, x_i,
 
     and then takes :math:`\tilde m` corrected steps from :math:`w_1 = \tilde w`, each with one new
-    row; :math:`\tilde m` is drawn uniformly from 1, ..., m:
+    row; :math:`\tilde m` is drawn uniformly from 1, ..., m, or is :math:`k_s` by default:
 
     .. math::
         w_{t+1} = w_t - \eta \left( (\ell'(w_t \cdot x_t, y_t)
@@ -342,14 +351,15 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
         The step size :math:`\eta`, which multiplies the corrected gradient (the paper's
-        :math:`\eta / L`). "auto" is 0.1 / L, with L = :math:`|x|^2 + \alpha` for the largest row
-        so far.
+        :math:`\eta / L`). "auto" follows from the norms of the rows so far; see the
+        notes.
     initial_batch_size : int, default=100
         :math:`k_0`, the number of rows in the first batch.
     batch_growth : float, default=2.0
         :math:`b \ge 1`, the factor by which each batch is larger than the one before.
-    inner_steps : int, default=1000
-        :math:`m`, the length of the longest inner phase.
+    inner_steps : int or "auto", default="auto"
+        :math:`m`, the length of the longest inner phase. "auto" gives each inner phase as many
+        rows as its batch, without a draw.
     warm_stages : int, default=0
         Number of stages after the first one in which batches do not grow yet (the paper's remark
         7).
@@ -398,6 +408,12 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     compared with the number of rows. An inner phase of about :math:`1 / (\eta \mu)` steps, with
     :math:`\mu` the smallest curvature that matters, moves the anchor to the minimum of its batch.
 
+    With ``step_size="auto"``, the gradient of a row is divided by max(S, :math:`|x|^2`) and the
+    penalty by S = :math:`4 \sum |x|^4 / \sum |x|^2` over the rows so far. The step size is then
+    :math:`1 / (1 + \alpha / S)`. This is :math:`1 / (4 R^2)` of Bach and Moulines [2]_, but a step
+    moves the prediction of a row at most to its target. Only rows of :math:`|x|^2` above S have
+    less weight.
+
     Training on sparse rows takes time proportional to their nonzeros and gives the same model as
     dense rows.
 
@@ -405,6 +421,9 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     ----------
     .. [1] R. Frostig, R. Ge, S. M. Kakade and A. Sidford, "Competing with the empirical risk
        minimizer in a single pass", Conference on Learning Theory, PMLR 40 (2015), 728-763.
+    .. [2] F. Bach and E. Moulines, "Non-strongly-convex smooth stochastic approximation with
+       convergence rate O(1/n)", Advances in Neural Information Processing Systems 26 (2013),
+       773-781.
 
     Examples
     --------
@@ -412,7 +431,7 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     >>> from sklearn.preprocessing import scale
     >>> from optuna_treecv import StreamingSVRGRegressor
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = StreamingSVRGRegressor(step_size=0.01, initial_batch_size=50, random_state=0)
+    >>> model = StreamingSVRGRegressor(initial_batch_size=50, random_state=0)
     >>> round(float(model.fit(scale(X), scale(y)).score(scale(X), scale(y))), 1)
     0.5
     """
@@ -431,7 +450,7 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
         step_size: float | Literal["auto"] = "auto",
         initial_batch_size: int = 100,
         batch_growth: float = 2.0,
-        inner_steps: int = 1000,
+        inner_steps: int | Literal["auto"] = "auto",
         warm_stages: int = 0,
         schedule: Literal["geometric", "factorial"] = "geometric",
         settings: Literal["given", "theory"] = "given",

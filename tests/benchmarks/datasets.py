@@ -1,12 +1,13 @@
-"""The data sets of the benchmark against peers, or synthetic ones of the same shape.
+"""The data sets of the benchmarks, or synthetic ones of the same shape.
 
 Covertype and 20 newsgroups are read from scikit-learn's data folder ($SCIKIT_LEARN_DATA), and
-nycflights13.npz, w8a.svm.bz2 and fashion_mnist.npz from the folder $OPTUNA_TREECV_DATA. Nothing is
-downloaded. A missing data set is replaced by a synthetic one with the same shape, density and
-task, drawn from a fixed seed; its name says so.
+nycflights13.npz, w8a.svm.bz2, fashion_mnist.npz, letter.npz, magic.npz and protein_casp.npz from
+the folder $OPTUNA_TREECV_DATA. Nothing is downloaded. A missing data set is replaced by a
+synthetic one with the same shape, density and task, drawn from a fixed seed; its name says so.
 
 Each function returns X, y and the name to show. The rows are in random order, so the first ones
-are a sample and no method has to shuffle again. Numbers are scaled.
+are a sample and no method has to shuffle again. Numbers are scaled, except in ``letter``,
+``magic`` and ``protein``.
 """
 
 from __future__ import annotations
@@ -101,6 +102,46 @@ def fashion_mnist() -> DataSet:
         )
         X, name = X.astype(np.float32), "synthetic, like Fashion-MNIST"
     return *shuffle(X, y, random_state=0), name
+
+
+def letter() -> DataSet:
+    """26 classes, 16 counts between 0 and 15: 20,000 x 16."""
+    try:
+        with np.load(file_of("letter.npz")) as file:
+            X, y, name = file["X"].astype(float), file["y"].astype(int), "letter"
+    except FileNotFoundError:
+        X, y = make_classification(
+            20_000, 16, n_informative=12, n_classes=26, n_clusters_per_class=1, random_state=0
+        )
+        name = "synthetic, like letter"
+    return *shuffle(X, y, random_state=0), name
+
+
+def magic() -> DataSet:
+    """2 classes, physical quantities of different units: 19,020 x 10."""
+    try:
+        with np.load(file_of("magic.npz")) as file:
+            X, y, name = file["X"].astype(float), file["y"].astype(int), "magic"
+    except FileNotFoundError:
+        X, y = make_classification(19_020, 10, flip_y=0.3, random_state=0)
+        X, name = X * np.geomspace(0.1, 100, 10), "synthetic, like magic"
+    return *shuffle(X, y, random_state=0), name
+
+
+def protein() -> DataSet:
+    """Distances between structures, with some rows far from the others: 45,730 x 9.
+
+    The target has variance 1.
+    """
+    try:
+        with np.load(file_of("protein_casp.npz")) as file:
+            X, y, name = file["X"].astype(float), file["y"].astype(float), "protein (CASP)"
+    except FileNotFoundError:
+        rng = np.random.default_rng(0)
+        X = np.exp(rng.normal(size=(45_730, 9)))
+        y = np.log(X).sum(axis=1) + 5 * rng.normal(size=len(X))
+        name = "synthetic, like protein (CASP)"
+    return *shuffle(X, scale(y), random_state=0), name
 
 
 def file_of(name: str) -> Path:

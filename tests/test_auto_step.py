@@ -1,0 +1,195 @@
+"""The default settings: the automatic step, and the stages of streaming SVRG."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.base import is_classifier
+from sklearn.datasets import load_digits
+from sklearn.datasets import make_classification
+from sklearn.preprocessing import scale
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import RootSGDClassifier
+from optuna_treecv import RootSGDRegressor
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import StreamingSVRGRegressor
+from optuna_treecv import tree_cross_validate
+
+CLASSIFIERS = [StreamingSVRGClassifier(random_state=0), RootSGDClassifier(random_state=0)]
+REGRESSORS = [
+    AveragedSGDRegressor(random_state=0),
+    StreamingSVRGRegressor(random_state=0),
+    RootSGDRegressor(random_state=0),
+]
+AUTOMATIC = [
+    *CLASSIFIERS,
+    *REGRESSORS,
+    AveragedSGDClassifier(step_size="auto", random_state=0),
+    AveragedSGDClassifier("log_loss", step_size="auto", batch_size=4, random_state=0),
+    AveragedSGDRegressor("huber", learning_rate="invscaling", random_state=0),
+    StreamingSVRGRegressor("huber", schedule="factorial", random_state=0),
+]
+
+
+def classes(n_rows=6000):
+    return make_classification(n_rows, 20, n_informative=10, flip_y=0.1, random_state=1)
+
+
+def numbers(n_rows=6000, noise=0.5):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_rows, 20))
+    w = rng.normal(size=20)
+    y = X @ (w / np.linalg.norm(w)) + noise * rng.normal(size=n_rows)
+    return X, y
+
+
+def rare_columns(X, n_columns=60, n_ones=4):
+    """Append columns of few ones, which standardising makes large."""
+    rng = np.random.default_rng(0)
+    rare = np.zeros((len(X), n_columns))
+    for column in rare.T:
+        column[rng.choice(len(X), n_ones, replace=False)] = 1
+    return np.hstack([X, scale(rare)])
+
+
+def loss(estimator, X, y):
+    return tree_cross_validate(estimator, X, y, cv=5, random_state=0).test_score.mean()
+
+
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+def test_classifiers_err_as_averaged_sgd_does(estimator):
+    X, y = classes()
+    heavy = X.copy()
+    heavy[:: len(X) // 8] *= 100
+    for rows in (X, heavy, rare_columns(X)):
+        assert loss(estimator, rows, y) <= 1.1 * loss(AveragedSGDClassifier(), X, y)
+
+
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+def test_digits_are_recognised(estimator):
+    X, y = load_digits(return_X_y=True)
+    assert loss(estimator, scale(X), y) < 0.1
+
+
+@pytest.mark.parametrize("estimator", REGRESSORS, ids=str)
+def test_regressors_come_near_the_noise(estimator):
+    X, y = numbers()
+    assert loss(estimator, X, y) <= 1.1 * 0.25
+    assert loss(estimator, rare_columns(X), y) <= 0.7  # of a variance of 1.25
+
+
+def hostile(kind):
+    """Rows on which a constant step size diverges."""
+    X, _ = numbers(800)
+    rng = np.random.default_rng(1)
+    match kind:
+        case "unscaled":
+            return X * 10.0 ** rng.integers(-3, 4, 20)
+        case "one column of thousands":
+            return X * np.where(np.arange(20) == 3, 1e3, 1)
+        case "large first row":
+            return X * np.where(np.arange(800) == 0, 1e6, 1)[:, None]
+        case "outliers":
+            return X * np.where(np.arange(800) % 100 == 57, 1e4, 1)[:, None]
+        case "growing rows":
+            return X * np.geomspace(1, 1e6, 800)[:, None]
+        case "heavy tails":
+            return rng.standard_cauchy(size=X.shape)
+        case "huge":
+            return X * 1e100
+        case "tiny":
+            return X * 1e-100
+        case "rare columns":
+            return rare_columns(X, 40, 2)
+
+
+@pytest.mark.parametrize("estimator", AUTOMATIC, ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "unscaled",
+        "one column of thousands",
+        "large first row",
+        "outliers",
+        "growing rows",
+        "heavy tails",
+        "huge",
+        "tiny",
+        "rare columns",
+    ],
+)
+def test_no_rows_make_it_diverge(estimator, kind):
+    X = hostile(kind)
+    _, y = numbers(800)
+    if is_classifier(estimator):
+        y = y > 0
+    model = clone(estimator).set_params(shuffle=False).fit(X, y)
+    assert np.isfinite(model.coef_).all()
+    if not is_classifier(estimator):
+        # No weights are needed that are larger than those which fit the smallest row.
+        smallest = np.linalg.norm(X, axis=1).min()
+        assert np.linalg.norm(model.coef_) * smallest <= 10 * np.abs(y).max()
+
+
+@pytest.mark.parametrize("estimator", AUTOMATIC, ids=str)
+@pytest.mark.parametrize("factor", [2.0**-20, 2.0**10])
+def test_the_unit_of_features_does_not_matter(estimator, factor):
+    X, y = numbers(500)
+    if is_classifier(estimator):
+        y = y > 0
+    model = clone(estimator).set_params(alpha=0.0, fit_intercept=False)
+    first = model.fit(X, y).coef_
+    second = model.fit(X * factor, y).coef_ * factor
+    np.testing.assert_allclose(second, first, rtol=1e-9)
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_least_squares_take_the_papers_step(average):
+    """1 / (4 R^2), but at most the step that makes the row's error 0."""
+    X, y = numbers(300)
+    X[100] *= 50
+    model = AveragedSGDRegressor(alpha=0.0, average=average, fit_intercept=False, shuffle=False)
+    w = total = np.zeros(20)
+    for i, (x, target) in enumerate(zip(X, y, strict=True)):
+        total = total + w
+        norms = (X[: i + 1] ** 2).sum(axis=1)
+        radius2 = (norms**2).mean() / norms.mean()
+        w = w - min(1 / (4 * radius2), 1 / (x @ x)) * (w @ x - target) * x
+    np.testing.assert_allclose(
+        model.fit(X, y).coef_, total / len(X) if average else w, rtol=1e-9, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("name", ["hinge", "log_loss"])
+def test_classifiers_divide_rows_by_their_norm_or_a_typical_one(name):
+    X, _ = numbers(300)
+    X[100] *= 50
+    alpha, y = 0.1, np.where(X[:, 0] > 0, 1.0, -1.0)
+    w = np.zeros(20)
+    for i, (x, label) in enumerate(zip(X, y, strict=True)):
+        norms = (X[: i + 1] ** 2).sum(axis=1)
+        typical = np.exp(np.log(norms).mean())
+        margin = label * (w @ x)
+        slope = -label * (margin < 1 if name == "hinge" else 1 / (1 + np.exp(margin)))
+        gradient = slope * x / max(typical, x @ x) + alpha / typical * w
+        w = w - gradient / (1 / 3 + alpha / typical)
+    model = AveragedSGDClassifier(
+        name, alpha, "auto", average=False, fit_intercept=False, shuffle=False
+    )
+    np.testing.assert_allclose(model.fit(X, y).coef_[0], w, rtol=1e-9, atol=1e-12)
+
+
+def test_an_inner_phase_has_as_many_rows_as_its_batch():
+    X, y = classes(1000)
+    model = StreamingSVRGClassifier(shuffle=False)
+    before, in_batches = None, []
+    for i in range(1000):
+        model.partial_fit(X[i : i + 1], y[i : i + 1], classes=[0, 1])
+        in_batches.append(before is not None and np.array_equal(model.coef_, before))
+        before = model.coef_
+    changes = np.flatnonzero(np.diff(in_batches)) + 1
+    # Batches of 100, 200 and 400 rows begin at rows 0, 200 and 600; row 0 has no row before.
+    assert list(changes) == [1, 100, 200, 400, 600]
