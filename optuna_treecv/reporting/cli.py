@@ -23,6 +23,7 @@ from optuna_treecv.storage.database import reason_of
 from optuna_treecv.storage.database import SCHEMA_VERSION
 from optuna_treecv.storage.evaluations import read_evaluations
 from optuna_treecv.storage.model_store import evict
+from optuna_treecv.storage.model_store import MOST_BYTES
 from optuna_treecv.storage.sizes import study_sizes
 from optuna_treecv.storage.sizes import table_sizes
 from optuna_treecv.storage.sizes import vacuum
@@ -70,10 +71,17 @@ def _parser() -> argparse.ArgumentParser:
         "url", help="such as sqlite:///treecv_store.db or postgresql://user@host/name"
     )
     store.add_argument(
+        "action",
+        nargs="?",
+        choices=["prune"],
+        help="delete shared models until the others fit into the default size, 256 MiB, or into "
+        "--max-bytes, and return the room to the file system",
+    )
+    store.add_argument(
         "--max-bytes",
         type=_bytes,
         metavar="SIZE",
-        help="delete shared models until the others fit into this size, such as 100MB",
+        help="prune to this size, such as 100MB",
     )
     store.add_argument("--forget-study", metavar="NAME", help="delete a study's evaluations")
     store.add_argument(
@@ -95,9 +103,11 @@ def _bytes(given: str) -> int:
 
 def _store(database: Database, options: argparse.Namespace) -> None:
     n_deleted = 0
-    if options.max_bytes is not None:
+    prunes = options.action == "prune" or options.max_bytes is not None
+    if prunes:
+        max_bytes = MOST_BYTES if options.max_bytes is None else options.max_bytes
         with database.writing(alone=True) as session:
-            n_models = evict(session, options.max_bytes)
+            n_models = evict(session, max_bytes)
         print(f"deleted: {n_models} shared models")
         n_deleted += n_models
     if options.forget_study is not None:
@@ -108,7 +118,7 @@ def _store(database: Database, options: argparse.Namespace) -> None:
         n_forgotten = _forget_unnamed(database, options.storage)
         print(f"deleted: {n_forgotten} evaluations that no trial names any more")
         n_deleted += n_forgotten
-    if n_deleted:
+    if n_deleted or prunes:
         vacuum(database)
     _show(database)
 

@@ -34,6 +34,9 @@ from optuna_treecv.storage.write_queue import WriteQueue
 #: Seconds between two queries for models that other workers have written.
 NEWS_SECONDS = 2.0
 
+#: The default room for models.
+MOST_BYTES = 2**28
+
 # What trials go on without if the database fails.
 _SHARED_MODELS = "shared models"
 
@@ -97,7 +100,7 @@ class ModelStore:
         For writes that nobody waits for.
     """
 
-    def __init__(self, database: Database, max_bytes: int = 2**28) -> None:
+    def __init__(self, database: Database, max_bytes: int = MOST_BYTES) -> None:
         self.database = database
         self.max_bytes = max_bytes
         self.queue = WriteQueue()
