@@ -132,7 +132,7 @@ def test_prunes_models(filled, size, left, capsys):
 
 @pytest.mark.parametrize("options", [["prune"], ["prune", "--max-bytes", "3084"]])
 def test_prunes_to_the_default_size(filled, options, capsys, monkeypatch):
-    monkeypatch.setattr("optuna_treecv.reporting.cli.MOST_BYTES", 5200)
+    monkeypatch.setattr("optuna_treecv.reporting.cli.DEFAULT_MAX_BYTES", 5200)
     assert main(["store", filled, *options]) == 0
     left = 5 if options == ["prune"] else 3
     assert capsys.readouterr().out.startswith(f"deleted: {10 - left} shared models")

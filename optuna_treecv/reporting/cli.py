@@ -22,8 +22,8 @@ from optuna_treecv.storage.database import is_missing
 from optuna_treecv.storage.database import reason_of
 from optuna_treecv.storage.database import SCHEMA_VERSION
 from optuna_treecv.storage.evaluations import read_evaluations
+from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import evict
-from optuna_treecv.storage.model_store import MOST_BYTES
 from optuna_treecv.storage.sizes import study_sizes
 from optuna_treecv.storage.sizes import table_sizes
 from optuna_treecv.storage.sizes import vacuum
@@ -105,7 +105,7 @@ def _store(database: Database, options: argparse.Namespace) -> None:
     n_deleted = 0
     prunes = options.action == "prune" or options.max_bytes is not None
     if prunes:
-        max_bytes = MOST_BYTES if options.max_bytes is None else options.max_bytes
+        max_bytes = DEFAULT_MAX_BYTES if options.max_bytes is None else options.max_bytes
         with database.writing(alone=True) as session:
             n_models = evict(session, max_bytes)
         print(f"deleted: {n_models} shared models")

@@ -35,7 +35,7 @@ from optuna_treecv.storage.write_queue import WriteQueue
 NEWS_SECONDS = 2.0
 
 #: The default room for models.
-MOST_BYTES = 2**28
+DEFAULT_MAX_BYTES = 2**28
 
 # What trials go on without if the database fails.
 _SHARED_MODELS = "shared models"
@@ -46,7 +46,7 @@ _MAGIC = b"TCV1"
 _INTERVAL = Struct("<?d?dQ")
 
 # No model has more bytes.
-_MOST_BYTES = 2**40
+_LARGEST = 2**40
 
 _TABLE = ModelRow.__table__.c
 _KNOWN = (_TABLE.id, _TABLE.key, _TABLE.low, _TABLE.high, _TABLE.n_bytes)
@@ -100,7 +100,7 @@ class ModelStore:
         For writes that nobody waits for.
     """
 
-    def __init__(self, database: Database, max_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, database: Database, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self.database = database
         self.max_bytes = max_bytes
         self.queue = WriteQueue()
@@ -256,7 +256,7 @@ def _left_out() -> LeftOut:
 
 def _problem_of_model(row: dict[str, Any]) -> str | None:
     """Return what is wrong with the size of a model, from which the bound is computed."""
-    if _HEADER.size <= row["n_bytes"] <= _MOST_BYTES:
+    if _HEADER.size <= row["n_bytes"] <= _LARGEST:
         return None
     return f"n_bytes must be a size, got {row['n_bytes']}"
 

@@ -32,8 +32,8 @@ from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.leases import Leases
+from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import ModelStore
-from optuna_treecv.storage.model_store import MOST_BYTES
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.grid import AnyTrial
@@ -327,7 +327,7 @@ def treecv_objective(
     report: Literal["folds", "mean"] | None = None,
     cache: Literal["memory"] | ModelCache | None = "memory",
     store: Any = None,
-    store_max_bytes: int = MOST_BYTES,
+    store_max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> TreeCVObjective:
     """Make an objective for ``study.optimize`` that evaluates each trial by cross-validation.
 
