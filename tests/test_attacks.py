@@ -1,23 +1,45 @@
-"""A small size of each attack in ``tests/attack``; the scripts there say what they do."""
+"""A small size of the attacks in ``tests/attack``; the scripts there say what they do."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 import subprocess
 import sys
 
 import pytest
 
-FOLDER = Path(__file__).with_name("attack")
+
+@pytest.fixture
+def attack(request, monkeypatch):
+    """Return the module of the attack that a test names."""
+    monkeypatch.syspath_prepend(Path(__file__).parent / "attack")
+    yield import_module(request.param)
+    del sys.modules[request.param]
+
+
+@pytest.mark.parametrize("attack", ["kill"], indirect=True)
+def test_workers_are_killed(attack, store_url, tmp_path):
+    is_server = store_url.startswith("postgresql")
+    storage = store_url if is_server else f"sqlite:///{tmp_path / 'study.db'}"
+    attack.attack(0, 1, storage, store_url)
+
+
+@pytest.mark.parametrize("attack", ["damaged_stores"], indirect=True)
+def test_stores_are_damaged(attack, tmp_path):
+    attack.attack(0, 4, tmp_path)
+
+
+@pytest.mark.parametrize("attack", ["frozen_postgresql"], indirect=True)
+def test_a_server_is_frozen(attack, postgres_server):
+    with attack.shortened():
+        attack.attack(3, 1, [postgres_server])
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_stays_within_its_bound():
-    # seed, trials, rows, megabytes: the cache is full after some 100 trials
-    attack(FOLDER / "rss.py", 0, 400, 20_000, 4)
-
-
-def attack(script, *arguments):
-    command = [sys.executable, script, *map(str, arguments)]
+    # In a process of its own. The cache of 4 MB is full after some 30 of the 400 trials.
+    script = Path(__file__).parent / "attack" / "rss.py"
+    command = [sys.executable, str(script), "0", "400", "20000", "4"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
