@@ -214,7 +214,7 @@ def test_fit_refuses_the_targets_that_cross_validation_refuses(estimator, target
 
 @pytest.mark.parametrize(
     "estimator",
-    [AveragedSGDRegressor(), AveragedSGDClassifier(), StreamingGaussianDensity()],
+    [AveragedSGDRegressor(step_size=0.01), AveragedSGDClassifier(), StreamingGaussianDensity()],
     ids=str,
 )
 def test_divergence_warns(estimator):
