@@ -22,6 +22,8 @@ import numpy as np
 Model = TypeVar("Model")
 
 _64_BITS = 2**64 - 1
+UNIT = 2.0**52
+ONE = float(np.float64(1).view(np.int64))
 
 
 def dot(a: np.ndarray, b: np.ndarray) -> Any:
@@ -133,6 +135,16 @@ def slope(loss: str, epsilon: float, p: float, y: float) -> float:
             return 0.0 if inside else 1.0 if miss > 0 else -1.0
 
 
+def coarse_log2(x: float) -> float:
+    """A straight line between powers of two: steps.pxd."""
+    return (float(np.float64(x).view(np.int64)) - ONE) / UNIT
+
+
+def coarse_power_of_two(y: float) -> float:
+    """The inverse of ``coarse_log2``."""
+    return float(np.int64(y * UNIT + ONE).view(np.float64))
+
+
 class Steps:
     """The steps of the rows: steps.pxd."""
 
@@ -151,7 +163,7 @@ class Steps:
         norm2 = min(float(dot(x, x)), 1e140)
         total, count = self.total, self.count
         if norm2 > 0:
-            total += logarithm(norm2) if self.bounded else norm2 * norm2
+            total += coarse_log2(norm2) if self.bounded else norm2 * norm2
             count += 1 if self.bounded else norm2
         return Steps(self.loss, self.step_size, self.alpha, total, count)
 
@@ -162,7 +174,7 @@ class Steps:
         typical = 1.0
         if self.count > 0:
             typical = self.total / self.count
-            typical = exponential(typical) if self.bounded else 4 * typical
+            typical = coarse_power_of_two(typical) if self.bounded else 4 * typical
         typical = max(typical, 1e-30)
         penalty = self.alpha / typical
         rate = 1 / ((1 / 3 if self.bounded else 1) + penalty)

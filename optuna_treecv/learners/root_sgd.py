@@ -126,8 +126,8 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
     weight, so rows must be dense. ``StreamingSVRG`` and ``AveragedSGD`` also accept sparse rows.
 
     With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
-    penalty by M, the geometric mean of :math:`|x|^2` over the rows so far. The step size is then
-    :math:`1 / (1/3 + \alpha / M)`. Rows larger than is typical therefore have less weight.
+    penalty by M, the geometric mean (up to 6 %) of :math:`|x|^2` over the rows so far. The step
+    size is then :math:`1 / (1/3 + \alpha / M)`. Rows larger than is typical have less weight.
 
     References
     ----------

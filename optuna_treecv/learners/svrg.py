@@ -268,8 +268,8 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     :math:`\mu` the smallest curvature that matters, moves the anchor to the minimum of its batch.
 
     With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
-    penalty by M, the geometric mean of :math:`|x|^2` over the rows so far. The step size is then
-    :math:`1 / (1/3 + \alpha / M)`. Rows larger than is typical therefore have less weight.
+    penalty by M, the geometric mean (up to 6 %) of :math:`|x|^2` over the rows so far. The step
+    size is then :math:`1 / (1/3 + \alpha / M)`. Rows larger than is typical have less weight.
 
     Training on sparse rows takes time proportional to their nonzeros and gives the same model as
     dense rows.
