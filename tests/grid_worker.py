@@ -58,7 +58,11 @@ def main(storage, store, is_stuck):
     study.optimize(objective)
     say(
         "left",
-        sum(one.n_updates for run in objective._batches._runs_ahead for one in run.ahead.values()),
+        sum(
+            ahead.outputs.n_updates
+            for run in objective._batches._runs_ahead
+            for ahead in run.ahead.values()
+        ),
     )
 
 

@@ -292,7 +292,7 @@ def all_params(objective):
 def n_left(objective):
     """Return the row updates of results that no trial of this objective has used yet."""
     runs = objective._batches._runs_ahead
-    return sum(found.n_updates for run in runs for found in run.ahead.values())
+    return sum(found.outputs.n_updates for run in runs for found in run.ahead.values())
 
 
 def assert_as_alone(trials, left=0):

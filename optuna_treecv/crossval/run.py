@@ -302,10 +302,10 @@ class Run:
         if not isinstance(leaves, OutputsAtLeaves):
             return None
         began = perf_counter()
-        leaves.outputs.array[:] = ahead.outputs
-        self.n_updates += ahead.n_updates
+        leaves.outputs = ahead.outputs
+        self.n_updates += ahead.outputs.n_updates
         self.seconds += ahead.seconds + perf_counter() - began
-        return _replay(repeat.parts, ahead.n_updates)
+        return _replay(repeat.parts, ahead.outputs.n_updates)
 
     def _score(self, plan: Plan, part: Node, leaves: Leaves) -> None:
         """Score the folds of a part."""

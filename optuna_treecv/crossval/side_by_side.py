@@ -160,18 +160,18 @@ def _evaluate_group(
     blocks = walk_tree(plan, lanes, test, repeat.blocks, evaluation.n_jobs)
     n_updates = sum(block.n_updates for block in blocks)
     seconds = (perf_counter() - began) / len(group)
-    outputs = _cut(out, len(group))
+    outputs = _cut(out, len(group), n_updates)
     for one, own in zip(group.values(), outputs, strict=True):
-        one.run.ahead[repeat.number] = OutputsAhead(own, n_updates, seconds)
+        one.run.ahead[repeat.number] = OutputsAhead(own, seconds)
     if are_leased:
         assert isinstance(shared.cache, StoredModelCache)
         shared.cache.write(
-            one.results.to_write(ArrayThenCount.of(own, n_updates), seconds)
+            one.results.to_write(own, seconds)
             for one, own in zip(group.values(), outputs, strict=True)
         )
 
 
-def _cut(array: np.ndarray, n_parts: int) -> list[np.ndarray]:
+def _cut(array: np.ndarray, n_parts: int, n_updates: int) -> list[ArrayThenCount]:
     """Copy an array into equal parts that can go one by one.
 
     The array shrinks meanwhile to nothing, so that this takes the memory of one more part.
@@ -179,6 +179,6 @@ def _cut(array: np.ndarray, n_parts: int) -> list[np.ndarray]:
     size = len(array) // n_parts
     parts = []
     for begin in range(len(array) - size, -1, -size):
-        parts.append(array[begin:].copy())
+        parts.append(ArrayThenCount.of(array[begin:], n_updates))
         array.resize((begin, *array.shape[1:]), refcheck=False)
     return parts[::-1]

@@ -123,6 +123,5 @@ def results_of(
 class OutputsAhead(NamedTuple):
     """Outputs that were computed before their run asked for them, and what they took."""
 
-    outputs: np.ndarray
-    n_updates: int
+    outputs: ArrayThenCount
     seconds: float

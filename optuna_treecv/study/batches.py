@@ -141,7 +141,7 @@ class Batches:
     def _fitting(self, runs: Iterable[Run], most: int, held: set[str]) -> list[Run]:
         """Return some runs to be computed ahead, as many as there is room for."""
         waiting = sum(
-            ahead.outputs.nbytes for run in self._runs_ahead for ahead in run.ahead.values()
+            ahead.outputs.memory.nbytes for run in self._runs_ahead for ahead in run.ahead.values()
         )
         found: list[Run] = []
         for run in runs:
