@@ -126,8 +126,8 @@ class SharedLearner:
     def walk_subtree(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int:
         """Test the folds of a node; return the row updates that the tree below it needs.
 
-        Models are kept down to depth 10. If none of those is kept yet, one compiled call makes
-        them all. Below that depth only the outputs of the models are kept.
+        Models of large nodes are kept. If none of those below this node is kept yet, one compiled
+        call makes them all. Of smaller nodes only the outputs of the models are kept.
         """
         if node.n_folds == 1:
             self.outputs(state, *plan.rows(node), out)
