@@ -49,7 +49,7 @@ print(f"    found in the store  {reused:9,}")
 try:
     from optuna_treecv.dashboard import publish
 
-    publish(study, STORE)  # a note and four figures
+    publish(study, STORE)  # a note and figures
     print("\nTo see the study in a browser, run")
     print(f"  optuna-dashboard {STUDY}")
 except ImportError:
