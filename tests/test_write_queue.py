@@ -96,7 +96,7 @@ def test_a_forked_process_has_a_queue_of_its_own():
     queue.wait()
 
 
-def test_what_was_put_is_done_before_python_exits():
+def test_what_was_put_is_done_before_python_exits(tmp_path):
     script = """
 import time
 from optuna_treecv.storage.write_queue import WriteQueue
@@ -106,5 +106,6 @@ queue.put(lambda: print("written", flush=True))
 print("end", flush=True)
 raise SystemExit(3)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 3 and done.stdout.split() == ["end", "written"]
