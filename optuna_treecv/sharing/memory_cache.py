@@ -53,10 +53,10 @@ class _Trail(_Block):
 
     Row i of the array is the state after ``counts[i]`` rows of the phase. It is valid for the
     values ``ends[i, 0]`` to ``ends[i, 1]`` of the tracked parameter, an interval that narrows
-    along the phase. ``low`` is where the last of them begins.
+    along the phase. ``low`` is where the last of them begins, ``widest`` the first.
     """
 
-    __slots__ = ("counts", "ends", "low")
+    __slots__ = ("counts", "ends", "low", "widest")
 
     def __init__(
         self, array: np.ndarray, seconds: float, counts: np.ndarray, ends: np.ndarray
@@ -65,10 +65,14 @@ class _Trail(_Block):
         self.counts = counts
         self.ends = ends
         self.low = float(ends[-1, 0])
+        self.widest: tuple[float, float] = tuple(ends[0].tolist())
         self.n_bytes += counts.nbytes + ends.nbytes + _PLACE_BYTES
 
     def at(self, x: float) -> int:
         """Return the last row whose state is valid for a value; -1 if none is."""
+        low, high = self.widest
+        if not low <= x <= high:  # true of most trails
+            return -1
         return int(np.count_nonzero((self.ends[:, 0] <= x) & (x <= self.ends[:, 1]))) - 1
 
 

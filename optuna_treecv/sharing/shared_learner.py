@@ -41,7 +41,7 @@ from optuna_treecv.tree.plan import Rows
 
 # Along a long phase, states are kept at marks. From one mark to the next the rows seen grow at
 # least by this factor, and by so many times the rows whose training takes as long as one copy.
-_GROWTH_PER_MARK = 1 / 128
+_GROWTH_PER_MARK = 1 / 32
 _COPIES_PER_MARK = 16
 # The states of one phase fill at most this part of the cache. Fewer marks than the least are not
 # worth keeping, and phases that read fewer bytes of rows are trained as fast as their states are
