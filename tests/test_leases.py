@@ -562,6 +562,17 @@ def test_threads_of_two_studies(store_url, walks):
 # Processes.
 
 
+@pytest.mark.usefixtures("_real_queue")
+def test_a_lease_ends_after_what_was_put_is_written(store_url):
+    store, go = ModelStore(Database(store_url)), Event()
+    with Leases(store).hold(NAMES):
+        store.queue.put(lambda: go.wait(10))
+    assert leases_of(store_url).held() == set(NAMES)
+    go.set()
+    store.queue.wait()
+    assert leases_of(store_url).held() == set()
+
+
 class Worker:
     """A process that runs tests/grid_worker.py, and its output so far."""
 

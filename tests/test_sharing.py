@@ -441,15 +441,15 @@ def test_only_models_that_are_worth_it_are_kept(monkeypatch):
 
 
 def test_prefixes_are_not_remembered_without_end(monkeypatch):
-    monkeypatch.setattr("optuna_treecv.sharing.between_runs._MOST_PREFIXES", 100)
+    monkeypatch.setattr("optuna_treecv.sharing.between_runs._MOST_PREFIXES", 40)
     X, y = make(AveragedSGDClassifier())
     objective = objective_of(X, y, "memory", cv=16)
     shared = objective._evaluation.shared
-    for start in range(20, 60):  # each value cuts the phases elsewhere
+    for start in range(20, 60):  # each value cuts a phase elsewhere
         estimator = AveragedSGDClassifier(average_start=start)
         found = evaluate(objective, estimator)
         assert_same(found, tree_cross_validate(estimator, X, y, cv=16))
-        assert max(root.made[0] for root in shared._roots.values()) < 200
+        assert max(root.made[0] for root in shared._roots.values()) < 80
     assert evaluate(objective, estimator).n_updates == 0
 
 

@@ -18,7 +18,7 @@ from optuna_treecv.sharing.stored_cache import StoredModelCache
 
 # The most repeats whose prefixes are remembered, and the most prefixes of one repeat. A prefix
 # takes about a kilobyte, and a hyper-parameter that begins to act at some row, such as
-# ``average_start``, needs other prefixes for each of its values.
+# ``average_start``, adds some for each of its values.
 _MOST_ROOTS = 8
 _MOST_PREFIXES = 2**14
 
