@@ -187,8 +187,10 @@ def test_the_bytes_in_use_cover_what_python_takes(keep):
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 1))
+@given(st.lists(st.integers(0, 1023), min_size=1, max_size=20), st.integers(0, 1023))
 def test_the_nearest_trail_reaches_furthest(values, x):
+    values, x = [(value + 0.5) / 1024 for value in values], (x + 0.5) / 1024
+
     # The state after i rows is valid for one of 2**i intervals of equal length.
     def interval(value, i):
         low = np.floor(value * 2**i) / 2**i
