@@ -249,3 +249,13 @@ def test_what_may_have_an_effect_is_not_refused(binary):
     pipeline = make_pipeline(BernoulliRBM(), SGDClassifier())
     pipeline.steps[0] = ("rbm", pipeline.steps[0][1])
     treecv_objective(pipeline, X, y, param_distributions=space)
+
+
+def test_a_single_value_is_no_search():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.integers(2, size=60)
+    grid = {"max_iter": [1], "alpha": [1e-4, 1e-3]}
+    objective = treecv_objective(SGDClassifier(max_iter=1), X, y, param_grid=grid, cv=3)
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    study.optimize(objective)
+    assert len(study.trials) == 2

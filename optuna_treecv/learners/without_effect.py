@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
 import warnings
@@ -136,11 +137,20 @@ def _exceptions(kind: str, known: dict[str, Any], open_ones: set[str]) -> set[st
     return set()
 
 
-def check_effect(argument: str, estimator: Any, searched: Collection[str]) -> None:
-    """Refuse a search over parameters without effect; ``argument`` is where it was given."""
+def check_effect(argument: str, estimator: Any, searched: Mapping[str, bool]) -> None:
+    """Refuse a search over parameters without effect.
+
+    Parameters
+    ----------
+    argument : str
+        Where the search was given.
+    estimator : estimator
+    searched : dict of str to bool
+        For each parameter whether it has several values; a single one may stay.
+    """
     unused = without_effect(estimator, searched)
-    for name in searched:
-        if name in unused:
+    for name, varies in searched.items():
+        if varies and name in unused:
             kind, parameter, _ = unused[name]
             raise ValueError(
                 f"{argument}: {name!r} must not be searched, since {kind} is trained by "

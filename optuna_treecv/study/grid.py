@@ -218,7 +218,9 @@ def check_distributions(
                 f"param_distributions: {name!r} must have a FloatDistribution, IntDistribution or "
                 f"CategoricalDistribution of optuna.distributions, got {distribution!r}."
             )
-    check_effect(argument, estimator, distributions)
+    check_effect(
+        argument, estimator, {name: not given.single() for name, given in distributions.items()}
+    )
 
 
 def check_known(argument: str, estimator: Any, names: Iterable[str]) -> None:
