@@ -601,3 +601,30 @@ def test_fold_scores_come_piece_by_piece(fill, monkeypatch):
     pd.testing.assert_frame_equal(joined, whole)
     assert whole.memory_usage(index=False).sum() <= 24 * len(whole) + 2000
     assert list(iter_fold_scores(filled.store, runs=[])) == []
+
+
+@pytest.mark.parametrize(
+    ("scores", "n_bytes"),
+    [
+        (np.arange(2000) % 256, 1),
+        (np.arange(2000) % 256 + 1, 8),
+        (np.where(np.arange(2000) == 7, np.nan, 1.0), 8),
+        (np.where(np.arange(2000) == 7, np.inf, 1.0), 8),
+        (np.where(np.arange(2000) == 7, -0.0, 1.0), 8),
+        (np.where(np.arange(2000) == 7, 0.5, 1.0), 8),
+        (np.where(np.arange(2000) == 7, -1.0, 1.0), 8),
+    ],
+)
+def test_whole_numbers_take_a_byte(database, recorded, scores, n_bytes):
+    run = recorded(scores, n_folds=2000)
+    with database.reading() as session:
+        block = session.scalar(select(FoldScoreBlockRow.scores))
+    data = zlib.decompress(block)
+    assert len(data) == n_bytes * 2000
+    # As the documentation says.
+    np.testing.assert_array_equal(
+        np.frombuffer(data, "u1" if len(data) == 2000 else "<f8"), scores
+    )
+    found = load_fold_scores(database, runs=[run])
+    expected = scores[~np.isnan(scores)]
+    assert found["score"].to_numpy().tobytes() == expected.astype(float).tobytes()

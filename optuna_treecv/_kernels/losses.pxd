@@ -1,6 +1,6 @@
 """The slope of each loss: its derivative in the prediction p. For hinge and logistic loss y is -1 or 1.
 
-A loop over rows gets the loss as a number, and only ``slopes`` and ``steps.auto_step`` branch on it.
+A loop over rows gets the loss as a number, and only ``slopes`` and ``steps.pxd`` branch on it.
 """
 
 from cython cimport floating

@@ -31,7 +31,7 @@ _NEAREST = {
 
 
 def why_too_small(scoring: Loss | Scorer, estimator: Any, data: Data, folds: Folds) -> str | None:
-    """Return why the mean over folds misleads and what would be right; None if it is as it should.
+    """Return why the mean over folds misleads and what would be right; None if it does not.
 
     Parameters
     ----------

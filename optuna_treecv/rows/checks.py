@@ -86,7 +86,7 @@ def _check_sparse(X: Any) -> None:
 
 
 def _wrong_compressed(X: Any) -> str | None:
-    """Say what is wrong with the arrays of a CSR, CSC or BSR matrix."""
+    """Return what is wrong with the arrays of a CSR, CSC or BSR matrix."""
     rows, columns = (
         n // size for n, size in zip(X.shape, getattr(X, "blocksize", (1, 1)), strict=True)
     )
@@ -107,7 +107,7 @@ def _wrong_compressed(X: Any) -> str | None:
 
 
 def _wrong_coordinates(X: Any) -> str | None:
-    """Say what is wrong with the arrays of a COO matrix."""
+    """Return what is wrong with the arrays of a COO matrix."""
     for indices, size in zip(X.coords, X.shape, strict=True):
         if indices.dtype.kind not in "iu" or indices.shape != X.data.shape:
             return (
@@ -121,14 +121,14 @@ def _wrong_coordinates(X: Any) -> str | None:
 
 
 def _wrong_lists(X: Any) -> str | None:
-    """Say what is wrong with the lists of a LIL matrix."""
+    """Return what is wrong with the lists of a LIL matrix."""
     if [len(row) for row in X.rows] != [len(row) for row in X.data]:
         return "its rows and data differ in their lengths"
     return _wrong_indices(np.fromiter(chain.from_iterable(X.rows), np.int64), X.shape[1])
 
 
 def _wrong_indices(indices: np.ndarray, size: int) -> str | None:
-    """Say which index is not among 0 to size - 1."""
+    """Return which index is not among 0 to size - 1."""
     if len(indices) and not 0 <= indices.min() <= indices.max() < size:
         wrong = indices.min() if indices.min() < 0 else indices.max()
         return f"its indices include {wrong}, outside of 0 to {size - 1}"

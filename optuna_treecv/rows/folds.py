@@ -258,7 +258,7 @@ def _row_numbers(rows: Any, n_rows: int, what: str, split: int) -> np.ndarray:
 
 
 def _leak(trained: np.ndarray, tested: np.ndarray, n_rows: int, split: int) -> str | None:
-    """Say how the training rows of a split differ from all rows that it does not test."""
+    """Return how the training rows of a split differ from all rows that it does not test."""
     is_used = np.zeros(n_rows, bool)
     is_used[trained] = True
     if np.any(is_used[tested]):

@@ -76,7 +76,7 @@ class StoredModelCache:
         return cache
 
     def end(self, comes_again: bool) -> None:
-        """Say that a run has ended.
+        """Take note that a run has ended.
 
         Parameters
         ----------

@@ -175,8 +175,14 @@ def _sql_value(value: Any) -> Any:
 
 
 def _pack(scores: np.ndarray) -> bytes:
-    """Compress scores: errors become small, other numbers hardly and so are stored as they are."""
-    data = scores.data.cast("B")
+    """Compress scores; whole numbers from 0 to 255, such as errors, take a byte before that.
+
+    Other numbers hardly become smaller, and are stored as they are.
+    """
+    with np.errstate(invalid="ignore"):  # NaN and infinite scores fit into no byte
+        small = scores.astype("u1")
+    fits = np.array_equal(small, scores) and not np.any(np.signbit(scores))
+    data = (small if fits else scores).data.cast("B")
     sample = data[: 8 * MAX_SCORE_ROWS]
     pays = len(zlib.compress(sample, level=1)) < len(sample) / 2
     return zlib.compress(data, level=1 if pays else 0)
@@ -213,13 +219,13 @@ def _unpack(block: bytes, n_scores: int, n_expected: int) -> np.ndarray | None:
 
     A damaged block is never unpacked beyond the expected length.
     """
-    if n_scores != n_expected or 8 * n_scores > _MOST_PACKED * len(block):
+    if n_scores != n_expected or n_scores > _MOST_PACKED * len(block):
         return None
     unpacker = zlib.decompressobj()
     try:
         unpacked = unpacker.decompress(block, 8 * n_scores + 1)
     except zlib.error:
         return None
-    if len(unpacked) != 8 * n_scores or not unpacker.eof:
+    if len(unpacked) not in (n_scores, 8 * n_scores) or not unpacker.eof:
         return None
-    return np.frombuffer(unpacked, "<f8").astype(float)
+    return np.frombuffer(unpacked, "u1" if len(unpacked) == n_scores else "<f8").astype(float)

@@ -156,7 +156,8 @@ class FoldScoreBlockRow(Base, kw_only=True):
         String(32), ForeignKey(EvaluationRow.run, ondelete="CASCADE"), primary_key=True
     )
     n_scores: Mapped[int] = mapped_column(BigInteger)
-    #: Little-endian float64, compressed by zlib.
+    #: Compressed by zlib: a byte per score if all are whole numbers from 0 to 255, such as errors;
+    #: otherwise little-endian float64.
     scores: Mapped[bytes] = mapped_column(LargeBinary)
 
 
