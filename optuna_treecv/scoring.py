@@ -17,9 +17,11 @@ from sklearn.base import is_regressor
 from sklearn.metrics import get_scorer
 from sklearn.metrics import get_scorer_names
 from sklearn.utils import get_tags
+from sklearn.utils.validation import _num_samples
 
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.rows.data import aligned_bytes
+from optuna_treecv.rows.data import take_rows
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.learner import StandsIn
 from optuna_treecv.tree.plan import Node
@@ -313,21 +315,47 @@ class ArrayThenCount:
 class OutputsAtLeaves:
     """Keeps the outputs of each fold's model for the fold's rows, and scores them by a loss.
 
+    Parameters
+    ----------
+    plan : Plan
+    learner : Learner
+    loss : Loss or None
+    tested : ndarray of shape (plan.n_rows,) or None
+        The prepared row that stands behind each row of the plan; None: the same.
+
     Attributes
     ----------
     outputs : ArrayThenCount
-        The outputs for all prepared rows, (n_rows, n_outputs). All scores follow from them, so an
-        evaluation needs to keep nothing else.
+        The outputs for all rows of the plan, (n_rows, n_outputs). All scores follow from them, so
+        an evaluation needs to keep nothing else.
     """
 
-    def __init__(self, plan: Plan, learner: Learner, loss: Loss | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        learner: Learner,
+        loss: Loss | None = None,
+        tested: np.ndarray | None = None,
+    ) -> None:
         self.outputs = ArrayThenCount((plan.n_rows, learner.n_outputs), learner.dtype)
         self._plan = plan
         self._learner = learner
         self._loss = loss
+        self._tested = tested
+        targets = learner.rows.targets
+        self._targets = targets if tested is None or targets is None else targets[tested]
 
     def test_leaf(self, fold: Node, state: Any) -> None:
-        self._learner.outputs(state, *self._plan.rows(fold), self.outputs.array)
+        start, stop = self._plan.rows(fold)
+        if self._tested is None:
+            self._learner.outputs(state, start, stop, self.outputs.array)
+            return
+        rows = self._tested[start:stop]
+        of_all = np.empty(
+            (len(self._learner.rows.order), self._learner.n_outputs), self._learner.dtype
+        )
+        self._learner.outputs(state, int(rows.min()), int(rows.max()) + 1, of_all)
+        self.outputs.array[start:stop] = of_all[rows]
 
     def results(self) -> dict[str, ArrayThenCount]:
         """Return, by name, the results that can be kept; any one of them gives all scores."""
@@ -338,7 +366,7 @@ class OutputsAtLeaves:
         assert self._loss is not None
         start, stop = self._plan.rows(block)
         outputs = self.outputs.array[start:stop]
-        targets = self._learner.rows.targets
+        targets = self._targets
         with np.errstate(all="ignore"):
             response = self._learner.respond(outputs, self._loss.response_method)
             losses = self._loss.of_rows(response, None if targets is None else targets[start:stop])
@@ -361,11 +389,14 @@ class OutputsAtLeaves:
 class ScoresAtLeaves:
     """Calls a scorer at each leaf with the leaf's model."""
 
-    def __init__(self, plan: Plan, learner: Learner, scorer: Scorer) -> None:
+    def __init__(
+        self, plan: Plan, learner: Learner, scorer: Scorer, tested: np.ndarray | None = None
+    ) -> None:
         self.fold_scores = ArrayThenCount((plan.n_folds,))
         self._plan = plan
         self._learner = learner
         self._scorer = scorer
+        self._tested = tested
 
     def test_leaf(self, fold: Node, state: Any) -> None:
         self.ask(fold, self._learner.estimator(state))
@@ -383,49 +414,71 @@ class ScoresAtLeaves:
         if estimator is None:
             self.fold_scores.array[fold.first] = self._scorer.if_diverged
             return
-        X, y = self._learner.score_rows(start, stop)
-        try:
-            returned = self._scorer.score(estimator, X, y)
-        except (TypeError, ValueError) as error:
-            classes = self._learner.rows.classes
-            is_value = isinstance(error, ValueError)
-            if is_value and classes is not None and len(np.unique(y)) < len(classes):
-                raise self._undefined(fold, str(error)) from error
-            if not self._scorer.is_made:  # a user's own scorer may raise what it likes
-                raise
-            raise ValueError(
-                f"scoring={self._scorer.name!r} cannot score {name_of(estimator)}: {error}"
-            ) from error
-        try:
-            score = float(returned)
-        except (TypeError, ValueError) as error:
-            name = self._scorer.name
-            raise ValueError(
-                f"{_SCORER_EXPECTED}, but {name} returned {returned!r}; {_SCORER_ADVICE}."
-            ) from error
-        if np.isnan(score):
-            raise self._undefined(fold, "NaN")
-        self.fold_scores.array[fold.first] = (
-            score if np.isfinite(score) else self._scorer.if_diverged
+        X, y = self._rows(start, stop)
+        self.fold_scores.array[fold.first] = score_of(
+            self._scorer, estimator, X, y, self._learner.rows.classes
         )
 
-    def _undefined(self, fold: Node, what: str) -> ValueError:
-        """Return the error for a fold with too few rows or classes for the scorer."""
-        start, stop = self._plan.rows(fold)
-        rows = self._learner.rows
-        loss = "squared_distance" if rows.targets is None else "squared_error"
-        if rows.classes is not None:
-            loss = "error"
-        return ValueError(
-            f"scoring={self._scorer.name!r} is undefined ({what}) on a fold of {stop - start} "
-            f"row(s); use a smaller cv, stratified folds, or a loss that is a mean "
-            f"over rows, such as {loss!r}."
-        )
+    def _rows(self, start: int, stop: int) -> tuple[Any, Any]:
+        if self._tested is None:
+            return self._learner.score_rows(start, stop)
+        rows = self._tested[start:stop]
+        low = int(rows.min())
+        X, y = self._learner.score_rows(low, int(rows.max()) + 1)
+        return take_rows(X, rows - low), None if y is None else y[rows - low]
 
     def scores(self, block: Node) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of a block's folds, and which of these folds have diverged."""
         scores = self.fold_scores.array[block.first : block.last]
         return scores, scores == self._scorer.if_diverged
+
+
+def score_of(scorer: Scorer, estimator: Any, X: Any, y: Any, classes: np.ndarray | None) -> float:
+    """Return a scorer's score of a fitted estimator on a fold.
+
+    Parameters
+    ----------
+    scorer : Scorer
+    estimator : estimator
+    X, y : the rows of the fold
+    classes : ndarray or None
+        The classes of all rows, for classifiers.
+
+    Raises
+    ------
+    ValueError
+        If the score is not defined on so few rows or classes, or is no number.
+    """
+    try:
+        returned = scorer.score(estimator, X, y)
+    except (TypeError, ValueError) as error:
+        is_value = isinstance(error, ValueError)
+        if is_value and classes is not None and len(np.unique(y)) < len(classes):
+            raise _undefined(scorer, str(error), y, classes) from error
+        if not scorer.is_made:  # a user's own scorer may raise what it likes
+            raise
+        raise ValueError(
+            f"scoring={scorer.name!r} cannot score {name_of(estimator)}: {error}"
+        ) from error
+    try:
+        score = float(returned)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{_SCORER_EXPECTED}, but {scorer.name} returned {returned!r}; {_SCORER_ADVICE}."
+        ) from error
+    if np.isnan(score):
+        raise _undefined(scorer, "NaN", X if y is None else y, classes)
+    return score if np.isfinite(score) else scorer.if_diverged
+
+
+def _undefined(scorer: Scorer, what: str, rows: Any, classes: np.ndarray | None) -> ValueError:
+    """Return the error for a fold with too few rows or classes for the scorer."""
+    loss = "squared_error" if classes is None else "error"
+    return ValueError(
+        f"scoring={scorer.name!r} is undefined ({what}) on a fold of {_num_samples(rows)} row(s); "
+        "use a smaller cv, stratified folds, or a loss that is a mean over rows, such as "
+        f"{loss!r}."
+    )
 
 
 class ScoresOfOutputs(OutputsAtLeaves):
@@ -434,10 +487,12 @@ class ScoresOfOutputs(OutputsAtLeaves):
     The tree is therefore walked as for a loss, and outputs kept for another scoring can be reused.
     """
 
-    def __init__(self, plan: Plan, learner: StandsIn, scorer: Scorer) -> None:
-        super().__init__(plan, learner)
+    def __init__(
+        self, plan: Plan, learner: StandsIn, scorer: Scorer, tested: np.ndarray | None = None
+    ) -> None:
+        super().__init__(plan, learner, tested=tested)
         self._answering = learner.answering
-        self._asker = ScoresAtLeaves(plan, learner, scorer)
+        self._asker = ScoresAtLeaves(plan, learner, scorer, tested)
 
     def results(self) -> dict[str, ArrayThenCount]:
         """Return the scores and, unless they come from a cache or a store, the outputs."""

@@ -16,8 +16,10 @@ from optuna_treecv.crossval.functions import tree_cross_val_predict
 from optuna_treecv.crossval.functions import tree_cross_validate
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
+from optuna_treecv.rows.cv import make_cuts
+from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.data import Data
-from optuna_treecv.rows.folds import make_folds
+from optuna_treecv.rows.folds import Folds
 from optuna_treecv.tree.learner import Learner
 
 _SEED = 5
@@ -201,7 +203,8 @@ class LearnerContract:
         """Return the responses of k separate trainings, each along its path of Algorithm 1."""
         seed = derive_seed(_SEED, 0)
         n_rows = X.shape[0]
-        folds = make_folds(cv, X, y, None, True, seed, n_rows)
+        (folds,) = make_cuts(cv, ToCut(X, y, None, n_rows, True), lambda _: seed, 1)
+        assert isinstance(folds, Folds)
         cuts = [i * n_rows // folds.n_folds for i in range(folds.n_folds + 1)]
         chunks = [range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
         estimator = self.make_estimator()

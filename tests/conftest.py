@@ -24,7 +24,8 @@ from sqlalchemy import event
 
 from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.rows.folds import make_folds
+from optuna_treecv.rows.cv import make_cuts
+from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.tables import EvaluationRow
@@ -92,7 +93,7 @@ def paths_of(n_rows, n_folds, order="fixed", shuffle=True, random_state=0):
     The phases follow Algorithm 1 as the paper writes it. Row numbers are those of the given data.
     """
     seed = derive_seed(random_state, 0)
-    prepared = make_folds(n_folds, np.empty((n_rows, 1)), None, None, shuffle, seed, n_rows).order
+    prepared = make_folds(n_folds, None, None, None, shuffle, seed, n_rows).order
     cuts = [i * n_rows // n_folds for i in range(n_folds + 1)]
     chunks = [range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
     paths = {}
@@ -248,3 +249,9 @@ def make_evaluation() -> Callable[..., EvaluationRow]:
         return EvaluationRow(**usual | fields)
 
     return make
+
+
+def make_folds(cv, X, y, groups, shuffle, seed, n_rows):
+    """Return how the rows are cut, without stratification."""
+    (cut,) = make_cuts(cv, ToCut(X, y, groups, n_rows, shuffle), lambda _: seed, 1)
+    return cut

@@ -7,6 +7,7 @@ from itertools import islice
 from math import log2
 import tracemalloc
 
+from conftest import make_folds
 import numpy as np
 import pytest
 from scipy import sparse
@@ -50,7 +51,6 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.rows.data import padded_width
-from optuna_treecv.rows.folds import make_folds
 
 CLASSIFIERS = [
     PegasosClassifier(alpha=0.02),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+from conftest import make_folds
 import numpy as np
 import optuna
 import pytest
@@ -23,7 +24,6 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.rows.folds import make_folds
 from optuna_treecv.scoring import make_scoring
 
 N_ROWS = 600

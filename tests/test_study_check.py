@@ -97,9 +97,10 @@ def test_large_data_are_not_read_as_a_whole(monkeypatch):
 
 def test_frames_with_dates_have_names_too():
     pandas = pytest.importorskip("pandas")
+    from conftest import make_folds
+
     from optuna_treecv.crossval.identity import name_of_evaluation
     from optuna_treecv.rows.data import Data
-    from optuna_treecv.rows.folds import make_folds
 
     frame = pandas.DataFrame({"day": pandas.date_range("2026-01-01", periods=120), "a": X[:, 0]})
     folds = [make_folds(5, frame, Y, None, True, 0, 120)]

@@ -420,15 +420,15 @@ cdef int set_tree(
     if not 0 <= first < last <= n_folds <= learner.n_rows:
         raise ValueError(f"there is no node [{first}, {last}) in a tree of {n_folds} folds.")
     if bounds is not None and (bounds.shape[0] != n_folds + 1 or bounds[n_folds] != learner.n_rows):
-        raise ValueError("bounds must hold n_folds + 1 row numbers, 0 first and the number of rows last.")
+        raise ValueError("bounds must hold n_folds + 1 row numbers, the number of rows last.")
     if out.shape[0] != learner.n_models * learner.n_rows or out.shape[1] != learner.n_outputs * learner.itemsize:
         raise ValueError("out must have room for the outputs of all rows.")
     if model.shape[0] != learner.model_bytes:
         raise ValueError(f"a model has {learner.model_bytes} bytes, got {model.shape[0]}.")
     if bounds is not None:
         for i in range(n_folds):
-            if bounds[i] >= bounds[i + 1] or bounds[0] != 0:
-                raise ValueError("bounds must rise from 0.")
+            if bounds[i] >= bounds[i + 1] or bounds[0] < 0:
+                raise ValueError("bounds must rise, from 0 or more.")
     tree.n_rows = learner.n_rows
     tree.n_folds = n_folds
     tree.bounds = NULL if bounds is None else &bounds[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Hashable
 import sys
 from types import FrameType
@@ -13,10 +12,9 @@ from joblib import effective_n_jobs
 import numpy as np
 from sklearn.utils import check_random_state
 
-from optuna_treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.learners.incremental import check_incremental
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
+from optuna_treecv.rows.cv import are_pairs
 
 #: The most repeats. The mean of so many has a hundredth of one repeat's standard deviation.
 MOST_REPEATS = 10_000
@@ -62,29 +60,20 @@ def draw_seed(random_state: Any) -> int:
     return int(generator.randint(np.iinfo(np.int32).max))
 
 
-def check_estimator(
-    estimator: Any, of_class: bool = False, searched: Collection[str] = ()
-) -> None:
-    """Refuse anything but an estimator instance that can be trained further.
-
-    The parameters of a compiled estimator are checked too, except for ``searched`` ones. With
-    ``of_class``, an estimator is refused only if no parameter could change that.
-    """
+def check_estimator(estimator: Any) -> None:
+    """Refuse anything but an estimator instance."""
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         raise ValueError(
             "estimator must be a scikit-learn estimator instance or a River model, got "
             f"{estimator!r}."
         )
-    check_incremental(estimator, of_class)
-    if isinstance(estimator, CompiledEstimator):
-        estimator.check_parameters(but=searched)
 
 
 def describe_cv(cv: Any) -> str:
     """Return ``cv`` in a few words."""
-    if isinstance(cv, str | int | np.integer):
+    if isinstance(cv, str | int | float | np.number) or hasattr(cv, "split"):
         return str(cv)
-    return f"{cv}" if hasattr(cv, "split") else "fold ids"
+    return "pairs of training and test rows" if are_pairs(cv) else "fold ids"
 
 
 def warn_caller(message: str) -> None:

@@ -9,6 +9,8 @@ from time import perf_counter
 from typing import Any
 from typing import NamedTuple
 
+import numpy as np
+from sklearn.base import is_classifier
 from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.order import derive_seed
@@ -20,9 +22,12 @@ from optuna_treecv.crossval.arguments import describe_cv
 from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.baseline import baseline
+from optuna_treecv.crossval.choice import ASKED
+from optuna_treecv.crossval.choice import choose
 from optuna_treecv.crossval.identity import name_of_evaluation
-from optuna_treecv.crossval.methods import METHODS
+from optuna_treecv.crossval.methods import Method
 from optuna_treecv.crossval.small_folds import why_too_small
+from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.crossval.subtrees import reported_parts
 from optuna_treecv.crossval.subtrees import walked_blocks
 from optuna_treecv.learners.from_estimator import check_methods
@@ -32,17 +37,24 @@ from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.from_estimator import takes_seed
 from optuna_treecv.learners.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import check_array_kind
+from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
+from optuna_treecv.rows.cv import make_cuts
+from optuna_treecv.rows.cv import ToCut
+from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.folds import make_folds
+from optuna_treecv.rows.splits import Cut
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import make_scoring
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import scoring_for
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import plan_key
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.plan import Node
@@ -56,17 +68,21 @@ class Repeat(NamedTuple):
     ----------
     number : int
         0, 1, ...
-    folds : Folds
+    cut : Folds or Splits
         How the rows are cut.
     plan : Plan
-        The tree over the folds.
+        The tree over the folds. Over splits, its rows are the test rows of all of them, one after
+        another, and only its nodes mean anything.
+    key : bytes
+        A digest of the tree or of the splits.
     blocks, parts : list of Node
-        The subtrees that are walked, and those after which a report is due.
+        The folds that are evaluated at once, and those after which a report is due.
     """
 
     number: int
-    folds: Folds
+    cut: Cut
     plan: Plan
+    key: bytes
     blocks: list[Node]
     parts: list[Node]
 
@@ -74,13 +90,15 @@ class Repeat(NamedTuple):
 class Evaluation:
     """The data, folds, scoring and seeds of one cross-validation.
 
-    It is made once and shared by all estimators and threads. The rows are prepared when the first
-    estimator asks for them, and kept.
+    It is made once and shared by all estimators and threads. The rows are cut when it is known
+    whether classes are predicted, prepared when the first estimator asks for them, and kept.
 
     Parameters
     ----------
-    X, y, cv, groups, shuffle, order, method, n_repeats, scoring, random_state, n_jobs
+    X, y, cv, groups, stratify, shuffle, order, method, n_repeats, scoring, random_state, n_jobs
         As for ``tree_cross_validate``.
+    estimator : estimator or None
+        One of those that will be evaluated; None if none is known yet.
     cache : ModelCache, StoredModelCache or None
         Where models and results are kept; None: nowhere.
     with_others : bool
@@ -92,9 +110,11 @@ class Evaluation:
     ----------
     data : Data
         The rows as given.
-    repeats : list of Repeat
-    method : Method
-        How the folds of a repeat are evaluated.
+    n_jobs : int
+        The number of threads.
+    n_jobs_given : int or None
+        ``n_jobs`` as it was given, for joblib.
+    reports : bool
     scoring : Loss, Scorer or None
         What was asked for; None is left to the estimator.
     shared : SharedBetweenRuns
@@ -110,6 +130,7 @@ class Evaluation:
         *,
         cv: Any,
         groups: Any,
+        stratify: Any,
         shuffle: bool,
         order: str,
         method: str,
@@ -117,22 +138,30 @@ class Evaluation:
         scoring: Any,
         random_state: Any,
         n_jobs: int | None,
+        estimator: Any = None,
         cache: AnyCache | None = None,
         with_others: bool = False,
         reports: bool = False,
     ) -> None:
+        check_choice("stratify", stratify, ("auto", True, False))
         check_choice("shuffle", shuffle, (True, False))
         check_choice("order", order, ("fixed", "random"))
-        check_choice("method", method, tuple(METHODS))
-        n_repeats = check_n_repeats(n_repeats)
+        check_choice("method", method, ASKED)
+        self._n_calls = check_n_repeats(n_repeats)
         self.n_jobs = count_threads(n_jobs)
+        self.n_jobs_given = n_jobs
         self.scoring = make_scoring(scoring)
-        self.method = METHODS[method]
+        self.asked_method = method
         self.seed = draw_seed(random_state)
         self.shared = SharedBetweenRuns(cache, with_others)
         self.unused = UnusedWarnings()
         self._order = order
-        self._cv = describe_cv(cv)
+        self._cv: Any = list(cv) if isinstance(cv, Iterator) else cv
+        self._cv_in_words = describe_cv(self._cv)
+        self._stratify = stratify
+        self._shuffle = shuffle
+        self._groups = groups
+        self.reports = reports
         began = perf_counter()
         self.data = Data(X, y)
         if groups is not None:
@@ -144,51 +173,117 @@ class Evaluation:
                     f"groups must have one entry per row: X has {self.data.n_rows} rows, groups "
                     f"{n_entries} entries."
                 )
-        if isinstance(cv, Iterator):
-            cv = list(cv)  # each repeat reads it
-        self.repeats = [
-            self._repeat(number, cv, X, groups, shuffle, reports, n_repeats)
-            for number in range(n_repeats)
-        ]
-        first = self.repeats[0].folds
-        self.n_folds = first.n_folds
-        if any(repeat.folds.n_folds != self.n_folds for repeat in self.repeats):
-            raise ValueError(
-                "cv must make the same number of folds in each of n_repeats calls of its split."
-            )
-        self._repeats_are_alike = order == "fixed" and all(
-            repeat.folds.equals(first) for repeat in self.repeats
-        )
         self._seconds = perf_counter() - began
-        self._sizes_are_checked = False
+        self._repeats: list[Repeat] = []
+        self._sizes_are_checked = self._said_why = False
+        self._fold_names: dict[int, list[bytes]] = {}
         self._prepared: dict[RowLayout, tuple[PreparedRows, float]] = {}
         self._preparing = Lock()
+        if not self._depends_on_estimator() or estimator is not None:
+            self.cut_for(estimator)
 
     def __getstate__(self) -> dict[str, Any]:
         # Prepared rows are larger than what they are made from, so they are made again.
-        return {**self.__dict__, "_prepared": {}, "_preparing": None}
+        return {**self.__dict__, "_prepared": {}, "_fold_names": {}, "_preparing": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._preparing = Lock()
 
-    def _repeat(
-        self,
-        number: int,
-        cv: Any,
-        X: Any,
-        groups: Any,
-        shuffle: bool,
-        reports: bool,
-        n_repeats: int,
-    ) -> Repeat:
-        seed, n_rows = derive_seed(self.seed, number), self.data.n_rows
-        folds = make_folds(cv, X, self.data.y, groups, shuffle, seed, n_rows)
-        plan = Plan(n_rows, folds.n_folds, folds.bounds, self._order == "random", seed)
-        blocks = walked_blocks(plan, self.n_jobs, reports)
-        return Repeat(
-            number, folds, plan, blocks, reported_parts(plan, n_repeats) if reports else blocks
+    def _depends_on_estimator(self) -> bool:
+        """Return whether the folds are stratified for a classifier and not for others."""
+        return (
+            self._stratify == "auto"
+            and self.data.y is not None
+            and (is_integer(self._cv) or isinstance(self._cv, float | np.floating))
+            and self._cv != self.data.n_rows
         )
+
+    def cut_for(self, estimator: Any) -> None:
+        """Cut the rows, unless that is done, for estimators of the given kind."""
+        with self._preparing:
+            if self._repeats:
+                return
+            began = perf_counter()
+            self._repeats = self._cut(self._codes(estimator))
+            self._cv = self._groups = None  # they are not needed again
+            self._seconds += perf_counter() - began
+
+    def _codes(self, estimator: Any) -> np.ndarray | None:
+        """Return the class of each row if the folds are to be stratified."""
+        if self._stratify is False or (self._stratify == "auto" and not is_classifier(estimator)):
+            return None
+        if not self._depends_on_estimator():
+            if self._stratify is True:
+                raise ValueError(
+                    "stratify must be 'auto' or False unless cv is an int below the number of "
+                    f"rows or a share of them, got True with cv={self._cv_in_words}."
+                )
+            return None
+        codes = as_codes(self.data.y, self.data.classes())
+        fewest = int(np.bincount(codes).min())
+        if is_integer(self._cv) and fewest < self._cv:
+            warn_caller(
+                f"The least populated class in y has only {fewest} members, which is less than "
+                f"cv={self._cv}, so the folds are not stratified."
+            )
+            return None
+        return codes
+
+    def _cut(self, codes: np.ndarray | None) -> list[Repeat]:
+        data = self.data
+        rows = ToCut(data.X, data.y, self._groups, data.n_rows, self._shuffle, codes)
+        cuts = make_cuts(self._cv, rows, self._seed_of, self._n_calls)
+        if self.asked_method == "holdout":
+            cuts = [cut.first() for cut in cuts]
+        if any(cut.n_folds != cuts[0].n_folds for cut in cuts):
+            raise ValueError(
+                "cv must make the same number of folds in each of n_repeats calls of its split."
+            )
+        if self.reports and len(cuts) > MAX_BLOCKS:
+            raise ValueError(
+                f"report needs n_repeats of at most {MAX_BLOCKS}, and no splitter that repeats "
+                f"more often, got {len(cuts)} repeats."
+            )
+        return [self._repeat(number, cut, len(cuts)) for number, cut in enumerate(cuts)]
+
+    def _seed_of(self, number: int) -> int:
+        return derive_seed(self.seed, number)
+
+    def _repeat(self, number: int, cut: Cut, n_repeats: int) -> Repeat:
+        is_random, seed = self._order == "random", self._seed_of(number)
+        if isinstance(cut, Folds):
+            plan = Plan(cut.n_rows, cut.n_folds, cut.bounds, is_random, seed)
+            key = plan_key(plan)
+        else:
+            bounds = cut.bounds()
+            plan = Plan(int(bounds[-1]), cut.n_folds, bounds, is_random, seed)
+            key = digest(plan_key(plan), *map(encode, cut.arrays()))
+        blocks = walked_blocks(plan, self.n_jobs, self.reports)
+        parts = reported_parts(plan, n_repeats) if self.reports else blocks
+        return Repeat(number, cut, plan, key, blocks, parts)
+
+    @property
+    def repeats(self) -> list[Repeat]:
+        """The repeats; none before ``cut_for``."""
+        return self._repeats
+
+    @property
+    def n_folds(self) -> int:
+        return self.repeats[0].cut.n_folds
+
+    def method_for(self, estimator: Any) -> Method:
+        """Return how the folds are evaluated for an estimator; warn once of what may surprise."""
+        method, why = choose(self.asked_method, estimator, self.repeats[0].cut)
+        if why and not self._said_why:
+            self._said_why = True
+            warn_caller(why)
+        return method
+
+    @property
+    def _repeats_are_alike(self) -> bool:
+        first, *others = [repeat.cut for repeat in self.repeats]
+        return self._order == "fixed" and all(first.equals(other) for other in others)
 
     @property
     def n_repeats(self) -> int:
@@ -197,25 +292,24 @@ class Evaluation:
     @property
     def n_updates_standard(self) -> int:
         """The row updates of k trainings from scratch."""
-        return self.n_repeats * (self.n_folds - 1) * self.data.n_rows
+        return sum(repeat.cut.n_trained for repeat in self.repeats)
 
     def describe(self) -> dict[str, Any]:
         """Return what is evaluated, in words and numbers."""
         return {
-            "cv": self._cv,
+            "cv": self._cv_in_words,
             "n_folds": self.n_folds,
             "n_repeats": self.n_repeats,
             "n_rows": self.data.n_rows,
             "n_features": self.data.X.shape[1],
             "order": self._order,
-            "method": self.method.name,
             "random_state": str(self.seed),
         }
 
     def digest(self, scoring: Loss | Scorer) -> str:
         """Return a short name for the data, the folds and a scoring."""
-        folds = [repeat.folds for repeat in self.repeats]
-        return name_of_evaluation(self.data, folds, scoring.name)
+        cuts = [repeat.cut for repeat in self.repeats]
+        return name_of_evaluation(self.data, cuts, scoring.name)
 
     def facts(self, scoring: Loss | Scorer, estimator: Any) -> dict[str, Any]:
         """Return what is equal for all estimators that can be compared, one of which is given."""
@@ -234,13 +328,17 @@ class Evaluation:
     ) -> Loss | Scorer:
         """Return the scoring of an estimator after checking its parameters but the searched ones.
 
+        The first estimator decides how the rows are cut.
+
         Raises
         ------
         ValueError
             If the estimator cannot be evaluated by it, or if repeats would change nothing. With
             ``of_class``, only if no parameter could change that.
         """
-        check_estimator(estimator, of_class, searched)
+        check_estimator(estimator)
+        self.cut_for(estimator)
+        self.method_for(estimator).check(estimator, of_class, searched)
         scoring = scoring_for(self.scoring, estimator)
         check_methods(estimator, scoring.methods, f"scoring={scoring.name!r}", of_class)
         if self.n_repeats > 1 and self._repeats_are_alike and not takes_seed(estimator):
@@ -259,8 +357,8 @@ class Evaluation:
             if self._sizes_are_checked:
                 return
             self._sizes_are_checked = True
-        folds = (repeat.folds for repeat in self.repeats)
-        found = (why_too_small(scoring, estimator, self.data, one) for one in folds)
+        cuts = (repeat.cut for repeat in self.repeats)
+        found = (why_too_small(scoring, estimator, self.data, cut) for cut in cuts)
         if (message := next(filter(None, found), None)) is not None:
             warn_caller(message)
 
@@ -279,9 +377,24 @@ class Evaluation:
                 self._prepared[layout] = rows, seconds + self._seconds
             return self._prepared[layout]
 
+    def data_name(self) -> tuple[bytes, bool]:
+        """Return a name for the rows as given, and whether later processes name them so too."""
+        return self.shared.data_name(self.data.X, self.data.y_given)
+
+    def fold_names(self, repeat: Repeat) -> list[bytes]:
+        """Return a name for the data, the training and the test rows of each chunk."""
+        with self._preparing:
+            if repeat.number not in self._fold_names:
+                data, cut = self.data_name()[0], repeat.cut
+                self._fold_names[repeat.number] = [
+                    digest(data, cut.train_rows(chunk).tobytes(), cut.test_rows(chunk).tobytes())
+                    for chunk in range(cut.n_folds)
+                ]
+            return self._fold_names[repeat.number]
+
     def _prepare(self, layout: RowLayout, repeat: Repeat) -> tuple[PreparedRows, float]:
         began = perf_counter()
-        rows = self.data.prepare(layout, repeat.folds.order)
+        rows = self.data.prepare(layout, repeat.cut.order)
         if self.shared.cache is not None:
             self.shared.identity(layout, rows, repeat.number)  # digesting the rows is part of it
         return rows, perf_counter() - began

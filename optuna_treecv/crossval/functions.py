@@ -9,11 +9,13 @@ from typing import Literal
 
 import numpy as np
 
+from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.predict import predict_out_of_fold
 from optuna_treecv.crossval.run import CVResult
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.side_by_side import evaluate_side_by_side
+from optuna_treecv.learners.from_estimator import as_estimator
 
 
 def tree_cross_validate(
@@ -23,9 +25,10 @@ def tree_cross_validate(
     *,
     cv: Any = 10,
     groups: Any = None,
+    stratify: Literal["auto"] | bool = "auto",
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
-    method: Literal["treecv", "standard"] = "treecv",
+    method: Literal["auto", "treecv", "fit", "standard", "holdout"] = "auto",
     n_repeats: int = 1,
     scoring: Any = None,
     random_state: Any = 0,
@@ -119,11 +122,14 @@ def tree_cross_validate(
     >>> round(result.mean, 2)
     0.04
     """
+    estimator = as_estimator(estimator)
+    check_estimator(estimator)
     evaluation = Evaluation(
         X,
         y,
         cv=cv,
         groups=groups,
+        stratify=stratify,
         shuffle=shuffle,
         order=order,
         method=method,
@@ -131,6 +137,7 @@ def tree_cross_validate(
         scoring=scoring,
         random_state=random_state,
         n_jobs=n_jobs,
+        estimator=estimator,
     )
     return Run(evaluation, estimator).finish()
 
@@ -142,9 +149,10 @@ def tree_cross_validate_many(
     *,
     cv: Any = 10,
     groups: Any = None,
+    stratify: Literal["auto"] | bool = "auto",
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
-    method: Literal["treecv", "standard"] = "treecv",
+    method: Literal["auto", "treecv", "fit", "standard", "holdout"] = "auto",
     n_repeats: int = 1,
     scoring: Any = None,
     random_state: Any = 0,
@@ -217,6 +225,7 @@ def tree_cross_validate_many(
         y,
         cv=cv,
         groups=groups,
+        stratify=stratify,
         shuffle=shuffle,
         order=order,
         method=method,
@@ -239,9 +248,10 @@ def tree_cross_val_predict(
     *,
     cv: Any = 10,
     groups: Any = None,
+    stratify: Literal["auto"] | bool = "auto",
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
-    method: Literal["treecv", "standard"] = "treecv",
+    method: Literal["auto", "treecv", "fit", "standard", "holdout"] = "auto",
     random_state: Any = 0,
     n_jobs: int | None = 1,
     response_method: Literal[
@@ -288,11 +298,14 @@ def tree_cross_val_predict(
     >>> decision.shape
     (569,)
     """
+    estimator = as_estimator(estimator)
+    check_estimator(estimator)
     evaluation = Evaluation(
         X,
         y,
         cv=cv,
         groups=groups,
+        stratify=stratify,
         shuffle=shuffle,
         order=order,
         method=method,
@@ -300,5 +313,6 @@ def tree_cross_val_predict(
         scoring=None,
         random_state=random_state,
         n_jobs=n_jobs,
+        estimator=estimator,
     )
     return predict_out_of_fold(evaluation, estimator, response_method)

@@ -8,7 +8,7 @@ import numpy as np
 
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.splits import Cut
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import NoKey
@@ -17,7 +17,7 @@ from optuna_treecv.sharing.keys import NoKey
 _MOST_ROWS = 100
 
 
-def name_of_evaluation(data: Data, folds: list[Folds], scoring: str) -> str:
+def name_of_evaluation(data: Data, cuts: list[Cut], scoring: str) -> str:
     """Return 16 hexadecimal digits that other data, folds or scoring change.
 
     Objects other than numbers and strings in X or y have no bytes of their own and are left out.
@@ -26,8 +26,8 @@ def name_of_evaluation(data: Data, folds: list[Folds], scoring: str) -> str:
     ----------
     data : Data
         The rows as given.
-    folds : list of Folds
-        The folds of each repeat.
+    cuts : list of Folds or Splits
+        How the rows are cut for each repeat.
     scoring : str
         The name of the loss or scorer.
     """
@@ -38,8 +38,8 @@ def name_of_evaluation(data: Data, folds: list[Folds], scoring: str) -> str:
     else:
         arrays = [np.asarray(rows)]
     parts = [encode(tuple(data.X.shape)), *map(_bytes, arrays), _bytes(data.y), encode(scoring)]
-    for each in folds:
-        parts += [encode(each.n_folds), *map(_bytes, (each.order, each.bounds, each.numbers))]
+    for cut in cuts:
+        parts += [encode(cut.n_folds), *map(_bytes, cut.arrays())]
     return digest(*parts).hex()[:16]
 
 

@@ -1,22 +1,24 @@
-"""How the folds of one repeat are evaluated: the protocol of a method, and the methods there are.
+"""How the folds of one repeat are evaluated: the protocol of a method.
 
-A new method is a new file, and one line in ``METHODS``.
+A new method is a new file, and a line in ``choice.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Generator
+from typing import Any
 from typing import Protocol
+from typing import TYPE_CHECKING
 
-from optuna_treecv.crossval.standard import Standard
-from optuna_treecv.crossval.treecv import TreeCV
-from optuna_treecv.scoring import Leaves
-from optuna_treecv.sharing.prefixes import Prefix
-from optuna_treecv.sharing.stored_cache import AnyCache
-from optuna_treecv.tree.learner import Learner
+import numpy as np
+
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.walk import TestedBlock
+
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.evaluation import Repeat
+    from optuna_treecv.crossval.run import Run
 
 
 class Method(Protocol):
@@ -24,47 +26,68 @@ class Method(Protocol):
 
     @property
     def name(self) -> str:
-        """The name by which users ask for it and under which its results are kept."""
+        """The name under which results are kept, and which ``CVResult.method`` has."""
 
     @property
     def has_lanes(self) -> bool:
         """Whether several compiled learners can be evaluated side by side."""
 
-    def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
-        """Return the learner that shares models with other evaluations of the same rows.
+    @property
+    def is_one_pass(self) -> bool:
+        """Whether models are trained by ``partial_fit`` in one pass over their rows."""
+
+    def check(
+        self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()
+    ) -> None:
+        """Refuse an estimator that this method cannot evaluate.
 
         Parameters
         ----------
-        learner : Learner
-        cache : ModelCache or StoredModelCache
-            Where the models are kept.
-        root : Prefix
-            The prefix before the first prepared row.
+        estimator : estimator
+        of_class : bool
+            Refuse only what no parameter could change.
+        searched : collection of str
+            Parameters that a search sets, so that their values are not checked.
         """
 
-    def test_folds(
-        self, plan: Plan, learner: Learner, leaves: Leaves, blocks: list[Node], n_jobs: int
-    ) -> Generator[TestedBlock]:
-        """Test each fold with a model that has not seen its rows.
+    def begin(self, run: Run, repeat: Repeat) -> RepeatRun:
+        """Return what evaluates an estimator on a repeat."""
 
-        Parameters
-        ----------
-        plan : Plan
-            The folds, and the tree over them.
-        learner : Learner
-            Bound to the prepared rows.
-        leaves : Leaves
-            Takes what the models say.
-        blocks : list of Node
-            The parts that are yielded, from the left.
-        n_jobs : int
-            Threads.
+
+class RepeatRun(Protocol):
+    """One estimator's way through one repeat.
+
+    Attributes
+    ----------
+    key, fingerprint : str
+        What is trained how, and on which rows.
+    seconds_prepare : float
+        The time in which the rows were prepared.
+    seconds_before : float
+        The time spent on it before it began.
+    """
+
+    key: str
+    fingerprint: str
+    seconds_prepare: float
+    seconds_before: float
+
+    @property
+    def n_updates(self) -> int:
+        """The rows trained on so far."""
+
+    def blocks(self) -> Generator[TestedBlock]:
+        """Evaluate the folds.
 
         Yields
         ------
         TestedBlock
-            A block once all its folds are tested, and the row updates since the block before.
+            A block once all its folds are tested, and the rows of its trainings, whether they had
+            to be done or were done already.
         """
 
+    def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores of tested folds, and which of these have diverged."""
 
-METHODS: dict[str, Method] = {method.name: method for method in (TreeCV(), Standard())}
+    def keep(self, n_needed: int, seconds: float) -> None:
+        """Keep the results, now that all folds are tested."""

@@ -10,10 +10,13 @@ from sklearn.base import is_regressor
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.fit import predictions_of_fits
+from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import OutputsAtLeaves
 
 RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")
@@ -26,16 +29,31 @@ def predict_out_of_fold(
     check_choice("response_method", response_method, RESPONSE_METHODS)
     estimator = as_estimator(estimator)
     check_estimator(estimator)
+    evaluation.cut_for(estimator)
+    method = evaluation.method_for(estimator)
+    method.check(estimator)
     check_methods(estimator, response_method, f"response_method={response_method!r}")
-    evaluation.unused.warn(estimator)
+    repeat = evaluation.repeats[0]
+    cut = repeat.cut
+    if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows:
+        raise ValueError(
+            "cv must be a splitter whose test sets hold every row once, since each row gets one "
+            "prediction, got one that leaves rows untested or tests them several times."
+        )
+    if isinstance(method, Trained):
+        evaluation.unused.warn(estimator)
+        return _of_trained_models(evaluation, method, estimator, response_method)
+    return predictions_of_fits(evaluation, repeat, estimator, response_method)
+
+
+def _of_trained_models(
+    evaluation: Evaluation, method: Trained, estimator: Any, response_method: str
+) -> np.ndarray:
     repeat = evaluation.repeats[0]
     rows, _ = evaluation.rows(estimator)
     learner = evaluation.learner(estimator, rows, response_method)
     leaves = OutputsAtLeaves(repeat.plan, learner)
-    blocks = evaluation.method.test_folds(
-        repeat.plan, learner, leaves, repeat.blocks, evaluation.n_jobs
-    )
-    for _ in blocks:
+    for _ in method.test_folds(repeat, learner, leaves, evaluation.n_jobs):
         pass
     prepared = learner.respond(leaves.outputs.array, response_method)
     if response_method == "predict" and not is_regressor(estimator):

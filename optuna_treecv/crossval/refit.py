@@ -1,4 +1,4 @@
-"""An estimator fitted on all rows, as the tree would train it."""
+"""An estimator fitted on all rows, as its method would train it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.fit import fit_on_rows_as_given
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import as_given
@@ -14,9 +15,17 @@ from optuna_treecv.learners.from_estimator import layout_for
 
 
 def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
-    """Return the estimator fitted on all rows, in prepared order, with its parameters as given."""
+    """Return the estimator fitted on all rows, with its parameters as given.
+
+    A method that trains models further reads the rows in prepared order.
+    """
     estimator = as_estimator(estimator)
     check_estimator(estimator)
+    evaluation.cut_for(estimator)
+    method = evaluation.method_for(estimator)
+    method.check(estimator)
+    if not method.is_one_pass:
+        return fit_on_rows_as_given(evaluation, estimator)
     rows, _ = evaluation.rows(estimator)
     learner = evaluation.learner(estimator, rows, None)
     state = learner.start()

@@ -14,8 +14,9 @@ import numpy as np
 
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.evaluation import Repeat
-from optuna_treecv.crossval.run import outputs_are_enough
 from optuna_treecv.crossval.run import Run
+from optuna_treecv.crossval.trained import bind
+from optuna_treecv.crossval.trained import outputs_are_enough
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.from_estimator import layout_for
@@ -34,7 +35,7 @@ from optuna_treecv.tree.walk import walk_tree
 def has_lanes(run: Run) -> bool:
     """Return whether a run's estimator can be trained side by side with others at all."""
     return (
-        run.evaluation.method.has_lanes
+        run.method.has_lanes
         and isinstance(run.estimator, CompiledEstimator)
         and bool(run.estimator.lane_parameters)
     )
@@ -127,7 +128,7 @@ def _missing(run: Run, repeat: Repeat, prepared: dict[RowLayout, PreparedRows]) 
     try:
         if layout not in prepared:
             prepared[layout] = evaluation.rows(run.estimator, repeat)[0]
-        learner, _, results = run.bind(repeat, prepared[layout])
+        learner, _, results = bind(run, repeat, prepared[layout])
     except Exception:  # noqa: BLE001  # the run will raise it
         return None
     assert isinstance(learner, CompiledLearner)

@@ -14,7 +14,7 @@ from sklearn.base import is_regressor
 
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
-from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.splits import Cut
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Scorer
 
@@ -30,7 +30,7 @@ _NEAREST = {
 }
 
 
-def why_too_small(scoring: Loss | Scorer, estimator: Any, data: Data, folds: Folds) -> str | None:
+def why_too_small(scoring: Loss | Scorer, estimator: Any, data: Data, folds: Cut) -> str | None:
     """Return why the mean over folds misleads and what would be right; None if it does not.
 
     Parameters
@@ -40,7 +40,7 @@ def why_too_small(scoring: Loss | Scorer, estimator: Any, data: Data, folds: Fol
         The estimator that is scored.
     data : Data
         The rows as given.
-    folds : Folds
+    folds : Folds or Splits
         How the rows are cut.
     """
     if isinstance(scoring, Loss) or scoring.is_mean:

@@ -3,48 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from optuna_treecv._kernels.order import random_order
+from optuna_treecv.crossval.trained import Trained
+from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Leaves
-from optuna_treecv.sharing.prefixes import Prefix
-from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.walk import make_pool
 from optuna_treecv.tree.walk import TestedBlock
 
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.evaluation import Repeat
 
-class Standard:
-    """(k - 1) n row updates for k folds of n rows in all."""
+
+class Standard(Trained):
+    """(k - 1) n row updates for k folds of n rows in all; any splits."""
 
     name = "standard"
-    has_lanes = False
-
-    def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
-        """Return the learner itself: its trainings have no prefix in common."""
-        return learner
 
     def test_folds(
-        self, plan: Plan, learner: Learner, leaves: Leaves, blocks: list[Node], n_jobs: int
+        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
     ) -> Generator[TestedBlock]:
-        """Train a model for each fold on all other rows, and test it."""
+        """Train a model for each fold on its training rows, and test it."""
 
         def run(block: Node) -> TestedBlock:
             n_updates = 0
             for chunk in range(block.first, block.last):
-                fold = Node(chunk, chunk + 1)
                 state = learner.start()
-                rows = plan.rest(fold)
+                rows = _training_rows(repeat, chunk)
                 learner.update(state, rows)
-                leaves.test_leaf(fold, state)
+                leaves.test_leaf(Node(chunk, chunk + 1), state)
                 n_updates += len(rows)
             return TestedBlock(block, n_updates)
 
         if n_jobs == 1:
-            yield from map(run, blocks)
+            yield from map(run, repeat.blocks)
             return
         pool = make_pool(n_jobs)
         try:
-            yield from pool.map(run, blocks)
+            yield from pool.map(run, repeat.blocks)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _training_rows(repeat: Repeat, chunk: int) -> np.ndarray:
+    """Return the prepared rows that the model of a chunk is trained on, in their order.
+
+    The rows of splits come as they lie in the prepared order, or in a random order of their own.
+    """
+    cut, plan = repeat.cut, repeat.plan
+    if isinstance(cut, Folds):
+        return plan.rest(Node(chunk, chunk + 1))
+    rows = np.sort(cut.prepared(cut.train_rows(chunk)))
+    if not plan.random:
+        return rows
+    order = np.empty(len(rows), np.uint32)
+    random_order(plan.seed, cut.number(chunk), cut.number(chunk) + len(rows), 0, order)
+    return rows[order - np.uint32(cut.number(chunk))]

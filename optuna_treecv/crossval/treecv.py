@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from typing import Any
+from typing import TYPE_CHECKING
 
+from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.scoring import OutputsAtLeaves
@@ -17,14 +19,16 @@ from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.learner import SubtreeWalker
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import TestNode
 from optuna_treecv.tree.walk import walk_to_leaves
 from optuna_treecv.tree.walk import walk_tree
 
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.evaluation import Repeat
 
-class TreeCV:
+
+class TreeCV(Trained):
     """At most n log2(2k) row updates for k folds of n rows in all."""
 
     name = "treecv"
@@ -39,9 +43,10 @@ class TreeCV:
         )
 
     def test_folds(
-        self, plan: Plan, learner: Learner, leaves: Leaves, blocks: list[Node], n_jobs: int
+        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
     ) -> Generator[TestedBlock]:
         """Walk the tree; a compiled learner walks each block in one call."""
+        plan = repeat.plan
         test: TestNode
         if isinstance(learner, SubtreeWalker) and isinstance(leaves, OutputsAtLeaves):
             walk_subtree = learner.walk_subtree
@@ -53,4 +58,4 @@ class TreeCV:
             def test(node: Node, state: Any) -> int:
                 return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
 
-        return walk_tree(plan, learner, test, blocks, n_jobs)
+        return walk_tree(plan, learner, test, repeat.blocks, n_jobs)

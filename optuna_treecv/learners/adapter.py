@@ -90,7 +90,7 @@ class Adapter:
                 partial_fit(state.estimator, X, y, **classes)
             state.is_fresh = False
         except ValueError as error:
-            if not _DIVERGED.search(str(error)):
+            if not is_divergence(error):
                 raise
             state.estimator = None
         trained = last_step(state.estimator)
@@ -124,6 +124,11 @@ class Adapter:
     def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
         X = take_rows(self.rows.X, slice(start, stop))
         return X, None if self.rows.y is None else self.rows.y[start:stop]
+
+
+def is_divergence(error: ValueError) -> bool:
+    """Return whether an estimator of scikit-learn says that its model is no longer finite."""
+    return _DIVERGED.search(str(error)) is not None
 
 
 def adapter_layout(estimator: Any) -> RowLayout:

@@ -78,6 +78,15 @@ def check_incremental(
         _check_settings(estimator, called)
 
 
+def is_incremental(estimator: Any) -> bool:
+    """Return whether an estimator, as it is, can be trained phase by phase."""
+    try:
+        check_incremental(estimator, of_class=False)
+    except ValueError:
+        return False
+    return True
+
+
 def _what_would_be_right(estimator: Any, name: str) -> str:
     """Return why an estimator has no ``partial_fit``, and which ones have it."""
     if hasattr(type(estimator), "partial_fit"):  # hidden by the parameters

@@ -221,6 +221,15 @@ class Data:
     ----------
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
     y : array-like of shape (n_rows,) or None
+
+    Attributes
+    ----------
+    n_rows : int
+    X : array, sparse matrix or data frame
+        The rows as given; lists become arrays, and sparse rows CSR.
+    y : ndarray or None
+    y_given : array-like or None
+        ``y`` in the form in which it was given.
     """
 
     def __init__(self, X: Any, y: Any = None) -> None:
@@ -236,6 +245,7 @@ class Data:
         check_rows(X)
         if hasattr(X, "tocsr"):
             X = X.tocsr()  # the sparse format whose rows can be selected
+        self.y_given = y
         if y is not None:
             check_array_kind("y", y)
             with naming("X and y"):

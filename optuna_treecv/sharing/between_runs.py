@@ -7,6 +7,7 @@ from typing import Any
 
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.sharing.beginnings import Beginnings
 from optuna_treecv.sharing.keys import fingerprint
 from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.keys import targets_key
@@ -15,6 +16,7 @@ from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
+from optuna_treecv.sharing.data_digest import data_digest
 
 # The most repeats whose prefixes are remembered, and the most prefixes of one repeat. A prefix
 # takes about a kilobyte, and a hyper-parameter that begins to act at some row, such as
@@ -39,6 +41,7 @@ class SharedBetweenRuns:
         self._with_others = with_others
         self._identities: dict[tuple[RowLayout, int], RowsIdentity] = {}
         self._roots: dict[tuple[bytes, int], Prefix] = {}
+        self._data_name: tuple[bytes, bool] | None = None
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -52,6 +55,20 @@ class SharedBetweenRuns:
                 targets = targets_key(rows) if found else b""
                 self._identities[layout, repeat] = RowsIdentity(found or token(), targets)
             return self._identities[layout, repeat]
+
+    def data_name(self, X: Any, y: Any) -> tuple[bytes, bool]:
+        """Return a name for rows as given, and whether later processes name them so too."""
+        with self._lock:
+            if self._data_name is None:
+                found = data_digest(X, y) if self._with_others else None
+                self._data_name = found or token(), found is not None
+            return self._data_name
+
+    def beginnings(self, n_workers: int) -> Beginnings:
+        """Return where fitted beginnings of Pipelines are kept, in this process and in workers."""
+        assert self.cache is not None
+        memory = self.cache.memory if isinstance(self.cache, StoredModelCache) else self.cache
+        return Beginnings(memory, memory.max_bytes // n_workers)
 
     def root(self, identity: RowsIdentity, repeat: int) -> Prefix:
         """Return the empty prefix over the rows of a repeat.

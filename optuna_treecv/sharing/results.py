@@ -17,11 +17,9 @@ from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import NoKey
-from optuna_treecv.sharing.keys import plan_key
 from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
-from optuna_treecv.tree.plan import Plan
 
 
 class RowsIdentity(NamedTuple):
@@ -103,10 +101,10 @@ def results_of(
     learner: Learner,
     cache: AnyCache | None,
     identity: RowsIdentity,
-    plan: Plan,
+    folds: bytes,
     method: str,
 ) -> Results | None:
-    """Return the results of a learner on the rows of a plan; None if the learner has no key."""
+    """Return the results of a learner on some folds; None if the learner has no key."""
     try:
         if isinstance(learner, CompiledLearner):
             settings = settings_key(learner, MOST_ROWS)
@@ -116,7 +114,7 @@ def results_of(
             return None
     except NoKey:
         return None
-    key = identity.rows, digest(settings), plan_key(plan), encode(method)
+    key = identity.rows, digest(settings), folds, encode(method)
     return Results(cache, key, identity.targets)
 
 

@@ -218,9 +218,14 @@ def check_distributions(
                 f"param_distributions: {name!r} must have a FloatDistribution, IntDistribution or "
                 f"CategoricalDistribution of optuna.distributions, got {distribution!r}."
             )
-    check_effect(
-        argument, estimator, {name: not given.single() for name, given in distributions.items()}
-    )
+
+
+def check_effects(
+    argument: str, estimator: Any, distributions: Mapping[str, BaseDistribution]
+) -> None:
+    """Refuse a search over parameters that have no effect where a model makes one pass."""
+    several = {name: not given.single() for name, given in distributions.items()}
+    check_effect(argument, estimator, several)
 
 
 def check_known(argument: str, estimator: Any, names: Iterable[str]) -> None:

@@ -25,7 +25,6 @@ from optuna_treecv.crossval.refit import fit_on_all_rows
 from optuna_treecv.crossval.run import CVResult
 from optuna_treecv.crossval.run import mean_and_std
 from optuna_treecv.crossval.run import Run
-from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.sharing.memory_cache import check_bytes
 from optuna_treecv.sharing.memory_cache import ModelCache
@@ -39,6 +38,7 @@ from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import as_grids
 from optuna_treecv.study.grid import check_distributions
+from optuna_treecv.study.grid import check_effects
 from optuna_treecv.study.grid import check_names
 from optuna_treecv.study.grid import distributions_of
 from optuna_treecv.study.grid import Grid
@@ -317,9 +317,10 @@ def treecv_objective(
     batch_size: int = 32,
     cv: Any = 10,
     groups: Any = None,
+    stratify: Literal["auto"] | bool = "auto",
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
-    method: Literal["treecv", "standard"] = "treecv",
+    method: Literal["auto", "treecv", "fit", "standard", "holdout"] = "auto",
     n_repeats: int = 1,
     scoring: Any = None,
     random_state: Any = 0,
@@ -491,6 +492,7 @@ def treecv_objective(
         y,
         cv=cv,
         groups=groups,
+        stratify=stratify,
         shuffle=shuffle,
         order=order,
         method=method,
@@ -498,22 +500,22 @@ def treecv_objective(
         scoring=scoring,
         random_state=random_state,
         n_jobs=n_jobs,
+        estimator=estimator if is_estimator else None,
         cache=_make_cache(cache, models),
         with_others=isinstance(cache, ModelCache) or database is not None,
         reports=report is not None,
     )
-    if report is not None and evaluation.n_repeats > MAX_BLOCKS:
-        raise ValueError(
-            f"report={report!r} needs n_repeats of at most {MAX_BLOCKS}, got {n_repeats}."
-        )
     if param_distributions is not None:
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = param_distributions.values()
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
         evaluation.scoring_for(estimator, of_class=choices, searched=param_distributions)
-        evaluation.unused.warn(estimator, param_distributions, stacklevel=3)
-        evaluation.rows(estimator)
+        if evaluation.method_for(estimator).is_one_pass:
+            argument = "param_distributions" if grids is None else "param_grid"
+            check_effects(argument, estimator, param_distributions)
+            evaluation.unused.warn(estimator, param_distributions, stacklevel=3)
+            evaluation.rows(estimator)
     leases = None
     if grids is not None and batch_size > 1 and models is not None:
         if isinstance(evaluation.shared.cache_for(estimator), StoredModelCache):

@@ -47,7 +47,7 @@ def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResu
         trial.set_user_attr("std_test_score", _for_display(result.std))
     trial.set_user_attr("folds_scored", run.n_scored)
     trial.set_user_attr("n_updates", result.n_updates)
-    trial.set_user_attr("n_updates_saved", result.n_updates_saved)
+    trial.set_user_attr("treecv_method", result.method)
     trial.set_user_attr("seconds", round(result.seconds, 6))
     if result.diverged_folds:
         trial.set_user_attr("diverged_folds", result.diverged_folds)

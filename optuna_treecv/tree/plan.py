@@ -69,8 +69,9 @@ class Plan:
     ----------
     n_rows, n_folds : int
     bounds : ndarray of shape (n_folds + 1,), int64, or None
-        The first row of each chunk. None means that chunk i begins at ``i * n_rows // n_folds``;
-        then the chunks of 2k folds subdivide those of k folds.
+        The first row of each chunk. Rows before the first chunk are trained on by all models. None
+        means that chunk i begins at ``i * n_rows // n_folds``; then the chunks of 2k folds
+        subdivide those of k folds.
     random : bool
         Train on the rows of each phase in a new uniformly random order, else in prepared order.
     seed : int
@@ -102,6 +103,11 @@ class Plan:
     def rows(self, node: Node) -> tuple[int, int]:
         """Return (start, stop): a node holds out the prepared rows start to stop - 1."""
         return self.begin(node.first), self.begin(node.last)
+
+    @property
+    def first_phase(self) -> Phase:
+        """The phase on which the root's model is trained, usually of no rows."""
+        return Phase(0, self.begin(0), 0, self.seed if self.random else None)
 
     def split(self, node: Node) -> tuple[Node, Node]:
         """Return the children of a node.

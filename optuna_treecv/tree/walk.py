@@ -51,8 +51,9 @@ def walk_tree(
     Closing the iterator cancels the remaining work.
     """
     if n_jobs == 1:
-        return _descend(plan, learner, test, set(blocks), plan.root, learner.start(), 0)
-    return _descend_in_threads(plan, learner, test, blocks, n_jobs)
+        yield from _descend_in_one_thread(plan, learner, test, blocks)
+    else:
+        yield from _descend_in_threads(plan, learner, test, blocks, n_jobs)
 
 
 def walk_to_leaves(
@@ -93,6 +94,21 @@ def train_both(plan: Plan, learner: PairTrainer, node: Node, left: Any, right: A
     return phase.n_rows + other_phase.n_rows
 
 
+def _root(plan: Plan, learner: Trainer) -> tuple[Any, int]:
+    """Return the state of the root and the row updates that made it."""
+    state = learner.start()
+    phase = plan.first_phase
+    return state, train(learner, state, phase) if phase.n_rows else 0
+
+
+def _descend_in_one_thread(
+    plan: Plan, learner: Trainer, test: TestNode, blocks: list[Node]
+) -> Generator[TestedBlock]:
+    """Walk down to blocks in one thread."""
+    state, n_updates = _root(plan, learner)
+    yield from _descend(plan, learner, test, set(blocks), plan.root, state, n_updates)
+
+
 def _descend(
     plan: Plan,
     learner: Trainer,
@@ -102,7 +118,7 @@ def _descend(
     state: Any,
     n_updates: int,
 ) -> Generator[TestedBlock]:
-    """Walk down to blocks in one thread."""
+    """Walk down from a node to its blocks."""
     if node in blocks:
         yield TestedBlock(node, n_updates + test(node, state))
         return
@@ -132,9 +148,8 @@ def _descend_in_threads(
     cancelled = Event()
     pool = make_pool(n_jobs)
 
-    def run(parent: Node | None, node: Node, state: Any) -> None:
+    def run(parent: Node | None, node: Node, state: Any, n_updates: int = 0) -> None:
         try:
-            n_updates = 0
             while not cancelled.is_set():
                 if parent is not None:
                     n_updates += train(learner, state, plan.phase(parent, node))
@@ -157,7 +172,7 @@ def _descend_in_threads(
                     future.set_exception(error)
 
     try:
-        pool.submit(run, None, plan.root, learner.start())
+        pool.submit(run, None, plan.root, *_root(plan, learner))
         for block in blocks:
             yield TestedBlock(block, done[block].result())
     finally:

@@ -1,0 +1,187 @@
+"""The method "fit": an estimator's own ``fit`` on each fold's training rows, for any estimator.
+
+The folds of one evaluation are fitted in parallel by joblib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Generator
+from contextlib import closing
+from typing import Any
+from typing import TYPE_CHECKING
+
+from joblib import effective_n_jobs
+import numpy as np
+from sklearn.base import clone
+from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
+from sklearn.utils.parallel import delayed
+from sklearn.utils.parallel import Parallel
+
+from optuna_treecv.crossval.fold_task import FoldTask
+from optuna_treecv.crossval.fold_task import Scored
+from optuna_treecv.crossval.pickling import explaining_pickles
+from optuna_treecv.learners.adapter import seeded
+from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.sharing.fold_results import FoldResult
+from optuna_treecv.sharing.fold_results import FoldResults
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.walk import TestedBlock
+
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.evaluation import Evaluation
+    from optuna_treecv.crossval.evaluation import Repeat
+    from optuna_treecv.crossval.run import Run
+
+
+class Fit:
+    """As many fits as there are folds."""
+
+    name = "fit"
+    has_lanes = False
+    is_one_pass = False
+
+    def check(
+        self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()
+    ) -> None:
+        """Refuse an estimator without ``fit``, and wrong parameters of a compiled one."""
+        if not hasattr(estimator, "fit"):
+            raise ValueError(
+                f"estimator must have fit for method='fit', and {name_of(estimator)} has none; "
+                "method='treecv' or method='standard' would be right."
+            )
+        if isinstance(estimator, CompiledEstimator):
+            estimator.check_parameters(but=searched)
+
+    def begin(self, run: Run, repeat: Repeat) -> FittedRepeat:
+        """Look up which folds are done already."""
+        return FittedRepeat(run, repeat)
+
+
+class FittedRepeat:
+    """One estimator's way through one repeat: finds kept fold results or fits.
+
+    Parameters
+    ----------
+    run : Run
+    repeat : Repeat
+    """
+
+    seconds_prepare = 0.0
+    seconds_before = 0.0
+
+    def __init__(self, run: Run, repeat: Repeat) -> None:
+        evaluation = run.evaluation
+        self.n_updates = 0
+        self._evaluation = evaluation
+        self._repeat = repeat
+        self._cut = repeat.cut
+        self._scores = np.full(self._cut.n_folds, np.nan)
+        self._diverged = np.zeros(self._cut.n_folds, bool)
+        estimator = seeded(clone(run.estimator), (evaluation.seed + repeat.number) % 2**32)
+        cache = evaluation.shared.cache
+        data = evaluation.data_name()
+        self._results = FoldResults(cache, estimator, data, run.scoring)
+        self._names: list[bytes] | None = None
+        beginnings = None
+        if isinstance(estimator, Pipeline) and cache is not None:
+            beginnings = evaluation.shared.beginnings(evaluation.n_jobs)
+        if self._results.name or beginnings is not None:
+            self._names = evaluation.fold_names(repeat)
+        self.key = self._results.name
+        self.fingerprint = data[0].hex() if self.key else ""
+        self._task = FoldTask(
+            estimator,
+            evaluation.data.X,
+            evaluation.data.y_given,
+            run.scoring,
+            evaluation.data.classes() if is_classifier(estimator) else None,
+            beginnings,
+        )
+
+    def blocks(self) -> Generator[TestedBlock]:
+        """Fit the folds that have no result yet, in parallel, and yield all in order."""
+        done = [self._find(chunk) for chunk in range(self._cut.n_folds)]
+        missing = [chunk for chunk, found in enumerate(done) if found is None]
+        n_jobs = self._evaluation.n_jobs_given
+        with explaining_pickles(self._task, n_jobs), closing(self._fits(missing, n_jobs)) as fits:
+            for block in self._repeat.blocks:
+                n_rows = 0
+                for chunk in range(block.first, block.last):
+                    found = done[chunk] or next(fits)
+                    n_rows += found.n_trained
+                    self._scores[chunk] = found.score
+                    self._diverged[chunk] = found.has_diverged
+                yield TestedBlock(block, n_rows)
+
+    def _fits(self, missing: list[int], n_jobs: int | None) -> Generator[FoldResult]:
+        """Fit some chunks in parallel, and yield their results in order.
+
+        A run that reports may be stopped after any fold. It begins as many fits at once as there
+        are workers, and those that have begun are kept.
+        """
+        size = effective_n_jobs(n_jobs) if self._evaluation.reports else max(1, len(missing))
+        with Parallel(n_jobs, return_as="generator") as parallel:
+            for begin in range(0, len(missing), size):
+                part = missing[begin : begin + size]
+                results = zip(parallel(map(self._job, part)), part, strict=False)
+                try:
+                    for scored, chunk in results:
+                        yield self._take(scored, chunk)
+                finally:
+                    for scored, chunk in results:
+                        self._take(scored, chunk)
+
+    def _job(self, chunk: int) -> Any:
+        train, test = self._cut.train_rows(chunk), self._cut.test_rows(chunk)
+        return delayed(self._task.score)(self._name(chunk), train, test)
+
+    def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores of fitted folds, and which of these have diverged."""
+        part = slice(folds.first, folds.last)
+        return self._scores[part], self._diverged[part]
+
+    def keep(self, n_needed: int, seconds: float) -> None:
+        """Do nothing: each fold is kept as soon as it is fitted."""
+
+    def _name(self, chunk: int) -> bytes:
+        return b"" if self._names is None else self._names[chunk]
+
+    def _find(self, chunk: int) -> FoldResult | None:
+        return self._results.find(self._name(chunk)) if self._results.name else None
+
+    def _take(self, scored: Scored, chunk: int) -> FoldResult:
+        """Take note of a fit."""
+        found = FoldResult(scored.score, scored.has_diverged, scored.n_trained)
+        self.n_updates += found.n_trained
+        self._results.keep(self._name(chunk), found, scored.seconds)
+        return found
+
+
+def predictions_of_fits(
+    evaluation: Evaluation, repeat: Repeat, estimator: Any, method: str
+) -> np.ndarray:
+    """Return the out-of-fold responses of fits, in the order of the rows as given."""
+    data, cut = evaluation.data, repeat.cut
+    estimator = seeded(clone(estimator), evaluation.seed % 2**32)
+    classes = data.classes() if is_classifier(estimator) else None
+    task = FoldTask(estimator, data.X, data.y_given, None, classes, None)
+    chunks = range(cut.n_folds)
+    with explaining_pickles(task, evaluation.n_jobs_given):
+        responses = Parallel(evaluation.n_jobs_given)(
+            delayed(task.respond)(cut.train_rows(chunk), cut.test_rows(chunk), method)
+            for chunk in chunks
+        )
+    of_all = np.concatenate(responses)
+    predictions = np.empty_like(of_all)
+    predictions[np.concatenate([cut.test_rows(chunk) for chunk in chunks])] = of_all
+    return predictions
+
+
+def fit_on_rows_as_given(evaluation: Evaluation, estimator: Any) -> Any:
+    """Return a clone of an estimator, fitted on all rows as they were given."""
+    fitted = clone(estimator)
+    y = evaluation.data.y_given
+    return fitted.fit(evaluation.data.X, *(() if y is None else (y,)))

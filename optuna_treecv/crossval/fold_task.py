@@ -1,0 +1,217 @@
+"""Fits one fold and scores it. This runs in the workers of joblib, so it knows no evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+import re
+from time import perf_counter
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils.metaestimators import _safe_split
+
+from optuna_treecv.learners.adapter import is_divergence
+from optuna_treecv.learners.adapter import METHOD_NAMES
+from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import score_of
+from optuna_treecv.scoring import Scorer
+from optuna_treecv.sharing.beginnings import Beginnings
+
+# NumPy's errors for writing to read-only arrays; the second one is of compiled code, which may
+# ask for an array that can be written to without ever doing so.
+_WRITES = re.compile("(assignment destination|output array) is read-only")
+_MAY_WRITE = re.compile("buffer source array is read-only")
+
+
+class Scored(NamedTuple):
+    """The score of a fold.
+
+    Attributes
+    ----------
+    score : float
+    has_diverged : bool
+    n_trained : int
+        The rows that the model was trained on.
+    seconds : float
+        The time of the fit and the score.
+    """
+
+    score: float
+    has_diverged: bool
+    n_trained: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FoldTask:
+    """What the fits of all folds have in common.
+
+    Attributes
+    ----------
+    estimator : estimator
+        With all its seeds.
+    X, y : the rows as given
+    scoring : Loss, Scorer or None
+        None if only responses are asked for.
+    classes : ndarray or None
+        The sorted classes of y, for classifiers.
+    beginnings : Beginnings or None
+        Where fitted beginnings of Pipelines are kept.
+    """
+
+    estimator: Any
+    X: Any
+    y: Any
+    scoring: Loss | Scorer | None
+    classes: np.ndarray | None
+    beginnings: Beginnings | None
+
+    def score(self, name: bytes, train: np.ndarray, test: np.ndarray) -> Scored:
+        """Fit a clone on the rows ``train`` and score it on the rows ``test``.
+
+        Parameters
+        ----------
+        name : bytes
+            The name of the data and the training rows.
+        train, test : ndarray of int
+            Row numbers.
+        """
+        assert self.scoring is not None
+        began = perf_counter()
+        fitted, X, y = self._fitted(name, train, test)
+        score, diverged = self.scoring.if_diverged, True
+        if fitted is not None and isinstance(self.scoring, Scorer):
+            with _explaining(fitted):
+                score = score_of(self.scoring, fitted, X, y, self.classes)
+            diverged = score == self.scoring.if_diverged
+        elif fitted is not None and isinstance(self.scoring, Loss):
+            losses = self._losses(self.scoring, fitted, X, y)
+            if np.isfinite(mean := np.add.reduceat(losses, [0])[0] / len(losses)):
+                score, diverged = float(mean), False
+        return Scored(score, diverged, len(train), perf_counter() - began)
+
+    def respond(self, train: np.ndarray, test: np.ndarray, method: str) -> np.ndarray:
+        """Fit a clone on the rows ``train`` and return its response to the rows ``test``."""
+        fitted, X, _ = self._fitted(b"", train, test)
+        if fitted is None:
+            raise ValueError(f"{name_of(self.estimator)} diverges: its model is not finite.")
+        with _explaining(fitted):
+            if method == "predict":
+                return np.asarray(fitted.predict(X))
+            return _response(fitted, X, method, self.classes)
+
+    def _fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any, Any]:
+        """Return a fitted clone, None if its model is not finite, and the test rows."""
+        estimator = clone(self.estimator)
+        if self.beginnings is not None and isinstance(estimator, Pipeline):
+            self.beginnings.of_fold(name).lend(estimator)
+        X, y = map(_protected, _safe_split(estimator, self.X, self.y, train))
+        test_X, test_y = map(_protected, _safe_split(estimator, self.X, self.y, test, train))
+        try:
+            with _explaining(estimator):
+                _fit(estimator, X, y)
+        except ValueError as error:
+            if not is_divergence(error):
+                raise
+            return None, test_X, test_y
+        return estimator if _is_finite(estimator) else None, test_X, test_y
+
+    def _losses(self, loss: Loss, fitted: Any, X: Any, y: Any) -> np.ndarray:
+        """Return the loss of each row; NaN if a response is not finite."""
+        targets = None
+        if self.classes is not None:
+            targets = as_codes(np.asarray(y), self.classes)
+        elif y is not None:
+            targets = as_numbers(np.asarray(y))
+        with _explaining(fitted):
+            answered = _response(fitted, X, loss.response_method, self.classes)
+        with np.errstate(all="ignore"):
+            if not np.all(np.isfinite(answered)):
+                return np.full(len(answered), np.nan)
+            return loss.of_rows(answered, targets)
+
+
+def _fit(estimator: Any, X: Any, y: Any) -> None:
+    """Fit an estimator; one whose compiled code asks for writable arrays gets copies."""
+    labels = () if y is None else (y,)
+    shape = np.shape(X)
+    try:
+        estimator.fit(X, *labels)
+    except ValueError as error:
+        if not _MAY_WRITE.search(str(error)):
+            raise
+        estimator.fit(*(part.copy() for part in (X, *labels)))
+    if hasattr(X, "columns") and np.shape(X) != shape:
+        raise _mutation(estimator)
+
+
+def _response(fitted: Any, X: Any, method: str, classes: np.ndarray | None) -> np.ndarray:
+    """Return a response in the form that losses take, with a column for each of all classes."""
+    answered = np.asarray(getattr(fitted, METHOD_NAMES.get(method, method))(X))
+    if method == "distance":
+        return answered.min(axis=1)
+    if classes is None:
+        return answered
+    if method == "predict":
+        codes = np.minimum(np.searchsorted(classes, answered), len(classes) - 1)
+        return np.where(classes[codes] == answered, codes, -1)  # it may predict no class of y
+    known = fitted.classes_
+    if len(known) == len(classes):
+        return answered
+    if method != "predict_proba":
+        missing = next(label for label in classes if label not in known)
+        raise ValueError(
+            f"cv must make training sets with every class of y, since {method} of "
+            f"{name_of(fitted)} is needed for each, got one without class {missing!r}; fewer or "
+            "stratified folds would be right."
+        )
+    of_all = np.zeros((len(answered), len(classes)))
+    of_all[:, np.searchsorted(classes, known)] = answered
+    return of_all
+
+
+def _protected(part: Any) -> Any:
+    """Return rows whose arrays are read-only."""
+    arrays = (part.data, part.indices, part.indptr) if sparse.issparse(part) else (part,)
+    for array in arrays:
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+    return part
+
+
+@contextmanager
+def _explaining(estimator: Any) -> Generator[None]:
+    """Say what is wrong with an estimator that writes to the rows that it is given."""
+    try:
+        yield
+    except ValueError as error:
+        if not _WRITES.search(str(error)):
+            raise
+        raise _mutation(estimator) from error
+
+
+def _mutation(estimator: Any) -> ValueError:
+    return ValueError(
+        f"estimator must leave the rows unchanged that it is given, but {name_of(estimator)} "
+        "changes them in place; it should change a copy."
+    )
+
+
+def _is_finite(estimator: Any) -> bool:
+    """Return whether a compiled estimator's model is finite; others say so by an error."""
+    last = last_step(estimator)
+    if not isinstance(last, CompiledEstimator):
+        return True
+    arrays = (value for value in vars(last).values() if isinstance(value, np.ndarray))
+    return all(np.all(np.isfinite(one)) for one in arrays if one.dtype.kind == "f")

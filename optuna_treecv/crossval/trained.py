@@ -1,0 +1,250 @@
+"""What all methods have in common that train models further, by ``partial_fit`` or compiled."""
+
+from __future__ import annotations
+
+from abc import ABC
+from abc import abstractmethod
+from collections.abc import Collection
+from collections.abc import Generator
+from time import perf_counter
+from typing import Any
+from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.incremental import check_incremental
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.splits import Splits
+from optuna_treecv.scoring import Leaves
+from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import OutputsAtLeaves
+from optuna_treecv.scoring import Scorer
+from optuna_treecv.scoring import ScoresAtLeaves
+from optuna_treecv.scoring import ScoresOfOutputs
+from optuna_treecv.sharing.keys import is_ours
+from optuna_treecv.sharing.prefixes import Prefix
+from optuna_treecv.sharing.results import Results
+from optuna_treecv.sharing.results import results_of
+from optuna_treecv.sharing.results import RowsIdentity
+from optuna_treecv.sharing.shared_learner import SharedLearner
+from optuna_treecv.sharing.stored_cache import AnyCache
+from optuna_treecv.sharing.stored_cache import StoredModelCache
+from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.walk import TestedBlock
+
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.evaluation import Repeat
+    from optuna_treecv.crossval.run import Run
+
+
+class Trained(ABC):
+    """A method that trains models further."""
+
+    name: str
+    has_lanes = False
+    is_one_pass = True
+
+    def check(
+        self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()
+    ) -> None:
+        """Refuse an estimator that cannot be trained further, or with wrong parameters."""
+        check_incremental(estimator, of_class)
+        if isinstance(estimator, CompiledEstimator):
+            estimator.check_parameters(but=searched)
+
+    def begin(self, run: Run, repeat: Repeat) -> TrainedRepeat:
+        """Bind the estimator to the prepared rows."""
+        return TrainedRepeat(self, run, repeat)
+
+    def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
+        """Return the learner that shares models with other evaluations of the same rows.
+
+        Parameters
+        ----------
+        learner : Learner
+        cache : ModelCache or StoredModelCache
+            Where the models are kept.
+        root : Prefix
+            The prefix before the first prepared row.
+        """
+        return learner
+
+    @abstractmethod
+    def test_folds(
+        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
+    ) -> Generator[TestedBlock]:
+        """Test each fold with a model that has not seen its rows.
+
+        Parameters
+        ----------
+        repeat : Repeat
+            The folds, and the tree over them.
+        learner : Learner
+            Bound to the prepared rows.
+        leaves : Leaves
+            Takes what the models say.
+        n_jobs : int
+            Threads.
+
+        Yields
+        ------
+        TestedBlock
+            Each of the repeat's blocks once all its folds are tested, and the row updates since
+            the block before.
+        """
+
+
+class Bound(NamedTuple):
+    """An estimator bound to the rows of a repeat.
+
+    Attributes
+    ----------
+    learner : Learner
+    identity : RowsIdentity
+        The names of the rows.
+    results : Results or None
+        Where the results are kept; None if the estimator has no key.
+    """
+
+    learner: Learner
+    identity: RowsIdentity
+    results: Results | None
+
+
+def bind(run: Run, repeat: Repeat, rows: PreparedRows) -> Bound:
+    """Bind a run's estimator to the rows of a repeat; for the first repeat this is done once.
+
+    Raises
+    ------
+    ValueError
+        If a parameter of the estimator is wrong.
+    """
+    if repeat.number == 0 and run.bound is not None:
+        return run.bound
+    evaluation = run.evaluation
+    learner = evaluation.learner(run.estimator, rows, run.scoring.response_method, repeat)
+    identity = evaluation.shared.identity(layout_for(run.estimator), rows, repeat.number)
+    results = results_of(learner, run.cache, identity, repeat.key, run.method.name)
+    bound = Bound(learner, identity, results)
+    if repeat.number == 0:
+        run.bound = bound
+    return bound
+
+
+class TrainedRepeat:
+    """One estimator's way through one repeat: finds kept results or trains models.
+
+    Parameters
+    ----------
+    method : Trained
+    run : Run
+    repeat : Repeat
+    """
+
+    def __init__(self, method: Trained, run: Run, repeat: Repeat) -> None:
+        evaluation = run.evaluation
+        rows, self.seconds_prepare = evaluation.rows(run.estimator, repeat)
+        learner, identity, self._results = bind(run, repeat, rows)
+        self.key = self.fingerprint = ""
+        if run.cache is not None:
+            self.fingerprint = identity.rows.hex()
+            self.key = "" if self._results is None else self._results.name
+            root = evaluation.shared.root(identity, repeat.number)
+            learner = method.share(learner, run.cache, root)
+        self.seconds_before = 0.0
+        self._method = method
+        self._run = run
+        self._repeat = repeat
+        self._learner = learner
+        self._leaves = leaves_for(run.estimator, run.scoring, repeat, learner)
+        self._n_trained = 0
+        self._trains_now = False
+
+    @property
+    def n_updates(self) -> int:
+        """The rows trained on so far."""
+        if self._trains_now and isinstance(self._learner, SharedLearner):
+            return self._learner.n_updates
+        return self._n_trained
+
+    def blocks(self) -> Generator[TestedBlock]:
+        """Evaluate the folds, or take their results where they are kept."""
+        kept = self._kept_blocks()
+        if kept is not None:
+            yield from kept
+            return
+        self._trains_now = True
+        n_jobs = self._run.evaluation.n_jobs
+        blocks = self._method.test_folds(self._repeat, self._learner, self._leaves, n_jobs)
+        for block in blocks:
+            self._n_trained += block.n_updates
+            yield block
+
+    def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores of tested folds, and which of these have diverged."""
+        return self._leaves.scores(folds)
+
+    def keep(self, n_needed: int, seconds: float) -> None:
+        """Keep the results; other processes may wait for them."""
+        if self._results is None:
+            return
+        self._results.keep(self._leaves, n_needed, seconds)
+        if self._run.is_leased and self._trains_now and isinstance(self._leaves, OutputsAtLeaves):
+            assert isinstance(self._run.cache, StoredModelCache)
+            self._run.cache.write([self._results.to_write(self._leaves.outputs, seconds)])
+
+    def _kept_blocks(self) -> Generator[TestedBlock] | None:
+        """Fill the leaves with results that are there already; None if there are none."""
+        if self._results is None:
+            return None
+        # Outputs computed ahead count as trained by this run, though they may be in the store now.
+        ahead = self._run.ahead.pop(self._repeat.number, None)
+        if ahead is None:
+            n_updates = self._results.take(self._leaves)
+            return None if n_updates is None else _replay(self._repeat.parts, n_updates)
+        if not isinstance(self._leaves, OutputsAtLeaves):
+            return None
+        began = perf_counter()
+        self._leaves.outputs = ahead.outputs
+        self._n_trained = ahead.outputs.n_updates
+        self.seconds_before = ahead.seconds + perf_counter() - began
+        return _replay(self._repeat.parts, ahead.outputs.n_updates)
+
+
+def leaves_for(
+    estimator: Any, scoring: Loss | Scorer | None, repeat: Repeat, learner: Learner
+) -> Leaves:
+    """Return what is kept at the leaves, and how it is scored; None keeps the outputs alone."""
+    plan, cut = repeat.plan, repeat.cut
+    tested = cut.prepared(cut.tested()) if isinstance(cut, Splits) else None
+    if scoring is None or isinstance(scoring, Loss):
+        return OutputsAtLeaves(plan, learner, scoring, tested)
+    if isinstance(learner, CompiledLearner | SharedLearner):
+        if outputs_are_enough(estimator, learner, scoring):
+            return ScoresOfOutputs(plan, learner, scoring, tested)
+    return ScoresAtLeaves(plan, learner, scoring, tested)
+
+
+def outputs_are_enough(
+    estimator: Any, learner: CompiledLearner | SharedLearner, scoring: Loss | Scorer
+) -> bool:
+    """Return whether the scores follow from the outputs.
+
+    A user's own scorer may look at more than predictions, and a user's own estimator may predict
+    in its own way.
+    """
+    if isinstance(scoring, Loss):
+        return True
+    return scoring.is_made and learner.can_answer and is_ours(type(estimator))
+
+
+def _replay(blocks: list[Node], n_updates: int) -> Generator[TestedBlock]:
+    """Yield blocks whose results are there already; the first one gets all row updates."""
+    for block in blocks:
+        yield TestedBlock(block, n_updates)
+        n_updates = 0

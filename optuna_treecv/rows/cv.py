@@ -1,0 +1,413 @@
+"""Reads the argument ``cv``: makes folds or splits of it, or explains why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
+from math import ceil
+from numbers import Real
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import GroupShuffleSplit
+from sklearn.model_selection import LeaveOneOut
+from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.model_selection import StratifiedKFold
+
+from optuna_treecv.rows.checks import check_array_kind
+from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.rows.folds import even_folds
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.folds import folds_of_ids
+from optuna_treecv.rows.folds import permutation_for_classes
+from optuna_treecv.rows.folds import permutation_of_folds
+from optuna_treecv.rows.folds import permutation_of_rows
+from optuna_treecv.rows.folds import singles
+from optuna_treecv.rows.splits import Cut
+from optuna_treecv.rows.splits import n_bytes_of
+from optuna_treecv.rows.splits import packed
+from optuna_treecv.rows.splits import Splits
+from optuna_treecv.rows.splits import TrainRows
+from optuna_treecv.rows.stratified import stratified_chunks
+from optuna_treecv.rows.stratified import stratified_sample
+
+#: A splitter may never end. It may make this many splits, or as many as there are rows if these
+#: are more, which together take so many bytes.
+MOST_SPLITS, MOST_BYTES = 100_000, 2**32
+
+_EXPECTED = (
+    'cv must be an int, a share of the rows such as 0.2, "loo", a splitter, one fold id per row '
+    "or pairs of training and test rows"
+)
+
+
+@dataclass(frozen=True)
+class ToCut:
+    """The rows that are to be cut.
+
+    Attributes
+    ----------
+    X, y, groups
+        What ``split`` of a splitter takes.
+    n_rows : int
+    shuffle : bool
+        For an int, a share or "loo": permute the rows before they are cut. Otherwise: permute the
+        folds, and the rows within each fold.
+    codes : ndarray of shape (n_rows,) or None
+        The class of each row, where the folds of an int or a share are to be stratified. Each
+        class then has at least as many rows as there are folds.
+    """
+
+    X: Any
+    y: np.ndarray | None
+    groups: Any
+    n_rows: int
+    shuffle: bool
+    codes: np.ndarray | None = None
+
+
+def make_cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int], n_repeats: int) -> list[Cut]:
+    """Return how the rows are cut for each repeat.
+
+    A repeated splitter, such as ``RepeatedKFold``, makes several repeats by itself.
+
+    Parameters
+    ----------
+    cv : int, float, "loo", splitter, array-like of shape (n_rows,), or iterable of pairs
+        The number of folds; the share of the rows that one hold-out tests; "loo" for
+        leave-one-out; an object with ``split``; the fold of each row, -1 for rows that are only
+        trained on; or pairs of training and test rows.
+    rows : ToCut
+    seeds : callable
+        The number of a repeat -> its seed, 64 bits.
+    n_repeats : int
+        How many times ``cv`` is read.
+
+    Raises
+    ------
+    ValueError
+        If ``cv`` is wrong.
+    """
+    cuts: list[Cut] = []
+    for _ in range(n_repeats):
+        cuts += _cuts(cv, rows, partial(_seed_after, seeds, len(cuts)))
+    return cuts
+
+
+def _seed_after(seeds: Callable[[int], int], first: int, number: int) -> int:
+    return seeds(first + number)
+
+
+def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
+    """Return the cuts of one reading of ``cv``, usually one."""
+    n_rows, shuffle, seed = rows.n_rows, rows.shuffle, seeds(0)
+    if isinstance(cv, str):
+        if cv != "loo":
+            raise ValueError(f"{_EXPECTED}, got {cv!r}.")
+        _refuse_groups(rows, "cv='loo'", "cv=LeaveOneGroupOut()")
+        return [even_folds(n_rows, n_rows, shuffle, seed)]
+    if is_integer(cv):
+        if not 2 <= cv <= n_rows:
+            raise ValueError(f"cv must be between 2 and the number of rows, {n_rows}, got {cv}.")
+        if rows.groups is None:
+            return [_folds_of_int(int(cv), rows, seed)]
+        cv = _group_folds(int(cv), rows, seed)
+    elif isinstance(cv, Real) and not isinstance(cv, bool | np.bool_):
+        if not 0 < float(cv) < 1:
+            raise ValueError(
+                "cv must be between 0 and 1, without both, where it is the share of the rows that "
+                f"a hold-out tests, got {cv!r}."
+            )
+        if rows.groups is None:
+            return [_hold_out(float(cv), rows, seed)]
+        if not shuffle:
+            raise ValueError("groups must be None where cv is a share and shuffle=False.")
+        cv = GroupShuffleSplit(1, test_size=float(cv), random_state=seed % 2**32)
+    if isinstance(cv, LeaveOneOut):  # its split() would write n_rows - 1 row numbers per fold
+        return [singles(n_rows, shuffle, seed)]
+    if isinstance(cv, type):
+        raise ValueError(
+            f"cv must be a splitter instance, such as KFold(5), got the class {cv!r}."
+        )
+    if hasattr(cv, "split"):
+        return _cuts_of_splits(cv, type(cv).__name__, rows, seeds)
+    if isinstance(cv, Iterable) and not isinstance(cv, dict | bytes):
+        _refuse_groups(rows, "fold ids or pairs in cv", "a splitter")
+        if are_pairs(cv):
+            return _cuts_of_splits(_Pairs(cv), "the iterable", rows, seeds)
+        return [_folds_of_given_ids(cv, rows, seed)]
+    raise ValueError(f"{_EXPECTED}, got {cv!r}.")
+
+
+def _folds_of_int(n_folds: int, rows: ToCut, seed: int) -> Folds:
+    if rows.codes is None or n_folds == rows.n_rows:
+        return even_folds(rows.n_rows, n_folds, rows.shuffle, seed)
+    if not rows.shuffle:
+        ids = np.empty(rows.n_rows, np.int64)
+        nothing = np.zeros(rows.n_rows)
+        for fold, (_, test) in enumerate(StratifiedKFold(n_folds).split(nothing, rows.codes)):
+            ids[test] = fold
+        return folds_of_ids(ids, False, seed)
+    permutation = permutation_of_rows(rows.n_rows, seed)
+    order, bounds = stratified_chunks(rows.codes, n_folds, permutation, seed)
+    return Folds(order, n_folds, bounds)
+
+
+def _hold_out(share: float, rows: ToCut, seed: int) -> Folds:
+    """Return one fold that tests a share of the rows, the last ones unless they are shuffled."""
+    n_rows = rows.n_rows
+    n_test = min(ceil(share * n_rows), n_rows - 1)
+    bounds = np.array([n_rows - n_test, n_rows], np.int64)
+    order = np.arange(n_rows, dtype=np.uint32)
+    if rows.shuffle:
+        order = permutation_of_rows(n_rows, seed)
+        if rows.codes is not None:
+            among = permutation_for_classes(n_rows, seed)
+            is_tested = stratified_sample(rows.codes, n_test, among)[order]
+            order = np.concatenate([order[~is_tested], order[is_tested]])
+    return Folds(order, 1, bounds)
+
+
+def _group_folds(n_folds: int, rows: ToCut, seed: int) -> GroupKFold | StratifiedGroupKFold:
+    kind = GroupKFold if rows.codes is None else StratifiedGroupKFold
+    drawn = {"shuffle": True, "random_state": seed % 2**32} if rows.shuffle else {}
+    return kind(n_folds, **drawn)
+
+
+def _refuse_groups(rows: ToCut, cv: str, right: str) -> None:
+    if rows.groups is not None:
+        raise ValueError(
+            f"groups must be None with {cv}, which does not use them; {right} would be right."
+        )
+
+
+class _Pairs:
+    """Pairs of training and test rows as a splitter."""
+
+    def __init__(self, pairs: Iterable[Any]) -> None:
+        self._pairs = pairs
+
+    def split(self, X: Any, y: Any, groups: Any) -> Iterator[Any]:
+        yield from self._pairs
+
+
+def are_pairs(cv: Any) -> bool:
+    """Return whether a sequence holds pairs of arrays, not fold ids."""
+    if not isinstance(cv, Iterable) or isinstance(cv, str):
+        return False
+    first = next(iter(cv), None)
+    return (
+        isinstance(first, tuple | list)
+        and len(first) == 2
+        and all(isinstance(part, Iterable) and not isinstance(part, str) for part in first)
+    )
+
+
+def _folds_of_given_ids(cv: Any, rows: ToCut, seed: int) -> Folds:
+    check_array_kind("cv", cv)
+    expected = "cv must hold one integer fold id per row when it is a sequence"
+    try:
+        ids = np.asarray(cv if hasattr(cv, "__len__") else list(cv))
+    except ValueError as error:
+        raise ValueError(
+            f"{expected}, or pairs of training and test rows, got entries of different lengths."
+        ) from error
+    if ids.ndim != 1 or ids.dtype.kind not in "iub":
+        raise ValueError(f"{expected}, got shape {ids.shape} of type {ids.dtype}.")
+    if len(ids) != rows.n_rows:
+        raise ValueError(f"{expected}: X has {rows.n_rows} rows, cv has {len(ids)} entries.")
+    if np.any(ids < -1):
+        raise ValueError(
+            "cv must not hold fold ids below -1, which stands for rows that are only trained on, "
+            f"got {ids.min()}."
+        )
+    return _folds_of_ids(ids, rows.shuffle, seed)
+
+
+def _folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, given: Splits | None = None) -> Folds:
+    ids = ids.astype(np.int64)
+    n_folds = len(np.unique(ids[ids >= 0]))
+    if n_folds < (1 if np.any(ids < 0) else 2):
+        raise ValueError(f"cv must make at least 2 folds, got {n_folds}.")
+    return folds_of_ids(ids, shuffle, seed, given)
+
+
+# Splitters.
+
+
+class _Read(NamedTuple):
+    """What a splitter has given, split by split."""
+
+    trains: list[TrainRows]
+    tests: list[np.ndarray]
+    is_ascending: bool  # all rows of all splits
+    problem: str | None  # how the first training set differs from all rows that are not tested
+
+
+def _cuts_of_splits(cv: Any, name: str, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
+    """Return folds if the test sets are partitions of the same rows, else splits."""
+    read = _read_splits(cv, name, rows)
+    plain = np.arange(rows.n_rows, dtype=np.uint32)
+    splits = Splits(plain, tuple(read.trains), tuple(read.tests))
+    if splits.grows and splits.n_folds > 1:  # a chain reads the rows as they lie
+        return [splits]
+    why, partitions = _partitions(read.tests, rows.n_rows)
+    if read.problem is None and partitions:
+        cuts: list[Cut] = []
+        for ids, numbers in partitions:
+            given = None
+            if not read.is_ascending:
+                part = slice(numbers.start, numbers.stop)
+                given = Splits(plain, splits.trains[part], splits.tests[part])
+            cuts.append(_folds_of_ids(ids, rows.shuffle, seeds(len(cuts)), given))
+        return cuts
+    if rows.shuffle:
+        seed = seeds(0)
+        splits = replace(
+            splits,
+            order=permutation_of_rows(rows.n_rows, seed),
+            numbers=permutation_of_folds(splits.n_folds, seed),
+        )
+    return [replace(splits, why_no_tree=f"{name} {read.problem or why}")]
+
+
+def _read_splits(cv: Any, name: str, rows: ToCut) -> _Read:
+    """Read and check all splits."""
+    n_rows = rows.n_rows
+    trains: list[TrainRows] = []
+    tests: list[np.ndarray] = []
+    is_ascending, problem, n_bytes = True, None, 0
+    for i, split in enumerate(_splits(cv, name, rows)):
+        if not isinstance(split, tuple | list) or len(split) != 2:
+            raise ValueError(
+                "cv must be a splitter that gives pairs of train and test rows, but "
+                f"{name} gives {split!r} in split {i}."
+            )
+        if i >= max(MOST_SPLITS, n_rows) or n_bytes > MOST_BYTES:
+            raise ValueError(
+                f"cv must be a splitter that ends, but {name} has made {i} splits of {n_rows} "
+                "rows; a smaller n_splits would be right."
+            )
+        trained = _row_numbers(split[0], n_rows, f"{name} trains on", i)
+        tested = _row_numbers(split[1], n_rows, f"{name} tests", i)
+        for what, some in (("tests", tested), ("trains on", trained)):
+            if len(some) == 0:
+                raise ValueError(
+                    "cv must be a splitter whose training and test sets hold at least one row, "
+                    f"but {name} {what} no row in split {i}."
+                )
+        is_other = np.ones(n_rows, bool)
+        is_other[tested] = False
+        rest = np.flatnonzero(is_other)
+        train: TrainRows = None  # most splitters train on just the rest
+        if not np.array_equal(trained, rest):
+            if not np.all(is_other[trained]):
+                row = trained[np.argmin(is_other[trained])]
+                raise ValueError(
+                    "cv must be a splitter that tests no row which it trains on, but "
+                    f"{name} trains on row {row} in split {i}, which it tests there."
+                )
+            train = packed(trained, n_rows)
+            problem = problem or _difference(trained, is_other, i)
+            is_ascending = is_ascending and bool(np.all(trained[1:] > trained[:-1]))
+        elif len(rest) == rest[-1] + 1:
+            train = len(rest)
+        is_ascending = is_ascending and bool(np.all(tested[1:] > tested[:-1]))
+        trains.append(train)
+        tests.append(tested.astype(np.uint32))
+        n_bytes += n_bytes_of(train) + tests[-1].nbytes
+    if not tests:
+        raise ValueError(f"cv must be a splitter that makes splits, but {name} makes none.")
+    return _Read(trains, tests, is_ascending, problem)
+
+
+def _splits(cv: Any, name: str, rows: ToCut) -> Iterator[Any]:
+    """Yield what a splitter gives; its errors name the argument that is missing."""
+    try:
+        yield from cv.split(rows.X, rows.y, rows.groups)
+    except (TypeError, ValueError) as error:
+        if rows.groups is None and "groups" in str(error):
+            raise ValueError(
+                f"groups must be given with cv={name}, one group id per row, got None."
+            ) from error
+        if rows.y is None and "Stratified" in name:
+            raise ValueError(
+                f"y must be given with cv={name}, one label per row, got None."
+            ) from error
+        raise ValueError(f"cv={name} cannot split the rows: {error}") from error
+
+
+def _row_numbers(rows: Any, n_rows: int, what: str, split: int) -> np.ndarray:
+    """Return the row numbers of one half of a split, which may be a mask; ``what`` it does."""
+    numbers = np.asarray(rows)
+    if numbers.ndim != 1:
+        raise ValueError(
+            f"cv must be a splitter that gives arrays of row numbers, but {what} {rows!r} in "
+            f"split {split}."
+        )
+    if numbers.dtype == bool and numbers.shape == (n_rows,):
+        return np.flatnonzero(numbers)
+    expected = f"cv must be a splitter that gives row numbers from 0 to {n_rows - 1}, but {what}"
+    if len(numbers) and numbers.dtype.kind not in "iu":
+        raise ValueError(f"{expected} rows of type {numbers.dtype} in split {split}.")
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < n_rows:
+        wrong = numbers.min() if numbers.min() < 0 else numbers.max()
+        raise ValueError(f"{expected} row {wrong} in split {split}.")
+    return numbers.astype(np.intp, copy=False)
+
+
+def _difference(trained: np.ndarray, is_other: np.ndarray, split: int) -> str | None:
+    """Return how training rows differ from all rows that are not tested; None if in order only."""
+    times = np.bincount(trained, minlength=len(is_other))
+    if np.any(missing := is_other & (times == 0)):
+        row = np.argmax(missing)
+        return f"leaves row {row} out of training in split {split} without testing it"
+    if np.any(times > 1):
+        return f"trains on row {np.argmax(times > 1)} twice or more in split {split}"
+    return None
+
+
+def _partitions(
+    tests: list[np.ndarray], n_rows: int
+) -> tuple[str, list[tuple[np.ndarray, range]]]:
+    """Divide test sets into partitions of the same rows.
+
+    Returns
+    -------
+    str
+        Why this cannot be done, or "".
+    list of (ids, numbers)
+        For each partition the fold of each row, -1 for rows that are never tested, and the numbers
+        of its splits.
+    """
+    partitions: list[tuple[np.ndarray, range]] = []
+    ids, begin = np.full(n_rows, -1), 0
+    for i, test in enumerate(tests):
+        if len(np.unique(test)) < len(test):
+            return f"tests row {_repeated(test)} twice in split {i}", []
+        if np.any(ids[test] >= 0):
+            partitions.append((ids, range(begin, i)))
+            ids, begin = np.full(n_rows, -1), i
+        ids[test] = i - begin
+    partitions.append((ids, range(begin, len(tests))))
+    first = partitions[0][0] >= 0
+    is_repeated = len(partitions) > 1
+    for own, numbers in partitions:
+        if len(numbers) != len(partitions[0][1]) or not np.array_equal(own >= 0, first):
+            row = np.argmax(sum((one >= 0).astype(int) for one, _ in partitions))
+            return f"tests row {row} in several splits and others in fewer", []
+        if is_repeated and len(numbers) == 1:
+            row = tests[0][0]
+            return f"tests row {row} in every split", []
+    return "", partitions
+
+
+def _repeated(rows: np.ndarray) -> int:
+    values, times = np.unique(rows, return_counts=True)
+    return int(values[np.argmax(times)])

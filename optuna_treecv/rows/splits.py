@@ -1,0 +1,167 @@
+"""Splits: any pairs of training rows and test rows, kept in little memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.folds import scores_by_number
+
+#: Training rows: None for all rows that are not tested, in ascending order; n for the rows 0 to
+#: n - 1; a mask of packed bits (uint8) for other ascending rows; else the rows (uint32).
+TrainRows: TypeAlias = "None | int | np.ndarray"
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Pairs of training and test rows that are no partition, such as those of a time series.
+
+    Chunk i stands for the i-th split that is evaluated.
+
+    Attributes
+    ----------
+    order : ndarray of shape (n_rows,), uint32
+        Prepared row i is row ``order[i]`` of the data as given.
+    trains : tuple of TrainRows
+        The training rows of each split, as given by the splitter.
+    tests : tuple of ndarray, uint32
+        The test rows of each split, likewise.
+    numbers : ndarray of shape (n_folds,) or None
+        The number of the split of each chunk. None means that chunk i is split i.
+    why_no_tree : str
+        Why no tree over these splits exists: a clause that says what the splitter does.
+    """
+
+    order: np.ndarray
+    trains: tuple[TrainRows, ...]
+    tests: tuple[np.ndarray, ...]
+    numbers: np.ndarray | None = None
+    why_no_tree: str = ""
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.order)
+
+    @property
+    def n_folds(self) -> int:
+        return len(self.tests)
+
+    @cached_property
+    def grows(self) -> bool:
+        """Whether the training sets are growing prefixes of the rows as given."""
+        sizes = [size for size in self.trains if isinstance(size, int)]
+        return len(sizes) == self.n_folds and all(a < b for a, b in pairwise(sizes))
+
+    @cached_property
+    def n_trained(self) -> int:
+        """The number of training rows of all splits together."""
+        return sum(len(self._train(i)) for i in range(self.n_folds))
+
+    def number(self, chunk: int) -> int:
+        """Return the number of the split of a chunk."""
+        return chunk if self.numbers is None else int(self.numbers[chunk])
+
+    def test_rows(self, chunk: int) -> np.ndarray:
+        """Return the rows, as given, that a chunk's split tests, in the order of the splitter."""
+        return self.tests[self.number(chunk)].astype(np.intp)
+
+    def train_rows(self, chunk: int) -> np.ndarray:
+        """Return the rows, as given, that a chunk's model is trained on, in their order."""
+        return self._train(self.number(chunk))
+
+    def _train(self, number: int) -> np.ndarray:
+        rows = self.trains[number]
+        if rows is None:
+            is_trained = np.ones(self.n_rows, bool)
+            is_trained[self.tests[number]] = False
+            return np.flatnonzero(is_trained)
+        if isinstance(rows, int):
+            return np.arange(rows)
+        if rows.dtype == np.uint8:
+            return np.flatnonzero(np.unpackbits(rows, count=self.n_rows))
+        return rows.astype(np.intp)
+
+    def tested(self) -> np.ndarray:
+        """Return the test rows, as given, of one chunk after another."""
+        return np.concatenate([self.test_rows(chunk) for chunk in range(self.n_folds)])
+
+    def bounds(self) -> np.ndarray:
+        """Return where the test rows of each chunk begin in ``tested``, and their number."""
+        sizes = [len(self.tests[self.number(chunk)]) for chunk in range(self.n_folds)]
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    def prepared(self, rows: np.ndarray) -> np.ndarray:
+        """Return the prepared row numbers of rows as given, uint32."""
+        place = np.empty(self.n_rows, np.uint32)
+        place[self.order] = np.arange(self.n_rows, dtype=np.uint32)
+        return place[rows]
+
+    def first(self) -> Folds | Splits:
+        """Return split 0 alone; as folds if its training rows are all that it does not test."""
+        train, test = self.trains[0], self.tests[0]
+        is_rest = train is None or (isinstance(train, int) and train + len(test) == self.n_rows)
+        if is_rest and len(np.unique(test)) == len(test):
+            is_tested = np.zeros(self.n_rows, bool)
+            is_tested[test] = True
+            tested = is_tested[self.order]
+            order = np.concatenate([self.order[~tested], self.order[tested]])
+            return Folds(order, 1, np.array([self.n_rows - len(test), self.n_rows], np.int64))
+        return self.one()
+
+    def one(self) -> Splits:
+        """Return split 0 alone."""
+        return replace(self, trains=self.trains[:1], tests=self.tests[:1], numbers=None)
+
+    def equals(self, other: object) -> bool:
+        """Return whether both are the same splits of rows in the same order."""
+        return isinstance(other, Splits) and all(
+            mine is its or (mine is not None and its is not None and np.array_equal(mine, its))
+            for mine, its in zip(self.arrays(), other.arrays(), strict=False)
+        )
+
+    def arrays(self) -> Iterator[np.ndarray | None]:
+        """Yield the arrays that tell these splits from others with as many splits."""
+        yield from (self.order, self.numbers, *self.tests)
+        for rows in self.trains:
+            yield np.array([rows]) if isinstance(rows, int) else rows
+
+    def fewest_rows(self) -> int:
+        """Return the number of rows of the smallest test set."""
+        return min(map(len, self.tests))
+
+    def has_fewer_of_a_class(self, n: int, codes: np.ndarray) -> bool:
+        """Return whether some test set holds fewer than ``n`` rows of some class."""
+        n_classes = int(codes.max()) + 1
+        return any(np.bincount(codes[test], minlength=n_classes).min() < n for test in self.tests)
+
+    def by_number(self, scores: np.ndarray) -> np.ndarray:
+        """Return the scores of the first chunks, ordered by split; NaN for a split without one."""
+        return scores_by_number(scores, self.n_folds, self.numbers)
+
+
+#: How the rows are cut for one repeat.
+Cut: TypeAlias = Folds | Splits
+
+
+def packed(rows: np.ndarray, n_rows: int) -> TrainRows:
+    """Return training rows in the form that takes least memory; order and repetitions stay."""
+    if len(rows) and np.all(rows[1:] > rows[:-1]):
+        if rows[-1] == len(rows) - 1:
+            return len(rows)
+        if 32 * len(rows) > n_rows:
+            mask = np.zeros(n_rows, bool)
+            mask[rows] = True
+            return np.packbits(mask)
+    return rows.astype(np.uint32)
+
+
+def n_bytes_of(rows: TrainRows) -> int:
+    """Return the bytes that training rows take."""
+    return rows.nbytes if isinstance(rows, np.ndarray) else 8

@@ -1,0 +1,96 @@
+"""Fitted beginnings of Pipelines, which trials share.
+
+Trials that differ only in the parameters of later steps fit the steps before them once per fold,
+as scikit-learn's ``Pipeline(memory=...)`` does, but in memory and within a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+import pickle
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.sharing.memory_cache import ModelCache
+
+# The cache of a worker process, which all tasks that it gets share.
+_of_this_process: list[ModelCache] = []
+
+
+class Beginnings:
+    """Where fitted beginnings are kept; each worker process of joblib has its own place.
+
+    Parameters
+    ----------
+    cache : ModelCache
+        The cache of the process that evaluates.
+    max_bytes : int
+        Room in each worker process.
+    """
+
+    def __init__(self, cache: ModelCache, max_bytes: int) -> None:
+        self.cache = cache
+        self._max_bytes = max_bytes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _in_this_process, (self._max_bytes,)
+
+    def of_fold(self, name: bytes) -> FoldBeginnings:
+        """Return the beginnings that were fitted on the training rows of this name."""
+        return FoldBeginnings(self.cache, name)
+
+
+def _in_this_process(max_bytes: int) -> Beginnings:
+    if not _of_this_process or _of_this_process[0].max_bytes != max_bytes:
+        _of_this_process[:] = [ModelCache(max_bytes)]
+    return Beginnings(_of_this_process[0], max_bytes)
+
+
+class FoldBeginnings:
+    """The ``memory`` of a Pipeline that is fitted on one fold."""
+
+    def __init__(self, cache: ModelCache, name: bytes) -> None:
+        self._cache = cache
+        self._name: bytes | None = digest(b"beginning", name)  # of the steps fitted so far
+
+    def lend(self, pipeline: Any) -> None:
+        """Have a Pipeline of scikit-learn use this memory, unless it has one of its own."""
+        if pipeline.memory is None:
+            pipeline.memory = self
+
+    def cache(self, fit_transform: Callable[..., Any], ignore: object = ()) -> Callable[..., Any]:
+        """Return a function that fits and transforms, or takes what is kept."""
+        return partial(self._call, fit_transform)
+
+    def _call(
+        self, fit_transform: Callable[..., Any], step: Any, X: Any, *args: Any, **options: Any
+    ) -> Any:
+        self._name = None if self._name is None else self._followed_by(self._name, step)
+        if self._name is None:
+            return fit_transform(step, X, *args, **options)
+        key = (self._name, 0)
+        found = self._cache.find(key)
+        if found is not None:
+            return pickle.loads(found.data)
+        began = perf_counter()
+        result = fit_transform(step, X, *args, **options)
+        seconds = perf_counter() - began
+        try:
+            array = np.frombuffer(pickle.dumps(result, protocol=5), np.uint8)
+        except Exception:  # noqa: BLE001  # a step that cannot be pickled is fitted each time
+            return result
+        self._cache.keep(key, array, seconds)
+        return result
+
+    @staticmethod
+    def _followed_by(name: bytes, step: Any) -> bytes | None:
+        try:
+            return digest(name, encode(step))
+        except NoKey:
+            return None

@@ -1,0 +1,120 @@
+"""Results of single folds, for estimators that are fitted fold by fold.
+
+A killed trial goes on at its next fold, and the same fit is never made twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.scoring import ArrayThenCount
+from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import Scorer
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import Key
+from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.sharing.stored_cache import AnyCache
+from optuna_treecv.sharing.stored_cache import StoredModelCache
+from optuna_treecv.sharing.keys import lasting_key
+
+# A score and whether the model had diverged, and the number of its training rows.
+_SHAPE = (2,)
+# Shorter fits are not written, as a store takes about a millisecond for each.
+_SECONDS_TO_WRITE = 1e-3
+
+
+class FoldResult:
+    """What one fit has given.
+
+    Attributes
+    ----------
+    score : float
+    has_diverged : bool
+    n_trained : int
+        The rows that it was trained on.
+    """
+
+    __slots__ = ("has_diverged", "n_trained", "score")
+
+    def __init__(self, score: float, has_diverged: bool, n_trained: int) -> None:
+        self.score, self.has_diverged, self.n_trained = score, has_diverged, n_trained
+
+
+class FoldResults:
+    """The results of one estimator's folds, in the cache or to be put there.
+
+    Only what later processes know by the same name goes to the store: estimators of installed
+    packages, on data that can be named by their content.
+
+    Parameters
+    ----------
+    cache : ModelCache, StoredModelCache or None
+    estimator : estimator
+        With all its seeds.
+    data : (bytes, bool)
+        The name of the data, and whether later processes give them the same name.
+    scoring : Loss or Scorer
+    """
+
+    def __init__(
+        self,
+        cache: AnyCache | None,
+        estimator: Any,
+        data: tuple[bytes, bool],
+        scoring: Loss | Scorer,
+    ) -> None:
+        self._cache = cache
+        self._store: StoredModelCache | None = None
+        self._settings: bytes | None = None
+        if cache is None or (isinstance(scoring, Scorer) and not scoring.is_registered):
+            return
+        named, lasts = data
+        settings = None
+        if lasts and isinstance(cache, StoredModelCache):
+            try:
+                settings, self._store = lasting_key(estimator), cache
+            except NoKey:
+                pass
+        if settings is None:
+            self._cache = cache.memory if isinstance(cache, StoredModelCache) else cache
+            try:
+                settings = encode(estimator)
+            except NoKey:
+                return
+        self._settings = digest(b"fit", named, settings, encode(scoring.name))
+
+    @property
+    def name(self) -> str:
+        """What is fitted how and scored by what, in hexadecimal digits; "" if it has no name."""
+        return "" if self._settings is None else self._settings.hex()
+
+    def find(self, fold: bytes) -> FoldResult | None:
+        """Return the result of a fold, if it is kept."""
+        key = self._key(fold)
+        found = None if self._cache is None or key is None else self._cache.find(key)
+        if found is None:
+            return None
+        kept = ArrayThenCount(_SHAPE)
+        kept.take(found)
+        return FoldResult(float(kept.array[0]), bool(kept.array[1]), kept.n_updates)
+
+    def keep(self, fold: bytes, result: FoldResult, seconds: float) -> None:
+        """Keep the result of a fold, and write it to the store at once."""
+        key = self._key(fold)
+        if self._cache is None or key is None:
+            return
+        pair = np.array([result.score, result.has_diverged])
+        memory = ArrayThenCount.of(pair, result.n_trained).memory
+        memory.flags.writeable = False
+        if self._store is None:
+            self._cache.keep(key, memory, seconds)
+            return
+        self._store.memory.keep(key, memory, seconds)
+        if seconds > _SECONDS_TO_WRITE:
+            self._store.write([(key, memory, seconds)])
+
+    def _key(self, fold: bytes) -> Key | None:
+        return None if self._settings is None else (self._settings, fold, 24)

@@ -1,0 +1,426 @@
+"""The method "fit": any estimator, fitted on each fold by its own ``fit``."""
+
+from __future__ import annotations
+
+from threading import Lock
+from time import sleep
+
+from joblib import parallel_config
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn import svm
+from sklearn.base import BaseEstimator
+from sklearn.base import ClassifierMixin
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.compose import make_column_selector
+from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_diabetes
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+from sklearn.dummy import DummyClassifier
+from sklearn.dummy import DummyRegressor
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.feature_selection import SelectKBest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import ElasticNet
+from sklearn.linear_model import Lasso
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import RidgeClassifier
+from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import make_scorer
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import KFold
+from sklearn.model_selection import RepeatedStratifiedKFold
+from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeRegressor
+
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+
+X_CLASSES, Y_CLASSES = load_breast_cancer(return_X_y=True)
+X_NUMBERS, Y_NUMBERS = load_diabetes(return_X_y=True)
+
+CLASSIFIERS = [
+    DecisionTreeClassifier(random_state=0),
+    DummyClassifier(strategy="stratified", random_state=3),
+    ExtraTreesClassifier(10, random_state=0),
+    GaussianNB(),
+    HistGradientBoostingClassifier(max_iter=5),
+    KNeighborsClassifier(),
+    LinearDiscriminantAnalysis(),
+    LogisticRegression(max_iter=20),
+    QuadraticDiscriminantAnalysis(reg_param=0.1),
+    RandomForestClassifier(10, random_state=0),
+    RidgeClassifier(),
+    SGDClassifier(max_iter=5, tol=None, random_state=0),
+    svm.SVC(),
+    svm.LinearSVC(max_iter=50, random_state=0),
+    make_pipeline(StandardScaler(), SelectKBest(k=5), LogisticRegression()),
+]
+REGRESSORS = [
+    DecisionTreeRegressor(random_state=0),
+    DummyRegressor(),
+    ElasticNet(),
+    GaussianProcessRegressor(alpha=1.0),
+    GradientBoostingRegressor(n_estimators=5, random_state=0),
+    KernelRidge(),
+    Lasso(),
+    MLPRegressor(hidden_layer_sizes=(5,), max_iter=5, random_state=0),
+    RandomForestRegressor(5, random_state=0),
+    Ridge(),
+    svm.SVR(),
+    make_pipeline(PCA(3, random_state=0), Ridge()),
+]
+CUTS = [
+    KFold(4, shuffle=True, random_state=0),
+    StratifiedKFold(3),
+    ShuffleSplit(3, test_size=0.3, random_state=1),
+    RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0),
+    TimeSeriesSplit(3, gap=5, max_train_size=200),
+]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=lambda e: type(e).__name__)
+def test_scores_of_classifiers_are_those_of_cross_validate(estimator):
+    for cv in CUTS:
+        expected = cross_validate(estimator, X_CLASSES, Y_CLASSES, cv=cv, scoring="f1")
+        found = tree_cross_validate(
+            estimator, X_CLASSES, Y_CLASSES, cv=cv, scoring="f1", method="fit"
+        )
+        assert found.method == "fit"
+        np.testing.assert_array_equal(found.test_score, expected["test_score"])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("estimator", REGRESSORS, ids=lambda e: type(e).__name__)
+def test_scores_of_regressors_are_those_of_cross_validate(estimator):
+    for cv in (KFold(3), ShuffleSplit(2, random_state=1), TimeSeriesSplit(3)):
+        expected = cross_validate(estimator, X_NUMBERS, Y_NUMBERS, cv=cv, scoring="r2")
+        found = tree_cross_validate(
+            estimator, X_NUMBERS, Y_NUMBERS, cv=cv, scoring="r2", method="fit"
+        )
+        np.testing.assert_array_equal(found.test_score, expected["test_score"])
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_scores_of_boosting_libraries_are_those_of_cross_validate(library):
+    module = pytest.importorskip(library)
+    kind = "LGBMClassifier" if library == "lightgbm" else "XGBClassifier"
+    quiet = {"verbose": -1} if library == "lightgbm" else {}
+    estimator = getattr(module, kind)(n_estimators=5, n_jobs=1, **quiet)
+    cv = StratifiedKFold(4, shuffle=True, random_state=1)
+    frame = pd.DataFrame(X_CLASSES, columns=[f"x{i}" for i in range(X_CLASSES.shape[1])])
+    expected = cross_validate(estimator, frame, Y_CLASSES, cv=cv, scoring="roc_auc")
+    found = tree_cross_validate(estimator, frame, Y_CLASSES, cv=cv, scoring="roc_auc")
+    assert found.method == "fit"
+    np.testing.assert_array_equal(found.test_score, expected["test_score"])
+
+
+def test_auto_takes_the_tree_where_models_can_be_trained_further():
+    def method(estimator, **options):
+        return tree_cross_validate(estimator, X_CLASSES, Y_CLASSES, **options).method
+
+    assert method(PegasosClassifier()) == "treecv"
+    assert method(GaussianNB()) == "treecv"
+    assert method(make_pipeline(StandardScaler(), SGDClassifier(max_iter=1, tol=None))) == "treecv"
+    assert method(make_pipeline(PCA(2), GaussianNB())) == "fit"
+    assert method(DecisionTreeClassifier()) == "fit"
+    early = SGDClassifier(early_stopping=True, random_state=0)
+    assert method(early) == "fit"  # its partial_fit would refuse
+    assert method(PegasosClassifier(), method="fit") == "fit"
+    assert method(PegasosClassifier(), cv=TimeSeriesSplit(3)) == "chain"
+    assert method(DecisionTreeClassifier(), cv=TimeSeriesSplit(3)) == "fit"
+
+
+def test_losses_are_those_of_the_predictions():
+    cv = StratifiedKFold(5)
+    model = LogisticRegression(max_iter=5000)
+    proba = cross_val_predict(model, X_CLASSES, Y_CLASSES, cv=cv, method="predict_proba")
+    for scoring, of_rows in (
+        ("error", proba.argmax(axis=1) != Y_CLASSES),
+        ("log_loss", -np.log(proba[np.arange(len(proba)), Y_CLASSES])),
+    ):
+        found = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, scoring=scoring)
+        folds = [test for _, test in cv.split(X_CLASSES, Y_CLASSES)]
+        np.testing.assert_allclose(
+            found.test_score, [of_rows[test].mean() for test in folds], rtol=1e-12
+        )
+
+
+def test_classes_that_a_training_set_lacks_have_no_probability():
+    X = np.arange(30.0).reshape(-1, 1)
+    y = np.repeat(["a", "b", "c"], 10)
+    cv = [(np.arange(20), np.arange(20, 30)), (np.arange(10, 30), np.arange(10))]
+    found = tree_cross_validate(GaussianNB(), X, y, cv=cv, method="fit", scoring="log_loss")
+    assert np.all(found.test_score > 30)  # -log of the smallest float64, not of another class
+    found = tree_cross_validate(GaussianNB(), X, y, cv=cv, method="fit")
+    np.testing.assert_array_equal(found.test_score, [1.0, 1.0])
+    with pytest.raises(ValueError, match="cv must make training sets with every class of y"):
+        tree_cross_validate(LogisticRegression(), X, y, cv=cv, method="fit", scoring="hinge")
+
+
+def test_out_of_fold_predictions_are_those_of_cross_val_predict():
+    cv = KFold(4, shuffle=True, random_state=0)
+    for method in ("predict", "predict_proba"):
+        labels = np.array(["no", "yes"])[Y_CLASSES]
+        model = DecisionTreeClassifier(max_depth=3, random_state=0)
+        expected = cross_val_predict(model, X_CLASSES, labels, cv=cv, method=method)
+        found = tree_cross_val_predict(model, X_CLASSES, labels, cv=cv, response_method=method)
+        np.testing.assert_array_equal(found, expected)
+    for cv in (TimeSeriesSplit(3), ShuffleSplit(2), 0.3):
+        with pytest.raises(ValueError, match="^cv must be a splitter whose test sets hold every"):
+            tree_cross_val_predict(Ridge(), X_NUMBERS, Y_NUMBERS, cv=cv)
+
+
+class Watching(ClassifierMixin, BaseEstimator):
+    """Remembers the rows that it was fitted on."""
+
+    fitted_on: list = []  # noqa: RUF012  # shared by clones
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        Watching.fitted_on.append((X, y))
+        return self
+
+    def predict(self, X):
+        return np.full(X.shape[0], self.classes_[0])
+
+
+def a_table(n_rows=60):
+    generator = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "number": generator.normal(size=n_rows),
+            "colour": pd.Categorical(generator.choice(["red", "green", "blue"], n_rows)),
+            "count": pd.array(generator.integers(0, 5, n_rows), dtype="Int64"),
+            "name": pd.array(generator.choice(["a", "b"], n_rows), dtype="string"),
+        }
+    )
+    table.loc[::7, "number"] = np.nan
+    table.loc[3, "count"] = pd.NA
+    return table, generator.choice(["low", "high"], n_rows)
+
+
+def test_estimators_get_slices_of_what_was_given():
+    table, y = a_table()
+    cv = KFold(3, shuffle=True, random_state=0)
+    Watching.fitted_on = []
+    tree_cross_validate(Watching(), table, pd.Series(y), cv=cv, shuffle=False)
+    for (X, labels), (train, _) in zip(Watching.fitted_on, cv.split(table), strict=True):
+        pd.testing.assert_frame_equal(X, table.iloc[train])
+        pd.testing.assert_series_equal(labels, pd.Series(y).iloc[train])
+    for rows, kind in ((sparse.csr_array(X_CLASSES), sparse.csr_array), (X_CLASSES, np.ndarray)):
+        Watching.fitted_on = []
+        tree_cross_validate(Watching(), rows, Y_CLASSES, cv=3, method="fit")
+        X, labels = Watching.fitted_on[0]
+        assert isinstance(X, kind)
+        assert not getattr(X, "data", X).flags.writeable if kind is not np.ndarray else True
+        assert not labels.flags.writeable
+
+
+def test_training_rows_come_in_ascending_order_for_an_int():
+    X = np.arange(40.0).reshape(-1, 1)
+    y = np.arange(40) % 2
+    Watching.fitted_on = []
+    tree_cross_validate(Watching(), X, y, cv=4, method="fit")
+    for rows, labels in Watching.fitted_on:
+        assert np.all(np.diff(rows[:, 0]) > 0)
+        np.testing.assert_array_equal(labels, y[rows[:, 0].astype(int)])
+
+
+def test_tables_with_categories_strings_and_gaps():
+    table, y = a_table()
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    encode = ColumnTransformer(
+        [
+            ("numbers", numbers, make_column_selector(dtype_include="number")),
+            ("words", OneHotEncoder(handle_unknown="ignore"), ["colour", "name"]),
+        ]
+    )
+    model = make_pipeline(encode, LogisticRegression())
+    cv = StratifiedKFold(4)
+    found = tree_cross_validate(model, table, y, cv=cv, scoring="accuracy")
+    expected = cross_validate(model, table, y, cv=cv, scoring="accuracy")
+    assert found.method == "fit"
+    np.testing.assert_array_equal(found.test_score, expected["test_score"])
+
+
+def test_workers_change_nothing():
+    model = RandomForestClassifier(5)
+    one, two = (
+        tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=5, n_jobs=n_jobs, random_state=7)
+        for n_jobs in (1, 2)
+    )
+    np.testing.assert_array_equal(one.test_score, two.test_score)
+
+
+def test_the_best_estimator_is_fitted_on_the_rows_as_given():
+    objective = treecv_objective(lambda trial: Watching(), X_CLASSES, Y_CLASSES, cv=3)
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=1)
+    Watching.fitted_on = []
+    objective.best_estimator(study)
+    np.testing.assert_array_equal(Watching.fitted_on[0][0], X_CLASSES)
+
+
+def test_seeds_of_the_best_estimator_are_as_given():
+    objective = treecv_objective(
+        RandomForestClassifier(3),
+        X_CLASSES,
+        Y_CLASSES,
+        param_distributions={"max_depth": IntDistribution(1, 2)},
+        cv=2,
+    )
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=1)
+    assert objective.best_estimator(study).random_state is None
+    values = {objective.evaluate(study.best_params).mean for _ in range(2)}
+    assert values == {study.best_value}  # in folds the evaluation's seed takes the place of None
+
+
+def test_pruning_between_folds_fits_no_more(monkeypatch):
+    class Stop(optuna.pruners.BasePruner):
+        def prune(self, study, trial):
+            return len(trial.intermediate_values) == 3
+
+    for n_jobs, most in ((1, 3), (2, 5)):
+        fits: list[int] = []
+        Counting.fits = fits
+        monkeypatch.setattr(Counting, "seconds", 0.1)
+        objective = treecv_objective(
+            lambda trial: Counting(), X_CLASSES, Y_CLASSES, cv=10, report="folds", n_jobs=n_jobs
+        )
+        study = optuna.create_study(direction=objective.direction, pruner=Stop())
+        with parallel_config("threading"):
+            study.optimize(objective, n_trials=1)
+        assert study.trials[0].state.name == "PRUNED"
+        assert len(study.trials[0].intermediate_values) == 3
+        assert 3 <= len(fits) <= most
+
+
+class Counting(Watching):
+    fits: list = []  # noqa: RUF012  # shared by clones
+    seconds = 0.0
+
+    def fit(self, X, y):
+        Counting.fits.append(len(X))
+        sleep(Counting.seconds)
+        self.classes_ = np.unique(y)
+        return self
+
+
+def test_the_same_configuration_trains_nothing_twice():
+    Counting.fits = []
+    objective = treecv_objective(lambda trial: Counting(), X_CLASSES, Y_CLASSES, cv=5)
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=3)
+    assert len(Counting.fits) == 5
+    assert len({trial.value for trial in study.trials}) == 1
+    assert [trial.user_attrs["n_updates"] for trial in study.trials][1:] == [0, 0]
+
+
+class SlowPCA(PCA):
+    fits: list = []  # noqa: RUF012  # shared by clones
+
+    def fit_transform(self, X, y=None):
+        SlowPCA.fits.append(self.n_components)
+        return super().fit_transform(X, y)
+
+
+def test_pipelines_share_fitted_beginnings():
+    SlowPCA.fits = []
+    pipeline = make_pipeline(StandardScaler(), SlowPCA(5, random_state=0), LogisticRegression())
+    objective = treecv_objective(
+        pipeline,
+        X_CLASSES,
+        Y_CLASSES,
+        param_distributions={
+            "logisticregression__C": FloatDistribution(1e-3, 1e3, log=True),
+            "slowpca__n_components": IntDistribution(2, 3),
+        },
+        cv=StratifiedKFold(4),
+        scoring="accuracy",
+    )
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=8)
+    assert len(SlowPCA.fits) == 4 * len(
+        {trial.params["slowpca__n_components"] for trial in study.trials}
+    )
+    for trial in study.trials:
+        plain = clone(pipeline).set_params(**trial.params)
+        expected = cross_validate(
+            plain, X_CLASSES, Y_CLASSES, cv=StratifiedKFold(4), scoring="accuracy"
+        )
+        assert trial.value == expected["test_score"].mean()
+
+
+class Mutating(Counting):
+    def fit(self, X, y):
+        if hasattr(X, "columns"):
+            X["more"] = 1
+        else:
+            X[0] = 0
+        return super().fit(X, y)
+
+
+def test_estimators_that_change_their_rows_are_refused():
+    message = "^estimator must leave the rows unchanged that it is given, but Mutating"
+    for rows in (X_CLASSES, pd.DataFrame(X_CLASSES)):
+        with pytest.raises(ValueError, match=message):
+            tree_cross_validate(Mutating(), rows, Y_CLASSES, cv=3)
+
+
+class Locked(Counting):
+    def __init__(self, lock=None):
+        self.lock = lock
+
+
+def test_what_cannot_be_pickled_is_named():
+    message = "n_jobs=2 sends the estimator's parameter 'lock' .* to other processes"
+    with pytest.raises(ValueError, match=message):
+        tree_cross_validate(Unclonable(Lock()), X_CLASSES, Y_CLASSES, cv=3, n_jobs=2)
+
+
+class Unclonable(Locked):
+    def __sklearn_clone__(self):
+        return Unclonable(self.lock)
+
+
+def test_a_scorer_of_ones_own():
+    def both(estimator, X, y):
+        return roc_auc_score(y, estimator.predict_proba(X)[:, 1])
+
+    model = DecisionTreeClassifier(random_state=0)
+    cv = StratifiedKFold(3)
+    expected = cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, scoring=both)["test_score"]
+    for scoring in (both, make_scorer(roc_auc_score, response_method="predict_proba")):
+        found = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, scoring=scoring)
+        np.testing.assert_array_equal(found.test_score, expected)
