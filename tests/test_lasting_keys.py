@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from hashlib import sha256
 import importlib
 from importlib.metadata import version
 import os
@@ -94,24 +95,22 @@ def test_unequal_estimators_have_unequal_keys_and_clones_have_equal_ones():
     assert [lasting_key(clone(estimator)) for estimator in ESTIMATORS] == keys
 
 
+def digest_of_keys():
+    return sha256(b"".join(map(lasting_key, ESTIMATORS))).hexdigest()
+
+
 def test_keys_are_the_same_in_another_process():
-    # Two processes in which strings have other hashes.
-    code = (
-        "from test_lasting_keys import *; from hashlib import sha256;"
-        "print(sha256(b''.join(map(lasting_key, ESTIMATORS))).hexdigest())"
+    """Strings have other hashes there."""
+    code = "import test_lasting_keys; print(test_lasting_keys.digest_of_keys())"
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in "12"
-    ]
-    assert found[0] == found[1] != ""
+    assert there.stdout.strip() == digest_of_keys()
 
 
 def test_keys_of_gradient_boosting_libraries():
@@ -167,6 +166,34 @@ def test_a_value_that_holds_itself_has_no_key():
     value["self"] = [value]
     with pytest.raises(NoKey, match="holds itself"):
         lasting_key(value)
+
+
+def test_a_class_from_a_script_has_no_key(monkeypatch):
+    class Model(SVC):
+        __module__ = "__main__"
+        __qualname__ = "Model"
+
+    monkeypatch.setattr(sys.modules["__main__"], "Model", Model, raising=False)
+    with pytest.raises(NoKey, match="__main__ is from no installed distribution"):
+        lasting_key(Model())
+
+
+@pytest.mark.parametrize("key", [encode, lasting_key])
+def test_what_a_clone_keeps_besides_parameters_is_in_the_key(key):
+    scaler = StandardScaler()
+    assert key(clone(scaler)) == key(scaler)
+    assert key(StandardScaler().set_output(transform="pandas")) != key(scaler)
+    with pytest.raises(NoKey, match="keeps more than its parameters"):
+        key(FrozenEstimator(scaler))
+
+
+@pytest.mark.parametrize("key", [encode, lasting_key])
+def test_numbers_that_a_float_cannot_hold_are_not_rounded(key):
+    assert key(Fraction(1, 2)) == key(0.5)
+    with pytest.raises(NoKey):
+        key(Fraction(1, 3))
+    with pytest.raises(NoKey):
+        key(np.nextafter(np.longdouble(1), 2))
 
 
 def test_keys_within_a_process_know_foreign_classes_by_a_token():

@@ -258,7 +258,7 @@ def _lasting_name(value: Any, name: str | None = None) -> bytes:
                 "or from an editable one: its code may change under the same name."
             )
         versions.add(version_of_code)
-    return f"{'.'.join(found)} {', '.join(sorted(versions))}".encode()
+    return f"{':'.join(found)} {', '.join(sorted(versions))}".encode()
 
 
 def _is_array(value: Any, kinds: str) -> bool:
