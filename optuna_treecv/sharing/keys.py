@@ -8,6 +8,7 @@ where both are powers of two.
 
 from __future__ import annotations
 
+import copyreg
 from hashlib import blake2b
 from hashlib import sha256
 from importlib.metadata import version
@@ -27,6 +28,9 @@ from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.sharing.origins import global_name
+from optuna_treecv.sharing.origins import installed_version
+from optuna_treecv.sharing.origins import modules_of
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 
@@ -37,6 +41,10 @@ _PACKAGE = "optuna_treecv"
 _VERSION = version("optuna-treecv")
 # The bytes of a state may change their meaning between two commits of one version.
 _BUILD = f"{_VERSION} format {FORMAT} {sys.byteorder}"
+
+# What scikit-learn's ``clone`` copies besides the parameters: requests for metadata, the setting
+# of ``set_output``, and callbacks.
+_KEPT_BY_CLONE = ("_metadata_request", "_sklearn_output_config", "_skl_callbacks")
 
 # Code from outside this package may be different tomorrow under the same name. It is known by the
 # class in memory, so that its keys end with the process.
@@ -67,34 +75,98 @@ def is_ours(kind: type) -> bool:
 
 
 def encode(value: Any) -> bytes:
-    """Return a hyper-parameter as bytes that tell it from all others.
+    """Return a hyper-parameter as bytes that tell it from all others in this process.
 
     Raises
     ------
     NoKey
         If the value is an object without such bytes.
     """
+    return _encode(value, lasting=False)
+
+
+def lasting_key(value: Any) -> bytes:
+    """Return an estimator or a hyper-parameter as bytes that mean the same in every later process.
+
+    Classes and functions from outside of this package are known by their name and by the version
+    of the distribution that they were installed from.
+
+    Raises
+    ------
+    NoKey
+        If the value, or a part of it, has no such bytes.
+    """
+    try:
+        return _encode(value, lasting=True)
+    except RecursionError:
+        raise NoKey(f"{type(value).__name__} holds itself, so it has no key.") from None
+
+
+def _encode(value: Any, lasting: bool) -> bytes:
+    def inner(part: Any) -> bytes:
+        return _encode(part, lasting)
+
     if value is None or isinstance(value, bool | np.bool_):
         return repr(value if value is None else bool(value)).encode()
     if isinstance(value, Integral):
         return b"i%d" % int(value)
-    if isinstance(value, Real):
-        return b"f" + struct.pack("<d", float(value))
+    if isinstance(value, Real) and (value == float(value) or value != value):
+        return b"f" + struct.pack("<d", float(value) if value == value else np.nan)
     if isinstance(value, str):
-        return b"s" + value.encode()
+        return b"s" + value.encode(errors="surrogatepass")
     if isinstance(value, bytes):
         return b"b" + value
     if isinstance(value, tuple | list):
-        return b"(" + digest(*map(encode, value))
+        return b"(" + digest(*map(inner, value))
     if isinstance(value, dict):
-        return b"{" + digest(*(encode(item) for pair in value.items() for item in pair))
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return b"{" + digest(*(inner(item) for pair in value.items() for item in pair))
+    if _is_array(value, "biuf"):
         return b"a" + digest(*map(bytes, _array(value)))
     if isinstance(value, type):
-        return b"t" + _type(value)
+        return b"t" + (_lasting_name(value) if lasting else _type(value))
     if hasattr(value, "get_params"):
-        return b"e" + digest(_type(type(value)), encode(sorted(value.get_params(False).items())))
+        kind = _lasting_name(type(value)) if lasting else _type(type(value))
+        return b"e" + digest(kind, *map(inner, _settings_of(value)))
+    if lasting:
+        return _encode_object(value)
     raise NoKey(f"{value!r} has no key.")
+
+
+def _settings_of(estimator: Any) -> list[Any]:
+    """Return the parameters of an estimator, and its other settings that a clone keeps."""
+    clone = getattr(estimator, "__sklearn_clone__", None)
+    if getattr(clone, "__module__", "sklearn.base") != "sklearn.base":
+        raise NoKey(f"A clone of {type(estimator).__name__} keeps more than its parameters.")
+    attributes = getattr(estimator, "__dict__", {})
+    # XGBoost's get_params draws a number from a generator, which would change the next fit.
+    encode(attributes.get("random_state"))
+    kept = [(name, attributes[name]) for name in _KEPT_BY_CLONE if name in attributes]
+    return [sorted(estimator.get_params(False).items()), *kept]
+
+
+def _encode_object(value: Any) -> bytes:
+    """Return a key for an object that is neither a number, a container nor an estimator.
+
+    Such an object is what ``pickle`` would store: the name of a function or of a singleton, or
+    the class and the attributes of a plain object. Objects with a way of their own to be pickled
+    have no key, which leaves out random number generators and iterators.
+    """
+    if isinstance(value, slice):
+        return b":" + digest(*map(lasting_key, (value.start, value.stop, value.step)))
+    if _is_array(value, "SUO"):
+        return b"l" + digest(*map(lasting_key, (value.dtype.str, value.shape, value.tolist())))
+    if global_name(value) is not None:
+        return b"t" + _lasting_name(value)
+    try:
+        pickled = value.__reduce_ex__(2)
+    except Exception as error:  # of code that is not ours
+        raise NoKey(f"{value!r} has no key, since it cannot be pickled.") from error
+    if isinstance(pickled, str):
+        return b"t" + _lasting_name(value, pickled)
+    plain = pickled[0] is copyreg.__newobj__  # type: ignore[attr-defined]
+    if not plain or any(items is not None for items in pickled[3:]):
+        raise NoKey(f"{value!r} has no key.")
+    return b"o" + digest(_lasting_name(type(value)), *map(lasting_key, pickled[1:3]))
 
 
 def fingerprint(rows: PreparedRows) -> bytes | None:
@@ -169,6 +241,30 @@ def _type(kind: type) -> bytes:
         return f"{kind.__module__}.{kind.__qualname__} {_BUILD}".encode()
     with _lock:
         return _tokens.setdefault(kind, os.urandom(16))
+
+
+def _lasting_name(value: Any, name: str | None = None) -> bytes:
+    """Return the name of a class, a function or a singleton, and the versions of its code."""
+    found = global_name(value, name)
+    if found is None:
+        raise NoKey(f"{value!r} has no key, since it cannot be imported by a name.")
+    versions = set()
+    for module in modules_of(value, found[0]):
+        ours = module.partition(".")[0] == _PACKAGE
+        version_of_code = _BUILD if ours else installed_version(module)
+        if version_of_code is None:
+            raise NoKey(
+                f"{'.'.join(found)} has no key, since {module} is from no installed distribution, "
+                "or from an editable one: its code may change under the same name."
+            )
+        versions.add(version_of_code)
+    return f"{':'.join(found)} {', '.join(sorted(versions))}".encode()
+
+
+def _is_array(value: Any, kinds: str) -> bool:
+    """Return whether a value is an array without a mask, of one of these kinds of entries."""
+    masked = isinstance(value, np.ma.MaskedArray)
+    return isinstance(value, np.ndarray) and not masked and value.dtype.kind in kinds
 
 
 def _arrays(data: Any) -> list[np.ndarray] | None:

@@ -1,0 +1,155 @@
+"""A digest of data as they were given, the same for the same content in every process."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from itertools import groupby
+import sys
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from optuna_treecv.rows.data import take_rows
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import NoKey
+
+# Rows are copied in blocks of about this size, which stay in a CPU's cache.
+_BLOCK_BYTES = 2**19
+
+
+def data_digest(*values: Any) -> bytes | None:
+    """Return 16 bytes that stand for X, y and other data, and for the order of these arguments.
+
+    Any change of an entry, of a type, of a column's name or of the order of columns or categories
+    gives another digest. The layout of an array in memory and the index of a data frame do not.
+
+    Parameters
+    ----------
+    *values : ndarray, sparse matrix, list, pandas.DataFrame, pandas.Series or None
+
+    Returns
+    -------
+    bytes or None
+        None if some data have no reliable digest: objects other than strings and missing values,
+        and data frames of other libraries than pandas.
+    """
+    try:
+        return digest(*map(_data, values))
+    except NoKey:
+        return None
+
+
+def _data(data: Any) -> bytes:
+    pandas = sys.modules.get("pandas")  # which is loaded if data are from it
+    if data is None:
+        return b"none"
+    if sparse.issparse(data):
+        return _sparse(data)
+    if isinstance(data, np.ndarray):
+        return b"array" + _array(data)
+    if isinstance(data, list | tuple):
+        return b"array" + _list(data)
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        return b"frame" + _frame(data)
+    if pandas is not None and isinstance(data, pandas.Series):
+        return b"series" + digest(encode(data.name), _column(data.array))
+    raise NoKey(f"Data of type {type(data).__name__} have no digest.")
+
+
+def _sparse(matrix: Any) -> bytes:
+    rows = matrix.tocsr()
+    arrays = map(_array, (rows.data, rows.indices, rows.indptr))
+    return b"sparse" + digest(encode(matrix.format), encode(matrix.shape), *arrays)
+
+
+def _list(values: list[Any] | tuple[Any, ...]) -> bytes:
+    try:
+        array = np.asarray(values)
+        # NumPy makes strings of numbers among strings.
+        return _array(array if array.dtype.kind in "biufc" else np.asarray(values, dtype=object))
+    except ValueError as error:
+        raise NoKey("A list of rows of unequal lengths has no digest.") from error
+
+
+def _array(rows: Any) -> bytes:
+    """Return a digest of an array, or of a data frame whose columns are all of one NumPy type."""
+    dtype = rows.dtypes.iloc[0] if hasattr(rows, "iloc") else rows.dtype
+    # The bytes of a long double are partly undefined.
+    if isinstance(rows, np.ma.MaskedArray) or dtype.kind not in "biufcmMSUO" or dtype.char in "gG":
+        raise NoKey(f"Arrays of type {dtype} have no digest.")
+    if rows.shape == ():
+        rows = rows.reshape(1)
+    to_bytes = _strings if dtype.kind == "O" else np.ndarray.tobytes
+    hashed = sha256(encode((dtype.str, rows.shape)))  # the fastest of Python's on most CPUs
+    n_rows = len(rows)
+    step = max(1, _BLOCK_BYTES // max(1, dtype.itemsize * (rows.size // max(1, n_rows))))
+    for start in range(0, n_rows, step):
+        hashed.update(to_bytes(np.asarray(take_rows(rows, slice(start, start + step)))))
+    return hashed.digest()
+
+
+def _strings(cells: np.ndarray) -> bytes:
+    """Return strings and missing values as bytes that tell them apart."""
+    texts = [
+        "s" + cell if isinstance(cell, str) else _missing(cell) for cell in cells.ravel().tolist()
+    ]
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    return lengths.tobytes() + "".join(texts).encode(errors="surrogatepass")
+
+
+def _missing(cell: Any) -> str:
+    pandas = sys.modules.get("pandas")
+    if cell is None:
+        return "None"
+    if isinstance(cell, float) and cell != cell:
+        return "nan"
+    if pandas is not None and (cell is pandas.NA or cell is pandas.NaT):
+        return repr(cell)
+    raise NoKey(f"Objects of type {type(cell).__name__} have no digest.")
+
+
+def _frame(frame: Any) -> bytes:
+    parts = [encode(len(frame)), encode(list(frame.columns))]
+    start = 0
+    for of_numbers, dtypes in groupby(frame.dtypes, _numpy_type):
+        stop = start + len(list(dtypes))
+        if of_numbers is None:
+            parts += [_column(frame.iloc[:, column].array) for column in range(start, stop)]
+        else:
+            parts.append(_array(frame.iloc[:, start:stop]))
+        start = stop
+    return digest(*parts)
+
+
+def _numpy_type(dtype: Any) -> np.dtype | None:
+    return dtype if isinstance(dtype, np.dtype) and dtype.kind != "O" else None
+
+
+def _column(values: Any) -> bytes:
+    """Return a digest of an array of pandas."""
+    pandas = sys.modules["pandas"]
+    arrays = pandas.arrays
+    dtype = values.dtype
+    parts: list[bytes]
+    if isinstance(values, arrays.NumpyExtensionArray):
+        parts = [_array(values.to_numpy())]
+    elif isinstance(dtype, pandas.CategoricalDtype):
+        categories = _column(values.categories.array)
+        parts = [encode(values.ordered), categories, _array(np.asarray(values.codes))]
+    elif isinstance(dtype, pandas.StringDtype):
+        parts = [_array(values.to_numpy(dtype=object))]
+    elif isinstance(values, (arrays.IntegerArray, arrays.FloatingArray, arrays.BooleanArray)):
+        numbers = values.to_numpy(dtype=dtype.numpy_dtype, na_value=0)
+        parts = [_array(numbers), _array(values.isna())]
+    elif isinstance(dtype, pandas.SparseDtype):
+        places = values.sp_index.to_int_index().indices
+        parts = [encode(len(values)), _array(np.asarray(values.sp_values)), _array(places)]
+    elif isinstance(dtype, pandas.IntervalDtype):
+        parts = [_column(values.left.array), _column(values.right.array)]
+    elif hasattr(values, "asi8"):  # datetimes, durations and periods count ticks
+        parts = [_array(values.asi8)]
+    else:
+        raise NoKey(f"Columns of type {dtype} have no digest.")
+    return digest(encode(str(dtype)), *parts)

@@ -1,0 +1,245 @@
+"""Digests of data as they were given: any change of the content is seen, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import date
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+import numpy as np
+import pandas
+import pytest
+from scipy import sparse
+
+from optuna_treecv.sharing.data_digest import data_digest
+
+CATEGORIES = pandas.CategoricalDtype(["low", "high"], ordered=True)
+DATES = pandas.to_datetime(["2020-01-01", None, "2020-01-03"])
+INTEGERS = pandas.Series([1, None, 3], dtype="Int64")
+
+# No two columns have the same type and content.
+COLUMNS = {
+    "float64": np.array([1.0, 2.0, 3.0]),
+    "float32": np.array([1.0, 2.0, 3.0], np.float32),
+    "nan": np.array([1.0, np.nan, 3.0]),
+    "int64": np.array([1, 2, 3]),
+    "int8": np.array([1, 2, 3], np.int8),
+    "bool": np.array([True, False, True]),
+    "complex": np.array([1j, 2j, 3j]),
+    "object": pandas.Series(["1", "2", "3"], dtype=object),
+    "object None": pandas.Series(["1", None, "3"], dtype=object),
+    "object 'None'": pandas.Series(["1", "None", "3"], dtype=object),
+    "object nan": pandas.Series(["1", np.nan, "3"], dtype=object),
+    "object NA": pandas.Series(["1", pandas.NA, "3"], dtype=object),
+    "object moved": pandas.Series(["12", "", "3"], dtype=object),
+    "object surrogate": pandas.Series(["\ud800", "2", "3"], dtype=object),
+    "string": pandas.Series(["1", "2", "3"], dtype="string"),
+    "string NA": pandas.Series(["1", None, "3"], dtype="string"),
+    "Int64": pandas.Series([1, 2, 3], dtype="Int64"),
+    "Int64 NA": INTEGERS,
+    "Int64 0": INTEGERS.fillna(0),
+    "Int8 NA": INTEGERS.astype("Int8"),
+    "Float64 NA": INTEGERS.astype("Float64"),
+    "boolean NA": pandas.Series([True, None, False], dtype="boolean"),
+    "category": pandas.Series(["low", "high", "low"], dtype=CATEGORIES),
+    "category NA": pandas.Series(["low", None, "low"], dtype=CATEGORIES),
+    "category unordered": pandas.Series(["low", "high", "low"]).astype(
+        pandas.CategoricalDtype(["low", "high"])
+    ),
+    "category turned": pandas.Series(["low", "high", "low"]).astype(
+        pandas.CategoricalDtype(["high", "low"], ordered=True)
+    ),
+    "category more": pandas.Series(["low", "high", "low"]).astype(
+        pandas.CategoricalDtype(["low", "high", "higher"], ordered=True)
+    ),
+    "category of int": pandas.Series([1, 2, 3]).astype("category"),
+    "category of float": pandas.Series([1.0, 2.0, 3.0]).astype("category"),
+    "category of intervals": pandas.cut(pandas.Series([1, 2, 3]), [0, 1, 2, 3]),
+    "dates": DATES,
+    "dates in seconds": DATES.as_unit("s"),
+    "dates in Berlin": DATES.tz_localize("Europe/Berlin"),
+    "dates in Berlin, as in UTC": DATES.tz_localize("UTC").tz_convert("Europe/Berlin"),
+    "dates in UTC": DATES.tz_localize("UTC"),
+    "durations": DATES - DATES[0],
+    "months": DATES.to_period("M"),
+    "days": DATES.to_period("D"),
+    "sparse": pandas.arrays.SparseArray([0.0, 1.0, 0.0], fill_value=0.0),
+    "sparse moved": pandas.arrays.SparseArray([1.0, 0.0, 0.0], fill_value=0.0),
+    "sparse filled": pandas.arrays.SparseArray([2.0, 1.0, 2.0], fill_value=2.0),
+}
+
+
+def column(values, name="x"):
+    return pandas.DataFrame({name: pandas.Series(values)})
+
+
+def everything():
+    columns = {name: pandas.Series(values) for name, values in COLUMNS.items()}
+    return pandas.DataFrame(columns)
+
+
+def digest_of_everything():
+    X = everything()
+    csr = sparse.csr_array(np.eye(3))
+    return data_digest(
+        X, X["string"], csr, np.array(["a", None], dtype=object), [1, 2], None
+    ).hex()
+
+
+def different(*values):
+    digests = [data_digest(value) for value in values]
+    return None not in digests and len(set(digests)) == len(values)
+
+
+def test_columns_of_all_types_have_digests_of_their_own():
+    assert different(*map(column, COLUMNS.values()))
+    assert different(*(column(values)["x"] for values in COLUMNS.values()))
+    assert all(data_digest(column(v)) == data_digest(column(v)) for v in COLUMNS.values())
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_another_cell_is_another_digest(name):
+    frame = everything()
+    digest = data_digest(frame)
+    assert data_digest(frame.copy()) == digest
+    # The three cells in another order, and the last one repeated.
+    for rows in ([1, 0, 2], [2, 1, 0], [2, 1, 2]):
+        changed = frame.assign(**{name: frame[name].iloc[rows].array})
+        assert (data_digest(changed) == digest) == changed.equals(frame)
+
+
+def test_names_and_order_of_columns_count():
+    frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [1.0, 2.0], "c": ["1", "2"]})
+    assert different(
+        frame,
+        frame[["b", "a", "c"]],
+        frame[["c", "a", "b"]],
+        frame[["a", "b"]],
+        frame.rename(columns={"a": "aa"}),
+        frame.set_axis([0, 1, 2], axis=1),
+        frame.set_axis(["0", "1", "2"], axis=1),
+        frame.set_axis([True, 1, 2], axis=1),
+        frame.set_axis([("a", "b"), "c", "d"], axis=1),
+        frame.iloc[::-1],
+        frame.iloc[:1],
+        frame.iloc[:0],
+        frame["a"],
+        frame["b"],
+        frame["a"].to_numpy(),
+        frame[["a", "b"]].to_numpy(),
+    )
+
+
+def test_the_index_and_the_blocks_of_a_frame_do_not_count():
+    values = np.arange(12.0).reshape(4, 3)
+    one = pandas.DataFrame(values, columns=["a", "b", "c"])
+    several = pandas.DataFrame(index=[7, 8, 8, 9])
+    for name in one:
+        several[name] = one[name].to_numpy()
+    assert data_digest(one) == data_digest(several) == data_digest(one.iloc[::-1].iloc[::-1])
+    many = pandas.DataFrame(np.asfortranarray(values), columns=["a", "b", "c"])
+    assert data_digest(one) == data_digest(many)
+
+
+def test_the_layout_of_an_array_does_not_count():
+    # More rows than one block holds.
+    values = np.random.default_rng(0).random((20_000, 9))
+    wide = np.zeros((40_000, 18))
+    wide[::2, ::2] = values
+    texts = (values > 0.5).astype(str).astype(object)
+    digest = data_digest(values)
+    assert digest == data_digest(np.asfortranarray(values)) == data_digest(wide[::2, ::2])
+    assert data_digest(texts) == data_digest(np.asfortranarray(texts))
+    for row in (0, 9999, 19_999):
+        changed = values.copy()
+        changed[row, 8] += 1e-9
+        assert data_digest(changed) != digest
+        other = texts.copy()
+        other[row, 8] = "other"
+        assert data_digest(other) != data_digest(texts)
+
+
+def test_arrays_of_other_types_or_shapes_differ():
+    assert different(
+        np.arange(6),
+        np.arange(6).astype(np.uint64),
+        np.arange(6.0),
+        np.arange(6).reshape(2, 3),
+        np.arange(6).reshape(3, 2),
+        np.arange(6).astype(">i8"),
+        np.arange(6).astype("M8[s]"),
+        np.arange(6).astype("M8[D]"),
+        np.arange(6).astype("m8[D]"),
+        np.arange(6).astype(str),
+        np.arange(6).astype("S1"),
+        np.arange(6).astype(str).astype(object),
+        np.zeros((0, 2)),
+        np.zeros((0, 3)),
+        np.array(0),
+        None,
+    )
+
+
+def test_the_place_of_a_value_counts():
+    X, y = np.zeros(2), np.ones(2)
+    found = data_digest(X, y), data_digest(y, X), data_digest(X, y, None), data_digest(X, None, y)
+    assert len({*found, data_digest(X), data_digest()}) == 6
+    assert data_digest(X, np.array([1, "1"], dtype=object)) is None
+
+
+def test_sparse_rows():
+    rows = sparse.csr_array(np.diag([1.0, 2.0, 0.0]))
+    moved = sparse.csr_array(np.diag([1.0, 2.0, 0.0])[[0, 2, 1]])
+    wider = sparse.csr_array((rows.data, rows.indices, rows.indptr), shape=(3, 4))
+    assert different(rows, moved, wider, rows * 2, rows.astype(np.float32), rows.toarray())
+    assert data_digest(rows) == data_digest(sparse.csr_matrix(rows)) == data_digest(rows.copy())
+    for name in ("csc", "coo", "bsr", "lil", "dok", "dia"):
+        assert different(rows.asformat(name), moved.asformat(name))
+
+
+def test_a_list_is_the_array_that_estimators_make_of_it():
+    assert data_digest([0, 1, 1]) == data_digest(np.array([0, 1, 1]))
+    assert data_digest([[0, 1.5]]) == data_digest(np.array([[0, 1.5]]))
+    assert data_digest(["a", "b"]) == data_digest(np.array(["a", "b"], dtype=object))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        np.array([1, "1"], dtype=object),
+        np.array([1, 2], dtype=object),
+        np.array([True, None], dtype=object),
+        np.array([1.5, np.nan], dtype=object),
+        np.array(["a", b"a"], dtype=object),
+        np.array([date(2020, 1, 1)], dtype=object),
+        np.array([1, 2], np.longdouble),
+        np.array([(1, 2.0)], dtype="i4, f8"),
+        np.ma.masked_array([1, 2], [True, False]),
+        [1, "1"],
+        [[1], [1, 2]],
+        column(pandas.Series([1, "1"], dtype=object)),
+        column(pandas.Series([1, "1"], dtype=object).astype("category")),
+        column([1], name=date(2020, 1, 1)),
+        sparse.csr_array(np.eye(2)).astype(np.longdouble),
+        iter([1, 2]),
+        "text",
+    ],
+)
+def test_other_data_have_no_digest(data):
+    assert data_digest(data) is None
+
+
+def test_digests_are_the_same_in_another_process():
+    """Strings have other hashes there."""
+    code = "import test_data_digest; print(test_data_digest.digest_of_everything())"
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert there.stdout.strip() == digest_of_everything()

@@ -1,0 +1,348 @@
+"""Keys of estimators that mean the same in every later process."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from hashlib import sha256
+import importlib
+from importlib.metadata import version
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.base import BaseEstimator
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.compose import make_column_selector
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import StackingClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import OrdinalEncoder
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from optuna_treecv import PegasosClassifier
+from optuna_treecv.sharing import origins
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import lasting_key
+from optuna_treecv.sharing.keys import NoKey
+
+
+class OfTheseTests(BaseEstimator):
+    """The module of this class is from no distribution."""
+
+
+def columns(selected):
+    steps = [("number", StandardScaler(), selected), ("rest", "passthrough", [4])]
+    return ColumnTransformer(steps)
+
+
+# No two of these are equal.
+ESTIMATORS = [
+    PegasosClassifier(),
+    PegasosClassifier(alpha=0.5),
+    SVC(),
+    SVC(C=2),
+    SVC(C=2.0),
+    SVC(class_weight={0: 1, 1: 2}),
+    SVC(class_weight={0: 2, 1: 1}),
+    SVC(class_weight={"0": 1, "1": 2}),
+    RandomForestClassifier(random_state=0),
+    RandomForestClassifier(random_state=1),
+    RandomForestClassifier(max_features=np.float64(0.5)),
+    StandardScaler(),
+    StandardScaler().set_output(transform="pandas"),
+    make_pipeline(StandardScaler(), SVC()),
+    make_pipeline(StandardScaler(with_mean=False), SVC()),
+    make_pipeline("passthrough", SVC()),
+    columns(slice(0, 3)),
+    columns(slice(0, 4)),
+    columns([0, 3]),
+    columns(["0", "3"]),
+    columns(make_column_selector("^a", dtype_include=float)),
+    columns(make_column_selector("^a", dtype_include=[np.float64])),
+    columns(make_column_selector("^b", dtype_include=float)),
+    FunctionTransformer(np.log1p),
+    FunctionTransformer(np.log),
+    FunctionTransformer(expit),
+    FunctionTransformer(np.mean),
+    OneHotEncoder(dtype=np.float32),
+    OneHotEncoder(dtype=float),
+    OrdinalEncoder(categories=[np.array(["a", "b"])]),
+    OrdinalEncoder(categories=[np.array(["a", "b"], dtype=object)]),
+    OrdinalEncoder(categories=[np.array(["b", "a"], dtype=object)]),
+    OrdinalEncoder(categories=[np.array([1, 2])]),
+    StackingClassifier([("a", SVC())], LogisticRegression(), cv=KFold(3)),
+    StackingClassifier([("a", SVC())], LogisticRegression(), cv=KFold(4)),
+]
+
+
+def test_unequal_estimators_have_unequal_keys_and_clones_have_equal_ones():
+    keys = [lasting_key(estimator) for estimator in ESTIMATORS]
+    assert len(set(keys)) == len(ESTIMATORS)
+    assert [lasting_key(clone(estimator)) for estimator in ESTIMATORS] == keys
+
+
+def digest_of_keys():
+    return sha256(b"".join(map(lasting_key, ESTIMATORS))).hexdigest()
+
+
+def test_keys_are_the_same_in_another_process():
+    """Strings have other hashes there."""
+    code = "import test_lasting_keys; print(test_lasting_keys.digest_of_keys())"
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert there.stdout.strip() == digest_of_keys()
+
+
+def test_keys_of_gradient_boosting_libraries():
+    """Their ``get_params`` names parameters that no signature has."""
+    lightgbm, xgboost = pytest.importorskip("lightgbm"), pytest.importorskip("xgboost")
+    for kind in (lightgbm.LGBMClassifier, xgboost.XGBClassifier, xgboost.XGBRFRegressor):
+        given = [kind(), kind(n_estimators=7), kind(lambda_l1=1.0), kind(lambda_l1=2.0)]
+        assert len({lasting_key(estimator) for estimator in given}) == 4
+        assert [lasting_key(clone(each)) for each in given] == [lasting_key(e) for e in given]
+    generator = np.random.RandomState(0)
+    with pytest.raises(NoKey, match="RandomState"):
+        lasting_key(xgboost.XGBClassifier(random_state=generator))
+    assert generator.randint(2**31) == np.random.RandomState(0).randint(2**31)  # none was drawn
+
+
+def test_pandas_missing_value_is_a_parameter():
+    pandas = pytest.importorskip("pandas")
+    assert lasting_key(SimpleImputer(missing_values=pandas.NA)) != lasting_key(SimpleImputer())
+
+
+def test_the_version_is_in_the_key():
+    assert f"scikit-learn {version('scikit-learn')}".encode() in lasting_key(SVC)
+    assert f"numpy {version('numpy')}".encode() in lasting_key(np.log1p)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (OfTheseTests(), "from no installed distribution"),
+        (OfTheseTests, "from no installed distribution"),
+        (type("Local", (SVC,), {})(), "cannot be imported by a name"),
+        (make_pipeline(OfTheseTests(), SVC()), "from no installed distribution"),
+        (FunctionTransformer(lambda X: X), "cannot be"),
+        (FunctionTransformer(columns), "from no installed distribution"),
+        (SVC(random_state=np.random.RandomState(0)), "RandomState"),
+        (KFold(3, shuffle=True, random_state=np.random.RandomState(0)), "RandomState"),
+        (np.random.default_rng(0), "Generator"),
+        (np.random.rand, "has no key"),
+        (iter([1, 2]), "has no key"),
+        ((number for number in [1]), "cannot be pickled"),
+        (FrozenEstimator(SVC()), "keeps more than its parameters"),
+        (np.ma.masked_array([1, 2], [True, False]), "has no key"),
+        (Fraction(1, 3), "has no key"),
+    ],
+)
+def test_what_may_be_something_else_tomorrow_has_no_key(value, why):
+    with pytest.raises(NoKey, match=why):
+        lasting_key(value)
+
+
+def test_a_value_that_holds_itself_has_no_key():
+    value = {}
+    value["self"] = [value]
+    with pytest.raises(NoKey, match="holds itself"):
+        lasting_key(value)
+
+
+def test_a_class_from_a_script_has_no_key(monkeypatch):
+    class Model(SVC):
+        __module__ = "__main__"
+        __qualname__ = "Model"
+
+    monkeypatch.setattr(sys.modules["__main__"], "Model", Model, raising=False)
+    with pytest.raises(NoKey, match="__main__ is from no installed distribution"):
+        lasting_key(Model())
+
+
+@pytest.mark.parametrize("key", [encode, lasting_key])
+def test_what_a_clone_keeps_besides_parameters_is_in_the_key(key):
+    scaler = StandardScaler()
+    assert key(clone(scaler)) == key(scaler)
+    assert key(StandardScaler().set_output(transform="pandas")) != key(scaler)
+    with pytest.raises(NoKey, match="keeps more than its parameters"):
+        key(FrozenEstimator(scaler))
+
+
+@pytest.mark.parametrize("key", [encode, lasting_key])
+def test_numbers_that_a_float_cannot_hold_are_not_rounded(key):
+    assert key(Fraction(1, 2)) == key(0.5)
+    with pytest.raises(NoKey):
+        key(Fraction(1, 3))
+    with pytest.raises(NoKey):
+        key(np.nextafter(np.longdouble(1), 2))
+
+
+def test_keys_within_a_process_know_foreign_classes_by_a_token():
+    assert encode(SVC) == encode(SVC) != lasting_key(SVC)
+    assert encode(OfTheseTests()) == encode(OfTheseTests())
+    with pytest.raises(NoKey):
+        encode(FunctionTransformer(np.log1p))
+
+
+# Below: distributions that are made up, each of one module with the class Model.
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Return a function that installs a distribution and imports its modules."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def install(modules, version="1.0", name="made-up", record=None, direct_url=None, base=""):
+        about = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+        if direct_url is not None:
+            (about / "direct_url.json").write_text(direct_url)
+        lines = []
+        for module in modules:
+            path = tmp_path / (module.replace(".", "/") + ".py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"{base}\nclass Model({'Base' if base else ''}): pass\n")
+            lines.append(f"{module.replace('.', '/')}.py,sha256=0,1\n")
+            sys.modules.pop(module, None)
+        (about / "RECORD").write_text("".join(lines) if record is None else record)
+        origins._packages.cache_clear()
+        origins.installed_version.cache_clear()
+        importlib.invalidate_caches()
+        return [importlib.import_module(module).Model for module in modules]
+
+    yield install
+    origins._packages.cache_clear()
+    origins.installed_version.cache_clear()
+    for module in [name for name in sys.modules if name.startswith("made_up")]:
+        del sys.modules[module]
+
+
+def test_another_version_is_another_key(installed, tmp_path):
+    (old,) = installed(["made_up_versions"])
+    first = lasting_key(old())
+    assert b"made-up 1.0" in lasting_key(old)
+    (tmp_path / "made_up-1.0.dist-info" / "RECORD").unlink()
+    (new,) = installed(["made_up_versions"], "1.1")
+    assert lasting_key(new()) != first
+
+
+def test_an_editable_installation_has_no_key(installed):
+    source = '{"url": "file:///src", "dir_info": {"editable": true}}'
+    (model,) = installed(["made_up_editable"], direct_url=source)
+    with pytest.raises(NoKey, match="editable"):
+        lasting_key(model())
+
+
+def test_a_local_installation_is_known_by_its_files(installed, tmp_path):
+    """``pip install .`` may install other code under the same version."""
+    source = '{"url": "file:///src", "dir_info": {}}'
+    (model,) = installed(["made_up_local"], direct_url=source)
+    first = lasting_key(model())
+    record = tmp_path / "made_up-1.0.dist-info" / "RECORD"
+    record.write_text(record.read_text().replace("sha256=0", "sha256=1"))
+    origins.installed_version.cache_clear()
+    assert lasting_key(model()) != first
+
+
+def test_a_checkout_on_the_path_has_no_key(installed):
+    """It may have metadata from when it was built, but no list of installed files."""
+    (model,) = installed(["made_up_checkout"], record="")
+    with pytest.raises(NoKey, match="from no installed distribution"):
+        lasting_key(model())
+
+
+def test_a_namespace_of_two_distributions(installed):
+    (first,) = installed(["made_up_shared.first"], "1.0", "made-up-first")
+    (second,) = installed(["made_up_shared.second"], "2.0", "made-up-second")
+    assert b"made-up-first 1.0" in lasting_key(first)
+    assert b"made-up-second 2.0" in lasting_key(second)
+
+
+def test_bases_from_elsewhere_count(installed):
+    (model,) = installed(["made_up_child"], base="from sklearn.svm import SVC as Base")
+    assert f"made-up 1.0, scikit-learn {version('scikit-learn')}".encode() in lasting_key(model)
+    bad = "import test_lasting_keys; Base = test_lasting_keys.OfTheseTests"
+    (model,) = installed(["made_up_orphan"], "2.0", base=bad)
+    with pytest.raises(NoKey, match="test_lasting_keys is from no"):
+        lasting_key(model)
+
+
+# Below: values that are not equal have keys that are not equal.
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.integers()
+    | st.floats(width=16)
+    | st.floats()
+    | st.sampled_from(["", "0", "1", "None", "True", "i1", "\ud800"])
+    | st.binary(max_size=2)
+    | st.sampled_from([int, float, slice(0, 1), slice(0, 1, None), slice(1), np.log, len])
+    | st.sampled_from([np.arange(2), np.arange(2.0), np.arange(2).reshape(1, 2), np.array(["0"])])
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text("01", max_size=1) | st.integers(0, 1), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+def spelled(value):
+    """Return a text that is the same for values that are the same, written in another way."""
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(spelled, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{spelled(k)}: {spelled(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, np.ndarray):
+        return f"array {value.dtype} {value.tolist()}"
+    return repr(value)
+
+
+@given(VALUES, VALUES)
+def test_keys_are_equal_where_values_are(one, other):
+    assert (lasting_key(one) == lasting_key(other)) == (spelled(one) == spelled(other))
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        [True, 1, 1.0, "1", b"1", [1], [[1]], {1: 1}, {"1": 1}, np.array(1), np.array([1])],
+        [0, 0.0, -0.0, False, None, "", b"", [], {}, "0", [None]],
+        [["a", "b"], ["ab"], [["a"], "b"], ["a", ["b"]], [["a", "b"]]],
+        [float("nan"), float("inf"), "nan", None],
+        [np.float32(0.1), 0.1, np.array(0.1), np.array(0.1, np.float32)],
+    ],
+)
+def test_values_that_look_alike_have_keys_of_their_own(different):
+    assert len({lasting_key(value) for value in different}) == len(different)
+
+
+def test_nan_equals_itself_and_a_list_equals_a_tuple():
+    assert lasting_key(float("nan")) == lasting_key(np.nan) == lasting_key(np.float64("nan"))
+    assert lasting_key(-float("nan")) == lasting_key(float("nan"))
+    assert lasting_key([1, (2,)]) == lasting_key((1, [2]))
