@@ -8,6 +8,7 @@ from typing import Any
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.sharing.beginnings import Beginnings
+from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.keys import fingerprint
 from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.keys import targets_key
@@ -16,7 +17,6 @@ from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
-from optuna_treecv.sharing.data_digest import data_digest
 
 # The most repeats whose prefixes are remembered, and the most prefixes of one repeat. A prefix
 # takes about a kilobyte, and a hyper-parameter that begins to act at some row, such as

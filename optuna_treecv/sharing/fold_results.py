@@ -15,10 +15,10 @@ from optuna_treecv.scoring import Scorer
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import Key
+from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
-from optuna_treecv.sharing.keys import lasting_key
 
 # A score and whether the model had diverged, and the number of its training rows.
 _SHAPE = (2,)
