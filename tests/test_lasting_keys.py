@@ -69,6 +69,7 @@ ESTIMATORS = [
     make_pipeline("passthrough", SVC()),
     columns(slice(0, 3)),
     columns(slice(0, 4)),
+    columns(slice(0, 3, 2)),
     columns([0, 3]),
     columns(["0", "3"]),
     columns(make_column_selector("^a", dtype_include=float)),
@@ -84,6 +85,8 @@ ESTIMATORS = [
     OrdinalEncoder(categories=[np.array(["a", "b"], dtype=object)]),
     OrdinalEncoder(categories=[np.array(["b", "a"], dtype=object)]),
     OrdinalEncoder(categories=[np.array([1, 2])]),
+    OrdinalEncoder(categories=np.empty((0, 2), dtype=object)),
+    OrdinalEncoder(categories=np.empty((0, 3), dtype=object)),
     StackingClassifier([("a", SVC())], LogisticRegression(), cv=KFold(3)),
     StackingClassifier([("a", SVC())], LogisticRegression(), cv=KFold(4)),
 ]
@@ -269,6 +272,17 @@ def test_a_checkout_on_the_path_has_no_key(installed):
     (model,) = installed(["made_up_checkout"], record="")
     with pytest.raises(NoKey, match="from no installed distribution"):
         lasting_key(model())
+
+
+def test_a_folder_that_hides_an_installed_package_has_no_key(installed, tmp_path, monkeypatch):
+    installed(["made_up_hidden"])
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "made_up_hidden.py").write_text("class Model: pass")
+    monkeypatch.syspath_prepend(str(tmp_path / "here"))
+    del sys.modules["made_up_hidden"]
+    model = importlib.import_module("made_up_hidden").Model
+    with pytest.raises(NoKey, match="from no installed distribution"):
+        lasting_key(model)
 
 
 def test_a_namespace_of_two_distributions(installed):
