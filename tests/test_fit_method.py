@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import subprocess
+import sys
 from threading import Lock
 from time import sleep
 
@@ -19,6 +23,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.compose import make_column_selector
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer
 from sklearn.datasets import load_diabetes
 from sklearn.decomposition import PCA
@@ -54,11 +59,13 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.tree import DecisionTreeRegressor
 
+from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
@@ -424,3 +431,131 @@ def test_a_scorer_of_ones_own():
     for scoring in (both, make_scorer(roc_auc_score, response_method="predict_proba")):
         found = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, scoring=scoring)
         np.testing.assert_array_equal(found.test_score, expected)
+
+
+SCRIPT = """
+import sys, numpy as np, optuna, os
+from sklearn.datasets import load_breast_cancer
+from optuna.distributions import IntDistribution
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from optuna_treecv import treecv_objective
+X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+objective = treecv_objective(
+    make_pipeline(StandardScaler(), RandomForestClassifier(3)), X, y.map({0: "bad", 1: "good"}),
+    param_distributions={"randomforestclassifier__max_depth": IntDistribution(2, 4)},
+    cv=6, store=sys.argv[1], report="folds",
+)
+class Die(optuna.pruners.BasePruner):
+    def prune(self, study, trial):
+        if len(trial.intermediate_values) == 4:
+            os._exit(9)
+study = optuna.create_study(pruner=Die() if sys.argv[2] == "die" else None)
+study.enqueue_trial({"randomforestclassifier__max_depth": 3})
+study.optimize(objective, n_trials=1)
+print(study.trials[0].value, study.trials[0].user_attrs["n_updates"])
+"""
+
+
+def test_a_killed_trial_goes_on_at_the_next_fold(tmp_path):
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+
+    def run(end):
+        process = subprocess.run(
+            [sys.executable, "-c", SCRIPT, store, end], capture_output=True, text=True, check=False
+        )
+        return process.returncode, process.stdout.split()
+
+    assert run("die")[0] == 9
+    code, (value, n_updates) = run("go on")
+    assert code == 0
+    n_rows = 569
+    fits = int(n_updates) / (n_rows * 5 / 6)
+    assert 1.9 < fits < 3.1  # of six; the last one may not have been written
+    code, (again, n_updates) = run("go on")
+    assert (again, int(n_updates)) == (value, 0)
+    os.remove(tmp_path / "store.db")
+    code, (anew, n_updates) = run("go on")
+    assert (anew, int(n_updates)) == (value, 569 * 5)
+
+
+@pytest.mark.parametrize("what", ["a class of the script", "mixed objects", "a function"])
+def test_what_later_processes_may_not_know_stays_in_memory(tmp_path, what):
+    X, y = pd.DataFrame(X_CLASSES[:, :3], columns=list("abc")), Y_CLASSES
+    model = RandomForestClassifier(2, random_state=0)
+    if what == "a class of the script":
+        model = Counting()
+    elif what == "mixed objects":
+        X = X.assign(mixed=[1, "1"] * 284 + [2])
+        model = make_pipeline(make_column_transformer(("passthrough", [0, 1])), model)
+    else:
+        model = make_pipeline(FunctionTransformer(lambda rows: rows), model)
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    updates = []
+    for _ in range(2):
+        objective = treecv_objective(lambda trial: clone(model), X, y, cv=3, store=store)
+        study = optuna.create_study()
+        study.optimize(objective, n_trials=1)
+        updates.append(study.trials[0].user_attrs["n_updates"])
+    assert updates == [569 * 2, 569 * 2]
+
+
+def test_a_damaged_fold_result_is_fitted_again(tmp_path):
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    values = []
+    for step in range(2):
+        objective = treecv_objective(
+            lambda trial: RandomForestClassifier(5, random_state=0),
+            X_CLASSES,
+            Y_CLASSES,
+            cv=4,
+            store=store,
+        )
+        study = optuna.create_study()
+        study.optimize(objective, n_trials=1)
+        values.append(study.trials[0].value)
+        if step == 0:
+            with sqlite3.connect(tmp_path / "store.db") as connection:
+                connection.execute("UPDATE treecv_models SET payload = zeroblob(24) WHERE id = 2")
+    assert values[0] == values[1]
+    assert study.trials[0].user_attrs["n_updates"] == pytest.approx(569 * 3 / 4, abs=2)
+
+
+def test_each_fold_is_kept_with_its_own_rows_labels_and_scoring():
+    cache = ModelCache()
+    y = Y_CLASSES.copy()
+    y[0] = 1 - y[0]
+    model = DecisionTreeClassifier(random_state=0)
+    for labels in (Y_CLASSES, y):
+        for scoring in ("accuracy", "f1", "error"):
+            for cv in (3, KFold(3)):
+                for seed in (0, 1):
+                    objective = treecv_objective(
+                        lambda trial: model,
+                        X_CLASSES,
+                        labels,
+                        cv=cv,
+                        scoring=scoring,
+                        random_state=seed,
+                        cache=cache,
+                    )
+                    plain = tree_cross_validate(
+                        model, X_CLASSES, labels, cv=cv, scoring=scoring, random_state=seed
+                    )
+                    study = optuna.create_study(direction=objective.direction)
+                    study.optimize(objective, n_trials=2)
+                    assert {trial.value for trial in study.trials} == {plain.mean}
+
+
+@pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
+def test_workers_get_memory_maps():
+    large, y = np.ones((400, 500)), np.arange(400) % 2
+    result = tree_cross_validate(DummyClassifier(), large, y, cv=3, n_jobs=2, scoring=maps)
+    assert np.all(result.test_score == 1)
+
+
+def maps(estimator, X, y):
+    """Tell whether this process has a file of joblib mapped into memory."""
+    with open("/proc/self/maps") as lines:
+        return float("joblib_memmapping_folder" in lines.read())

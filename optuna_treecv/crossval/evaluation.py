@@ -193,7 +193,7 @@ class Evaluation:
     def _depends_on_estimator(self) -> bool:
         """Return whether the folds are stratified for a classifier and not for others."""
         return (
-            self._stratify == "auto"
+            self._stratify is not False
             and self.data.y is not None
             and (is_integer(self._cv) or isinstance(self._cv, float | np.floating))
             and self._cv != self.data.n_rows
@@ -211,7 +211,7 @@ class Evaluation:
 
     def _codes(self, estimator: Any) -> np.ndarray | None:
         """Return the class of each row if the folds are to be stratified."""
-        if self._stratify is False or (self._stratify == "auto" and not is_classifier(estimator)):
+        if self._stratify is False:
             return None
         if not self._depends_on_estimator():
             if self._stratify is True:
@@ -219,6 +219,8 @@ class Evaluation:
                     "stratify must be 'auto' or False unless cv is an int below the number of "
                     f"rows or a share of them, got True with cv={self._cv_in_words}."
                 )
+            return None
+        if self._stratify == "auto" and not is_classifier(estimator):
             return None
         codes = as_codes(self.data.y, self.data.classes())
         fewest = int(np.bincount(codes).min())
@@ -235,7 +237,7 @@ class Evaluation:
         rows = ToCut(data.X, data.y, self._groups, data.n_rows, self._shuffle, codes)
         cuts = make_cuts(self._cv, rows, self._seed_of, self._n_calls)
         if self.asked_method == "holdout":
-            cuts = [cut.first() for cut in cuts]
+            cuts = [cut.first(self._shuffle, self._seed_of(i)) for i, cut in enumerate(cuts)]
         if any(cut.n_folds != cuts[0].n_folds for cut in cuts):
             raise ValueError(
                 "cv must make the same number of folds in each of n_repeats calls of its split."

@@ -25,6 +25,7 @@ from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.folds import even_folds
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import folds_of_ids
+from optuna_treecv.rows.folds import hold_out
 from optuna_treecv.rows.folds import permutation_for_classes
 from optuna_treecv.rows.folds import permutation_of_folds
 from optuna_treecv.rows.folds import permutation_of_rows
@@ -125,7 +126,7 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
                 f"a hold-out tests, got {cv!r}."
             )
         if rows.groups is None:
-            return [_hold_out(float(cv), rows, seed)]
+            return [_share(float(cv), rows, seed)]
         if not shuffle:
             raise ValueError("groups must be None where cv is a share and shuffle=False.")
         cv = GroupShuffleSplit(1, test_size=float(cv), random_state=seed % 2**32)
@@ -159,19 +160,17 @@ def _folds_of_int(n_folds: int, rows: ToCut, seed: int) -> Folds:
     return Folds(order, n_folds, bounds)
 
 
-def _hold_out(share: float, rows: ToCut, seed: int) -> Folds:
+def _share(share: float, rows: ToCut, seed: int) -> Folds:
     """Return one fold that tests a share of the rows, the last ones unless they are shuffled."""
     n_rows = rows.n_rows
     n_test = min(ceil(share * n_rows), n_rows - 1)
-    bounds = np.array([n_rows - n_test, n_rows], np.int64)
-    order = np.arange(n_rows, dtype=np.uint32)
-    if rows.shuffle:
-        order = permutation_of_rows(n_rows, seed)
-        if rows.codes is not None:
-            among = permutation_for_classes(n_rows, seed)
-            is_tested = stratified_sample(rows.codes, n_test, among)[order]
-            order = np.concatenate([order[~is_tested], order[is_tested]])
-    return Folds(order, 1, bounds)
+    test = np.arange(n_rows - n_test, n_rows)
+    if rows.shuffle and rows.codes is not None:
+        among = permutation_for_classes(n_rows, seed)
+        test = np.flatnonzero(stratified_sample(rows.codes, n_test, among))
+    elif rows.shuffle:
+        test = permutation_of_rows(n_rows, seed)[n_rows - n_test :]
+    return hold_out(test, n_rows, rows.shuffle, seed)
 
 
 def _group_folds(n_folds: int, rows: ToCut, seed: int) -> GroupKFold | StratifiedGroupKFold:

@@ -89,13 +89,11 @@ class Folds:
         is_trained[self.order[begins[chunk] : begins[chunk + 1]]] = False
         return np.flatnonzero(is_trained)
 
-    def first(self) -> Folds:
+    def first(self, shuffle: bool, seed: int) -> Folds:
         """Return the fold of number 0 alone; the rows of all others are only trained on."""
         chunk = 0 if self.numbers is None else int(np.flatnonzero(self.numbers == 0)[0])
-        begin, end = self.begins()[chunk : chunk + 2]
-        order = np.concatenate([self.order[:begin], self.order[end:], self.order[begin:end]])
-        bounds = np.array([self.n_rows - (end - begin), self.n_rows], np.int64)
-        return Folds(order, 1, bounds, given=None if self.given is None else self.given.one())
+        given = None if self.given is None else self.given.one()
+        return hold_out(self.test_rows(chunk), self.n_rows, shuffle, seed, given)
 
     def equals(self, other: object) -> bool:
         """Return whether both have the same chunks of the same rows in the same order."""
@@ -197,6 +195,18 @@ def folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, given: Splits | None
     begin = len(ids) - sizes.sum()
     bounds = np.concatenate([[begin], begin + np.cumsum(sizes)]).astype(np.int64)
     return Folds(order, n_folds, bounds, numbers, given)
+
+
+def hold_out(
+    test: np.ndarray, n_rows: int, shuffle: bool, seed: int, given: Splits | None = None
+) -> Folds:
+    """Return one fold that tests some rows; all others are only trained on."""
+    rows = permutation_of_rows(n_rows, seed) if shuffle else np.arange(n_rows, dtype=np.uint32)
+    is_tested = np.zeros(n_rows, bool)
+    is_tested[test] = True
+    tested = is_tested[rows]
+    order = np.concatenate([rows[~tested], rows[tested]])
+    return Folds(order, 1, np.array([n_rows - len(test), n_rows], np.int64), given=given)
 
 
 def permutation_of_rows(n_rows: int, seed: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.folds import hold_out
 from optuna_treecv.rows.folds import scores_by_number
 
 #: Training rows: None for all rows that are not tested, in ascending order; n for the rows 0 to
@@ -103,16 +104,12 @@ class Splits:
         place[self.order] = np.arange(self.n_rows, dtype=np.uint32)
         return place[rows]
 
-    def first(self) -> Folds | Splits:
+    def first(self, shuffle: bool, seed: int) -> Folds | Splits:
         """Return split 0 alone; as folds if its training rows are all that it does not test."""
         train, test = self.trains[0], self.tests[0]
         is_rest = train is None or (isinstance(train, int) and train + len(test) == self.n_rows)
         if is_rest and len(np.unique(test)) == len(test):
-            is_tested = np.zeros(self.n_rows, bool)
-            is_tested[test] = True
-            tested = is_tested[self.order]
-            order = np.concatenate([self.order[~tested], self.order[tested]])
-            return Folds(order, 1, np.array([self.n_rows - len(test), self.n_rows], np.int64))
+            return hold_out(test, self.n_rows, shuffle and not self.grows, seed)
         return self.one()
 
     def one(self) -> Splits:
