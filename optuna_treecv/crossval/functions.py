@@ -34,7 +34,7 @@ def tree_cross_validate(
     random_state: Any = 0,
     n_jobs: int | None = 1,
 ) -> CVResult:
-    r"""Cross-validate an incremental estimator for about log2(k) trainings.
+    r"""Cross-validate an estimator, for about log2(k) trainings if it can be trained further.
 
     With chunks :math:`Z_1, \dots, Z_k` of the rows and :math:`f_i` the model trained on all but
     :math:`Z_i`, the estimate is
@@ -48,35 +48,50 @@ def tree_cross_validate(
 
     Parameters
     ----------
-    estimator : estimator with ``partial_fit``, Pipeline or River model
-        It is cloned. The learners of this package run compiled, without the interpreter. Each step
-        of a Pipeline must have ``partial_fit`` or be stateless. The estimate is that of the model
-        after one pass over the training rows, in the order of the tree; a warning says so where
-        ``max_iter`` is not 1, since ``partial_fit`` does not use it.
+    estimator : estimator or River model
+        It is cloned. The tree needs ``partial_fit``; the learners of this package run compiled,
+        without the interpreter. Each step of a Pipeline must then have ``partial_fit`` or be
+        stateless. The tree's estimate is that of the model after one pass over the training rows,
+        in the order of the tree; a warning says so where ``max_iter`` is not 1, since
+        ``partial_fit`` does not use it. Any other estimator is fitted on each fold.
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         The rows; float32 stays float32. The linear learners of this package train on sparse rows
-        in time proportional to the nonzeros, except for ROOT-SGD and mini-batches.
+        in time proportional to the nonzeros, except for ROOT-SGD and mini-batches. Estimators that
+        are fitted get slices of X as given, whose arrays are read-only.
     y : array-like of shape (n_rows,), default=None
         Labels or targets; None for unsupervised estimators.
-    cv : int, "loo", scikit-learn splitter or array-like of shape (n_rows,), default=10
-        The number of folds, from 2 to n_rows; "loo" for leave-one-out; a splitter whose test sets
-        partition the rows; or the fold of each row. The folds of an int are not stratified.
+    cv : int, float, "loo", splitter, array-like or iterable of pairs, default=10
+        The number of folds, from 2 to n_rows; a share between 0 and 1, which a single hold-out
+        tests; "loo" for leave-one-out; a splitter of scikit-learn or an object like one; the fold
+        of each row, shape (n_rows,), -1 for rows that are only trained on; or pairs of training
+        and test rows. The tree takes splitters whose test sets partition the rows that are tested
+        at all, once or repeatedly, and which train on all others, and those whose training sets
+        are growing first parts of the rows, such as ``TimeSeriesSplit``. Fits take any splitter.
     groups : array-like of shape (n_rows,), default=None
-        The groups, for splitters that need them.
+        The groups, for splitters that need them. With an int, ``cv`` means ``GroupKFold(cv)``, or
+        ``StratifiedGroupKFold(cv)`` where folds are stratified.
+    stratify : {"auto", True, False}, default="auto"
+        For an int or a share: give each fold its share of every class, as ``StratifiedKFold``
+        does. "auto" does so for classifiers. Where a class has fewer members than there are folds,
+        the folds are plain, with a warning.
     shuffle : bool, default=True
-        For an int or "loo", permute the rows once before they are cut into folds. Otherwise
-        permute the folds along the tree and the rows in each fold; the folds themselves stay the
-        same.
+        For an int, a share or "loo", permute the rows once before they are cut into folds.
+        Otherwise permute the order of the folds, and the rows that a model is trained on phase by
+        phase; the folds themselves stay the same. Time series keep their order.
     order : {"fixed", "random"}, default="fixed"
         Whether a training phase reads its rows in the order in which they lie, or in a new random
         order. The random order takes longer (1.6 times on Covertype).
-    method : {"treecv", "standard"}, default="treecv"
-        The tree, or k trainings from scratch.
+    method : {"auto", "treecv", "fit", "standard", "holdout"}, default="auto"
+        "treecv" trains models further along a tree; for time series it is a chain, in which one
+        model walks forward. "fit" calls ``fit`` of any estimator on each fold's training rows.
+        "auto" takes the tree where the estimator and the splits allow it, else fits. "standard" is
+        k trainings from scratch of one pass each, the baseline of the paper. "holdout" is "auto"
+        on the first fold alone. ``CVResult.method`` says what was done.
     n_repeats : int, default=1
         Cross-validate this many times and average. The repeats differ in their permutations for an
-        int or "loo", in what further calls of ``split`` return for a splitter, in random orders,
-        and in every ``random_state=None`` of the estimator. It is refused if nothing makes the
-        repeats differ. At most 10,000.
+        int, a share or "loo", in what further calls of ``split`` return for a splitter, in random
+        orders, and in every ``random_state=None`` of the estimator. It is refused if nothing makes
+        the repeats differ. At most 10,000.
     scoring : str, callable or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
@@ -87,8 +102,9 @@ def tree_cross_validate(
         The seed of permutations and random orders, and of every ``random_state=None`` in the
         estimator.
     n_jobs : int or None, default=1
-        The number of threads that share the branches of the tree; -1 means all cores. No result
-        depends on it.
+        The number of threads that share the branches of the tree, or of joblib's workers that fit
+        folds, which ``joblib.parallel_config`` chooses; -1 means all cores. No result depends on
+        it.
 
     Returns
     -------
@@ -174,16 +190,18 @@ def tree_cross_validate_many(
         The rows, as for ``tree_cross_validate``, like all further parameters.
     y : array-like of shape (n_rows,), default=None
         Labels or targets.
-    cv : int, "loo", scikit-learn splitter or array-like of shape (n_rows,), default=10
+    cv : int, float, "loo", splitter, array-like or iterable of pairs, default=10
         The folds.
     groups : array-like of shape (n_rows,), default=None
-        The groups, for splitters that need them.
+        The groups.
+    stratify : {"auto", True, False}, default="auto"
+        Whether folds are stratified. The first estimator decides for all.
     shuffle : bool, default=True
         Permute the rows once.
     order : {"fixed", "random"}, default="fixed"
         The order of the rows in a training phase.
-    method : {"treecv", "standard"}, default="treecv"
-        The tree, or k trainings from scratch, one by one.
+    method : {"auto", "treecv", "fit", "standard", "holdout"}, default="auto"
+        How the folds are evaluated. Only the tree trains estimators side by side.
     n_repeats : int, default=1
         Cross-validate that many times and average.
     scoring : str, callable or None, default=None
@@ -192,7 +210,7 @@ def tree_cross_validate_many(
         The seed of permutations and random orders, and of every ``random_state=None`` in an
         estimator.
     n_jobs : int or None, default=1
-        The number of threads.
+        The number of threads, or of joblib's workers.
 
     Returns
     -------
@@ -264,8 +282,8 @@ def tree_cross_val_predict(
     ----------
     estimator, X, y : see tree_cross_validate
         The learner and the rows.
-    cv, groups, shuffle, order, method, random_state, n_jobs : see tree_cross_validate
-        How the rows are cut and fed.
+    cv, groups, stratify, shuffle, order, method, random_state, n_jobs : see tree_cross_validate
+        How the rows are cut and fed. Each row must be tested once.
     response_method : {"predict", "decision_function", "predict_proba", "score_samples"}, \
             default="predict"
         The method of the estimator whose response is returned. Density estimators have

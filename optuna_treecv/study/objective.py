@@ -338,13 +338,14 @@ def treecv_objective(
 
     Parameters
     ----------
-    estimator : estimator with ``partial_fit``, Pipeline, River model, or callable
+    estimator : estimator, River model, or callable
         An estimator whose parameters are searched; or a callable ``trial -> estimator`` that
-        suggests parameters itself. The parameters of a Pipeline are named ``step__parameter``, and
-        each of its steps must have ``partial_fit`` or be stateless. The estimate is that of the
-        model after one pass over the training rows, in the order of the tree; a warning says so
-        where ``max_iter`` is not 1. A search over parameters that ``partial_fit`` does not use is
-        refused.
+        suggests parameters itself. The parameters of a Pipeline are named ``step__parameter``. The
+        tree needs ``partial_fit``, in a Pipeline for each step that is not stateless. Its estimate
+        is that of the model after one pass over the training rows, in the order of the tree; a
+        warning says so where ``max_iter`` is not 1, and a search over parameters that
+        ``partial_fit`` does not use is refused. Any other estimator is fitted on each fold.
+        Pipelines that differ in later steps only then share the fits of the steps before them.
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         The rows. They must not be changed while the objective is in use.
     y : array-like of shape (n_rows,), default=None
@@ -363,24 +364,37 @@ def treecv_objective(
         points of the grid that have had no trial yet, and trials that run at the same time
         (``study.optimize(n_jobs=...)``). Each configuration gets the same numbers as alone.
         Pruning saves no work among them. 1 means one by one, 1024 is the most.
-    cv : int, "loo", scikit-learn splitter or array-like of shape (n_rows,), default=10
-        The number of folds, from 2 to n_rows; "loo" for leave-one-out; a splitter whose test sets
-        partition the rows; or the fold of each row. The folds of an int are not stratified.
+    cv : int, float, "loo", splitter, array-like or iterable of pairs, default=10
+        The number of folds, from 2 to n_rows; a share between 0 and 1, which a single hold-out
+        tests; "loo" for leave-one-out; a splitter of scikit-learn or an object like one; the fold
+        of each row, shape (n_rows,), -1 for rows that are only trained on; or pairs of training
+        and test rows. The tree takes splitters whose test sets partition the rows that are tested
+        at all, once or repeatedly, and which train on all others, and those whose training sets
+        are growing first parts of the rows, such as ``TimeSeriesSplit``. Fits take any splitter.
     groups : array-like of shape (n_rows,), default=None
-        The groups, for splitters that need them.
+        The groups, for splitters that need them. With an int, ``cv`` means ``GroupKFold(cv)``, or
+        ``StratifiedGroupKFold(cv)`` where folds are stratified.
+    stratify : {"auto", True, False}, default="auto"
+        For an int or a share: give each fold its share of every class, as ``StratifiedKFold``
+        does. "auto" does so for classifiers. Where a class has fewer members than there are folds,
+        the folds are plain, with a warning.
     shuffle : bool, default=True
-        For an int or "loo", permute the rows once before they are cut into folds. Otherwise
-        permute the folds along the tree and the rows in each fold; the folds themselves stay the
-        same.
+        For an int, a share or "loo", permute the rows once before they are cut into folds.
+        Otherwise permute the order of the folds, and the rows that a model is trained on phase by
+        phase; the folds themselves stay the same. Time series keep their order.
     order : {"fixed", "random"}, default="fixed"
         Whether a training phase reads its rows in the order in which they lie, or in a new random
         order. The random order takes longer (1.6 times on Covertype).
-    method : {"treecv", "standard"}, default="treecv"
-        The tree, or k trainings from scratch.
+    method : {"auto", "treecv", "fit", "standard", "holdout"}, default="auto"
+        "treecv" trains models further along a tree; for time series it is a chain, in which one
+        model walks forward. "fit" calls ``fit`` of any estimator on each fold's training rows.
+        "auto" takes the tree where the estimator and the splits allow it, else fits. "standard" is
+        k trainings from scratch of one pass each, the baseline of the paper. "holdout" is "auto"
+        on the first fold alone. ``CVResult.method`` says what was done.
     n_repeats : int, default=1
         Cross-validate this many times and average. The repeats differ in their permutations for an
-        int or "loo", in what further calls of ``split`` return for a splitter, and in random
-        orders. It is refused if nothing makes the repeats differ. At most 10,000.
+        int, a share or "loo", in what further calls of ``split`` return for a splitter, and in
+        random orders. It is refused if nothing makes the repeats differ. At most 10,000.
     scoring : str, callable or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
@@ -391,13 +405,14 @@ def treecv_objective(
         The seed of permutations and random orders, and of every ``random_state=None`` in the
         estimator.
     n_jobs : int or None, default=1
-        The number of threads that share the branches of the tree; -1 means all cores. No result
-        depends on it.
+        The number of threads that share the branches of the tree, or of joblib's workers that fit
+        folds, which ``joblib.parallel_config`` chooses; -1 means all cores. No result depends on
+        it.
     report : {None, "folds", "mean"}, default=None
         What to pass to ``trial.report``, for pruning: at most 32 numbers per trial, one for each
-        part of the tree. "folds" reports the mean score of the part's folds, at the part's number;
-        ``WilcoxonPruner`` pairs them with those of the best trial. "mean" reports the mean of all
-        folds so far, which ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner``
+        part of the tree, or for each fold that is fitted. "folds" reports the mean score of the
+        part's folds, at the part's number; ``WilcoxonPruner`` pairs them with those of the best
+        trial. "mean" reports the mean of all folds so far, which ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner``
         expect. An infinite mean is reported as 1e300 or -1e300.
     cache : {"memory", None} or ModelCache, default="memory"
         Where trials share models. What the trainings of two trials have in common is done once,
@@ -407,7 +422,8 @@ def treecv_objective(
         A SQLite file or a PostgreSQL database, such as ``"sqlite:///treecv_store.db"`` or the URL
         of a study's own PostgreSQL database. It keeps the score of every fold, and the models that
         took long to train, so that other workers and later runs share them and a killed trial can
-        be resumed. Read it with ``optuna_treecv.history``. If it is lost, trials go on without it.
+        be resumed: one whose folds are fitted goes on at its next fold. Read it with
+        ``optuna_treecv.history``. If it is lost, trials go on without it.
         A callable, () -> Engine, keeps a password out of the pickles of the objective.
     store_max_bytes : int, default=256 MiB
         Room for shared models in the store. When more is written, the oldest models and those that
@@ -432,12 +448,13 @@ def treecv_objective(
     Notes
     -----
     Each trial gets these user attributes: ``mean_test_score`` and ``std_test_score`` to 6 digits,
-    ``folds_scored``, ``n_updates`` (rows trained on), ``n_updates_saved`` (row updates that shared
-    models made unnecessary), ``seconds``, with a store ``treecv_run`` (the evaluation's name
+    ``folds_scored``, ``treecv_method`` (how the folds were evaluated), ``n_updates`` (rows trained
+    on), ``seconds``, with a store ``treecv_run`` (the evaluation's name
     there), and ``diverged_folds`` if there are any.
 
     The first fold of a tree is ready after about one reading of the data. Pruning saves what
-    follows.
+    follows. Where folds are fitted, pruning saves the fits that have not begun; ``n_jobs`` workers
+    begin as many at once.
 
     Examples
     --------
