@@ -412,8 +412,9 @@ def treecv_objective(
         What to pass to ``trial.report``, for pruning: at most 32 numbers per trial, one for each
         part of the tree, or for each fold that is fitted. "folds" reports the mean score of the
         part's folds, at the part's number; ``WilcoxonPruner`` pairs them with those of the best
-        trial. "mean" reports the mean of all folds so far, which ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner``
-        expect. An infinite mean is reported as 1e300 or -1e300.
+        trial. "mean" reports the mean of all folds so far, which ``MedianPruner``,
+        ``SuccessiveHalvingPruner`` and ``HyperbandPruner`` expect. An infinite mean is reported as
+        1e300 or -1e300.
     cache : {"memory", None} or ModelCache, default="memory"
         Where trials share models. What the trainings of two trials have in common is done once,
         and no result depends on it. "memory" makes one cache of 256 MiB for this objective; None
