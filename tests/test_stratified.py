@@ -16,7 +16,7 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.rows.folds import _permutation
 from optuna_treecv.rows.stratified import stratified_chunks
 
-# Two folds consist of four balanced stretches each, as an order that is shared does.
+# Up to 8 folds share their order, so that each of 2 folds has four balanced quarters.
 N_ROWS = 8192
 SEEDS = st.integers(0, 2**64 - 1)
 
@@ -103,7 +103,7 @@ def test_a_rare_class_leaves_the_rows_in_random_order():
     assert max(ones) - min(ones) > 10
 
 
-def test_seeds_differ_in_members_and_in_order():
+def test_seeds_differ_in_the_rows_of_a_fold():
     codes = shuffled([60, 60])
     one, other = folds_of(codes, 4, 0), folds_of(codes, 4, 1)
     assert {frozenset(fold) for fold in one} != {frozenset(fold) for fold in other}
@@ -164,7 +164,7 @@ def test_the_place_in_a_fold_depends_on_neither_the_row_nor_its_label(n_folds):
     ids=["last iterate", "averaged"],
 )
 def test_the_estimate_is_that_with_scikit_learns_folds(estimator, n_features, n_folds):
-    """If labels alternated, the mean over these 50 seeds would be off by 3 standard errors."""
+    """Means over 50 seeds. If labels alternated, the last iterate would be off by 3 errors."""
     codes = shuffled([6200, 2000])
     X = np.random.default_rng(0).normal(size=(len(codes), n_features)) + codes[:, np.newaxis] / 2
     differences = []
