@@ -26,7 +26,6 @@ from optuna_treecv.rows.folds import even_folds
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import folds_of_ids
 from optuna_treecv.rows.folds import hold_out
-from optuna_treecv.rows.folds import permutation_for_classes
 from optuna_treecv.rows.folds import permutation_of_folds
 from optuna_treecv.rows.folds import permutation_of_rows
 from optuna_treecv.rows.folds import singles
@@ -166,8 +165,7 @@ def _share(share: float, rows: ToCut, seed: int) -> Folds:
     n_test = min(ceil(share * n_rows), n_rows - 1)
     test = np.arange(n_rows - n_test, n_rows)
     if rows.shuffle and rows.codes is not None:
-        among = permutation_for_classes(n_rows, seed)
-        test = np.flatnonzero(stratified_sample(rows.codes, n_test, among))
+        test = stratified_sample(rows.codes, n_test, seed)
     elif rows.shuffle:
         test = permutation_of_rows(n_rows, seed)[n_rows - n_test :]
     return hold_out(test, n_rows, rows.shuffle, seed)

@@ -15,11 +15,10 @@ from optuna_treecv._kernels.order import random_order
 if TYPE_CHECKING:
     from optuna_treecv.rows.splits import Splits
 
-# Purposes of derived seeds: the permutations of rows and of folds, and what decides which rows of
-# a class go to which fold. They keep these independent of the row orders of training phases.
+# Purposes of derived seeds: the permutations of rows and of folds. They keep these permutations
+# independent of the row orders of training phases. rows/stratified.py has further ones.
 _ROWS = 1
 _FOLDS = 2
-_CLASSES = 3
 
 
 @dataclass(frozen=True)
@@ -217,11 +216,6 @@ def permutation_of_rows(n_rows: int, seed: int) -> np.ndarray:
 def permutation_of_folds(n_folds: int, seed: int) -> np.ndarray:
     """Return the fold number of each chunk, uint32."""
     return _permutation(n_folds, seed, _FOLDS)
-
-
-def permutation_for_classes(n_rows: int, seed: int) -> np.ndarray:
-    """Return a permutation that is independent of that in which rows lie, uint32."""
-    return _permutation(n_rows, seed, _CLASSES)
 
 
 def _permutation(n: int, seed: int, purpose: int) -> np.ndarray:

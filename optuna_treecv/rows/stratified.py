@@ -61,6 +61,24 @@ def stratified_chunks(
     return order, np.ascontiguousarray(bounds, np.int64)
 
 
+def stratified_sample(codes: np.ndarray, n_sampled: int, seed: int) -> np.ndarray:
+    """Return the rows of a stratified sample, in ascending order.
+
+    Of a class with m of the n rows it holds m * n_sampled / n rows, rounded up or down.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_rows,), int32
+        The class of each row, as a number from 0.
+    n_sampled : int
+    seed : int
+        Decides which rows of a class it holds; 64 bits.
+    """
+    n_rows = len(codes)
+    before = np.arange(n_rows + 1, dtype=np.int64) * n_sampled // n_rows
+    return np.sort(_by_class(codes, seed)[np.diff(before) > 0])
+
+
 def _is_power_of_two(n: int) -> bool:
     return n & (n - 1) == 0
 
@@ -76,17 +94,21 @@ def _most_shared(codes: np.ndarray) -> int:
 
 def _deal(codes: np.ndarray, n_chunks: int, seed: int) -> np.ndarray:
     """Return the chunk of each row as given."""
-    n_rows = len(codes)
-    drawn = np.empty(n_rows, np.uint32)
-    random_order(derive_seed(seed, _MEMBERS), 0, n_rows, 0, drawn)
-    narrow = codes.astype(np.min_scalar_type(codes.max()))  # NumPy sorts narrow integers faster
-    by_class = drawn[np.argsort(narrow[drawn], kind="stable")]
+    by_class = _by_class(codes, seed)
     # Some chunks get one row more of a class than others. The first turn is random, so that these
     # are no chunks in particular.
     turns = np.roll(_turns(n_chunks), -(derive_seed(seed, _FIRST_TURN) % n_chunks))
-    chunks = np.empty(n_rows, np.min_scalar_type(n_chunks - 1))
-    chunks[by_class] = np.resize(turns, n_rows)
+    chunks = np.empty(len(codes), np.min_scalar_type(n_chunks - 1))
+    chunks[by_class] = np.resize(turns, len(codes))
     return chunks
+
+
+def _by_class(codes: np.ndarray, seed: int) -> np.ndarray:
+    """Return the rows class after class, those of each class in random order."""
+    drawn = np.empty(len(codes), np.uint32)
+    random_order(derive_seed(seed, _MEMBERS), 0, len(codes), 0, drawn)
+    narrow = codes.astype(np.min_scalar_type(codes.max()))  # NumPy sorts narrow integers faster
+    return drawn[np.argsort(narrow[drawn], kind="stable")]
 
 
 def _turns(n_chunks: int) -> np.ndarray:
