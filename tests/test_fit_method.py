@@ -36,6 +36,8 @@ from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.feature_selection import SelectKBest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.impute import SimpleImputer
@@ -559,3 +561,20 @@ def maps(estimator, X, y):
     """Tell whether this process has a file of joblib mapped into memory."""
     with open("/proc/self/maps") as lines:
         return float("joblib_memmapping_folder" in lines.read())
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series])
+def test_texts(kind):
+    texts = [f"{word} {i % 7}" for i, word in enumerate(["spam ham", "eggs tea"] * 30)]
+    y = np.arange(60) % 2
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression())
+    cv = StratifiedKFold(4)
+    found = tree_cross_validate(model, kind(texts), y, cv=cv, scoring="accuracy")
+    expected = cross_validate(model, kind(texts), y, cv=cv, scoring="accuracy")
+    np.testing.assert_array_equal(found.test_score, expected["test_score"])
+    online = make_pipeline(HashingVectorizer(n_features=64), SGDClassifier(max_iter=1, tol=None))
+    assert tree_cross_validate(online, kind(texts), y).method == "treecv"
+    with pytest.raises(ValueError, match="^X must hold numbers for this estimator, got texts"):
+        tree_cross_validate(PegasosClassifier(), kind(texts), y)
+    with pytest.raises(ValueError, match="X must have 2 dimensions|2D array"):
+        tree_cross_validate(DummyClassifier(), np.arange(60.0), y)

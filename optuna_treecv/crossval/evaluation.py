@@ -303,7 +303,7 @@ class Evaluation:
             "n_folds": self.n_folds,
             "n_repeats": self.n_repeats,
             "n_rows": self.data.n_rows,
-            "n_features": self.data.X.shape[1],
+            "n_features": self.data.n_features,
             "order": self._order,
             "random_state": str(self.seed),
         }

@@ -53,7 +53,10 @@ class Trained(ABC):
         self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()
     ) -> None:
         """Refuse an estimator that cannot be trained further, or with wrong parameters."""
-        check_incremental(estimator, of_class)
+        try:
+            check_incremental(estimator, of_class)
+        except ValueError as error:
+            raise ValueError(f"{error} With method='fit' each fold is fitted anew.") from error
         if isinstance(estimator, CompiledEstimator):
             estimator.check_parameters(but=searched)
 

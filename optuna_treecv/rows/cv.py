@@ -41,6 +41,8 @@ from optuna_treecv.rows.stratified import stratified_sample
 #: are more, which together take so many bytes.
 MOST_SPLITS, MOST_BYTES = 100_000, 2**32
 
+_FORGETS = "max_train_size"
+
 _EXPECTED = (
     'cv must be an int, a share of the rows such as 0.2, "loo", a splitter, one fold id per row '
     "or pairs of training and test rows"
@@ -311,7 +313,7 @@ def _read_splits(cv: Any, name: str, rows: ToCut) -> _Read:
                     f"{name} trains on row {row} in split {i}, which it tests there."
                 )
             train = packed(trained, n_rows)
-            problem = problem or _difference(trained, is_other, i)
+            problem = problem or _difference(trained, is_other, i, getattr(cv, _FORGETS, None))
             is_ascending = is_ascending and bool(np.all(trained[1:] > trained[:-1]))
         elif len(rest) == rest[-1] + 1:
             train = len(rest)
@@ -359,11 +361,18 @@ def _row_numbers(rows: Any, n_rows: int, what: str, split: int) -> np.ndarray:
     return numbers.astype(np.intp, copy=False)
 
 
-def _difference(trained: np.ndarray, is_other: np.ndarray, split: int) -> str | None:
-    """Return how training rows differ from all rows that are not tested; None if in order only."""
+def _difference(
+    trained: np.ndarray, is_other: np.ndarray, split: int, most: int | None
+) -> str | None:
+    """Return how training rows differ from all rows that are not tested; None if in order only.
+
+    ``most`` is what a splitter of time series says of the size of its training sets.
+    """
     times = np.bincount(trained, minlength=len(is_other))
     if np.any(missing := is_other & (times == 0)):
         row = np.argmax(missing)
+        if most is not None and len(trained) == most:
+            return f"forgets row {row} in split {split}, since max_train_size={most}"
         return f"leaves row {row} out of training in split {split} without testing it"
     if np.any(times > 1):
         return f"trains on row {np.argmax(times > 1)} twice or more in split {split}"

@@ -220,11 +220,12 @@ class Data:
     Parameters
     ----------
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
+        Or texts, of shape (n_rows,).
     y : array-like of shape (n_rows,) or None
 
     Attributes
     ----------
-    n_rows : int
+    n_rows, n_features : int
     X : array, sparse matrix or data frame
         The rows as given; lists become arrays, and sparse rows CSR.
     y : ndarray or None
@@ -235,12 +236,12 @@ class Data:
     def __init__(self, X: Any, y: Any = None) -> None:
         if not hasattr(X, "shape"):
             with naming("X"):
-                X = check_array(X, ensure_all_finite=False, dtype=None)
-        if len(X.shape) != 2:
+                X = check_array(X, ensure_all_finite=False, dtype=None, ensure_2d=not _is_text(X))
+        if len(X.shape) != 2 and not _is_text(X):
             raise ValueError(
                 f"X must have 2 dimensions, rows and features, got shape {tuple(X.shape)}."
             )
-        if X.shape[1] == 0:
+        if X.shape[1:] == (0,):
             raise ValueError(f"X must have at least 1 column, got shape {tuple(X.shape)}.")
         check_rows(X)
         if hasattr(X, "tocsr"):
@@ -255,6 +256,7 @@ class Data:
             if y.dtype.kind == "f":
                 assert_all_finite(y, input_name="y")
         self.n_rows = _num_samples(X)
+        self.n_features = 1 if len(X.shape) == 1 else X.shape[1]
         if self.n_rows < 2:
             raise ValueError(
                 f"X must have at least 2 rows to be cross-validated, got {self.n_rows}."
@@ -275,6 +277,8 @@ class Data:
         elif layout.target == "number":
             targets = as_numbers(y)
         if layout.padded:
+            if len(self.X.shape) == 1:
+                raise ValueError("X must hold numbers for this estimator, got texts.")
             check_columns(self.X)
             with naming("X"), naming_entries(self.X):
                 X = check_array(
@@ -302,7 +306,8 @@ class Data:
         for array in (*shared, y, targets):  # read-only, since all trials share them
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
-        return PreparedRows(X, y, targets, order, self.X.shape[1], classes, self.feature_names())
+        names = self.feature_names()
+        return PreparedRows(X, y, targets, order, self.n_features, classes, names)
 
     def feature_names(self) -> np.ndarray | None:
         """Return the column names of a data frame if all are strings, as scikit-learn does."""
@@ -318,6 +323,14 @@ class Data:
         if self._classes is None:
             self._classes = find_classes(self.y)
         return self._classes
+
+
+def _is_text(X: Any) -> bool:
+    """Return whether X is a sequence of strings, as vectorizers take them."""
+    if isinstance(X, str) or not hasattr(X, "__len__") or len(X) == 0:
+        return False
+    values = X if isinstance(X, list | tuple) else np.asarray(X)
+    return np.ndim(values[0]) == 0 and all(isinstance(value, str) for value in values)
 
 
 def find_classes(y: np.ndarray) -> np.ndarray:
