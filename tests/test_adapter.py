@@ -86,7 +86,8 @@ def squared_distance(model, X, _):
 def test_equals_independent_replays(estimator, score, n_folds, order, binary, training_paths):
     X, y = binary
     y = None if score is squared_distance else y
-    result = tree_cross_validate(estimator, X, y, cv=n_folds, order=order, random_state=SEED)
+    options = {"cv": n_folds, "order": order, "stratify": False, "random_state": SEED}
+    result = tree_cross_validate(estimator, X, y, **options)
     seeded = clone(estimator).set_params(random_state=SEED)
     paths = training_paths(len(X), n_folds, order, random_state=SEED)
     expected = replay(seeded, X, y, paths, score)
@@ -213,9 +214,8 @@ def test_classes_that_come_late(estimator, scoring, n_folds, training_paths):
     codes = np.sort(rng.integers(0, 4, 80))
     X = np.abs(rng.normal(size=(80, 5)) + 2 * np.eye(4, 5)[codes])
     y = np.array(list("dbca"))[codes]  # the order of the codes is not that of the labels
-    ours = tree_cross_validate(
-        estimator, X, y, cv=n_folds, shuffle=False, scoring=scoring, random_state=SEED
-    )
+    options = {"cv": n_folds, "stratify": False, "shuffle": False, "random_state": SEED}
+    ours = tree_cross_validate(estimator, X, y, scoring=scoring, **options)
     score = {
         "hinge": by_metrics("decision_function", hinge_loss),
         "log_loss": by_metrics("predict_proba", log_loss),
@@ -265,14 +265,14 @@ SGD = SGDClassifier(max_iter=1, tol=None)
 def test_a_pipeline_equals_its_phases_by_hand(pipeline, n_folds, order, binary, training_paths):
     X, y = binary
     X = X * 7 + 3
-    ours = tree_cross_validate(pipeline, X, y, cv=n_folds, order=order, random_state=SEED)
+    options = {"cv": n_folds, "order": order, "stratify": False, "random_state": SEED}
+    ours = tree_cross_validate(pipeline, X, y, **options)
     paths = training_paths(len(X), n_folds, order, random_state=SEED)
     score = error if is_classifier(pipeline) else squared_error
     expected = replay(seeded(clone(pipeline), SEED), X, y, paths, score, by_hand)
     np.testing.assert_allclose(ours.test_score, expected, rtol=1e-12)
-    options = {"cv": n_folds, "order": order, "random_state": SEED, "n_jobs": 2}
     metric = "accuracy" if is_classifier(pipeline) else "neg_mean_squared_error"
-    scored = tree_cross_validate(pipeline, X, y, scoring=metric, **options).test_score
+    scored = tree_cross_validate(pipeline, X, y, scoring=metric, n_jobs=2, **options).test_score
     theirs = 1 - expected if is_classifier(pipeline) else -expected
     np.testing.assert_allclose(scored, theirs, rtol=1e-12)
 

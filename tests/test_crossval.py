@@ -164,12 +164,13 @@ def test_classifier_equals_the_naive_tree(estimator, dtype, cv, order, n_classes
     decisions, chunks, codes, rows = naive_decisions(estimator, X, y, cv, order)
     predicted = decisions[:, 0] > 0 if n_classes == 2 else decisions.argmax(axis=1)
     errors = [np.mean(predicted[chunk] != codes[chunk]) for chunk in map(list, chunks)]
+    options = {"cv": cv, "order": order, "stratify": False}
     for form in forms_of(estimator, X):
         found = tree_cross_val_predict(
-            estimator, form, y, cv=cv, order=order, response_method="decision_function"
+            estimator, form, y, response_method="decision_function", **options
         )
         assert np.array_equal(found[rows], decisions[:, 0] if n_classes == 2 else decisions)
-        result = tree_cross_validate(estimator, form, y, cv=cv, order=order)
+        result = tree_cross_validate(estimator, form, y, **options)
         assert np.array_equal(result.test_score, errors)
         assert result.mean == np.mean(errors) and result.std == np.std(errors)
 
@@ -291,7 +292,8 @@ def test_threads_change_no_bit(estimator, order, cv, binary):
 def test_standard_in_fixed_order_is_k_plain_trainings(cv, binary):
     X, y = binary
     estimator = PegasosClassifier(alpha=0.02, shuffle=False)
-    result = tree_cross_validate(estimator, X, y, cv=cv, shuffle=False, method="standard")
+    options = {"stratify": False, "shuffle": False, "method": "standard"}
+    result = tree_cross_validate(estimator, X, y, cv=cv, **options)
     k = len(X) if cv == "loo" else cv
     expected = []
     for i in range(k):
@@ -334,6 +336,7 @@ def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, 
     fold = fold_of(cv, X, y, groups)
     regressor = is_regressor(estimator)
     options = {"cv": cv, "groups": groups, "order": order, "method": method, "shuffle": False}
+    options["stratify"] = False  # stratified folds depend on the labels, which change below
     options["response_method"] = "predict" if regressor else "predict_proba"
     if hasattr(estimator, "decision_function"):
         options["response_method"] = "decision_function"
@@ -741,6 +744,7 @@ def test_a_run_can_be_made_again(cache, n_repeats, binary):
     evaluation = Evaluation(
         *(X, y),
         groups=None,
+        stratify="auto",
         shuffle=True,
         order="fixed",
         method="treecv",

@@ -102,7 +102,7 @@ REGRESSORS = [
 def test_classifiers_equal_a_loop(model, n_folds, order, binary, training_paths):
     X, y = binary
     paths = training_paths(len(X), n_folds, order, random_state=SEED)
-    options = {"cv": n_folds, "order": order, "random_state": SEED}
+    options = {"cv": n_folds, "order": order, "stratify": False, "random_state": SEED}
     ours = tree_cross_validate(model, X, y, **options)
     expected = replay(model, X, y, paths, error)
     np.testing.assert_allclose(ours.test_score, expected, rtol=1e-12)
@@ -148,11 +148,12 @@ def test_classes_that_come_late(scoring, n_folds, training_paths):
     X = rng.normal(size=(80, 3)) + 2 * np.eye(4, 3)[codes]
     y = np.array(list("dbca"))[codes]
     model = naive_bayes.GaussianNB()
-    ours = tree_cross_validate(model, X, y, cv=n_folds, shuffle=False, scoring=scoring)
+    options = {"cv": n_folds, "stratify": False, "shuffle": False}
+    ours = tree_cross_validate(model, X, y, scoring=scoring, **options)
     paths = training_paths(len(X), n_folds, shuffle=False)
     expected = replay(model, X, y, paths, error if scoring == "error" else log_loss)
     np.testing.assert_allclose(ours.test_score, expected, rtol=1e-9)
-    predicted = tree_cross_val_predict(model, X, y, cv=n_folds, shuffle=False)
+    predicted = tree_cross_val_predict(model, X, y, **options)
     assert predicted.dtype == y.dtype and set(predicted) <= set(y)
 
 

@@ -15,7 +15,6 @@ from sklearn.metrics import get_scorer
 from sklearn.metrics import get_scorer_names
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import KFold
-from sklearn.model_selection import StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv import AveragedSGDClassifier
@@ -81,8 +80,7 @@ def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scorin
             LABELS,
             {"scoring": "f1", "cv": "loo"},
             "scoring='f1' is not a mean over rows, so its mean over folds of 1 row misleads; use "
-            "scoring='accuracy' or cv=StratifiedKFold(k, shuffle=True, random_state=0) with k of "
-            "at most 12.",
+            "scoring='accuracy' or stratified folds, such as cv of at most 12.",
         ),
         (
             AveragedSGDClassifier(loss="log_loss"),
@@ -90,7 +88,7 @@ def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scorin
             {"scoring": "average_precision", "cv": KFold(3)},
             "scoring='average_precision' is not a mean over rows, so its mean over folds of fewer "
             "than 5 rows of a class misleads; use scoring='accuracy' or 'log_loss' or "
-            "cv=StratifiedKFold(k, shuffle=True, random_state=0) with k of at most 12.",
+            "stratified folds, such as cv of at most 12.",
         ),
         (
             REGRESSOR,
@@ -135,7 +133,7 @@ def test_small_folds_are_named_with_what_would_do(estimator, y, options, says):
         (
             CLASSIFIER,
             LABELS,
-            {"scoring": "f1", "cv": StratifiedKFold(12, shuffle=True, random_state=0)},
+            {"scoring": "f1", "cv": 12},
         ),
         (CLASSIFIER, TARGETS > 0, {"scoring": "roc_auc", "cv": 10}),
         (REGRESSOR, TARGETS, {"scoring": "neg_mean_squared_error", "cv": 300}),
@@ -148,7 +146,7 @@ def test_what_is_advised_needs_no_warning(estimator, y, options):
 
 
 def test_the_number_of_folds_that_is_advised_is_the_largest():
-    assert told(CLASSIFIER, LABELS, scoring="f1", cv=StratifiedKFold(13))
+    assert told(CLASSIFIER, LABELS, scoring="f1", cv=13)
     assert told(REGRESSOR, TARGETS, scoring="r2", cv=21)
 
 

@@ -192,9 +192,12 @@ class Evaluation:
 
     def _depends_on_estimator(self) -> bool:
         """Return whether the folds are stratified for a classifier and not for others."""
+        return self._stratify == "auto" and self._can_stratify()
+
+    def _can_stratify(self) -> bool:
+        """Return whether the rows have labels and are cut in a way that leaves room to stratify."""
         return (
-            self._stratify is not False
-            and self.data.y is not None
+            self.data.y is not None
             and (is_integer(self._cv) or isinstance(self._cv, float | np.floating))
             and self._cv != self.data.n_rows
         )
@@ -211,14 +214,12 @@ class Evaluation:
 
     def _codes(self, estimator: Any) -> np.ndarray | None:
         """Return the class of each row if the folds are to be stratified."""
-        if self._stratify is False:
-            return None
-        if not self._depends_on_estimator():
-            if self._stratify is True:
-                raise ValueError(
-                    "stratify must be 'auto' or False unless cv is an int below the number of "
-                    f"rows or a share of them, got True with cv={self._cv_in_words}."
-                )
+        if self._stratify is True and not self._can_stratify():
+            raise ValueError(
+                "stratify must be 'auto' or False unless cv is an int below the number of "
+                f"rows or a share of them, got True with cv={self._cv_in_words}."
+            )
+        if self._stratify is False or not self._can_stratify():
             return None
         if self._stratify == "auto" and not is_classifier(estimator):
             return None

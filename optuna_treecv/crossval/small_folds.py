@@ -76,8 +76,7 @@ def _remedies(scoring: Scorer, estimator: Any, n_rows: int, codes: np.ndarray | 
         folds = f"cv of at most {most}"
     else:
         most = min(most, int(np.bincount(codes).min()) // FEWEST_OF_A_CLASS)
-        # Rows in the order in which they were collected make folds that are not alike.
-        folds = f"cv=StratifiedKFold(k, shuffle=True, random_state=0) with k of at most {most}"
+        folds = f"stratified folds, such as cv of at most {most}"
     if most >= 2:
         remedies.append(folds)
     return remedies or ["a loss"]
