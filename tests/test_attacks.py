@@ -25,6 +25,13 @@ def test_workers_are_killed(attack, store_url, tmp_path):
     attack.attack(0, 1, storage, store_url)
 
 
+@pytest.mark.parametrize("attack", ["kill_fits"], indirect=True)
+def test_a_worker_is_killed_between_folds(attack):
+    pytest.importorskip("lightgbm")
+    again, _ = attack.attack(0, 2)
+    assert again <= 2
+
+
 @pytest.mark.parametrize("attack", ["damaged_stores"], indirect=True)
 def test_stores_are_damaged(attack, tmp_path):
     attack.attack(0, 4, tmp_path)

@@ -195,7 +195,7 @@ class Evaluation:
         return self._stratify == "auto" and self._can_stratify()
 
     def _can_stratify(self) -> bool:
-        """Return whether the rows have labels and are cut in a way that leaves room to stratify."""
+        """Return whether there are labels and the rows are cut in a way that can be stratified."""
         return (
             self.data.y is not None
             and (is_integer(self._cv) or isinstance(self._cv, float | np.floating))
