@@ -26,9 +26,9 @@ def test_workers_are_killed(attack, store_url, tmp_path):
 
 
 @pytest.mark.parametrize("attack", ["kill_fits"], indirect=True)
-def test_a_worker_is_killed_between_folds(attack):
+def test_a_worker_is_killed_between_folds(attack, store_url):
     pytest.importorskip("lightgbm")
-    again, _ = attack.attack(0, 2)
+    again, _ = attack.attack(0, 2, store_url)
     assert again <= 2
 
 

@@ -1,9 +1,9 @@
 """Kill a worker with SIGKILL while it fits LightGBM fold by fold, and start it again.
 
-    python tests/attack/kill_fits.py [SEED [KILLS]]
+    python tests/attack/kill_fits.py [SEED [KILLS [STORE]]]
 
 A study of 10 folds per trial goes on until it has been killed KILLS times (default 30) and is
-complete. The script fails if more folds are fitted twice than there were kills, or if a value
+complete. STORE is the URL of its store, a new SQLite file by default. The script fails if more folds are fitted twice than there were kills, or if a value
 differs from that of one process without a store.
 """
 
@@ -42,7 +42,7 @@ def make_objective(seed: int, store: str | None):
     )
 
 
-def work(seed: int, folder: Path, n_trials: int) -> None:
+def work(seed: int, folder: Path, n_trials: int, store: str) -> None:
     """Finish the study; each fit that has ended is a line of the file "fits"."""
     import lightgbm
 
@@ -61,7 +61,7 @@ def work(seed: int, folder: Path, n_trials: int) -> None:
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
         study.enqueue_trial(trial.params)
-    objective = make_objective(seed, f"sqlite:///{folder / 'store.db'}")
+    objective = make_objective(seed, store)
     while len(study.get_trials(states=(TrialState.COMPLETE,))) < n_trials:
         study.optimize(objective, n_trials=1)
 
@@ -75,13 +75,14 @@ def open_study(folder: Path) -> optuna.Study:
     )
 
 
-def attack(seed: int, n_kills: int) -> tuple[int, int]:
+def attack(seed: int, n_kills: int, store: str | None = None) -> tuple[int, int]:
     """Return the folds that were fitted twice or more, and all fits."""
     n_trials = max(2, n_kills // 2)
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        command = [sys.executable, __file__, "work", str(seed), name, str(n_trials)]
+        url = store or f"sqlite:///{folder / 'store.db'}"
+        command = [sys.executable, __file__, "work", str(seed), name, str(n_trials), url]
         for kill in range(n_kills + 1):
             worker = subprocess.Popen(command)
             if kill < n_kills:
@@ -107,9 +108,9 @@ def n_lines(folder: Path) -> int:
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
-def main(seed: str = "0", n_kills: str = "30") -> None:
+def main(seed: str = "0", n_kills: str = "30", store: str | None = None) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    again, fits = attack(int(seed), int(n_kills))
+    again, fits = attack(int(seed), int(n_kills), store)
     print(f"{n_kills} kills: {fits} fits, {again} of them of a fold that was fitted before")
     assert again <= int(n_kills)
 
@@ -117,6 +118,6 @@ def main(seed: str = "0", n_kills: str = "30") -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["work"]:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        work(int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
+        work(int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
     else:
         main(*sys.argv[1:])
