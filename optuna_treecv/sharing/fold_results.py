@@ -5,6 +5,7 @@ A killed trial goes on at its next fold, and the same fit is never made twice.
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from optuna_treecv.scoring import ArrayThenCount
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Scorer
+from optuna_treecv.sharing.keys import BUILD
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import Key
@@ -19,6 +21,9 @@ from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
+
+# The losses are from this package, and the scorers from scikit-learn.
+_SCORED_BY = f"{BUILD} scikit-learn {version('scikit-learn')}".encode()
 
 # A score and whether the model had diverged, and the number of its training rows.
 _SHAPE = (2,)
@@ -84,7 +89,7 @@ class FoldResults:
                 settings = encode(estimator)
             except NoKey:
                 return
-        self._settings = digest(b"fit", named, settings, encode(scoring.name))
+        self._settings = digest(b"fit", _SCORED_BY, named, settings, encode(scoring.name))
 
     @property
     def name(self) -> str:

@@ -39,8 +39,8 @@ Key = tuple[Any, ...]
 
 _PACKAGE = "optuna_treecv"
 _VERSION = version("optuna-treecv")
-# The bytes of a state may change their meaning between two commits of one version.
-_BUILD = f"{_VERSION} format {FORMAT} {sys.byteorder}"
+#: The bytes of a state may change their meaning between two commits of one version.
+BUILD = f"{_VERSION} format {FORMAT} {sys.byteorder}"
 
 # What scikit-learn's ``clone`` copies besides the parameters: requests for metadata, the setting
 # of ``set_output``, and callbacks.
@@ -238,7 +238,7 @@ def lanes_key(learner: CompiledLearner) -> bytes:
 
 def _type(kind: type) -> bytes:
     if is_ours(kind):
-        return f"{kind.__module__}.{kind.__qualname__} {_BUILD}".encode()
+        return f"{kind.__module__}.{kind.__qualname__} {BUILD}".encode()
     with _lock:
         return _tokens.setdefault(kind, os.urandom(16))
 
@@ -251,7 +251,7 @@ def _lasting_name(value: Any, name: str | None = None) -> bytes:
     versions = set()
     for module in modules_of(value, found[0]):
         ours = module.partition(".")[0] == _PACKAGE
-        version_of_code = _BUILD if ours else installed_version(module)
+        version_of_code = BUILD if ours else installed_version(module)
         if version_of_code is None:
             raise NoKey(
                 f"{'.'.join(found)} has no key, since {module} is from no installed distribution, "
