@@ -430,9 +430,9 @@ def test_a_cache_and_a_store_together(store_url):
 
 
 def test_models_of_another_kernel_format_are_not_taken(store_url, monkeypatch):
-    build = optuna_treecv.sharing.keys._BUILD
+    build = optuna_treecv.sharing.keys.BUILD
     assert f"format {FORMAT}" in build
     for found, saves in ((build, False), (build, True), (build.replace("format", "form"), False)):
-        monkeypatch.setattr(optuna_treecv.sharing.keys, "_BUILD", found)
+        monkeypatch.setattr(optuna_treecv.sharing.keys, "BUILD", found)
         trial = objective_with(store_url).evaluate(AT)
         assert (trial.n_updates_saved > 0) == saves

@@ -3,8 +3,9 @@
     python tests/attack/kill_fits.py [SEED [KILLS [STORE]]]
 
 A study of 10 folds per trial goes on until it has been killed KILLS times (default 30) and is
-complete. STORE is the URL of its store, a new SQLite file by default. The script fails if more folds are fitted twice than there were kills, or if a value
-differs from that of one process without a store.
+complete. STORE is the URL of its store, a new SQLite file by default. The script fails if more
+folds are fitted twice than there were kills, or if a value differs from that of one process
+without a store.
 """
 
 from __future__ import annotations
