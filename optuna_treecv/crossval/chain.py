@@ -8,8 +8,8 @@ many row updates as the longest.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
+from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.rows.splits import Splits
 from optuna_treecv.scoring import Leaves
@@ -18,9 +18,6 @@ from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import train
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.evaluation import Repeat
 
 
 class Chain(Trained):

@@ -2,29 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
+from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.chain import Chain
+from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.fit import Fit
 from optuna_treecv.crossval.methods import Method
 from optuna_treecv.crossval.standard import Standard
 from optuna_treecv.crossval.treecv import TreeCV
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
+from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.splits import Cut
-
-#: What users may ask for.
-ASKED = ("auto", "treecv", "fit", "standard", "holdout")
+from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import Scorer
 
 
-def choose(asked: str, estimator: Any, cut: Cut) -> tuple[Method, str]:
+def settle(
+    evaluation: Evaluation,
+    estimator: Any,
+    of_class: bool = False,
+    searched: Collection[str] = (),
+) -> tuple[Method, Loss | Scorer]:
+    """Return the method and the scoring by which an estimator is evaluated, after checking it.
+
+    The first estimator of an evaluation decides how the rows are cut.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+    estimator : estimator
+    of_class : bool
+        Refuse only what no parameter could change.
+    searched : collection of str
+        Parameters that a search sets, so that their values are not checked.
+
+    Raises
+    ------
+    ValueError
+        If the estimator cannot be evaluated.
+    """
+    method = method_for(evaluation, estimator)
+    method.check(estimator, of_class, searched)
+    return method, evaluation.scoring_for(estimator, of_class)
+
+
+def method_for(evaluation: Evaluation, estimator: Any) -> Method:
+    """Return the method that evaluates an estimator; warn once where it may surprise."""
+    check_estimator(estimator)
+    evaluation.cut_for(estimator)
+    method, why = _choose(evaluation.asked_method, estimator, evaluation.repeats[0].cut)
+    if why:
+        evaluation.say_once(why)
+    return method
+
+
+def _choose(asked: str, estimator: Any, cut: Cut) -> tuple[Method, str]:
     """Return the method that evaluates an estimator, and a sentence where it may surprise.
 
     Parameters
     ----------
     asked : str
-        One of ``ASKED``.
+        One of ``ASKED_METHODS``.
     estimator : estimator
     cut : Folds or Splits
         How the rows are cut.

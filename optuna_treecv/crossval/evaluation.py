@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Iterator
 from threading import Lock
 from time import perf_counter
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.crossval.arguments import ASKED_METHODS
 from optuna_treecv.crossval.arguments import check_choice
-from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.arguments import check_n_repeats
 from optuna_treecv.crossval.arguments import count_threads
 from optuna_treecv.crossval.arguments import describe_cv
 from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.baseline import baseline
-from optuna_treecv.crossval.choice import ASKED
-from optuna_treecv.crossval.choice import choose
 from optuna_treecv.crossval.identity import name_of_evaluation
-from optuna_treecv.crossval.methods import Method
+from optuna_treecv.crossval.repeat import make_repeat
+from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.small_folds import why_too_small
 from optuna_treecv.crossval.subtrees import MAX_BLOCKS
-from optuna_treecv.crossval.subtrees import reported_parts
-from optuna_treecv.crossval.subtrees import walked_blocks
 from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
@@ -45,46 +40,15 @@ from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.splits import Cut
+from optuna_treecv.rows.hold_out import first_split
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import make_scoring
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import scoring_for
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
 from optuna_treecv.sharing.keys import digest
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import plan_key
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
-from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
-
-
-class Repeat(NamedTuple):
-    """One of the ``n_repeats`` cross-validations.
-
-    Attributes
-    ----------
-    number : int
-        0, 1, ...
-    cut : Folds or Splits
-        How the rows are cut.
-    plan : Plan
-        The tree over the folds. Over splits, its rows are the test rows of all of them, one after
-        another, and only its nodes mean anything.
-    key : bytes
-        A digest of the tree or of the splits.
-    blocks, parts : list of Node
-        The folds that are evaluated at once, and those after which a report is due.
-    """
-
-    number: int
-    cut: Cut
-    plan: Plan
-    key: bytes
-    blocks: list[Node]
-    parts: list[Node]
 
 
 class Evaluation:
@@ -146,7 +110,7 @@ class Evaluation:
         check_choice("stratify", stratify, ("auto", True, False))
         check_choice("shuffle", shuffle, (True, False))
         check_choice("order", order, ("fixed", "random"))
-        check_choice("method", method, ASKED)
+        check_choice("method", method, ASKED_METHODS)
         self._n_calls = check_n_repeats(n_repeats)
         self.n_jobs = count_threads(n_jobs)
         self.n_jobs_given = n_jobs
@@ -238,7 +202,10 @@ class Evaluation:
         rows = ToCut(data.X, data.y, self._groups, data.n_rows, self._shuffle, codes)
         cuts = make_cuts(self._cv, rows, self._seed_of, self._n_calls)
         if self.asked_method == "holdout":
-            cuts = [cut.first(self._shuffle, self._seed_of(i)) for i, cut in enumerate(cuts)]
+            cuts = [
+                first_split(cut, self._shuffle, self._seed_of(number))
+                for number, cut in enumerate(cuts)
+            ]
         if any(cut.n_folds != cuts[0].n_folds for cut in cuts):
             raise ValueError(
                 "cv must make the same number of folds in each of n_repeats calls of its split."
@@ -248,23 +215,14 @@ class Evaluation:
                 f"report needs n_repeats of at most {MAX_BLOCKS}, and no splitter that repeats "
                 f"more often, got {len(cuts)} repeats."
             )
-        return [self._repeat(number, cut, len(cuts)) for number, cut in enumerate(cuts)]
+        is_random, reports_of = self._order == "random", len(cuts) if self.reports else None
+        return [
+            make_repeat(number, cut, is_random, self._seed_of(number), self.n_jobs, reports_of)
+            for number, cut in enumerate(cuts)
+        ]
 
     def _seed_of(self, number: int) -> int:
         return derive_seed(self.seed, number)
-
-    def _repeat(self, number: int, cut: Cut, n_repeats: int) -> Repeat:
-        is_random, seed = self._order == "random", self._seed_of(number)
-        if isinstance(cut, Folds):
-            plan = Plan(cut.n_rows, cut.n_folds, cut.bounds, is_random, seed)
-            key = plan_key(plan)
-        else:
-            bounds = cut.bounds()
-            plan = Plan(int(bounds[-1]), cut.n_folds, bounds, is_random, seed)
-            key = digest(plan_key(plan), *map(encode, cut.arrays()))
-        blocks = walked_blocks(plan, self.n_jobs, self.reports)
-        parts = reported_parts(plan, n_repeats) if self.reports else blocks
-        return Repeat(number, cut, plan, key, blocks, parts)
 
     @property
     def repeats(self) -> list[Repeat]:
@@ -275,13 +233,13 @@ class Evaluation:
     def n_folds(self) -> int:
         return self.repeats[0].cut.n_folds
 
-    def method_for(self, estimator: Any) -> Method:
-        """Return how the folds are evaluated for an estimator; warn once of what may surprise."""
-        method, why = choose(self.asked_method, estimator, self.repeats[0].cut)
-        if why and not self._said_why:
+    def say_once(self, what: str) -> None:
+        """Warn of what may surprise about the method, unless that was done."""
+        with self._preparing:
+            if self._said_why:
+                return
             self._said_why = True
-            warn_caller(why)
-        return method
+        warn_caller(what)
 
     @property
     def _repeats_are_alike(self) -> bool:
@@ -326,12 +284,8 @@ class Evaluation:
         found = baseline(scoring, estimator, self.data)
         return facts if found is None else facts | {"baseline": found[0], "baseline_of": found[1]}
 
-    def scoring_for(
-        self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()
-    ) -> Loss | Scorer:
-        """Return the scoring of an estimator after checking its parameters but the searched ones.
-
-        The first estimator decides how the rows are cut.
+    def scoring_for(self, estimator: Any, of_class: bool = False) -> Loss | Scorer:
+        """Return the scoring of an estimator.
 
         Raises
         ------
@@ -339,9 +293,6 @@ class Evaluation:
             If the estimator cannot be evaluated by it, or if repeats would change nothing. With
             ``of_class``, only if no parameter could change that.
         """
-        check_estimator(estimator)
-        self.cut_for(estimator)
-        self.method_for(estimator).check(estimator, of_class, searched)
         scoring = scoring_for(self.scoring, estimator)
         check_methods(estimator, scoring.methods, f"scoring={scoring.name!r}", of_class)
         if self.n_repeats > 1 and self._repeats_are_alike and not takes_seed(estimator):

@@ -9,7 +9,6 @@ from collections.abc import Collection
 from collections.abc import Generator
 from contextlib import closing
 from typing import Any
-from typing import TYPE_CHECKING
 
 from joblib import effective_n_jobs
 import numpy as np
@@ -19,9 +18,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
 
+from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.fold_task import FoldTask
 from optuna_treecv.crossval.fold_task import Scored
 from optuna_treecv.crossval.pickling import explaining_pickles
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.request import Request
 from optuna_treecv.learners.adapter import seeded
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
@@ -29,11 +31,6 @@ from optuna_treecv.sharing.fold_results import FoldResult
 from optuna_treecv.sharing.fold_results import FoldResults
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import TestedBlock
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.evaluation import Evaluation
-    from optuna_treecv.crossval.evaluation import Repeat
-    from optuna_treecv.crossval.run import Run
 
 
 class Fit:
@@ -55,9 +52,9 @@ class Fit:
         if isinstance(estimator, CompiledEstimator):
             estimator.check_parameters(but=searched)
 
-    def begin(self, run: Run, repeat: Repeat) -> FittedRepeat:
+    def begin(self, request: Request, repeat: Repeat) -> FittedRepeat:
         """Look up which folds are done already."""
-        return FittedRepeat(run, repeat)
+        return FittedRepeat(request, repeat)
 
 
 class FittedRepeat:
@@ -65,25 +62,25 @@ class FittedRepeat:
 
     Parameters
     ----------
-    run : Run
+    request : Request
     repeat : Repeat
     """
 
     seconds_prepare = 0.0
     seconds_before = 0.0
 
-    def __init__(self, run: Run, repeat: Repeat) -> None:
-        evaluation = run.evaluation
+    def __init__(self, request: Request, repeat: Repeat) -> None:
+        evaluation = request.evaluation
         self.n_updates = 0
         self._evaluation = evaluation
         self._repeat = repeat
         self._cut = repeat.cut
         self._scores = np.full(self._cut.n_folds, np.nan)
         self._diverged = np.zeros(self._cut.n_folds, bool)
-        estimator = seeded(clone(run.estimator), (evaluation.seed + repeat.number) % 2**32)
+        estimator = seeded(clone(request.estimator), (evaluation.seed + repeat.number) % 2**32)
         cache = evaluation.shared.cache
         data = evaluation.data_name()
-        self._results = FoldResults(cache, estimator, data, run.scoring)
+        self._results = FoldResults(cache, estimator, data, request.scoring)
         self._names: list[bytes] | None = None
         beginnings = None
         if isinstance(estimator, Pipeline) and cache is not None:
@@ -96,7 +93,7 @@ class FittedRepeat:
             estimator,
             evaluation.data.X,
             evaluation.data.y_given,
-            run.scoring,
+            request.scoring,
             evaluation.data.classes() if is_classifier(estimator) else None,
             beginnings,
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.splits import Cut
+from optuna_treecv.rows.folds import Cut
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import NoKey

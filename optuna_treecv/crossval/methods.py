@@ -9,16 +9,13 @@ from collections.abc import Collection
 from collections.abc import Generator
 from typing import Any
 from typing import Protocol
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.request import Request
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import TestedBlock
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.evaluation import Repeat
-    from optuna_treecv.crossval.run import Run
 
 
 class Method(Protocol):
@@ -50,7 +47,7 @@ class Method(Protocol):
             Parameters that a search sets, so that their values are not checked.
         """
 
-    def begin(self, run: Run, repeat: Repeat) -> RepeatRun:
+    def begin(self, request: Request, repeat: Repeat) -> RepeatRun:
         """Return what evaluates an estimator on a repeat."""
 
 

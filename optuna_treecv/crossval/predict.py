@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import is_regressor
 
 from optuna_treecv.crossval.arguments import check_choice
-from optuna_treecv.crossval.arguments import check_estimator
+from optuna_treecv.crossval.choice import method_for
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.fit import predictions_of_fits
 from optuna_treecv.crossval.trained import Trained
@@ -28,9 +28,7 @@ def predict_out_of_fold(
     """Return the out-of-fold responses of the first repeat, in the order of the rows as given."""
     check_choice("response_method", response_method, RESPONSE_METHODS)
     estimator = as_estimator(estimator)
-    check_estimator(estimator)
-    evaluation.cut_for(estimator)
-    method = evaluation.method_for(estimator)
+    method = method_for(evaluation, estimator)
     method.check(estimator)
     check_methods(estimator, response_method, f"response_method={response_method!r}")
     repeat = evaluation.repeats[0]

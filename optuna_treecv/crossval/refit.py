@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from optuna_treecv.crossval.arguments import check_estimator
+from optuna_treecv.crossval.choice import method_for
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.fit import fit_on_rows_as_given
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
@@ -20,9 +20,7 @@ def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
     A method that trains models further reads the rows in prepared order.
     """
     estimator = as_estimator(estimator)
-    check_estimator(estimator)
-    evaluation.cut_for(estimator)
-    method = evaluation.method_for(estimator)
+    method = method_for(evaluation, estimator)
     method.check(estimator)
     if not method.is_one_pass:
         return fit_on_rows_as_given(evaluation, estimator)

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from optuna_treecv.crossval.choice import settle
 from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.evaluation import Repeat
 from optuna_treecv.crossval.methods import RepeatRun
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.request import Request
 from optuna_treecv.crossval.subtrees import pieces
-from optuna_treecv.crossval.trained import Bound
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import name_of
-from optuna_treecv.sharing.results import OutputsAhead
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
@@ -82,7 +82,7 @@ class CVResult:
         )
 
 
-class Run:
+class Run(Request):
     """One estimator's way through an evaluation.
 
     Iterate over it to the end, or leave it early; then ask for ``result``. A second iteration
@@ -98,38 +98,21 @@ class Run:
 
     Attributes
     ----------
-    ahead : dict of int to OutputsAhead
-        The outputs of repeats that were computed before they are iterated over. They go when they
-        are used, or with the run.
-    is_leased : bool
-        Whether other processes may wait for the outputs, so that they go to the store at once.
-    comes_again : bool
-        Whether another run may have the same parameters, so that its results go to the store.
     chunk_scores : ndarray of shape (n_repeats * n_folds,)
         The scores of the first ``n_scored`` chunks, in the order in which they lie along the tree.
     key, fingerprint : str
         What was trained how, and on which rows.
     method : Method
         How the folds are evaluated.
-    cache : ModelCache, StoredModelCache or None
-        Where the estimator's models and results are kept.
-    bound : Bound or None
-        The estimator bound to the rows of the first repeat.
     """
 
     def __init__(self, evaluation: Evaluation, estimator: Any) -> None:
-        self.evaluation = evaluation
-        self.estimator = as_estimator(estimator)
-        self.scoring = evaluation.scoring_for(self.estimator)
-        self.method = evaluation.method_for(self.estimator)
+        estimator = as_estimator(estimator)
+        self.method, scoring = settle(evaluation, estimator)
+        super().__init__(evaluation, estimator, scoring)
         if self.method.is_one_pass:
-            evaluation.unused.warn(self.estimator)
-        self.ahead: dict[int, OutputsAhead] = {}
-        self.is_leased = False
-        self.comes_again = True
+            evaluation.unused.warn(estimator)
         self.key = self.fingerprint = ""
-        self.cache = evaluation.shared.cache_for(self.estimator)
-        self.bound: Bound | None = None
         self._begin(0)
 
     def _begin(self, n_scores: int) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.evaluation import Repeat
+from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.trained import bind
 from optuna_treecv.crossval.trained import outputs_are_enough
@@ -128,7 +128,7 @@ def _missing(run: Run, repeat: Repeat, prepared: dict[RowLayout, PreparedRows]) 
     try:
         if layout not in prepared:
             prepared[layout] = evaluation.rows(run.estimator, repeat)[0]
-        learner, _, results = bind(run, repeat, prepared[layout])
+        learner, _, results = bind(run, run.method.name, repeat, prepared[layout])
     except Exception:  # noqa: BLE001  # the run will raise it
         return None
     assert isinstance(learner, CompiledLearner)

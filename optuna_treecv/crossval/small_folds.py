@@ -14,7 +14,7 @@ from sklearn.base import is_regressor
 
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
-from optuna_treecv.rows.splits import Cut
+from optuna_treecv.rows.folds import Cut
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Scorer
 

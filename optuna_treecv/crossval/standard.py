@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optuna_treecv._kernels.order import random_order
+from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Leaves
@@ -15,9 +15,6 @@ from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import make_pool
 from optuna_treecv.tree.walk import TestedBlock
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.evaluation import Repeat
 
 
 class Standard(Trained):

@@ -8,11 +8,12 @@ from collections.abc import Collection
 from collections.abc import Generator
 from time import perf_counter
 from typing import Any
-from typing import NamedTuple
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.request import Bound
+from optuna_treecv.crossval.request import Request
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.from_estimator import layout_for
@@ -27,19 +28,13 @@ from optuna_treecv.scoring import ScoresAtLeaves
 from optuna_treecv.scoring import ScoresOfOutputs
 from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.prefixes import Prefix
-from optuna_treecv.sharing.results import Results
 from optuna_treecv.sharing.results import results_of
-from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import TestedBlock
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.evaluation import Repeat
-    from optuna_treecv.crossval.run import Run
 
 
 class Trained(ABC):
@@ -60,9 +55,9 @@ class Trained(ABC):
         if isinstance(estimator, CompiledEstimator):
             estimator.check_parameters(but=searched)
 
-    def begin(self, run: Run, repeat: Repeat) -> TrainedRepeat:
+    def begin(self, request: Request, repeat: Repeat) -> TrainedRepeat:
         """Bind the estimator to the prepared rows."""
-        return TrainedRepeat(self, run, repeat)
+        return TrainedRepeat(self, request, repeat)
 
     def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
         """Return the learner that shares models with other evaluations of the same rows.
@@ -102,40 +97,23 @@ class Trained(ABC):
         """
 
 
-class Bound(NamedTuple):
-    """An estimator bound to the rows of a repeat.
-
-    Attributes
-    ----------
-    learner : Learner
-    identity : RowsIdentity
-        The names of the rows.
-    results : Results or None
-        Where the results are kept; None if the estimator has no key.
-    """
-
-    learner: Learner
-    identity: RowsIdentity
-    results: Results | None
-
-
-def bind(run: Run, repeat: Repeat, rows: PreparedRows) -> Bound:
-    """Bind a run's estimator to the rows of a repeat; for the first repeat this is done once.
+def bind(request: Request, method: str, repeat: Repeat, rows: PreparedRows) -> Bound:
+    """Bind an estimator to the rows of a repeat; for the first repeat this is done once.
 
     Raises
     ------
     ValueError
         If a parameter of the estimator is wrong.
     """
-    if repeat.number == 0 and run.bound is not None:
-        return run.bound
-    evaluation = run.evaluation
-    learner = evaluation.learner(run.estimator, rows, run.scoring.response_method, repeat)
-    identity = evaluation.shared.identity(layout_for(run.estimator), rows, repeat.number)
-    results = results_of(learner, run.cache, identity, repeat.key, run.method.name)
+    if repeat.number == 0 and request.bound is not None:
+        return request.bound
+    evaluation = request.evaluation
+    learner = evaluation.learner(request.estimator, rows, request.scoring.response_method, repeat)
+    identity = evaluation.shared.identity(layout_for(request.estimator), rows, repeat.number)
+    results = results_of(learner, request.cache, identity, repeat.key, method)
     bound = Bound(learner, identity, results)
     if repeat.number == 0:
-        run.bound = bound
+        request.bound = bound
     return bound
 
 
@@ -145,26 +123,26 @@ class TrainedRepeat:
     Parameters
     ----------
     method : Trained
-    run : Run
+    request : Request
     repeat : Repeat
     """
 
-    def __init__(self, method: Trained, run: Run, repeat: Repeat) -> None:
-        evaluation = run.evaluation
-        rows, self.seconds_prepare = evaluation.rows(run.estimator, repeat)
-        learner, identity, self._results = bind(run, repeat, rows)
+    def __init__(self, method: Trained, request: Request, repeat: Repeat) -> None:
+        evaluation = request.evaluation
+        rows, self.seconds_prepare = evaluation.rows(request.estimator, repeat)
+        learner, identity, self._results = bind(request, method.name, repeat, rows)
         self.key = self.fingerprint = ""
-        if run.cache is not None:
+        if request.cache is not None:
             self.fingerprint = identity.rows.hex()
             self.key = "" if self._results is None else self._results.name
             root = evaluation.shared.root(identity, repeat.number)
-            learner = method.share(learner, run.cache, root)
+            learner = method.share(learner, request.cache, root)
         self.seconds_before = 0.0
         self._method = method
-        self._run = run
+        self._request = request
         self._repeat = repeat
         self._learner = learner
-        self._leaves = leaves_for(run.estimator, run.scoring, repeat, learner)
+        self._leaves = leaves_for(request.estimator, request.scoring, repeat, learner)
         self._n_trained = 0
         self._trains_now = False
 
@@ -182,7 +160,7 @@ class TrainedRepeat:
             yield from kept
             return
         self._trains_now = True
-        n_jobs = self._run.evaluation.n_jobs
+        n_jobs = self._request.evaluation.n_jobs
         blocks = self._method.test_folds(self._repeat, self._learner, self._leaves, n_jobs)
         for block in blocks:
             self._n_trained += block.n_updates
@@ -197,16 +175,20 @@ class TrainedRepeat:
         if self._results is None:
             return
         self._results.keep(self._leaves, n_needed, seconds)
-        if self._run.is_leased and self._trains_now and isinstance(self._leaves, OutputsAtLeaves):
-            assert isinstance(self._run.cache, StoredModelCache)
-            self._run.cache.write([self._results.to_write(self._leaves.outputs, seconds)])
+        if (
+            self._request.is_leased
+            and self._trains_now
+            and isinstance(self._leaves, OutputsAtLeaves)
+        ):
+            assert isinstance(self._request.cache, StoredModelCache)
+            self._request.cache.write([self._results.to_write(self._leaves.outputs, seconds)])
 
     def _kept_blocks(self) -> Generator[TestedBlock] | None:
         """Fill the leaves with results that are there already; None if there are none."""
         if self._results is None:
             return None
-        # Outputs computed ahead count as trained by this run, though they may be in the store now.
-        ahead = self._run.ahead.pop(self._repeat.number, None)
+        # Outputs computed ahead count as trained now, though they may be in the store by now.
+        ahead = self._request.ahead.pop(self._repeat.number, None)
         if ahead is None:
             n_updates = self._results.take(self._leaves)
             return None if n_updates is None else _replay(self._repeat.parts, n_updates)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from typing import Any
-from typing import TYPE_CHECKING
 
+from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.scoring import Leaves
@@ -23,9 +23,6 @@ from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import TestNode
 from optuna_treecv.tree.walk import walk_to_leaves
 from optuna_treecv.tree.walk import walk_tree
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.evaluation import Repeat
 
 
 class TreeCV(Trained):

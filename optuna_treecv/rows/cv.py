@@ -22,14 +22,14 @@ from sklearn.model_selection import StratifiedKFold
 
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import even_folds
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import folds_of_ids
-from optuna_treecv.rows.folds import hold_out
 from optuna_treecv.rows.folds import permutation_of_folds
 from optuna_treecv.rows.folds import permutation_of_rows
 from optuna_treecv.rows.folds import singles
-from optuna_treecv.rows.splits import Cut
+from optuna_treecv.rows.hold_out import hold_out
 from optuna_treecv.rows.splits import n_bytes_of
 from optuna_treecv.rows.splits import packed
 from optuna_treecv.rows.splits import Splits

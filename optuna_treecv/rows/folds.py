@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
-
-if TYPE_CHECKING:
-    from optuna_treecv.rows.splits import Splits
+from optuna_treecv.rows.splits import scores_by_number
+from optuna_treecv.rows.splits import Splits
 
 # Purposes of derived seeds: the permutations of rows and of folds. They keep these permutations
 # independent of the row orders of training phases. rows/stratified.py has further ones.
@@ -88,12 +87,6 @@ class Folds:
         is_trained[self.order[begins[chunk] : begins[chunk + 1]]] = False
         return np.flatnonzero(is_trained)
 
-    def first(self, shuffle: bool, seed: int) -> Folds:
-        """Return the fold of number 0 alone; the rows of all others are only trained on."""
-        chunk = 0 if self.numbers is None else int(np.flatnonzero(self.numbers == 0)[0])
-        given = None if self.given is None else self.given.one()
-        return hold_out(self.test_rows(chunk), self.n_rows, shuffle, seed, given)
-
     def equals(self, other: object) -> bool:
         """Return whether both have the same chunks of the same rows in the same order."""
         if not isinstance(other, Folds):
@@ -150,13 +143,8 @@ class Folds:
         return scores_by_number(scores, self.n_folds, self.numbers)
 
 
-def scores_by_number(scores: np.ndarray, n_folds: int, numbers: np.ndarray | None) -> np.ndarray:
-    """Return the scores of the first chunks in the order of the folds; NaN for those without."""
-    if numbers is None and len(scores) == n_folds:
-        return scores
-    in_order = np.full(n_folds, np.nan)
-    in_order[slice(len(scores)) if numbers is None else numbers[: len(scores)]] = scores
-    return in_order
+#: How the rows are cut for one repeat.
+Cut: TypeAlias = Folds | Splits
 
 
 def even_folds(n_rows: int, n_folds: int, shuffle: bool, seed: int) -> Folds:
@@ -194,18 +182,6 @@ def folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, given: Splits | None
     begin = len(ids) - sizes.sum()
     bounds = np.concatenate([[begin], begin + np.cumsum(sizes)]).astype(np.int64)
     return Folds(order, n_folds, bounds, numbers, given)
-
-
-def hold_out(
-    test: np.ndarray, n_rows: int, shuffle: bool, seed: int, given: Splits | None = None
-) -> Folds:
-    """Return one fold that tests some rows; all others are only trained on."""
-    rows = permutation_of_rows(n_rows, seed) if shuffle else np.arange(n_rows, dtype=np.uint32)
-    is_tested = np.zeros(n_rows, bool)
-    is_tested[test] = True
-    tested = is_tested[rows]
-    order = np.concatenate([rows[~tested], rows[tested]])
-    return Folds(order, 1, np.array([n_rows - len(test), n_rows], np.int64), given=given)
 
 
 def permutation_of_rows(n_rows: int, seed: int) -> np.ndarray:

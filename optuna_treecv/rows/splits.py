@@ -11,10 +11,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.folds import hold_out
-from optuna_treecv.rows.folds import scores_by_number
-
 #: Training rows: None for all rows that are not tested, in ascending order; n for the rows 0 to
 #: n - 1; a mask of packed bits (uint8) for other ascending rows; else the rows (uint32).
 TrainRows: TypeAlias = "None | int | np.ndarray"
@@ -104,14 +100,6 @@ class Splits:
         place[self.order] = np.arange(self.n_rows, dtype=np.uint32)
         return place[rows]
 
-    def first(self, shuffle: bool, seed: int) -> Folds | Splits:
-        """Return split 0 alone; as folds if its training rows are all that it does not test."""
-        train, test = self.trains[0], self.tests[0]
-        is_rest = train is None or (isinstance(train, int) and train + len(test) == self.n_rows)
-        if is_rest and len(np.unique(test)) == len(test):
-            return hold_out(test, self.n_rows, shuffle and not self.grows, seed)
-        return self.one()
-
     def one(self) -> Splits:
         """Return split 0 alone."""
         return replace(self, trains=self.trains[:1], tests=self.tests[:1], numbers=None)
@@ -143,8 +131,13 @@ class Splits:
         return scores_by_number(scores, self.n_folds, self.numbers)
 
 
-#: How the rows are cut for one repeat.
-Cut: TypeAlias = Folds | Splits
+def scores_by_number(scores: np.ndarray, n_folds: int, numbers: np.ndarray | None) -> np.ndarray:
+    """Return the scores of the first chunks in the order of the folds; NaN for those without."""
+    if numbers is None and len(scores) == n_folds:
+        return scores
+    in_order = np.full(n_folds, np.nan)
+    in_order[slice(len(scores)) if numbers is None else numbers[: len(scores)]] = scores
+    return in_order
 
 
 def packed(rows: np.ndarray, n_rows: int) -> TrainRows:

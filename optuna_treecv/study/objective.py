@@ -20,6 +20,7 @@ from sklearn.base import clone
 
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
+from optuna_treecv.crossval.choice import settle
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.refit import fit_on_all_rows
 from optuna_treecv.crossval.run import CVResult
@@ -528,8 +529,8 @@ def treecv_objective(
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = param_distributions.values()
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
-        evaluation.scoring_for(estimator, of_class=choices, searched=param_distributions)
-        if evaluation.method_for(estimator).is_one_pass:
+        found, _ = settle(evaluation, estimator, of_class=choices, searched=param_distributions)
+        if found.is_one_pass:
             argument = "param_distributions" if grids is None else "param_grid"
             check_effects(argument, estimator, param_distributions)
             evaluation.unused.warn(estimator, param_distributions, stacklevel=3)

@@ -1,0 +1,63 @@
+"""An estimator that an evaluation is asked for, and what of its results is there already."""
+
+from __future__ import annotations
+
+from typing import Any
+from typing import NamedTuple
+
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import Scorer
+from optuna_treecv.sharing.results import OutputsAhead
+from optuna_treecv.sharing.results import Results
+from optuna_treecv.sharing.results import RowsIdentity
+from optuna_treecv.tree.learner import Learner
+
+
+class Bound(NamedTuple):
+    """An estimator bound to the rows of a repeat.
+
+    Attributes
+    ----------
+    learner : Learner
+    identity : RowsIdentity
+        The names of the rows.
+    results : Results or None
+        Where the results are kept; None if the estimator has no key.
+    """
+
+    learner: Learner
+    identity: RowsIdentity
+    results: Results | None
+
+
+class Request:
+    """An estimator that is to be evaluated.
+
+    Attributes
+    ----------
+    evaluation : Evaluation
+    estimator : estimator
+    scoring : Loss or Scorer
+    cache : ModelCache, StoredModelCache or None
+        Where the estimator's models and results are kept.
+    ahead : dict of int to OutputsAhead
+        The outputs of repeats that were computed before they are iterated over. They go when they
+        are used, or with the request.
+    bound : Bound or None
+        The estimator bound to the rows of the first repeat.
+    is_leased : bool
+        Whether other processes may wait for the outputs, so that they go to the store at once.
+    comes_again : bool
+        Whether another run may have the same parameters, so that its results go to the store.
+    """
+
+    def __init__(self, evaluation: Evaluation, estimator: Any, scoring: Loss | Scorer) -> None:
+        self.evaluation = evaluation
+        self.estimator = estimator
+        self.scoring = scoring
+        self.cache = evaluation.shared.cache_for(estimator)
+        self.ahead: dict[int, OutputsAhead] = {}
+        self.bound: Bound | None = None
+        self.is_leased = False
+        self.comes_again = True

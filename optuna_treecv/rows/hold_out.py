@@ -1,0 +1,39 @@
+"""Hold-outs: one fold that tests some rows, while all others are only trained on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.folds import permutation_of_rows
+from optuna_treecv.rows.splits import Splits
+
+
+def hold_out(
+    test: np.ndarray, n_rows: int, shuffle: bool, seed: int, given: Splits | None = None
+) -> Folds:
+    """Return one fold that tests some rows; all others are only trained on."""
+    rows = permutation_of_rows(n_rows, seed) if shuffle else np.arange(n_rows, dtype=np.uint32)
+    is_tested = np.zeros(n_rows, bool)
+    is_tested[test] = True
+    tested = is_tested[rows]
+    order = np.concatenate([rows[~tested], rows[tested]])
+    return Folds(order, 1, np.array([n_rows - len(test), n_rows], np.int64), given=given)
+
+
+def first_split(cut: Cut, shuffle: bool, seed: int) -> Cut:
+    """Return the split of number 0 alone.
+
+    It is a hold-out if its model is trained on all rows that are not tested. These are permuted
+    with ``shuffle``, unless they belong to a time series.
+    """
+    if isinstance(cut, Folds):
+        chunk = 0 if cut.numbers is None else int(np.flatnonzero(cut.numbers == 0)[0])
+        given = None if cut.given is None else cut.given.one()
+        return hold_out(cut.test_rows(chunk), cut.n_rows, shuffle, seed, given)
+    train, test = cut.trains[0], cut.tests[0]
+    is_rest = train is None or (isinstance(train, int) and train + len(test) == cut.n_rows)
+    if is_rest and len(np.unique(test)) == len(test):
+        return hold_out(test, cut.n_rows, shuffle and not cut.grows, seed)
+    return cut.one()
