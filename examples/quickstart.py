@@ -33,18 +33,19 @@ for trial in sorted(study.trials, key=lambda trial: trial.params["alpha"]):
     print(f"{trial.params['alpha']:8.3g}   {trial.value:.2%}")
 print(f"Best: alpha = {study.best_params['alpha']:.3g}, error {study.best_value:.2%}")
 
-done, reused, seconds = (
-    sum(trial.user_attrs[name] for trial in study.trials)
-    for name in ("n_updates", "n_updates_saved", "seconds")
+done, seconds = (
+    sum(trial.user_attrs[name] for trial in study.trials) for name in ("n_updates", "seconds")
 )
 n_alphas, n_rows = len(study.trials), len(X)
+again = objective.evaluate(study.best_params)  # finds its models; each alpha has as many steps
+n_steps = n_alphas * (again.n_updates + again.n_updates_saved)
 n_models = n_alphas * n_rows
 print(f"\n{n_alphas} values of alpha x {n_rows} folds = {n_models:,} models")
 print("Training steps (one model, one row):")
 print(f"  separate trainings    {n_models * (n_rows - 1):9,}")
-print(f"  TreeCV                {done + reused:9,}")
+print(f"  TreeCV                {n_steps:9,}")
 print(f"    done in this run    {done:9,}  ({1000 * seconds:.1f} ms)")
-print(f"    found in the store  {reused:9,}")
+print(f"    found in the store  {n_steps - done:9,}")
 
 try:
     from optuna_treecv.dashboard import publish

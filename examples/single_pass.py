@@ -130,7 +130,10 @@ def main():
     ]
     for name, axis, parameter, values, model in families:
         errors = [
-            100 * tree_cross_validate(model.set_params(**{parameter: value}), X, y, cv=10).mean
+            tree_cross_validate(
+                model.set_params(**{parameter: value}), X, y, cv=10, stratify=False
+            ).mean
+            * 100
             for value in values
         ]
         i = int(np.argmin(errors))

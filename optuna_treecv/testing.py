@@ -189,6 +189,7 @@ class LearnerContract:
         return {
             "cv": cv,
             "order": order,
+            "stratify": False,
             "random_state": _SEED,
             "response_method": self._method(),
         }

@@ -24,12 +24,14 @@ from sqlalchemy import event
 
 from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.crossval.run import CVResult
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.tables import EvaluationRow
 from optuna_treecv.storage.write_queue import WriteQueue
+from optuna_treecv.study.recording import record_trial
 
 PUT = WriteQueue.put
 
@@ -176,6 +178,19 @@ def fill(tmp_path):
     return lambda *args, **kwargs: FilledStudy(
         f"sqlite:///{tmp_path / f'store{next(numbers)}.db'}", *args, **kwargs
     )
+
+
+@pytest.fixture
+def results(monkeypatch) -> dict[tuple[str, int], CVResult]:
+    """Return the results of the trials that this process evaluates, by study name and number."""
+    found = {}
+
+    def keep(trial, run, database):
+        result = found[trial.study.study_name, trial.number] = record_trial(trial, run, database)
+        return result
+
+    monkeypatch.setattr("optuna_treecv.study.objective.record_trial", keep)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -56,6 +56,7 @@ for estimator, dtype, order, cv, form in product(
         form(X.astype(dtype)),
         y if regressor else np.digitize(y, [-0.3, 0.5]),
         cv=cv,
+        stratify=False,
         order=order,
         response_method=METHODS.get(type(estimator).__name__)
         or ("predict" if regressor else "decision_function"),

@@ -27,7 +27,6 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
 from sklearn.model_selection import LeaveOneOut
-from sklearn.model_selection import RepeatedKFold
 from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.model_selection import StratifiedKFold
@@ -52,6 +51,14 @@ from optuna_treecv import treecv_objective
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is evaluated after one pass over")
 
+CV_EXPECTED = (
+    'cv must be an int, a share of the rows such as 0.2, "loo", a splitter, one fold id per row '
+    "or pairs of training and test rows"
+)
+NO_TREE = (
+    "cv must be a splitter that trains each model on all rows that it does not test, or on "
+    "growing first parts of the rows, since the tree does, but"
+)
 SCORER_EXPECTED = r"scoring must be a scorer.estimator, X, y. that returns a number, "
 SCORER_ADVICE = r"make_scorer.accuracy_score., for example, would be right"
 ALPHA = {"alpha": FloatDistribution(1e-4, 1.0, log=True)}
@@ -70,8 +77,8 @@ def broken(array, value):
     [
         ({"cv": 1}, "cv must be between 2 and the number of rows, 30, got 1"),
         ({"cv": 31}, "cv must be between 2 and the number of rows, 30, got 31"),
-        ({"cv": True}, 'cv must be an int, "loo", a splitter or one fold id per row, got True'),
-        ({"cv": 2.5}, 'cv must be an int, "loo", a splitter or one fold id per row, got 2.5'),
+        ({"cv": True}, f"{CV_EXPECTED}, got True"),
+        ({"cv": 2.5}, "cv must be between 0 and 1, .* a hold-out tests, got 2.5"),
         ({"cv": "lpo"}, "cv must be an int.*got 'lpo'"),
         ({"cv": {}}, "cv must be an int"),
         (
@@ -80,22 +87,18 @@ def broken(array, value):
         ),
         ({"cv": np.arange(29)}, "one integer fold id per row.*X has 30 rows, cv has 29 entries"),
         ({"cv": np.zeros(30, int)}, "cv must make at least 2 folds, got 1"),
-        ({"cv": np.arange(30) - 1}, "must not hold negative fold ids"),
+        ({"cv": np.arange(30) - 2}, "must not hold fold ids below -1, .*only trained on, got -2"),
         ({"cv": np.linspace(0, 1, 30)}, "one integer fold id per row.*float64"),
-        ({"cv": list(KFold(3).split(X))}, "cv must hold one integer fold id per row"),
-        ({"cv": KFold(3).split(X)}, "cv must hold one integer fold id per row"),
+        ({"cv": [*np.arange(28), [1, 2], [3]]}, "cv must hold one integer fold id per row"),
         (
-            {"cv": TimeSeriesSplit(3)},
-            "partition the rows, but with TimeSeriesSplit row 0 is never tested; where models "
-            "must not know later rows, cross_val_score of scikit-learn would be right",
+            {"cv": TimeSeriesSplit(3, max_train_size=5), "method": "treecv"},
+            f"{NO_TREE} TimeSeriesSplit forgets row 0 in split 0, since max_train_size=5; "
+            "method='fit' or",
         ),
         (
-            {"cv": ShuffleSplit(3, random_state=0)},
-            "partition the rows, but with ShuffleSplit row .* tested.*; use KFold",
-        ),
-        (
-            {"cv": RepeatedKFold(n_splits=3)},
-            "RepeatedKFold row 0 is tested 10 times; use n_repeats",
+            {"cv": ShuffleSplit(12, random_state=0), "method": "treecv"},
+            f"{NO_TREE} ShuffleSplit tests row .* in several splits and others in fewer; "
+            "method='fit' or method='standard' would be right",
         ),
         ({"cv": GroupKFold(3)}, "groups must be given with cv=GroupKFold"),
         (
@@ -103,9 +106,9 @@ def broken(array, value):
             "groups must have one entry per row: X has 30 rows, groups 2",
         ),
         ({"order": "sorted"}, "order must be one of 'fixed', 'random', got 'sorted'"),
-        ({"method": "fast"}, "method must be one of 'treecv', 'standard', got 'fast'"),
+        ({"method": "fast"}, "method must be one of 'auto', .*'standard', 'holdout', got 'fast'"),
         ({"order": np.array(["fixed", "random"])}, "order must be one of 'fixed', .* got array"),
-        ({"method": ["treecv"]}, "method must be one of 'treecv', 'standard', got .'treecv'."),
+        ({"method": ["treecv"]}, "method must be one of 'auto', .* got .'treecv'."),
         ({"shuffle": "no"}, "shuffle must be one of True, False, got 'no'"),
         ({"n_repeats": True}, "n_repeats must be an integer of 1 to 10000, got True"),
         ({"n_repeats": 0}, "n_repeats must be an integer of 1 to 10000, got 0"),
@@ -367,12 +370,13 @@ def test_values_of_sparse_rows_that_are_not_finite(bad):
         (
             OneVsRestClassifier(LinearSVC()),
             "estimator must have partial_fit, .*; OneVsRestClassifier has it with other "
-            "parameters, got OneVsRestClassifier.estimator=LinearSVC....$",
+            "parameters, got OneVsRestClassifier.estimator=LinearSVC.... With method='fit' each "
+            "fold is fitted anew.$",
         ),
         (
             SGDClassifier(early_stopping=True),
             "^estimator must have early_stopping=False, since partial_fit of SGDClassifier "
-            "does not support True.$",
+            "does not support True. With method='fit' each fold is fitted anew.$",
         ),
         (MLPClassifier(early_stopping=True), "^estimator must have early_stopping=False, since"),
         (
@@ -404,7 +408,7 @@ def test_values_of_sparse_rows_that_are_not_finite(bad):
 def test_estimators(estimator, match):
     for function in (tree_cross_validate, tree_cross_val_predict):
         with pytest.raises(ValueError, match=match):
-            function(estimator, X, y)
+            function(estimator, X, y, method="treecv")
 
 
 def test_estimators_without_a_default_loss():
@@ -471,17 +475,16 @@ PCA_TURNS = "must not be IncrementalPCA: its partial_fit needs at least n_compon
 )
 @pytest.mark.parametrize("scoring", [None, "error"])
 def test_what_cannot_be_trained_in_phases(pipeline, match, scoring):
+    options = {"scoring": scoring, "method": "treecv"}
     with pytest.raises(ValueError, match=match):
-        tree_cross_validate(pipeline, X, y, scoring=scoring)
+        tree_cross_validate(pipeline, X, y, **options)
     with pytest.raises(ValueError, match=match):
-        tree_cross_val_predict(pipeline, X, y)
+        tree_cross_val_predict(pipeline, X, y, method="treecv")
     with pytest.raises(ValueError, match=match):  # before a trial, and before rows are prepared
         params = {next(iter(pipeline.get_params())): FloatDistribution(0, 1)}
-        treecv_objective(
-            pipeline, broken(X, np.nan), y, scoring=scoring, param_distributions=params
-        )
+        treecv_objective(pipeline, broken(X, np.nan), y, param_distributions=params, **options)
     with pytest.raises(ValueError, match=match):
-        treecv_objective(lambda trial: pipeline, X, y, scoring=scoring).evaluate({})
+        treecv_objective(lambda trial: pipeline, X, y, **options).evaluate({})
 
 
 def test_choices_may_bring_partial_fit_to_a_step():
@@ -490,6 +493,7 @@ def test_choices_may_bring_partial_fit_to_a_step():
         make_pipeline(StandardScaler(), MLPClassifier((2,), solver="lbfgs")),
         *(X, y),
         param_distributions={"mlpclassifier__solver": solvers},
+        method="treecv",
     )
     assert objective.evaluate({"mlpclassifier__solver": "adam"}).mean < 1
     with pytest.raises(ValueError, match="step 'mlpclassifier' must have partial_fit"):
@@ -544,7 +548,7 @@ def test_choices_may_bring_partial_fit_to_a_step():
         (
             PegasosClassifier(),
             {"param_distributions": ALPHA, "report": "mean", "n_repeats": 33},
-            "report='mean' needs n_repeats of at most 32, got 33",
+            "report needs n_repeats of at most 32, and no splitter that repeats more .*, got 33",
         ),
     ],
     ids=str,
@@ -651,6 +655,7 @@ def test_what_an_estimator_cannot_do_is_found_before_the_rows_are_prepared(
             y,
             scoring=scoring,
             param_distributions={number: FloatDistribution(0.1, 1.0), **space},
+            method="treecv",
         )
 
 

@@ -51,13 +51,13 @@ def study_of(objective, **options):
     return optuna.create_study(direction=objective.direction, **options)
 
 
-def assert_same_trials(study, **options):
+def assert_same_trials(study, results, **options):
     for trial in study.trials:
         alone = tree_cross_validate(PegasosClassifier(**trial.params), X, Y, **options)
         assert trial.value == alone.mean
-        assert trial.user_attrs["n_updates"] + trial.user_attrs["n_updates_saved"] == (
-            alone.n_updates
-        )
+        found = results[study.study_name, trial.number]
+        assert found.n_updates == trial.user_attrs["n_updates"]
+        assert found.n_updates + found.n_updates_saved == alone.n_updates
 
 
 @pytest.mark.parametrize("cache", ["memory", None])
@@ -65,7 +65,7 @@ def assert_same_trials(study, **options):
 @pytest.mark.parametrize(
     ("batch_size", "expected"), [(1, []), (5, [5, 5, 2, 1] * 2), (32, [12, 12])]
 )
-def test_a_grid_is_walked_in_batches(walks, batch_size, expected, cache):
+def test_a_grid_is_walked_in_batches(walks, batch_size, expected, cache, results):
     objective = treecv_objective(
         PegasosClassifier(), X, Y, param_grid=GRID, batch_size=batch_size, cache=cache
     )
@@ -73,7 +73,7 @@ def test_a_grid_is_walked_in_batches(walks, batch_size, expected, cache):
     study.optimize(objective)
     assert len(study.trials) == 24
     assert sorted(walks) == sorted(expected)
-    assert_same_trials(study)
+    assert_same_trials(study, results)
     assert not any(run.ahead for run in objective._batches._runs_ahead)
 
 
@@ -96,7 +96,7 @@ def test_a_grid_with_reports_and_a_pruner(walks, scoring):
         assert one.intermediate_values == other.intermediate_values
 
 
-def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch):
+def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch, results):
     monkeypatch.setattr(optuna_treecv.study.batches, "_MOST_BYTES", 5 * 8 * len(Y))
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, cache=None)
     study = study_of(objective, sampler=objective.grid_sampler())
@@ -111,7 +111,7 @@ def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch):
     study.optimize(objective, callbacks=[count])
     assert walks[0] == 6 and max(walks) == 6  # a trial's own point and five others
     assert max(most) == 5 * 8 * len(Y) and most[-1] == 0
-    assert_same_trials(study)
+    assert_same_trials(study, results)
 
 
 def test_what_waits_goes_with_its_study():
@@ -136,7 +136,7 @@ def test_what_waits_for_a_pruned_trial_goes_with_it():
     assert {len(run.ahead) for run in objective._batches._runs_ahead} <= {0, 3}
 
 
-def test_trials_at_the_same_time_share_a_walk(walks):
+def test_trials_at_the_same_time_share_a_walk(walks, results):
     objective = treecv_objective(
         PegasosClassifier(),
         X,
@@ -146,16 +146,16 @@ def test_trials_at_the_same_time_share_a_walk(walks):
     )
     study = study_of(objective, sampler=optuna.samplers.TPESampler(seed=0))
     study.optimize(objective, n_trials=40, n_jobs=4)
-    assert_same_trials(study, cv="loo")
+    assert_same_trials(study, results, cv="loo")
     assert max(walks) >= 3
 
 
-def test_points_off_the_grid_are_evaluated_alone(walks):
+def test_points_off_the_grid_are_evaluated_alone(walks, results):
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid={"alpha": [0.01, 0.1, 1]})
     study = study_of(objective, sampler=optuna.samplers.RandomSampler(seed=0))
     study.optimize(objective, n_trials=5)
     assert set(walks) <= {1}
-    assert_same_trials(study)
+    assert_same_trials(study, results)
 
 
 def test_other_estimators_search_a_grid_one_by_one(walks):
@@ -174,14 +174,14 @@ def test_a_trial_without_a_study_is_alone(walks):
     assert not walks
 
 
-def test_a_pickled_objective_goes_on(walks):
+def test_a_pickled_objective_goes_on(walks, results):
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID)
     study = study_of(objective, sampler=objective.grid_sampler())
     study.optimize(objective, n_trials=1)
     assert len(objective._ahead[study]) == 11
     study.optimize(pickle.loads(pickle.dumps(objective)))
     assert sorted(walks) == [11, 12, 12]
-    assert_same_trials(study)
+    assert_same_trials(study, results)
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 32])
@@ -242,7 +242,7 @@ def test_what_is_wrong_with_a_point_is_said_of_its_own_trial(batch_size):
     assert failed == {0.25, 0.6}
 
 
-def test_an_objective_is_what_it_was_made_from():
+def test_an_objective_is_what_it_was_made_from(results):
     estimator = PegasosClassifier()
     grid = GRID | {"average": [False]}
     objective = treecv_objective(estimator, X, Y, param_grid=grid, batch_size=5)
@@ -250,7 +250,7 @@ def test_an_objective_is_what_it_was_made_from():
     study.optimize(objective, n_trials=1)
     estimator.set_params(project=True, fit_intercept=False)
     study.optimize(objective)
-    assert_same_trials(study)
+    assert_same_trials(study, results)
 
 
 class Named:

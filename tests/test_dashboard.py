@@ -23,11 +23,14 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 import pytest
+from sklearn.tree import DecisionTreeClassifier
 
 optuna_dashboard = pytest.importorskip("optuna_dashboard")
 pytest.importorskip("plotly")
 from optuna_treecv import PegasosClassifier  # noqa: E402
 from optuna_treecv import treecv_objective  # noqa: E402
+from optuna_treecv.crossval.choice import ASKED  # noqa: E402
+from optuna_treecv.history import load_evaluations  # noqa: E402
 from optuna_treecv.history import load_fold_scores  # noqa: E402
 from optuna_treecv.reporting import dashboard  # noqa: E402
 from optuna_treecv.reporting import figures as report  # noqa: E402
@@ -75,6 +78,34 @@ def cells(note):
     return [[cell.replace("&emsp;", "").strip() for cell in row.split("|")[1:-1]] for row in rows]
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cv": 3}, "fit: the estimator is fitted for each fold; seed 0"),
+        ({"cv": 0.2, "method": "holdout"}, "holdout: the first fold alone; seed 0"),
+    ],
+    ids=["fit", "holdout"],
+)
+def test_the_note_says_how_the_folds_were_evaluated(options, words, binary, tmp_path):
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    depth = {"max_depth": CategoricalDistribution([2])}
+    objective = treecv_objective(
+        DecisionTreeClassifier(), *binary, param_distributions=depth, store=store, **options
+    )
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=1)
+    dashboard.publish(study, store)
+    facts = dict(row for row in cells(optuna_dashboard.get_note(study)) if len(row) == 2)
+    assert facts["**method**"] == words
+    method = words.partition(":")[0]
+    assert study.trials[0].user_attrs["treecv_method"] == method
+    assert load_evaluations(store, study=study).method.tolist() == [method]
+
+
+def test_every_method_has_words():
+    assert set(dashboard.METHODS_IN_WORDS) == {*ASKED, "chain"} - {"auto"}
+
+
 def figures_of(study):
     attributes = study._storage.get_study_system_attrs(study._study_id)
     return optuna_dashboard._custom_plot_data.get_plotly_graph_objects(attributes)
@@ -99,7 +130,7 @@ def test_the_note_says_what_and_how_well(filled):
     assert facts["**data**"] == "1,234 rows × 5 features, fingerprint `0123456789ab`"
     assert facts["**learner**"] == "`PegasosClassifier`"
     assert facts["**folds**"] == "10 × 1 (`cv=10`), fixed order"
-    assert facts["**method**"] == "treecv, seed 0"
+    assert facts["**method**"] == "treecv: the trainings of all folds along one tree; seed 0"
     assert facts["**score**"] == "error, minimize"
     assert facts["**trials**"] == "11 complete, 1 pruned, 1 of them infinite"
     # 12 * 4000 - 6600 done; 11 * 9000 + 9000 * 4 / 10 from scratch.
@@ -357,7 +388,8 @@ def test_the_example(tmp_path, monkeypatch, capsys):
     assert set(figures_of(study)) == set(FIGURES)
     # The columns should be few, short-named and numeric, so that users can sort by them.
     for trial in study.trials:
-        columns = {name: value for name, value in trial.user_attrs.items() if name != "treecv_run"}
         assert len(trial.user_attrs) <= 8
+        columns = dict(trial.user_attrs)
+        assert columns.pop("treecv_method") == "treecv" and columns.pop("treecv_run")
         assert all(isinstance(value, (int, float)) for value in columns.values())
         assert max(map(len, columns)) <= 18

@@ -312,7 +312,8 @@ def test_what_is_kept_is_not_walked_again():
     evaluation = Evaluation(
         X,
         y,
-        **{"cv": 5, "groups": None, "shuffle": True, "order": "fixed", "method": "treecv"},
+        **{"cv": 5, "groups": None, "stratify": False, "shuffle": True},
+        **{"order": "fixed", "method": "treecv"},
         **{"n_repeats": 1, "scoring": None, "random_state": 0, "n_jobs": 1, "cache": ModelCache()},
     )
     estimators = FAMILIES["PEGASOS"]

@@ -32,6 +32,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval import side_by_side
 from optuna_treecv.crossval.run import Run
+from optuna_treecv.history import load_evaluations
 from optuna_treecv.storage import leases as leases_module
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.leases import Leases
@@ -295,7 +296,12 @@ def n_left(objective):
     return sum(found.outputs.n_updates for run in runs for found in run.ahead.values())
 
 
-def assert_as_alone(trials, left=0):
+def evaluation_of(url, trial):
+    """Return what the store says of a trial."""
+    return load_evaluations(url).set_index("run").loc[trial.user_attrs["treecv_run"]]
+
+
+def assert_as_alone(url, trials, left=0):
     """Check for the values of one process without a store, and for no more row updates."""
     objective = make_objective()
     study = study_of(objective)
@@ -305,10 +311,9 @@ def assert_as_alone(trials, left=0):
     assert {tuple(trial.params.values()) for trial in done} == set(values)
     for trial in done:
         assert trial.value == values[tuple(trial.params.values())]
-        assert (
-            trial.user_attrs["n_updates"] + trial.user_attrs["n_updates_saved"]
-            == (study.trials[0].user_attrs["n_updates"])
-        )
+        found = evaluation_of(url, trial)
+        assert found.n_updates == trial.user_attrs["n_updates"]
+        assert found.n_updates + found.n_updates_saved == study.trials[0].user_attrs["n_updates"]
     assert n_updates(done) + left == n_updates(study.trials)
 
 
@@ -329,7 +334,7 @@ def test_who_is_alone_takes_and_releases_leases_of_a_batch_once(store_url, walks
     of_leases = [one.split()[0] for one in statements if "treecv_leases" in one]
     assert of_leases == ["SELECT", "DELETE", "SELECT", "INSERT", "DELETE"]
     assert sum("INSERT INTO treecv_models" in one for one in statements) == 1
-    assert_as_alone(study.trials)
+    assert_as_alone(store_url, study.trials)
 
 
 def test_results_are_written_in_parts_between_which_others_can_write(tmp_path, monkeypatch):
@@ -406,7 +411,9 @@ def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found)
     assert waiting.end() == expected.mean
     done = trial.user_attrs["n_updates"]
     assert done == (0 if is_found else expected.n_updates)
-    assert done + trial.user_attrs["n_updates_saved"] == expected.n_updates
+    found = evaluation_of(store_url, trial)
+    assert found.n_updates == done
+    assert done + found.n_updates_saved == expected.n_updates
     assert expiries(store_url) == []
 
 
@@ -522,7 +529,7 @@ def test_damaged_results_are_computed(store_url):
     study = study_of(again)
     with pytest.warns(RuntimeWarning, match="damaged rows of treecv_models"):
         study.optimize(again)
-    assert_as_alone(study.trials)
+    assert_as_alone(store_url, study.trials)
 
 
 def test_a_later_study_reads_all_points(store_url, walks):
@@ -542,7 +549,7 @@ def test_a_later_study_reads_all_points(store_url, walks):
         scoring="hinge",
     )
     assert trial.value == expected.mean
-    assert trial.user_attrs["n_updates_saved"] == expected.n_updates
+    assert evaluation_of(store_url, trial).n_updates_saved == expected.n_updates
 
 
 def test_threads_of_two_studies(store_url, walks):
@@ -554,7 +561,7 @@ def test_threads_of_two_studies(store_url, walks):
     ]
     assert [one.end() for one in running] == [None, None]
     trials = [trial for study in studies for trial in study.trials]
-    assert_as_alone(trials, sum(map(n_left, objectives)))
+    assert_as_alone(store_url, trials, sum(map(n_left, objectives)))
     assert len(sum(walks, [])) == len(set(sum(walks, [])))
     assert expiries(store_url) == []
 
@@ -638,7 +645,7 @@ def test_two_processes_train_no_point_twice(store_url, shared_study, workers):
         worker.end()
         assert "walks" in worker.words
     left = sum(int(worker.said[-1].removeprefix("left ")) for worker in both)
-    assert_as_alone(study.trials, left)
+    assert_as_alone(store_url, study.trials, left)
     assert expiries(store_url) == []
 
 
@@ -665,4 +672,4 @@ def test_a_worker_is_killed_in_a_walk(store_url, shared_study, workers):
     stale, *others = study.trials
     assert stale.state == TrialState.RUNNING
     assert {trial.state for trial in others} == {TrialState.COMPLETE}
-    assert_as_alone(others)
+    assert_as_alone(store_url, others)

@@ -84,7 +84,7 @@ def test_a_study_goes_on_after_steps_that_diverge(estimator, steps, binary):
     assert np.isfinite(getattr(fitted, "coef_", 0.0)).all()
 
 
-def test_a_study_on_each_storage(storage, binary):
+def test_a_study_on_each_storage(storage, binary, results):
     X, y = binary
     objective = treecv_objective(
         PegasosClassifier(), X, y, param_distributions=ALPHA, cv="loo", report="mean"
@@ -100,11 +100,13 @@ def test_a_study_on_each_storage(storage, binary):
         assert trial.value == expected.mean
         assert trial.user_attrs["mean_test_score"] == float(f"{expected.mean:.6g}")
         assert trial.user_attrs["std_test_score"] == float(f"{expected.std:.6g}")
-        done, saved = (trial.user_attrs[name] for name in ("n_updates", "n_updates_saved"))
-        assert done + saved == expected.n_updates
+        found = results[study.study_name, trial.number]
+        assert trial.user_attrs["n_updates"] == found.n_updates
+        assert found.n_updates + found.n_updates_saved == expected.n_updates
+        assert trial.user_attrs["treecv_method"] == found.method == "treecv"
         assert trial.user_attrs["folds_scored"] == len(y)
         assert len(trial.user_attrs) <= 8
-        assert all(type(value) in (int, float) for value in trial.user_attrs.values())
+        assert all(type(value) in (int, float, str) for value in trial.user_attrs.values())
         assert len(trial.intermediate_values) == 32
         assert trial.intermediate_values[31] == pytest.approx(trial.value)
 

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from optuna_treecv._kernels import reference
+from optuna_treecv.crossval.evaluation import Repeat
 from optuna_treecv.crossval.standard import Standard
+from optuna_treecv.rows.folds import Folds
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import rows_of
@@ -22,7 +24,9 @@ from optuna_treecv.tree.walk import walk_tree
 
 
 def walk_standard(plan, learner, test, blocks, n_jobs):
-    return Standard().test_folds(plan, learner, SimpleNamespace(test_leaf=test), blocks, n_jobs)
+    folds = Folds(np.arange(plan.n_rows, dtype=np.uint32), plan.n_folds, plan.bounds)
+    repeat = Repeat(0, folds, plan, b"", blocks, blocks)
+    return Standard().test_folds(repeat, learner, SimpleNamespace(test_leaf=test), n_jobs)
 
 
 class Recorder:

@@ -477,7 +477,7 @@ def test_estimators_that_cannot_be_told_apart_share_nothing():
     assert evaluate(objective, Odd(4)).n_updates == 0
 
 
-def test_a_pruned_trial_leaves_its_models():
+def test_a_pruned_trial_leaves_its_models(results):
     X, y = make(PegasosClassifier(), n_rows=400)
 
     class Prune(optuna.pruners.BasePruner):
@@ -499,11 +499,11 @@ def test_a_pruned_trial_leaves_its_models():
     study.optimize(objective, n_trials=1)
     pruner.on = False
     study.optimize(objective, n_trials=2)
-    pruned, whole, again = (trial.user_attrs for trial in study.trials)
-    assert pruned["n_updates_saved"] == 0 < pruned["n_updates"]
-    assert whole["n_updates_saved"] >= pruned["n_updates"]
-    assert whole["n_updates"] + whole["n_updates_saved"] == 1600
-    assert again["n_updates"] == 0
+    pruned, whole, again = results.values()
+    assert pruned.n_updates_saved == 0 < pruned.n_updates
+    assert whole.n_updates_saved >= pruned.n_updates
+    assert whole.n_updates + whole.n_updates_saved == 1600
+    assert again.n_updates == 0
     reports = [trial.intermediate_values for trial in study.trials]
     assert reports[1] == reports[2] and len(reports[1]) == 16
     assert study.trials[1].value == study.trials[2].value
@@ -566,6 +566,7 @@ def test_a_model_is_never_lost_to_who_looked_for_it_too_early():
     cache = Interleaving()
     evaluation = objective_of(X, y, cache)._evaluation
     estimator = PegasosClassifier()
+    evaluation.cut_for(estimator)
     learner = evaluation.learner(estimator, evaluation.rows(estimator)[0], None)
     shared = SharedLearner(learner, cache, Prefix(b"rows"))
     branch = shared.start()

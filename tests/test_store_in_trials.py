@@ -94,6 +94,25 @@ def test_every_fold_score_is_in_the_store(store_url, cv, n_rows):
     assert evaluations.fingerprint.nunique() == 1 and evaluations.key.nunique() == 3
 
 
+def test_a_trial_has_at_most_eight_attributes(store_url):
+    X, y = make(60)
+    study = run(objective_with(store_url, (X * 1e200, y)), n_trials=1)  # every fold diverges
+    (trial,) = study.trials
+    assert set(trial.user_attrs) == {
+        "mean_test_score",
+        "std_test_score",
+        "folds_scored",
+        "diverged_folds",
+        "n_updates",
+        "seconds",
+        "treecv_method",
+        "treecv_run",
+    }
+    (row,) = load_evaluations(store_url, study=study).itertuples()
+    assert row.method == trial.user_attrs["treecv_method"] == "treecv"
+    assert row.n_updates == trial.user_attrs["n_updates"]
+
+
 def test_a_pruned_trial_is_in_the_store(store_url):
     class Prune(optuna.pruners.BasePruner):
         def prune(self, study, trial):

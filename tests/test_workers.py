@@ -94,7 +94,9 @@ def test_a_killed_trial_goes_on(study, postgres_url):
     assert (stale.state, retried.state) == (TrialState.FAIL, TrialState.COMPLETE)
     expected = make_objective("long").evaluate(stale.params)
     assert retried.value == expected.mean
-    done, saved = (retried.user_attrs[name] for name in ("n_updates", "n_updates_saved"))
+    evaluations = load_evaluations(postgres_url, study=study).set_index("trial_number")
+    done, saved = evaluations.loc[retried.number, ["n_updates", "n_updates_saved"]]
+    assert done == retried.user_attrs["n_updates"]
     assert done + saved == expected.n_updates and 0 < saved
     # At most two seconds of training were lost, plus the phase in which the worker was killed.
     assert saved / expected.n_updates > 1 / expected.seconds

@@ -82,6 +82,10 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     # Properties of a family of estimators.
 
     @property
+    def _takes_sparse(self) -> bool:
+        return False
+
+    @property
     @abstractmethod
     def row_layout(self) -> RowLayout:
         """The layout of the rows that this estimator needs inside TreeCV."""
@@ -282,7 +286,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.row_layout.sparse
+        tags.input_tags.sparse = self._takes_sparse
         return tags
 
 

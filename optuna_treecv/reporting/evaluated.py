@@ -31,7 +31,8 @@ _ALIKE_IF_PAIRED = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state",
 def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
     """Return the complete and pruned trials by number, and their evaluations in that order.
 
-    Without a store, evaluations are what the trials' attributes say of them.
+    Without a store, evaluations are what the trials' attributes say of them, which is nothing of
+    the row updates that sharing saved.
     """
     check_study(study)
     if len(study.directions) != 1:
@@ -78,13 +79,12 @@ def _from_attributes(trials: Mapping[int, FrozenTrial], facts: Mapping[str, Any]
                 "n_folds": facts.get("n_folds", known["folds_scored"]),
                 "n_repeats": facts.get("n_repeats", 1),
                 "n_updates": known["n_updates"],
-                "n_updates_saved": known["n_updates_saved"],
                 "n_updates_standard": facts.get("n_updates_standard", np.nan),
                 "seconds": known["seconds"],
             }
         )
     columns = ["trial_number", "state", "scoring", "mean", "std", "folds_scored", "n_folds"]
-    columns += ["n_repeats", "n_updates", "n_updates_saved", "n_updates_standard", "seconds"]
+    columns += ["n_repeats", "n_updates", "n_updates_standard", "seconds"]
     return pandas.DataFrame(rows, columns=columns)
 
 
@@ -126,13 +126,21 @@ def amount(count: float) -> str:
 
 def work_of(frame: Frame) -> str:
     """Return as text the row updates done, those saved and those of k trainings from scratch."""
-    done, saved = int(frame["n_updates"].sum()), int(frame["n_updates_saved"].sum())
-    share = f" ({saved / (done + saved):.0%})" if saved else ""
-    work = [f"{amount(done)} done", f"{amount(saved)} saved by sharing{share}"]
+    done, saved = int(frame["n_updates"].sum()), saved_updates(frame)
+    work = [f"{amount(done)} done"]
+    if saved is not None:
+        n_saved = int(saved.sum())
+        share = f" ({n_saved / (done + n_saved):.0%})" if n_saved else ""
+        work.append(f"{amount(n_saved)} saved by sharing{share}")
     scratch = updates_from_scratch(frame).sum()
     if np.isfinite(scratch):
         work.append(f"{amount(scratch)} in k trainings from scratch")
     return ", ".join(work)
+
+
+def saved_updates(frame: Frame) -> np.ndarray | None:
+    """Return the row updates that sharing saved; None without a store, which alone knows them."""
+    return frame["n_updates_saved"].to_numpy() if "n_updates_saved" in frame else None
 
 
 def time_of(frame: Frame) -> str:

@@ -24,6 +24,7 @@ from optuna_treecv.reporting.evaluated import metric_of
 from optuna_treecv.reporting.evaluated import number_of_trials
 from optuna_treecv.reporting.evaluated import paired_differences
 from optuna_treecv.reporting.evaluated import plus_minus
+from optuna_treecv.reporting.evaluated import saved_updates
 from optuna_treecv.reporting.evaluated import sign_of
 from optuna_treecv.reporting.evaluated import time_of
 from optuna_treecv.reporting.evaluated import updates_from_scratch
@@ -189,7 +190,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
 
 
 def plot_sharing(study: optuna.Study, store: Any = None) -> go.Figure:
-    """Plot the row updates that trials did, and those that sharing saved.
+    """Plot the row updates that trials did, and with a store those that sharing saved.
 
     Parameters
     ----------
@@ -212,16 +213,19 @@ def plot_sharing(study: optuna.Study, store: Any = None) -> go.Figure:
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """
-    title = "Training shared between trials"
     trials, frame = evaluations_of(study, store)
+    saved = saved_updates(frame)
+    title = "Row updates of each trial" if saved is None else "Training shared between trials"
     if frame.empty:
         return _message(title, trials, frame, store)
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08)
-    for label, colour, column in (
-        ("done", BLUE, "n_updates"),
-        ("saved by sharing", GREEN, "n_updates_saved"),
+    numbers = frame["trial_number"].to_numpy()
+    for label, colour, updates in (
+        ("done", BLUE, frame["n_updates"].to_numpy()),
+        ("saved by sharing", GREEN, saved),
     ):
-        numbers, updates = frame["trial_number"].to_numpy(), frame[column].to_numpy()
+        if updates is None:
+            continue
         figure.add_bar(
             x=numbers,
             y=updates,
@@ -266,10 +270,10 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
     -------
     plotly.graph_objects.Figure
         On the left, the best value against the seconds of evaluation. On the right, against row
-        updates: those done, those of the same trials without sharing, and those of k trainings
-        from scratch; for pruned trials, the latter count only the folds that they reached. Row
-        updates are counted. The seconds of k trainings are not shown, because they do not follow
-        from those of the tree.
+        updates: those done, with a store those of the same trials without sharing, and those of k
+        trainings from scratch; for pruned trials, the latter count only the folds that they
+        reached. Row updates are counted. The seconds of k trainings are not shown, because they do
+        not follow from those of the tree.
 
     Examples
     --------
@@ -287,17 +291,17 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
     begun = np.isfinite(best)
     if not begun.any():
         return _message(title, trials, frame, store, "No finished trial has a finite value.")
-    done, saved = frame["n_updates"].to_numpy(), frame["n_updates_saved"].to_numpy()
+    done, saved = frame["n_updates"].to_numpy(), saved_updates(frame)
     this, alone = {"color": BLUE}, {"color": GREEN, "dash": "dash"}
     scratch = {"color": ORANGE, "dash": "dot"}
     lines = [
         (1, "this study", this, "s", frame["seconds"].to_numpy(float)),
         (2, "this study", this, "row updates", done),
-        (2, "without sharing", alone, "row updates", done + saved),
-        (2, "k trainings from scratch", scratch, "row updates", updates_from_scratch(frame)),
     ]
-    if not saved.any():
-        lines = [line for line in lines if line[1] != "without sharing"]
+    if saved is not None and saved.any():
+        lines.append((2, "without sharing", alone, "row updates", done + saved))
+    of_scratch = updates_from_scratch(frame)
+    lines.append((2, "k trainings from scratch", scratch, "row updates", of_scratch))
     lines = [line for line in lines if np.isfinite(line[-1]).all()]
     figure = make_subplots(1, 2, shared_yaxes=True, horizontal_spacing=0.06)
     for column, label, line, unit, cost in lines:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
 from math import ceil
-from numbers import Real
 from typing import Any
 from typing import NamedTuple
 
@@ -120,7 +119,7 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
         if rows.groups is None:
             return [_folds_of_int(int(cv), rows, seed)]
         cv = _group_folds(int(cv), rows, seed)
-    elif isinstance(cv, Real) and not isinstance(cv, bool | np.bool_):
+    elif isinstance(cv, float | np.floating):
         if not 0 < float(cv) < 1:
             raise ValueError(
                 "cv must be between 0 and 1, without both, where it is the share of the rows that "

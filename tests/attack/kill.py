@@ -118,9 +118,9 @@ def check(seed: int, storage: str, store: str) -> tuple[int, int]:
         assert trial.value == expected.mean, f"trial {trial.number}: a wrong value"
         assert evaluations["mean"][trial.number] == expected.mean
         assert scores.get_group(trial.number).tolist() == expected.test_score.tolist()
-        assert trial.user_attrs["n_updates"] + trial.user_attrs["n_updates_saved"] == (
-            expected.n_updates + expected.n_updates_saved
-        )
+        n_done, n_saved = evaluations.loc[trial.number, ["n_updates", "n_updates_saved"]]
+        assert n_done == trial.user_attrs["n_updates"]
+        assert n_done + n_saved == expected.n_updates + expected.n_updates_saved
     states = {trial.state for trial in study.trials}
     assert states <= {TrialState.COMPLETE, TrialState.RUNNING}, states
     points = {tuple(trial.params.values()) for trial in done}

@@ -141,7 +141,7 @@ def adapter(contest: str, task: Task, cv: int | str) -> Entry:
 
 def by_tree(what: str, model: Any, contest: str, task: Task, cv: int | str) -> Entry:
     def run() -> Outcome:
-        result = tree_cross_validate(model, task.X, task.y, cv=cv, shuffle=False)
+        result = tree_cross_validate(model, task.X, task.y, cv=cv, stratify=False, shuffle=False)
         return task.score(result.mean), result.n_updates
 
     return Entry(contest, what, run)
@@ -151,7 +151,9 @@ def grid(contest: str, task: Task, steps: Any, alphas: Any, cv: int | str) -> En
     models = [task.ours.set_params(step_size=s, alpha=a) for s in steps for a in alphas]
 
     def run() -> Outcome:
-        results = tree_cross_validate_many(models, task.X, task.y, cv=cv, shuffle=False)
+        results = tree_cross_validate_many(
+            models, task.X, task.y, cv=cv, stratify=False, shuffle=False
+        )
         best = min(result.mean for result in results)
         return task.score(best), sum(result.n_updates for result in results)
 
@@ -293,6 +295,7 @@ def our_study(contest: str, task: Task, step: Any, alpha: Any) -> Entry:
             *(task.X, task.y),
             param_distributions={"alpha": alpha, "step_size": step},
             cv=10,
+            stratify=False,
             shuffle=False,
         )
         study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
