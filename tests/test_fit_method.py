@@ -578,3 +578,20 @@ def test_texts(kind):
         tree_cross_validate(PegasosClassifier(), kind(texts), y)
     with pytest.raises(ValueError, match="X must have 2 dimensions|2D array"):
         tree_cross_validate(DummyClassifier(), np.arange(60.0), y)
+
+
+def test_a_search_that_mixes_fits_with_one_pass_says_so():
+    objective = treecv_objective(
+        lambda trial: [PegasosClassifier(), DecisionTreeClassifier()][trial.number % 2],
+        X_CLASSES,
+        Y_CLASSES,
+        cv=3,
+    )
+    study = optuna.create_study()
+    with pytest.warns(
+        UserWarning, match="^method='auto' fits some estimators and evaluates"
+    ) as said:
+        study.optimize(objective, n_trials=4)
+    assert len(said) == 1
+    methods = [trial.user_attrs["treecv_method"] for trial in study.trials]
+    assert methods == ["treecv", "fit"] * 2

@@ -54,8 +54,7 @@ def method_for(evaluation: Evaluation, estimator: Any) -> Method:
     check_estimator(estimator)
     evaluation.cut_for(estimator)
     method, why = _choose(evaluation.asked_method, estimator, evaluation.repeats[0].cut)
-    if why:
-        evaluation.say_once(why)
+    evaluation.note_method(method.is_one_pass, why)
     return method
 
 

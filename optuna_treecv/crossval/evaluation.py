@@ -140,6 +140,7 @@ class Evaluation:
         self._seconds = perf_counter() - began
         self._repeats: list[Repeat] = []
         self._sizes_are_checked = self._said_why = False
+        self._are_one_pass: set[bool] = set()
         self._fold_names: dict[int, list[bytes]] = {}
         self._prepared: dict[RowLayout, tuple[PreparedRows, float]] = {}
         self._preparing = Lock()
@@ -233,13 +234,26 @@ class Evaluation:
     def n_folds(self) -> int:
         return self.repeats[0].cut.n_folds
 
-    def say_once(self, what: str) -> None:
-        """Warn of what may surprise about the method, unless that was done."""
+    def note_method(self, is_one_pass: bool, why: str) -> None:
+        """Warn once where a method may surprise, or where it differs between estimators.
+
+        Parameters
+        ----------
+        is_one_pass : bool
+            Whether the method trains models in one pass.
+        why : str
+            A sentence that says why it was chosen, if that may surprise.
+        """
         with self._preparing:
-            if self._said_why:
+            self._are_one_pass.add(is_one_pass)
+            if self._said_why or not (why or len(self._are_one_pass) == 2):
                 return
             self._said_why = True
-        warn_caller(what)
+        warn_caller(
+            why
+            or "method='auto' fits some estimators and evaluates others after one pass over the "
+            "training rows, by which they may compare badly; method='fit' fits all of them."
+        )
 
     @property
     def _repeats_are_alike(self) -> bool:
