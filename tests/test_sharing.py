@@ -321,17 +321,21 @@ def test_svrg_shares_the_first_batch(k_0):
         assert result.n_updates_saved == saved
 
 
-def test_twice_the_folds_cost_one_level():
+@pytest.mark.parametrize(
+    ("stratify", "n_rows"),
+    [(False, 1024), ("auto", 2**16)],  # stratified folds share models of at least 1024 rows
+)
+def test_twice_the_folds_cost_one_level(stratify, n_rows):
     estimator = AveragedSGDClassifier()
-    X, y = make(estimator, n_rows=1024)
+    X, y = make(estimator, n_rows=n_rows)
     cache = ModelCache()
     done, alone = [], []
     for cv in (8, 16, 32, 64):
-        result = evaluate(objective_of(X, y, cache, cv=cv), estimator)
+        result = evaluate(objective_of(X, y, cache, cv=cv, stratify=stratify), estimator)
         done.append(result.n_updates)
         alone.append(result.n_updates + result.n_updates_saved)
-    assert alone == [1024 * levels for levels in (3, 4, 5, 6)]
-    assert done == [1024 * levels for levels in (3, 1, 1, 1)]
+    assert alone == [n_rows * levels for levels in (3, 4, 5, 6)]
+    assert done == [n_rows * levels for levels in (3, 1, 1, 1)]
     assert sum(done) <= 0.4 * sum(alone)
 
 
