@@ -7,10 +7,12 @@ import importlib.util
 import inspect
 from pathlib import Path
 import re
+import runpy
 import subprocess
 import sys
 from textwrap import dedent
 
+import numpy as np
 from numpydoc.validate import validate
 import optuna
 import pytest
@@ -121,6 +123,35 @@ def test_the_quickstart_prints_what_the_docs_show(tmp_path):
     again = run()
     assert again[:16] == shown[:16]
     assert "    found in the store     78,525" in again
+
+
+def test_the_example_with_bikes_goes_on(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("lightgbm")
+    path = ROOT / "examples" / "bike_sharing.py"
+    assert len(path.read_text().splitlines()) < 100
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPTUNA_TREECV_DATA", str(tmp_path))
+
+    def run(n_trials: int) -> str:
+        monkeypatch.setattr(sys, "argv", [str(path), str(n_trials)])
+        runpy.run_path(str(path))
+        return capsys.readouterr().out
+
+    with pytest.raises(SystemExit, match="^There is no file .*bike_sharing_hour.npz; OPTUNA_TREE"):
+        run(1)
+    hours = np.arange(330 * 24)  # in place of the real ones, of which there are 17,379
+    columns = {"hr": hours % 24, "weekday": hours // 24 % 7, "season": hours // 2160 + 1}
+    columns |= {"weathersit": hours % 3, "temp": np.sin(hours)}
+    X = np.column_stack(list(columns.values())).astype(np.float32)
+    np.savez("bike_sharing_hour.npz", X=X, y=hours % 24 + hours // 2160, feature_names=[*columns])
+    assert run(1).startswith("0 of 1 trials are done.\nBest: {'learning_rate': ")
+    printed = run(2)
+    assert printed.startswith("1 of 2 trials are done.\n")
+    assert printed.endswith("optuna-dashboard sqlite:///bike_study.db\n")
+    evaluations = optuna_treecv.history.load_evaluations("sqlite:///bike_store.db")
+    assert evaluations["trial_number"].tolist() == [0, 1]
+    assert set(evaluations["method"]) == {"fit"}
+    assert set(evaluations["n_folds"]) == {10}
 
 
 def test_the_commands_of_the_readme_are_there():

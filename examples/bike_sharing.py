@@ -1,0 +1,89 @@
+"""Tune LightGBM on hourly bike rentals: split by time, pruned, resumed, shown in the dashboard.
+
+python -m pip install '.[dashboard]' lightgbm && python examples/bike_sharing.py 30
+
+The argument is the number of trials. You may kill the program at any moment: started again, it
+goes on at the next fold. It reads the file bike_sharing_hour.npz (UCI Bike Sharing, as the arrays
+X, y and feature_names) in the folder $OPTUNA_TREECV_DATA.
+"""
+
+import os
+from pathlib import Path
+import sys
+import warnings
+
+from lightgbm import LGBMRegressor
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+from optuna.storages import RDBStorage
+from optuna.storages import RetryHeartbeatStaleTrialCallback
+from optuna.trial import TrialState
+import pandas as pd
+from sklearn.model_selection import TimeSeriesSplit
+
+from optuna_treecv import treecv_objective
+from optuna_treecv.dashboard import publish
+
+STUDY = "sqlite:///bike_study.db"  # Optuna's storage: trials, the note and the figures
+STORE = "sqlite:///bike_store.db"  # the store of optuna_treecv: the score of every fold
+
+
+def load():
+    """Return a table with a row for each hour from 2011 to 2012, and the bikes rented in it."""
+    path = Path(os.environ.get("OPTUNA_TREECV_DATA", ".")) / "bike_sharing_hour.npz"
+    if not path.exists():
+        sys.exit(f"There is no file {path}; OPTUNA_TREECV_DATA must be the folder that holds it.")
+    with np.load(path) as file:
+        table = pd.DataFrame(file["X"], columns=file["feature_names"])
+        y = file["y"].astype(float)
+    day = (table["weekday"].diff() != 0).cumsum() - 1
+    hours = pd.to_timedelta(24 * day + table["hr"], unit="h")
+    table.index = pd.Index(pd.Timestamp("2011-01-01") + hours, name="hour")
+    for column in ("season", "weekday", "weathersit"):
+        table[column] = table[column].astype(int).astype("category")
+    return table, pd.Series(y, table.index)
+
+
+X, y = load()
+objective = treecv_objective(
+    LGBMRegressor(n_jobs=1, verbose=-1),
+    X,
+    y,
+    param_distributions={
+        "learning_rate": FloatDistribution(0.01, 0.3, log=True),
+        "n_estimators": IntDistribution(50, 400, step=50),
+        "num_leaves": IntDistribution(4, 128, log=True),
+        "min_child_samples": IntDistribution(5, 100, log=True),
+    },
+    cv=TimeSeriesSplit(10, test_size=28 * 24, gap=24),  # tests four weeks, after a day's gap
+    scoring="absolute_error",
+    report="folds",
+    store=STORE,
+)
+
+warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+study = optuna.create_study(
+    # A killed trial gives no sign of life, and is tried again after three seconds.
+    storage=RDBStorage(
+        STUDY,
+        heartbeat_interval=1,
+        grace_period=3,
+        heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+    ),
+    study_name="bikes",
+    direction=objective.direction,
+    sampler=optuna.samplers.TPESampler(),
+    pruner=optuna.pruners.WilcoxonPruner(p_threshold=0.1),
+    load_if_exists=True,
+)
+n_trials = int(sys.argv[1]) if len(sys.argv) > 1 else 30
+n_done = len(study.get_trials(states=[TrialState.COMPLETE, TrialState.PRUNED]))
+print(f"{n_done} of {n_trials} trials are done.")
+study.optimize(objective, n_trials=max(0, n_trials - n_done))
+publish(study, STORE)
+
+print(f"Best: {study.best_params}")
+print(f"Off by {study.best_value:.1f} bikes per hour, of {y.mean():.0f} rented on average.")
+print(f"Look at the study with: optuna-dashboard {STUDY}")
