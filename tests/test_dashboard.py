@@ -29,7 +29,7 @@ optuna_dashboard = pytest.importorskip("optuna_dashboard")
 pytest.importorskip("plotly")
 from optuna_treecv import PegasosClassifier  # noqa: E402
 from optuna_treecv import treecv_objective  # noqa: E402
-from optuna_treecv.crossval.choice import ASKED  # noqa: E402
+from optuna_treecv.crossval.arguments import ASKED_METHODS  # noqa: E402
 from optuna_treecv.history import load_evaluations  # noqa: E402
 from optuna_treecv.history import load_fold_scores  # noqa: E402
 from optuna_treecv.reporting import dashboard  # noqa: E402
@@ -103,7 +103,7 @@ def test_the_note_says_how_the_folds_were_evaluated(options, words, binary, tmp_
 
 
 def test_every_method_has_words():
-    assert set(dashboard.METHODS_IN_WORDS) == {*ASKED, "chain"} - {"auto"}
+    assert set(dashboard.METHODS_IN_WORDS) == {*ASKED_METHODS, "chain"} - {"auto"}
 
 
 def figures_of(study):

@@ -595,3 +595,20 @@ def test_a_search_that_mixes_fits_with_one_pass_says_so():
     assert len(said) == 1
     methods = [trial.user_attrs["treecv_method"] for trial in study.trials]
     assert methods == ["treecv", "fit"] * 2
+
+
+def test_orders_and_repeats_that_change_no_fit_are_refused():
+    model = DecisionTreeClassifier(random_state=0)
+    with pytest.raises(ValueError, match="^order must be 'fixed' where folds are fitted, since"):
+        tree_cross_validate(model, X_CLASSES, Y_CLASSES, order="random")
+    for cv in (KFold(3), TimeSeriesSplit(3), ShuffleSplit(3, random_state=0)):
+        with pytest.raises(
+            ValueError, match="^n_repeats must be 1 where no repeat differs, got 2"
+        ):
+            tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
+    for cv in (3, KFold(3, shuffle=True), ShuffleSplit(3), 0.2):
+        result = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
+        assert len(np.unique(result.test_score)) > 1
+    forest = RandomForestClassifier(3)  # without a seed of its own: each repeat has another
+    result = tree_cross_validate(forest, X_CLASSES, Y_CLASSES, cv=KFold(3), n_repeats=2)
+    assert np.any(result.test_score[:3] != result.test_score[3:])

@@ -46,7 +46,7 @@ def settle(
     """
     method = method_for(evaluation, estimator)
     method.check(estimator, of_class, searched)
-    return method, evaluation.scoring_for(estimator, of_class)
+    return method, evaluation.scoring_for(estimator, method.is_one_pass, of_class)
 
 
 def method_for(evaluation: Evaluation, estimator: Any) -> Method:

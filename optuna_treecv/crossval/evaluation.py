@@ -256,11 +256,6 @@ class Evaluation:
         )
 
     @property
-    def _repeats_are_alike(self) -> bool:
-        first, *others = [repeat.cut for repeat in self.repeats]
-        return self._order == "fixed" and all(first.equals(other) for other in others)
-
-    @property
     def n_repeats(self) -> int:
         return len(self.repeats)
 
@@ -298,26 +293,51 @@ class Evaluation:
         found = baseline(scoring, estimator, self.data)
         return facts if found is None else facts | {"baseline": found[0], "baseline_of": found[1]}
 
-    def scoring_for(self, estimator: Any, of_class: bool = False) -> Loss | Scorer:
+    def scoring_for(
+        self, estimator: Any, is_one_pass: bool, of_class: bool = False
+    ) -> Loss | Scorer:
         """Return the scoring of an estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+        is_one_pass : bool
+            Whether its models are trained in one pass, so that the order of the rows matters.
+        of_class : bool
+            Refuse only what no parameter could change.
 
         Raises
         ------
         ValueError
-            If the estimator cannot be evaluated by it, or if repeats would change nothing. With
-            ``of_class``, only if no parameter could change that.
+            If the estimator cannot be evaluated by it, or if repeats or the order would change
+            nothing.
         """
         scoring = scoring_for(self.scoring, estimator)
         check_methods(estimator, scoring.methods, f"scoring={scoring.name!r}", of_class)
-        if self.n_repeats > 1 and self._repeats_are_alike and not takes_seed(estimator):
+        if self._order == "random" and not is_one_pass:
             raise ValueError(
-                f"n_repeats must be 1 where no repeat differs, got {self.n_repeats} with the same "
-                "folds each time, order='fixed' and no random_state=None in "
-                f"{name_of(estimator)}; order='random' or shuffle=True would be right, or a cv "
-                "that shuffles anew."
+                "order must be 'fixed' where folds are fitted, since fit of "
+                f"{name_of(estimator)} gets the rows in their own order, got 'random'."
             )
+        if self.n_repeats > 1 and not takes_seed(estimator):
+            self._check_repeats_differ(estimator, is_one_pass)
         self._warn_if_folds_are_small(scoring, estimator)
         return scoring
+
+    def _check_repeats_differ(self, estimator: Any, is_one_pass: bool) -> None:
+        first, *others = [repeat.cut for repeat in self.repeats]
+        if is_one_pass:
+            are_alike = self._order == "fixed" and all(map(first.equals, others))
+            order, right = ", order='fixed'", "order='random' or "
+        else:
+            are_alike = all(map(first.fits_like, others))
+            order = right = ""
+        if are_alike:
+            raise ValueError(
+                f"n_repeats must be 1 where no repeat differs, got {self.n_repeats} with the same "
+                f"folds each time{order} and no random_state=None in {name_of(estimator)}; {right}"
+                "shuffle=True would be right, or a cv that shuffles anew."
+            )
 
     def _warn_if_folds_are_small(self, scoring: Loss | Scorer, estimator: Any) -> None:
         """Warn, once, of a score that is not a mean over rows where folds are small."""

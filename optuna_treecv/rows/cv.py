@@ -401,15 +401,12 @@ def _partitions(
             ids, begin = np.full(n_rows, -1), i
         ids[test] = i - begin
     partitions.append((ids, range(begin, len(tests))))
-    first = partitions[0][0] >= 0
-    is_repeated = len(partitions) > 1
-    for own, numbers in partitions:
-        if len(numbers) != len(partitions[0][1]) or not np.array_equal(own >= 0, first):
-            row = np.argmax(sum((one >= 0).astype(int) for one, _ in partitions))
-            return f"tests row {row} in several splits and others in fewer", []
-        if is_repeated and len(numbers) == 1:
-            row = tests[0][0]
-            return f"tests row {row} in every split", []
+    first, n_folds = partitions[0][0] >= 0, len(partitions[0][1])
+    if any(len(own) != n_folds or np.any((ids >= 0) != first) for ids, own in partitions):
+        row = np.argmax(sum((ids >= 0).astype(int) for ids, _ in partitions))
+        return f"tests row {row} in more splits than others", []
+    if len(partitions) > 1 and n_folds == 1:
+        return "tests the same rows in every split", []
     return "", partitions
 
 

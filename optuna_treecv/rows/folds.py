@@ -97,6 +97,18 @@ class Folds:
             same_cut = np.array_equal(self.bounds, other.bounds)
         return same_cut and np.array_equal(self.order, other.order)
 
+    def fits_like(self, other: object) -> bool:
+        """Return whether both train on the same rows and test the same rows in each fold."""
+        return isinstance(other, Folds) and np.array_equal(self._ids(), other._ids())
+
+    def _ids(self) -> np.ndarray:
+        """Return the fold number of each row as given; -1 for rows that are only trained on."""
+        begins = self.begins()
+        numbers = np.arange(self.n_folds) if self.numbers is None else self.numbers.astype(np.intp)
+        ids = np.full(self.n_rows, -1)
+        ids[self.order[begins[0] :]] = np.repeat(numbers, np.diff(begins))
+        return ids
+
     def arrays(self) -> Iterator[np.ndarray | None]:
         """Yield the arrays that tell these folds from others with as many folds."""
         yield from (self.order, self.bounds, self.numbers)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
+from itertools import zip_longest
 from typing import TypeAlias
 
 import numpy as np
@@ -106,14 +108,19 @@ class Splits:
 
     def equals(self, other: object) -> bool:
         """Return whether both are the same splits of rows in the same order."""
-        return isinstance(other, Splits) and all(
-            mine is its or (mine is not None and its is not None and np.array_equal(mine, its))
-            for mine, its in zip(self.arrays(), other.arrays(), strict=False)
-        )
+        return isinstance(other, Splits) and _are_equal(self.arrays(), other.arrays())
+
+    def fits_like(self, other: object) -> bool:
+        """Return whether both train on the same rows and test the same rows in each split."""
+        return isinstance(other, Splits) and _are_equal(self._rows(), other._rows())
 
     def arrays(self) -> Iterator[np.ndarray | None]:
         """Yield the arrays that tell these splits from others with as many splits."""
-        yield from (self.order, self.numbers, *self.tests)
+        yield from (self.order, self.numbers)
+        yield from self._rows()
+
+    def _rows(self) -> Iterator[np.ndarray | None]:
+        yield from self.tests
         for rows in self.trains:
             yield np.array([rows]) if isinstance(rows, int) else rows
 
@@ -138,6 +145,13 @@ def scores_by_number(scores: np.ndarray, n_folds: int, numbers: np.ndarray | Non
     in_order = np.full(n_folds, np.nan)
     in_order[slice(len(scores)) if numbers is None else numbers[: len(scores)]] = scores
     return in_order
+
+
+def _are_equal(these: Iterable[np.ndarray | None], those: Iterable[np.ndarray | None]) -> bool:
+    return all(
+        one is other or (one is not None and other is not None and np.array_equal(one, other))
+        for one, other in zip_longest(these, those)
+    )
 
 
 def packed(rows: np.ndarray, n_rows: int) -> TrainRows:
