@@ -97,7 +97,7 @@ def broken(array, value):
         ),
         (
             {"cv": ShuffleSplit(12, random_state=0), "method": "treecv"},
-            f"{NO_TREE} ShuffleSplit tests row .* in several splits and others in fewer; "
+            f"{NO_TREE} ShuffleSplit tests row .* in more splits than others; "
             "method='fit' or method='standard' would be right",
         ),
         ({"cv": GroupKFold(3)}, "groups must be given with cv=GroupKFold"),

@@ -38,7 +38,7 @@ from optuna_treecv.rows.stratified import stratified_sample
 
 #: A splitter may never end. It may make this many splits, or as many as there are rows if these
 #: are more, which together take so many bytes.
-MOST_SPLITS, MOST_BYTES = 100_000, 2**32
+MOST_SPLITS, MOST_BYTES = 10_000, 2**32
 
 _FORGETS = "max_train_size"
 
