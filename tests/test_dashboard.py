@@ -81,8 +81,8 @@ def cells(note):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"cv": 3}, "fit: the estimator is fitted for each fold; seed 0"),
-        ({"cv": 0.2, "method": "holdout"}, "holdout: the first fold alone; seed 0"),
+        ({"cv": 3}, "fit (the estimator is fitted for each fold), seed 0"),
+        ({"cv": 0.2, "method": "holdout"}, "holdout (the first fold alone), seed 0"),
     ],
     ids=["fit", "holdout"],
 )
@@ -97,7 +97,7 @@ def test_the_note_says_how_the_folds_were_evaluated(options, words, binary, tmp_
     dashboard.publish(study, store)
     facts = dict(row for row in cells(optuna_dashboard.get_note(study)) if len(row) == 2)
     assert facts["**method**"] == words
-    method = words.partition(":")[0]
+    method = words.partition(" ")[0]
     assert study.trials[0].user_attrs["treecv_method"] == method
     assert load_evaluations(store, study=study).method.tolist() == [method]
 
@@ -130,7 +130,7 @@ def test_the_note_says_what_and_how_well(filled):
     assert facts["**data**"] == "1,234 rows × 5 features, fingerprint `0123456789ab`"
     assert facts["**learner**"] == "`PegasosClassifier`"
     assert facts["**folds**"] == "10 × 1 (`cv=10`), fixed order"
-    assert facts["**method**"] == "treecv: the trainings of all folds along one tree; seed 0"
+    assert facts["**method**"] == "treecv (the trainings of all folds along one tree), seed 0"
     assert facts["**score**"] == "error, minimize"
     assert facts["**trials**"] == "11 complete, 1 pruned, 1 of them infinite"
     # 12 * 4000 - 6600 done; 11 * 9000 + 9000 * 4 / 10 from scratch.
@@ -154,7 +154,8 @@ def test_settings_that_differ_are_all_named(fill):
     facts = dict(row for row in cells(note) if len(row) == 2)
     assert facts["**data**"].count("rows") == 3
     assert facts["**data**"].endswith("; and 2 more")
-    assert facts["**method**"] == "treecv, seed 0; treecv, seed 1"
+    tree = "treecv (the trainings of all folds along one tree)"
+    assert facts["**method**"] == f"{tree}, seed 0; {tree}, seed 1"
 
 
 def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):

@@ -1,4 +1,4 @@
-"""Splitters whose folds would leak rows into training, or make no sense, are refused."""
+"""Splitters whose folds would leak rows, or make no sense, are refused; the tree refuses more."""
 
 from __future__ import annotations
 
@@ -45,18 +45,34 @@ def second(change):
     return lambda i, train, test: change(train, test) if i == 1 else (train, test)
 
 
-@pytest.mark.parametrize("method", ["treecv", "standard"])
 @pytest.mark.parametrize(
     ("cv", "message"),
     [
         (Splitter(purged), "Splitter leaves row 10 out of training in split 0 without testing it"),
         (
-            Splitter(second(lambda train, test: (np.append(train, test[0]), test))),
-            "Splitter trains on row 10 in split 1, which it tests there",
-        ),
-        (
             Splitter(second(lambda train, test: (np.append(train, train[0]), test))),
             "Splitter trains on row 0 twice or more in split 1",
+        ),
+        (
+            Splitter(second(lambda train, test: (train, np.append(test, test[0])))),
+            "Splitter tests row 10 twice in split 1",
+        ),
+    ],
+)
+def test_splits_that_the_tree_cannot_train_are_refused_by_it(cv, message):
+    options = {"cv": cv, "method": "treecv"}
+    with pytest.raises(ValueError, match=f"but {message}; method='fit' or") as caught:
+        tree_cross_validate(PegasosClassifier(), X, Y, **options)
+    assert str(caught.value).startswith("cv must ")
+
+
+@pytest.mark.parametrize("method", ["treecv", "standard", "fit"])
+@pytest.mark.parametrize(
+    ("cv", "message"),
+    [
+        (
+            Splitter(second(lambda train, test: (np.append(train, test[0]), test))),
+            "Splitter trains on row 10 in split 1, which it tests there",
         ),
         (
             Splitter(second(lambda train, test: (train, test - 11))),
@@ -71,10 +87,6 @@ def second(change):
             "row numbers from 0 to 39, but Splitter trains on row -1 in split 1",
         ),
         (
-            Splitter(second(lambda train, test: (train, np.append(test, test[0])))),
-            "Splitter row 10 is tested 2 times",
-        ),
-        (
             Splitter(second(lambda train, test: (train, test[:0]))),
             "Splitter tests no row in split 1",
         ),
@@ -82,16 +94,23 @@ def second(change):
             Splitter(second(lambda train, test: (train, test / 2))),
             "row numbers from 0 to 39, but Splitter tests rows of type float64 in split 1",
         ),
-        (Endless(), "Endless row 0 is tested 41 times"),
+        (Endless(), "Endless has made 100 splits of 40 rows"),
     ],
 )
-def test_splits_that_do_not_fit_are_refused(cv, message, method):
+def test_splits_that_do_not_fit_are_refused(cv, message, method, monkeypatch):
+    monkeypatch.setattr("optuna_treecv.rows.cv.MOST_SPLITS", 100)
     with pytest.raises(ValueError, match=message) as caught:
         tree_cross_validate(PegasosClassifier(), X, Y, cv=cv, method=method)
     assert str(caught.value).startswith("cv must ")
 
 
-def test_an_endless_splitter_is_left_early():
+@pytest.mark.parametrize(
+    ("limit", "value", "expected"),
+    # Of 5000 rows there may be 5000 splits; each of them takes 2500 * 4 bytes.
+    [("MOST_SPLITS", 100, 2501), ("MOST_BYTES", 10**6, 51)],
+)
+def test_an_endless_splitter_is_left_early(limit, value, expected, monkeypatch):
+    monkeypatch.setattr(f"optuna_treecv.rows.cv.{limit}", value)
     asked = []
 
     class Repeating:
@@ -101,9 +120,9 @@ def test_an_endless_splitter_is_left_early():
                 yield from KFold(2).split(X)
 
     X, y = np.ones((5000, 1)), np.arange(5000) % 2
-    with pytest.raises(ValueError, match="row 0 is tested 101 times"):
+    with pytest.raises(ValueError, match="^cv must be a splitter that ends, but Repeating has"):
         tree_cross_validate(PegasosClassifier(), X, y, cv=Repeating())
-    assert len(asked) == 101
+    assert len(asked) == expected
 
 
 def test_masks_of_rows_are_taken():

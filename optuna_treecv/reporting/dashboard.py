@@ -47,11 +47,11 @@ __all__ = ["DashboardCallback", "publish"]
 
 #: How the folds were evaluated, in words.
 METHODS_IN_WORDS = {
-    "treecv": "treecv: the trainings of all folds along one tree",
-    "chain": "chain: one model walks forward through time",
-    "fit": "fit: the estimator is fitted for each fold",
-    "standard": "standard: one pass over the training rows of each fold",
-    "holdout": "holdout: the first fold alone",
+    "treecv": "treecv (the trainings of all folds along one tree)",
+    "chain": "chain (one model walks forward through time)",
+    "fit": "fit (the estimator is fitted for each fold)",
+    "standard": "standard (one pass over the training rows of each fold)",
+    "holdout": "holdout (the first fold alone)",
 }
 
 FIGURES: dict[str, Callable[..., Any]] = {
@@ -231,7 +231,7 @@ def _facts(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame)
         "learner": _each(frame, "`{learner}`"),
         "folds": _each(frame, "{n_folds:,} × {n_repeats} (`cv={cv}`), {order} order"),
         "method": _each(
-            frame.replace({"method": METHODS_IN_WORDS}), "{method}; seed {random_state}"
+            frame.replace({"method": METHODS_IN_WORDS}), "{method}, seed {random_state}"
         ),
         "score": _each(frame, "{scoring}, {direction}"),
         "baseline": _baseline(study, frame),

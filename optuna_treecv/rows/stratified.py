@@ -98,8 +98,9 @@ def _deal(codes: np.ndarray, n_chunks: int, seed: int) -> np.ndarray:
     # Some chunks get one row more of a class than others. The first turn is random, so that these
     # are no chunks in particular.
     turns = np.roll(_turns(n_chunks), -(derive_seed(seed, _FIRST_TURN) % n_chunks))
-    chunks = np.empty(len(codes), np.min_scalar_type(n_chunks - 1))
-    chunks[by_class] = np.resize(turns, len(codes))
+    narrow = turns.astype(np.min_scalar_type(n_chunks - 1))
+    chunks = np.empty(len(codes), narrow.dtype)
+    chunks[by_class] = np.tile(narrow, -(-len(codes) // n_chunks))[: len(codes)]
     return chunks
 
 
