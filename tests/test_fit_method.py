@@ -8,6 +8,7 @@ import subprocess
 import sys
 from threading import Lock
 from time import sleep
+import warnings
 
 from joblib import parallel_config
 import numpy as np
@@ -36,6 +37,7 @@ from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.exceptions import DataConversionWarning
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.feature_selection import SelectKBest
@@ -182,6 +184,29 @@ def test_losses_are_those_of_the_predictions():
         np.testing.assert_allclose(
             found.test_score, [of_rows[test].mean() for test in folds], rtol=1e-12
         )
+
+
+@pytest.mark.parametrize("model", [Ridge(), RandomForestRegressor(3, random_state=0)], ids=str)
+def test_losses_of_targets_in_one_column(model):
+    flat = tree_cross_validate(model, X_NUMBERS, Y_NUMBERS, cv=KFold(3))
+    predicted = tree_cross_val_predict(model, X_NUMBERS, Y_NUMBERS, cv=KFold(3))
+    for column in (Y_NUMBERS[:, None], pd.DataFrame({"target": Y_NUMBERS})):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of scikit-learn, that y should be flat
+            found = tree_cross_validate(model, X_NUMBERS, column, cv=KFold(3))
+            answered = tree_cross_val_predict(model, X_NUMBERS, column, cv=KFold(3))
+        np.testing.assert_allclose(found.test_score, flat.test_score, rtol=1e-12)
+        np.testing.assert_allclose(answered, predicted, rtol=1e-12)
+
+
+def test_losses_of_labels_in_one_column():
+    model = DecisionTreeClassifier(max_depth=2, random_state=0)
+    for scoring in ("error", "log_loss"):
+        options = {"cv": StratifiedKFold(3), "scoring": scoring}
+        flat = tree_cross_validate(model, X_CLASSES, Y_CLASSES, **options)
+        with pytest.warns(DataConversionWarning):
+            found = tree_cross_validate(model, X_CLASSES, Y_CLASSES[:, None], **options)
+        np.testing.assert_array_equal(found.test_score, flat.test_score)
 
 
 def test_classes_that_a_training_set_lacks_have_no_probability():

@@ -108,7 +108,7 @@ class FoldTask:
             raise ValueError(f"{name_of(self.estimator)} diverges: its model is not finite.")
         with _explaining(fitted):
             if method == "predict":
-                return np.asarray(fitted.predict(X))
+                return np.ravel(fitted.predict(X))
             return _response(fitted, X, method, self.classes)
 
     def _fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any, Any]:
@@ -131,9 +131,9 @@ class FoldTask:
         """Return the loss of each row; NaN if a response is not finite."""
         targets = None
         if self.classes is not None:
-            targets = as_codes(np.asarray(y), self.classes)
+            targets = as_codes(np.ravel(y), self.classes)
         elif y is not None:
-            targets = as_numbers(np.asarray(y))
+            targets = as_numbers(np.ravel(y))  # it may be one column of a table
         with _explaining(fitted):
             answered = _response(fitted, X, loss.response_method, self.classes)
         with np.errstate(all="ignore"):
@@ -159,6 +159,8 @@ def _fit(estimator: Any, X: Any, y: Any) -> None:
 def _response(fitted: Any, X: Any, method: str, classes: np.ndarray | None) -> np.ndarray:
     """Return a response in the form that losses take, with a column for each of all classes."""
     answered = np.asarray(getattr(fitted, METHOD_NAMES.get(method, method))(X))
+    if method == "predict":
+        answered = answered.ravel()  # an estimator that was fitted on a column answers by one
     if method == "distance":
         return answered.min(axis=1)
     if classes is None:
