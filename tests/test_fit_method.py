@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sqlite3
 import subprocess
 import sys
@@ -74,6 +75,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv.sharing.beginnings import Beginnings
 
 X_CLASSES, Y_CLASSES = load_breast_cancer(return_X_y=True)
 X_NUMBERS, Y_NUMBERS = load_diabetes(return_X_y=True)
@@ -468,6 +470,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from optuna_treecv import treecv_objective
+from optuna_treecv.sharing.beginnings import Beginnings
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
 objective = treecv_objective(
     make_pipeline(StandardScaler(), RandomForestClassifier(3)), X, y.map({0: "bad", 1: "good"}),
@@ -637,3 +640,57 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
     forest = RandomForestClassifier(3)  # without a seed of its own: each repeat has another
     result = tree_cross_validate(forest, X_CLASSES, Y_CLASSES, cv=KFold(3), n_repeats=2)
     assert np.any(result.test_score[:3] != result.test_score[3:])
+
+
+def test_beginnings_in_workers_are_shared_and_bounded():
+    first, same, other = (
+        pickle.loads(pickle.dumps(Beginnings(ModelCache(10_000), n_bytes)))
+        for n_bytes in (500, 500, 700)
+    )
+    assert first.cache is same.cache
+    assert first.cache.max_bytes == 500
+    assert other.cache.max_bytes == 700
+
+
+def test_beginnings_in_workers_change_nothing():
+    pipeline = make_pipeline(PCA(5, random_state=0), LogisticRegression())
+    options = {"param_grid": {"logisticregression__C": [0.01, 1.0, 100.0]}, "cv": 4}
+    values = []
+    for n_jobs in (1, 2):
+        objective = treecv_objective(pipeline, X_CLASSES, Y_CLASSES, n_jobs=n_jobs, **options)
+        study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
+        study.optimize(objective)
+        values.append([trial.value for trial in study.trials])
+    assert values[0] == values[1]
+    assert len(set(values[0])) > 1
+
+
+def test_a_beginning_belongs_to_its_rows_its_steps_and_their_order():
+    cache = ModelCache()
+    swapped = np.random.default_rng(0).permutation(Y_CLASSES)
+    pipelines = [
+        make_pipeline(SelectKBest(k=3), LogisticRegression()),
+        make_pipeline(SelectKBest(k=4), LogisticRegression()),
+        make_pipeline(PCA(3, random_state=0), LogisticRegression()),
+        make_pipeline(PCA(3, random_state=0), StandardScaler(), LogisticRegression()),
+        make_pipeline(StandardScaler(), PCA(3, random_state=0), LogisticRegression()),
+        make_pipeline(StandardScaler().set_output(transform="pandas"), SelectKBest(k=3), Lasso()),
+        make_pipeline("passthrough", SelectKBest(k=3), LogisticRegression()),
+    ]
+    for rows in (X_CLASSES, X_CLASSES[:, ::-1].copy()):
+        for y in (Y_CLASSES, swapped):
+            for cv in (StratifiedKFold(3), KFold(3)):
+                for pipeline in pipelines:
+                    scoring = "r2" if isinstance(pipeline[-1], Lasso) else "accuracy"
+                    expected = cross_validate(pipeline, rows, y, cv=cv, scoring=scoring)
+                    objective = treecv_objective(
+                        lambda _, one=pipeline: clone(one),
+                        rows,
+                        y,
+                        cv=cv,
+                        scoring=scoring,
+                        cache=cache,
+                    )
+                    found = optuna.create_study(direction="maximize")
+                    found.optimize(objective, n_trials=1)
+                    assert found.best_value == expected["test_score"].mean()
