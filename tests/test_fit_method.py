@@ -309,13 +309,15 @@ def test_tables_with_categories_strings_and_gaps():
     np.testing.assert_array_equal(found.test_score, expected["test_score"])
 
 
-def test_workers_change_nothing():
+@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+def test_workers_change_nothing(backend):
     model = RandomForestClassifier(5)
-    one, two = (
-        tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=5, n_jobs=n_jobs, random_state=7)
-        for n_jobs in (1, 2)
-    )
+    one = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=5)
+    with parallel_config(backend, n_jobs=2):
+        two = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=5, n_jobs=None)
+        predicted = tree_cross_val_predict(model, X_CLASSES, Y_CLASSES, cv=5, n_jobs=None)
     np.testing.assert_array_equal(one.test_score, two.test_score)
+    assert np.mean(predicted != Y_CLASSES) == pytest.approx(one.mean, abs=1e-3)
 
 
 def test_the_best_estimator_is_fitted_on_the_rows_as_given():

@@ -119,8 +119,13 @@ class FittedRepeat:
         A run that reports may be stopped after any fold. It begins as many fits at once as there
         are workers, and those that have begun are kept.
         """
-        size = effective_n_jobs(n_jobs) if self._evaluation.reports else max(1, len(missing))
-        with Parallel(n_jobs, return_as="generator") as parallel:
+        try:
+            workers, size = Parallel(n_jobs, return_as="generator"), max(1, len(missing))
+        except ValueError:  # the backend "multiprocessing" gives results only when all are there
+            workers, size = Parallel(n_jobs), effective_n_jobs(n_jobs)
+        if self._evaluation.reports:
+            size = effective_n_jobs(n_jobs)
+        with workers as parallel:
             for begin in range(0, len(missing), size):
                 part = missing[begin : begin + size]
                 results = zip(parallel(map(self._job, part)), part, strict=False)
