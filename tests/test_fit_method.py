@@ -696,3 +696,23 @@ def test_a_beginning_belongs_to_its_rows_its_steps_and_their_order():
                     found = optuna.create_study(direction="maximize")
                     found.optimize(objective, n_trials=1)
                     assert found.best_value == expected["test_score"].mean()
+
+
+@pytest.mark.parametrize(
+    ("n_folds", "n_repeats", "n_reports"), [(7, 1, 7), (40, 1, 32), (10, 4, 32)]
+)
+def test_each_fold_is_a_step_up_to_32(n_folds, n_repeats, n_reports):
+    objective = treecv_objective(
+        lambda trial: DummyClassifier(strategy="stratified"),
+        X_CLASSES,
+        Y_CLASSES,
+        cv=n_folds,
+        n_repeats=n_repeats,
+        report="mean",
+    )
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=1)
+    (trial,) = study.trials
+    assert list(trial.intermediate_values) == list(range(n_reports))
+    assert trial.intermediate_values[n_reports - 1] == trial.value
+    assert len(trial.user_attrs) <= 8
