@@ -116,6 +116,22 @@ def test_another_cell_is_another_digest(name):
         assert (data_digest(changed) == digest) == changed.equals(frame)
 
 
+@pytest.mark.parametrize("number", ["float64", "float32", "int64"])
+def test_numbers_before_columns_of_other_types(number):
+    """``numpy.dtype("float64") == None`` is true."""
+    frame = pandas.DataFrame({"number": np.ones(3, number)})
+    assert data_digest(frame.assign(x=pandas.Series([1, "1", 2], dtype=object))) is None
+    for name in ("object", "string", "category", "Int64", "dates"):
+        copies = []
+        for _ in range(2):
+            values = COLUMNS[name]
+            if name == "object":  # equal strings, but other objects
+                values = pandas.Series(["".join([text, ""]) for text in values], dtype=object)
+            copies.append(frame.assign(x=values))
+        assert data_digest(copies[0]) == data_digest(copies[1])
+        assert data_digest(copies[0]) != data_digest(copies[0].assign(number=2 * frame["number"]))
+
+
 def test_names_and_order_of_columns_count():
     frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [1.0, 2.0], "c": ["1", "2"]})
     assert different(

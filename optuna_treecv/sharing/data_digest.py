@@ -115,7 +115,7 @@ def _frame(frame: Any) -> bytes:
     start = 0
     for of_numbers, dtypes in groupby(frame.dtypes, _numpy_type):
         stop = start + len(list(dtypes))
-        if of_numbers is None:
+        if not of_numbers:
             parts += [_column(frame.iloc[:, column].array) for column in range(start, stop)]
         else:
             parts.append(_array(frame.iloc[:, start:stop]))
@@ -123,8 +123,9 @@ def _frame(frame: Any) -> bytes:
     return digest(*parts)
 
 
-def _numpy_type(dtype: Any) -> np.dtype | None:
-    return dtype if isinstance(dtype, np.dtype) and dtype.kind != "O" else None
+def _numpy_type(dtype: Any) -> str:
+    """Return the name of a NumPy type; "" for objects and for the types of pandas."""
+    return dtype.str if isinstance(dtype, np.dtype) and dtype.kind != "O" else ""
 
 
 def _column(values: Any) -> bytes:
