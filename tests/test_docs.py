@@ -16,6 +16,7 @@ import numpy as np
 from numpydoc.validate import validate
 import optuna
 import pytest
+from sklearn.decomposition import PCA
 
 import optuna_treecv
 import optuna_treecv.dashboard
@@ -165,6 +166,33 @@ def test_links_of_the_markdown_files_lead_somewhere():
         links = re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text())
         for link in links:
             assert link.startswith("https://") or (ROOT / link).exists(), link
+
+
+PRINTED = {
+    "forest": "",
+    "pipeline": "",
+    "time_series": "chain 511\nfit 2815\n",
+    "parallel_folds": "",
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_snippets_of_any_estimator_do_what_the_page_says(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    fits = []
+    fit_transform = PCA.fit_transform
+    monkeypatch.setattr(PCA, "fit_transform", lambda *a: fits.append(1) or fit_transform(*a))
+    names = runpy.run_path(str(ROOT / "docs" / "snippets" / f"{name}.py"))
+    printed = capsys.readouterr().out
+    assert printed == PRINTED[name]
+    for line in printed.splitlines():
+        assert f"``{line}``" in (ROOT / "docs" / "user_guide" / "any_estimator.rst").read_text()
+    if name == "pipeline":
+        assert len(fits) == 10
+    if name == "forest":
+        scores = optuna_treecv.history.load_fold_scores("sqlite:///treecv_store.db")
+        assert len(scores) == sum(t.user_attrs["folds_scored"] for t in names["study"].trials)
 
 
 PAGES = sorted((ROOT / "docs").rglob("*.rst"))
