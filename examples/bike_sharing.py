@@ -48,7 +48,7 @@ def load():
 
 X, y = load()
 objective = treecv_objective(
-    LGBMRegressor(n_jobs=1, verbose=-1),
+    LGBMRegressor(n_jobs=1, verbose=-1),  # one thread, no messages
     X,
     y,
     param_distributions={
@@ -74,7 +74,7 @@ study = optuna.create_study(
     ),
     study_name="bikes",
     direction=objective.direction,
-    sampler=optuna.samplers.TPESampler(),
+    sampler=optuna.samplers.TPESampler(),  # a seed would repeat its draws after each start
     pruner=optuna.pruners.WilcoxonPruner(p_threshold=0.1),
     load_if_exists=True,
 )

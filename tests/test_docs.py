@@ -16,6 +16,7 @@ import numpy as np
 from numpydoc.validate import validate
 import optuna
 import pytest
+from sklearn.decomposition import PCA
 
 import optuna_treecv
 import optuna_treecv.dashboard
@@ -86,13 +87,16 @@ def test_examples_of_docstrings(name):
         assert runner.tries > 0
 
 
-def test_snippet_of_the_readme(capsys):
-    snippets = re.findall(
-        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL
-    )
-    assert snippets
-    for snippet in snippets:
-        exec(compile(snippet, "README.md", "exec"), {})
+def snippets_of_the_readme() -> list[str]:
+    readme = (ROOT / "README.md").read_text()
+    return re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_snippets_of_the_readme(number, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(snippets_of_the_readme()[number], "README.md", "exec"), {})
 
 
 def test_the_example_of_an_own_learner_keeps_the_contract(monkeypatch):
@@ -167,6 +171,34 @@ def test_links_of_the_markdown_files_lead_somewhere():
             assert link.startswith("https://") or (ROOT / link).exists(), link
 
 
+PRINTED = {
+    "forest": "",
+    "pipeline": "",
+    "time_series": "chain 511\nfit 2815\n",
+    "parallel_folds": "",
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_snippets_of_any_estimator_do_what_the_page_says(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    fits = []
+    fit_transform = PCA.fit_transform
+    monkeypatch.setattr(PCA, "fit_transform", lambda *a: fits.append(1) or fit_transform(*a))
+    names = runpy.run_path(str(ROOT / "docs" / "snippets" / f"{name}.py"))
+    printed = capsys.readouterr().out
+    assert printed == PRINTED[name]
+    for line in printed.splitlines():
+        assert f"``{line}``" in (ROOT / "docs" / "user_guide" / "any_estimator.rst").read_text()
+    if name == "pipeline":
+        assert len(fits) == 10
+    if name == "forest":
+        scores = optuna_treecv.history.load_fold_scores("sqlite:///treecv_store.db")
+        assert len(scores) == sum(t.user_attrs["folds_scored"] for t in names["study"].trials)
+
+
 PAGES = sorted((ROOT / "docs").rglob("*.rst"))
 
 
@@ -177,10 +209,8 @@ def test_python_snippets_of_a_page_compile(page):
 
 
 def test_the_snippet_of_the_first_page_is_that_of_the_readme():
-    (snippet,) = re.findall(
-        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL
-    )
     page = (ROOT / "docs" / "index.rst").read_text()
+    snippet, _ = snippets_of_the_readme()
     assert snippet in "\n".join(line.removeprefix("   ") for line in page.splitlines())
 
 
