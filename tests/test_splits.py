@@ -273,6 +273,36 @@ def test_a_holdout_is_the_first_fold(learner):
     assert first.n_updates == 20
 
 
+# One split alone, whose training set is the first part of the rows, with others that do not grow.
+ONE_BEFORE_A_GAP = [(np.arange(60), np.arange(80, 120))]
+ONE_TESTED_TWICE = [(np.arange(60), np.append(np.arange(60, 120), 60))]
+FORGETTING = TimeSeriesSplit(4, max_train_size=30)
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=str)
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(
+    ("cv", "method"),
+    [
+        (ONE_BEFORE_A_GAP, "auto"),
+        (ONE_BEFORE_A_GAP, "holdout"),
+        (ONE_TESTED_TWICE, "auto"),
+        (ONE_TESTED_TWICE, "holdout"),
+        ([*ONE_TESTED_TWICE, (np.arange(60, 120), np.arange(60))], "holdout"),
+        (FORGETTING, "holdout"),
+    ],
+    ids=["gap", "first-gap", "twice", "first-twice", "first-of-two", "first-of-forgetting"],
+)
+def test_one_split_trains_on_its_own_rows_alone(learner, shuffle, cv, method):
+    options = {"cv": cv, "method": method, "shuffle": shuffle, "scoring": response}
+    found = tree_cross_validate(learner, X, Y, **options)
+    train, _ = next(iter(cv if isinstance(cv, list) else cv.split(X)))
+    others = np.setdiff1d(np.arange(N_ROWS), train)
+    changed = tree_cross_validate(learner, X, labels_changed(others), **options)
+    np.testing.assert_array_equal(changed.test_score, found.test_score)
+    assert found.n_updates == len(train)
+
+
 # Splitters that are no partition.
 
 

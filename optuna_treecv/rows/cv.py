@@ -265,7 +265,7 @@ def _cuts_of_splits(cv: Any, name: str, rows: ToCut, seeds: Callable[[int], int]
                 given = Splits(plain, splits.trains[part], splits.tests[part])
             cuts.append(_folds_of_ids(ids, rows.shuffle, seeds(len(cuts)), given))
         return cuts
-    if rows.shuffle:
+    if rows.shuffle and not splits.grows:
         seed = seeds(0)
         splits = replace(
             splits,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from itertools import zip_longest
@@ -54,9 +53,16 @@ class Splits:
 
     @cached_property
     def grows(self) -> bool:
-        """Whether the training sets are growing prefixes of the rows as given."""
+        """Whether the training sets are growing prefixes of the rows, which lie as given.
+
+        A chain trains on the first prepared rows, so in another order it would train on others.
+        """
         sizes = [size for size in self.trains if isinstance(size, int)]
-        return len(sizes) == self.n_folds and all(a < b for a, b in pairwise(sizes))
+        return (
+            len(sizes) == self.n_folds
+            and all(a < b for a, b in pairwise(sizes))
+            and np.array_equal(self.order, np.arange(self.n_rows))
+        )
 
     @cached_property
     def n_trained(self) -> int:
@@ -103,8 +109,11 @@ class Splits:
         return place[rows]
 
     def one(self) -> Splits:
-        """Return split 0 alone."""
-        return replace(self, trains=self.trains[:1], tests=self.tests[:1], numbers=None)
+        """Return split 0 alone; over the rows as given if it trains on the first of them."""
+        order = self.order
+        if isinstance(self.trains[0], int):
+            order = np.arange(self.n_rows, dtype=np.uint32)
+        return Splits(order, self.trains[:1], self.tests[:1], why_no_tree=self.why_no_tree)
 
     def equals(self, other: object) -> bool:
         """Return whether both are the same splits of rows in the same order."""
