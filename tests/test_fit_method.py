@@ -320,6 +320,68 @@ def test_workers_change_nothing(backend):
     assert np.mean(predicted != Y_CLASSES) == pytest.approx(one.mean, abs=1e-3)
 
 
+class Broken(ValueError):
+    def __init__(self, what, why):
+        super().__init__(f"{what}, since {why}")
+
+
+class Failing(Watching):
+    """Fails on a training set that holds the first row."""
+
+    def __init__(self, error=ValueError):
+        self.error = error
+
+    def fit(self, X, y):
+        if X[0, 0] == X_CLASSES[0, 0]:
+            raise self.error("this row", "it is the first one")
+        return super().fit(X, y)
+
+
+def process(estimator, X, y):
+    """Tell in which process a model is scored."""
+    return float(os.getpid())
+
+
+@pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
+@pytest.mark.parametrize(("error", "raised"), [(ValueError, ValueError), (Broken, RuntimeError)])
+def test_an_error_ends_no_worker(error, raised):
+    def workers(model):
+        found = tree_cross_validate(
+            model, X_CLASSES, Y_CLASSES, cv=6, method="fit", n_jobs=2, scoring=process
+        )
+        return set(found.test_score)
+
+    before = workers(Watching())
+    with pytest.raises(raised, match="this row.*it is the first one") as caught:
+        workers(Failing(error))
+    assert "in fit" in caught.value.__notes__[0]
+    assert workers(Watching()) <= before
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_folds_that_were_fitted_before_an_error_are_kept(n_jobs):
+    cache = ModelCache()
+    cv = KFold(6)  # the first row is tested by the first fold alone
+    updates = []
+    for model in (Failing(), Failing(), Failing(Broken)):
+        objective = treecv_objective(
+            lambda trial, model=model: model,
+            X_CLASSES,
+            Y_CLASSES,
+            cv=cv,
+            shuffle=False,
+            n_jobs=n_jobs,
+            cache=cache,
+        )
+        study = optuna.create_study()
+        Watching.fitted_on = []
+        with parallel_config("threading"):
+            study.optimize(objective, n_trials=1, catch=ValueError)
+        assert study.trials[0].state.name == "FAIL"
+        updates.append(len(Watching.fitted_on))
+    assert updates == [1, 0, 1]
+
+
 def test_the_best_estimator_is_fitted_on_the_rows_as_given():
     objective = treecv_objective(lambda trial: Watching(), X_CLASSES, Y_CLASSES, cv=3)
     study = optuna.create_study(direction=objective.direction)

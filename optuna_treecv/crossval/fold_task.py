@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pickle import loads
 import re
 from time import perf_counter
+from traceback import format_exc
 from typing import Any
 from typing import NamedTuple
 
+from joblib.externals.loky.backend.reduction import dumps
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
@@ -53,6 +56,28 @@ class Scored(NamedTuple):
     seconds: float
 
 
+class Failed(NamedTuple):
+    """The error of a fit.
+
+    Attributes
+    ----------
+    error : Exception
+    where : str
+        Its traceback, which gets lost between processes.
+    """
+
+    error: Exception
+    where: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            loads(dumps(self.error))
+        except Exception:  # noqa: BLE001  # such an error would break the pool of processes
+            said = f"{type(self.error).__name__}: {self.error}"
+            return Failed, (RuntimeError(said), self.where)
+        return Failed, tuple(self)
+
+
 @dataclass(frozen=True)
 class FoldTask:
     """What the fits of all folds have in common.
@@ -76,6 +101,16 @@ class FoldTask:
     scoring: Loss | Scorer | None
     classes: np.ndarray | None
     beginnings: Beginnings | None
+
+    def attempt(self, name: bytes, train: np.ndarray, test: np.ndarray) -> Scored | Failed:
+        """Do as ``score`` does, but return an error.
+
+        For an error that is raised joblib would kill all workers, also those of other threads.
+        """
+        try:
+            return self.score(name, train, test)
+        except Exception as error:  # noqa: BLE001  # whatever fits may raise
+            return Failed(error, format_exc())
 
     def score(self, name: bytes, train: np.ndarray, test: np.ndarray) -> Scored:
         """Fit a clone on the rows ``train`` and score it on the rows ``test``.
