@@ -22,6 +22,7 @@ from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.fold_task import Failed
 from optuna_treecv.crossval.fold_task import FoldTask
 from optuna_treecv.crossval.fold_task import Scored
+from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.pickling import explaining_pickles
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
@@ -81,7 +82,8 @@ class FittedRepeat:
         estimator = seeded(clone(request.estimator), (evaluation.seed + repeat.number) % 2**32)
         cache = evaluation.shared.cache
         data = evaluation.data_name()
-        self._results = FoldResults(cache, estimator, data, request.scoring)
+        named = under_configuration(data[0]), data[1]
+        self._results = FoldResults(cache, estimator, named, request.scoring)
         self._names: list[bytes] | None = None
         beginnings = None
         if isinstance(estimator, Pipeline) and cache is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import AbstractContextManager
 from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pickle import loads
 import re
@@ -19,6 +21,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import _safe_split
 
+from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.learners.adapter import is_divergence
 from optuna_treecv.learners.adapter import METHOD_NAMES
 from optuna_treecv.learners.compiled import CompiledEstimator
@@ -149,18 +152,25 @@ class FoldTask:
     def _fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any, Any]:
         """Return a fitted clone, None if its model is not finite, and the test rows."""
         estimator = clone(self.estimator)
-        if self.beginnings is not None and isinstance(estimator, Pipeline):
-            self.beginnings.of_fold(name).lend(estimator)
         X, y = map(_protected, _safe_split(estimator, self.X, self.y, train))
         test_X, test_y = map(_protected, _safe_split(estimator, self.X, self.y, test, train))
         try:
-            with _explaining(estimator):
+            with _explaining(estimator), self._beginnings_for(estimator, name):
                 _fit(estimator, X, y)
         except ValueError as error:
             if not is_divergence(error):
                 raise
             return None, test_X, test_y
         return estimator if _is_finite(estimator) else None, test_X, test_y
+
+    def _beginnings_for(self, estimator: Any, name: bytes) -> AbstractContextManager[None]:
+        """Return a context in which a Pipeline takes its fitted beginning, if that is kept.
+
+        A subclass of Pipeline may fit its steps on other rows than it is given.
+        """
+        if self.beginnings is None or type(estimator) is not Pipeline:
+            return nullcontext()
+        return self.beginnings.of_fold(under_configuration(name)).lent_to(estimator)
 
     def _losses(self, loss: Loss, fitted: Any, X: Any, y: Any) -> np.ndarray:
         """Return the loss of each row; NaN if a response is not finite."""
