@@ -154,10 +154,33 @@ def test_names_and_order_of_columns_count():
     )
 
 
-def test_the_index_and_the_blocks_of_a_frame_do_not_count():
+def test_the_index_counts():
+    one = pandas.DataFrame({"a": [1.0, 2.0, 3.0]})
+    names = pandas.MultiIndex.from_product([["x"], [1, 2, 3]], names=["word", "number"])
+    indices = [
+        one.index,
+        one.index[::-1],
+        pandas.Index([0, 1, 3]),
+        pandas.Index([0.0, 1.0, 3.0]),
+        pandas.Index([0, 1, 3], name="number"),
+        pandas.Index(["a", "b", "c"]),
+        DATES,
+        DATES[::-1],
+        names,
+        names.rename(["word", "digit"]),
+        names[::-1],
+    ]
+    frames = [one.set_axis(index) for index in indices]
+    assert len({data_digest(frame) for frame in frames}) == len(indices)
+    assert len({data_digest(frame["a"]) for frame in frames}) == len(indices)
+    assert data_digest(one) == data_digest(one.iloc[::-1].iloc[::-1])
+    assert data_digest(one.set_axis(pandas.Index([1, "1", 2.5]))) is None
+
+
+def test_the_blocks_of_a_frame_do_not_count():
     values = np.arange(12.0).reshape(4, 3)
     one = pandas.DataFrame(values, columns=["a", "b", "c"])
-    several = pandas.DataFrame(index=[7, 8, 8, 9])
+    several = pandas.DataFrame(index=one.index)
     for name in one:
         several[name] = one[name].to_numpy()
     assert data_digest(one) == data_digest(several) == data_digest(one.iloc[::-1].iloc[::-1])

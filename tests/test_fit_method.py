@@ -19,10 +19,12 @@ from optuna.distributions import IntDistribution
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn import config_context
 from sklearn import svm
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.base import clone
+from sklearn.base import TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.compose import make_column_selector
 from sklearn.compose import make_column_transformer
@@ -64,6 +66,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import StandardScaler
@@ -320,6 +323,68 @@ def test_workers_change_nothing(backend):
     assert np.mean(predicted != Y_CLASSES) == pytest.approx(one.mean, abs=1e-3)
 
 
+class Broken(ValueError):
+    def __init__(self, what, why):
+        super().__init__(f"{what}, since {why}")
+
+
+class Failing(Watching):
+    """Fails on a training set that holds the first row."""
+
+    def __init__(self, error=ValueError):
+        self.error = error
+
+    def fit(self, X, y):
+        if X[0, 0] == X_CLASSES[0, 0]:
+            raise self.error("this row", "it is the first one")
+        return super().fit(X, y)
+
+
+def process(estimator, X, y):
+    """Tell in which process a model is scored."""
+    return float(os.getpid())
+
+
+@pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
+@pytest.mark.parametrize(("error", "raised"), [(ValueError, ValueError), (Broken, RuntimeError)])
+def test_an_error_ends_no_worker(error, raised):
+    def workers(model):
+        found = tree_cross_validate(
+            model, X_CLASSES, Y_CLASSES, cv=6, method="fit", n_jobs=2, scoring=process
+        )
+        return set(found.test_score)
+
+    before = workers(Watching())
+    with pytest.raises(raised, match="this row.*it is the first one") as caught:
+        workers(Failing(error))
+    assert "in fit" in caught.value.__notes__[0]
+    assert workers(Watching()) <= before
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_folds_that_were_fitted_before_an_error_are_kept(n_jobs):
+    cache = ModelCache()
+    cv = KFold(6)  # the first row is tested by the first fold alone
+    updates = []
+    for model in (Failing(), Failing(), Failing(Broken)):
+        objective = treecv_objective(
+            lambda trial, model=model: model,
+            X_CLASSES,
+            Y_CLASSES,
+            cv=cv,
+            shuffle=False,
+            n_jobs=n_jobs,
+            cache=cache,
+        )
+        study = optuna.create_study()
+        Watching.fitted_on = []
+        with parallel_config("threading"):
+            study.optimize(objective, n_trials=1, catch=ValueError)
+        assert study.trials[0].state.name == "FAIL"
+        updates.append(len(Watching.fitted_on))
+    assert updates == [1, 0, 1]
+
+
 def test_the_best_estimator_is_fitted_on_the_rows_as_given():
     objective = treecv_objective(lambda trial: Watching(), X_CLASSES, Y_CLASSES, cv=3)
     study = optuna.create_study(direction=objective.direction)
@@ -418,6 +483,90 @@ def test_pipelines_share_fitted_beginnings():
             plain, X_CLASSES, Y_CLASSES, cv=StratifiedKFold(4), scoring="accuracy"
         )
         assert trial.value == expected["test_score"].mean()
+
+
+class BothWays(Pipeline):
+    """Fits its steps on a part of the rows before it does so on all."""
+
+    def fit(self, X, y=None, **params):
+        super().fit(X[::2], y[::2])
+        return super().fit(X, y)
+
+
+def refitted(estimator, X, y):
+    """Score a model that was fitted on the test rows, which then is no model of the fold."""
+    return float(estimator.fit(X, y).predict(X).mean())
+
+
+@pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
+@pytest.mark.parametrize("scoring", ["accuracy", refitted])
+@pytest.mark.parametrize("first", [Pipeline, BothWays])
+def test_beginnings_are_those_of_the_training_rows(first, scoring):
+    cache = ModelCache()
+    for kind, C in ((first, 1.0), (Pipeline, 0.1), (BothWays, 0.01), (Pipeline, 0.001)):
+        steps = [("scale", StandardScaler()), ("pca", PCA(3)), ("last", LogisticRegression(C=C))]
+        model = kind(steps).set_params(pca__random_state=0)
+        cv = StratifiedKFold(3)
+        objective = treecv_objective(
+            lambda trial, model=model: model,
+            X_CLASSES,
+            Y_CLASSES,
+            cv=cv,
+            scoring=scoring,
+            cache=cache,
+        )
+        study = optuna.create_study(direction=objective.direction)
+        study.optimize(objective, n_trials=1)
+        expected = cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, scoring=scoring)
+        assert study.best_value == expected["test_score"].mean()
+
+
+class ByWhatItGets(TransformerMixin, BaseEstimator):
+    """Keeps all columns of a data frame, and two of an array; or gives the index alone."""
+
+    def __init__(self, index=False):
+        self.index = index
+
+    def fit(self, X, y=None):
+        return self
+
+    def partial_fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        if self.index:
+            return np.asarray(X.index).reshape(-1, 1)
+        return np.asarray(X if hasattr(X, "columns") else X[:, :2])
+
+
+@pytest.mark.parametrize("last", [LogisticRegression(), GaussianNB()], ids=str)
+def test_the_configuration_of_scikit_learn_is_part_of_what_is_kept(last):
+    cache = ModelCache()
+    model = make_pipeline(StandardScaler(), ByWhatItGets(), last)
+    for output in ("default", "pandas", "default"):
+        with config_context(transform_output=output):
+            objective = treecv_objective(
+                lambda trial: model, X_CLASSES, Y_CLASSES, cv=KFold(3), cache=cache
+            )
+            study = optuna.create_study()
+            study.optimize(objective, n_trials=1)
+            plain = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=KFold(3))
+        assert study.best_value == plain.mean
+
+
+def test_the_index_is_part_of_what_is_kept():
+    cache = ModelCache()
+    frame = pd.DataFrame(X_CLASSES)
+    model = make_pipeline(ByWhatItGets(index=True), DecisionTreeClassifier(random_state=0))
+    for index in (frame.index, Y_CLASSES, Y_CLASSES[::-1]):
+        rows = frame.set_axis(index)
+        objective = treecv_objective(
+            lambda trial: model, rows, Y_CLASSES, cv=KFold(3), scoring="accuracy", cache=cache
+        )
+        study = optuna.create_study(direction=objective.direction)
+        study.optimize(objective, n_trials=1)
+        expected = cross_validate(model, rows, Y_CLASSES, cv=KFold(3))
+        assert study.best_value == expected["test_score"].mean()
 
 
 class Mutating(Counting):

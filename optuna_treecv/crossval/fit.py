@@ -19,8 +19,10 @@ from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
 
 from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.fold_task import Failed
 from optuna_treecv.crossval.fold_task import FoldTask
 from optuna_treecv.crossval.fold_task import Scored
+from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.pickling import explaining_pickles
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
@@ -80,7 +82,8 @@ class FittedRepeat:
         estimator = seeded(clone(request.estimator), (evaluation.seed + repeat.number) % 2**32)
         cache = evaluation.shared.cache
         data = evaluation.data_name()
-        self._results = FoldResults(cache, estimator, data, request.scoring)
+        named = under_configuration(data[0]), data[1]
+        self._results = FoldResults(cache, estimator, named, request.scoring)
         self._names: list[bytes] | None = None
         beginnings = None
         if isinstance(estimator, Pipeline) and cache is not None:
@@ -117,8 +120,15 @@ class FittedRepeat:
         """Fit some chunks in parallel, and yield their results in order.
 
         A run that reports may be stopped after any fold. It begins as many fits at once as there
-        are workers, and those that have begun are kept.
+        are workers, and those that have begun are kept, also where one of them fails.
         """
+        is_over = False
+
+        def jobs(part: list[int]) -> Generator[Any]:
+            for chunk in part:
+                if not is_over:
+                    yield self._job(chunk)
+
         try:
             workers, size = Parallel(n_jobs, return_as="generator"), max(1, len(missing))
         except ValueError:  # the backend "multiprocessing" gives results only when all are there
@@ -128,17 +138,22 @@ class FittedRepeat:
         with workers as parallel:
             for begin in range(0, len(missing), size):
                 part = missing[begin : begin + size]
-                results = zip(parallel(map(self._job, part)), part, strict=False)
+                results = zip(parallel(jobs(part)), part, strict=False)
                 try:
                     for scored, chunk in results:
+                        if isinstance(scored, Failed):
+                            raise _with_traceback(scored)
                         yield self._take(scored, chunk)
                 finally:
+                    is_over = True
                     for scored, chunk in results:
-                        self._take(scored, chunk)
+                        if isinstance(scored, Scored):
+                            self._take(scored, chunk)
+                is_over = False
 
     def _job(self, chunk: int) -> Any:
         train, test = self._cut.train_rows(chunk), self._cut.test_rows(chunk)
-        return delayed(self._task.score)(self._name(chunk), train, test)
+        return delayed(self._task.attempt)(self._name(chunk), train, test)
 
     def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of fitted folds, and which of these have diverged."""
@@ -160,6 +175,13 @@ class FittedRepeat:
         self.n_updates += found.n_trained
         self._results.keep(self._name(chunk), found, scored.seconds)
         return found
+
+
+def _with_traceback(failed: Failed) -> Exception:
+    """Return the error of a fit; one from another process says in a note where it was raised."""
+    if failed.error.__traceback__ is None:
+        failed.error.add_note(failed.where)
+    return failed.error
 
 
 def predictions_of_fits(

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import AbstractContextManager
 from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pickle import loads
 import re
 from time import perf_counter
+from traceback import format_exc
 from typing import Any
 from typing import NamedTuple
 
+from joblib.externals.loky.backend.reduction import dumps
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import _safe_split
 
+from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.learners.adapter import is_divergence
 from optuna_treecv.learners.adapter import METHOD_NAMES
 from optuna_treecv.learners.compiled import CompiledEstimator
@@ -53,6 +59,28 @@ class Scored(NamedTuple):
     seconds: float
 
 
+class Failed(NamedTuple):
+    """The error of a fit.
+
+    Attributes
+    ----------
+    error : Exception
+    where : str
+        Its traceback, which gets lost between processes.
+    """
+
+    error: Exception
+    where: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            loads(dumps(self.error))
+        except Exception:  # noqa: BLE001  # such an error would break the pool of processes
+            said = f"{type(self.error).__name__}: {self.error}"
+            return Failed, (RuntimeError(said), self.where)
+        return Failed, tuple(self)
+
+
 @dataclass(frozen=True)
 class FoldTask:
     """What the fits of all folds have in common.
@@ -76,6 +104,16 @@ class FoldTask:
     scoring: Loss | Scorer | None
     classes: np.ndarray | None
     beginnings: Beginnings | None
+
+    def attempt(self, name: bytes, train: np.ndarray, test: np.ndarray) -> Scored | Failed:
+        """Do as ``score`` does, but return an error.
+
+        For an error that is raised joblib would kill all workers, also those of other threads.
+        """
+        try:
+            return self.score(name, train, test)
+        except Exception as error:  # noqa: BLE001  # whatever fits may raise
+            return Failed(error, format_exc())
 
     def score(self, name: bytes, train: np.ndarray, test: np.ndarray) -> Scored:
         """Fit a clone on the rows ``train`` and score it on the rows ``test``.
@@ -114,18 +152,25 @@ class FoldTask:
     def _fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any, Any]:
         """Return a fitted clone, None if its model is not finite, and the test rows."""
         estimator = clone(self.estimator)
-        if self.beginnings is not None and isinstance(estimator, Pipeline):
-            self.beginnings.of_fold(name).lend(estimator)
         X, y = map(_protected, _safe_split(estimator, self.X, self.y, train))
         test_X, test_y = map(_protected, _safe_split(estimator, self.X, self.y, test, train))
         try:
-            with _explaining(estimator):
+            with _explaining(estimator), self._beginnings_for(estimator, name):
                 _fit(estimator, X, y)
         except ValueError as error:
             if not is_divergence(error):
                 raise
             return None, test_X, test_y
         return estimator if _is_finite(estimator) else None, test_X, test_y
+
+    def _beginnings_for(self, estimator: Any, name: bytes) -> AbstractContextManager[None]:
+        """Return a context in which a Pipeline takes its fitted beginning, if that is kept.
+
+        A subclass of Pipeline may fit its steps on other rows than it is given.
+        """
+        if self.beginnings is None or type(estimator) is not Pipeline:
+            return nullcontext()
+        return self.beginnings.of_fold(under_configuration(name)).lent_to(estimator)
 
     def _losses(self, loss: Loss, fitted: Any, X: Any, y: Any) -> np.ndarray:
         """Return the loss of each row; NaN if a response is not finite."""

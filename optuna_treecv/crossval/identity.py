@@ -1,10 +1,11 @@
-"""A short name for what a cross-validation evaluates: its data, folds and scoring."""
+"""Names for what a cross-validation evaluates: its data, folds, scoring and configuration."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from sklearn import get_config
 
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import take_rows
@@ -41,6 +42,15 @@ def name_of_evaluation(data: Data, cuts: list[Cut], scoring: str) -> str:
     for cut in cuts:
         parts += [encode(cut.n_folds), *map(_bytes, cut.arrays())]
     return digest(*parts).hex()[:16]
+
+
+def under_configuration(name: bytes) -> bytes:
+    """Return a name of results, changed where scikit-learn's configuration changes them.
+
+    The steps of a Pipeline may get data frames in place of arrays.
+    """
+    output = get_config()["transform_output"]
+    return name if output == "default" else digest(name, encode(output))
 
 
 def _bytes(values: Any) -> bytes:

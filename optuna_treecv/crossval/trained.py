@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Bound
 from optuna_treecv.crossval.request import Request
@@ -110,7 +111,10 @@ def bind(request: Request, method: str, repeat: Repeat, rows: PreparedRows) -> B
     evaluation = request.evaluation
     learner = evaluation.learner(request.estimator, rows, request.scoring.response_method, repeat)
     identity = evaluation.shared.identity(layout_for(request.estimator), rows, repeat.number)
-    results = results_of(learner, request.cache, identity, repeat.key, method)
+    folds = repeat.key
+    if not isinstance(request.estimator, CompiledEstimator):
+        folds = under_configuration(folds)
+    results = results_of(learner, request.cache, identity, folds, method)
     bound = Bound(learner, identity, results)
     if repeat.number == 0:
         request.bound = bound

@@ -7,6 +7,8 @@ as scikit-learn's ``Pipeline(memory=...)`` does, but in memory and within a boun
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import partial
 import pickle
 from time import perf_counter
@@ -57,15 +59,29 @@ class FoldBeginnings:
 
     def __init__(self, cache: ModelCache, name: bytes) -> None:
         self._cache = cache
-        self._name: bytes | None = digest(b"beginning", name)  # of the steps fitted so far
+        self._start = digest(b"beginning", name)
+        self._name: bytes | None = self._start  # of the steps fitted so far
 
-    def lend(self, pipeline: Any) -> None:
-        """Have a Pipeline of scikit-learn use this memory, unless it has one of its own."""
-        if pipeline.memory is None:
+    @contextmanager
+    def lent_to(self, pipeline: Any) -> Generator[None]:
+        """Have a Pipeline use this memory in this block, unless it has one of its own.
+
+        Afterwards a scorer may fit it on other rows.
+        """
+        own = pipeline.memory
+        if own is None:
             pipeline.memory = self
+        try:
+            yield
+        finally:
+            pipeline.memory = own
 
     def cache(self, fit_transform: Callable[..., Any], ignore: object = ()) -> Callable[..., Any]:
-        """Return a function that fits and transforms, or takes what is kept."""
+        """Return a function that fits and transforms, or takes what is kept.
+
+        A Pipeline asks for it once at the beginning of each fit.
+        """
+        self._name = self._start
         return partial(self._call, fit_transform)
 
     def _call(

@@ -23,7 +23,8 @@ def data_digest(*values: Any) -> bytes | None:
     """Return 16 bytes that stand for X, y and other data, and for the order of these arguments.
 
     Any change of an entry, of a type, of a column's name or of the order of columns or categories
-    gives another digest. The layout of an array in memory and the index of a data frame do not.
+    gives another digest, and so does another index, which an estimator may use. The layout of an
+    array in memory does not.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def _data(data: Any) -> bytes:
     if pandas is not None and isinstance(data, pandas.DataFrame):
         return b"frame" + _frame(data)
     if pandas is not None and isinstance(data, pandas.Series):
-        return b"series" + digest(encode(data.name), _column(data.array))
+        return b"series" + digest(encode(data.name), _index(data.index), _column(data.array))
     raise NoKey(f"Data of type {type(data).__name__} have no digest.")
 
 
@@ -111,7 +112,7 @@ def _missing(cell: Any) -> str:
 
 
 def _frame(frame: Any) -> bytes:
-    parts = [encode(len(frame)), encode(list(frame.columns))]
+    parts = [encode(len(frame)), encode(list(frame.columns)), _index(frame.index)]
     start = 0
     for of_numbers, dtypes in groupby(frame.dtypes, _numpy_type):
         stop = start + len(list(dtypes))
@@ -121,6 +122,14 @@ def _frame(frame: Any) -> bytes:
             parts.append(_array(frame.iloc[:, start:stop]))
         start = stop
     return digest(*parts)
+
+
+def _index(index: Any) -> bytes:
+    """Return a digest of the index of a data frame."""
+    if hasattr(index, "step"):  # a range, which no array needs to be made of
+        return digest(encode((index.start, index.stop, index.step)))
+    levels = [index.get_level_values(level) for level in range(index.nlevels)]
+    return digest(encode(list(index.names)), *(_column(level.array) for level in levels))
 
 
 def _numpy_type(dtype: Any) -> str:
