@@ -142,8 +142,8 @@ def broken(array, value):
         ),
         ({"random_state": -1}, "random_state must be an integer of 0 to"),
         ({"random_state": "x"}, "'x' cannot be used to seed"),
-        ({"n_jobs": 0}, "n_jobs must be None, a number of threads or -1 for all cores, got 0"),
-        ({"n_jobs": "2"}, "n_jobs must be None, a number of threads or -1 .* got '2'"),
+        ({"n_jobs": 0}, "n_jobs must be None, a number of workers or -1 for all cores, got 0"),
+        ({"n_jobs": "2"}, "n_jobs must be None, a number of workers or -1 .* got '2'"),
         (
             {"cv": "loo", "scoring": "roc_auc"},
             r"scoring='roc_auc' is undefined .NaN. on a fold of 1 row",

@@ -62,7 +62,7 @@ def test_rows(rows):
     [
         ({"n_repeats": SECOND}, "n_repeats must be an integer of 1 to 10000, got"),
         ({"random_state": SECOND}, "^random_state cannot be used: "),
-        ({"n_jobs": SECOND}, "n_jobs must be None, a number of threads or -1"),
+        ({"n_jobs": SECOND}, "n_jobs must be None, a number of workers or -1"),
         ({"cv": SECOND}, "cv must be an int, a share .* pairs of training and test rows, got"),
         ({"cv": Splitter(3)}, "cv must .* pairs of train and test rows, but Splitter gives 3 in"),
         ({"cv": Splitter((5, [0]))}, "arrays of row numbers, but Splitter trains on 5 in split 0"),

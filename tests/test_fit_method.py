@@ -865,3 +865,103 @@ def test_each_fold_is_a_step_up_to_32(n_folds, n_repeats, n_reports):
     assert list(trial.intermediate_values) == list(range(n_reports))
     assert trial.intermediate_values[n_reports - 1] == trial.value
     assert len(trial.user_attrs) <= 8
+
+
+class OneColumnMore(DummyClassifier):
+    """Has two columns of probabilities where it knows one class, as LightGBM has."""
+
+    def predict_proba(self, X):
+        probabilities = super().predict_proba(X)
+        return probabilities if len(self.classes_) > 1 else np.c_[probabilities, probabilities]
+
+
+LABELS = ["no", "yes", None, float("nan")]
+SINGLE = [(np.arange(20), np.arange(20, 40)), (np.arange(20, 40), np.arange(20))]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y", "options", "message"),
+    [
+        (
+            DummyClassifier(),
+            LABELS * 10,
+            {},
+            "^y must hold a label for each row, got None in row 2",
+        ),
+        (DummyClassifier(), None, {}, "^y must be given for a classifier, got None"),
+        (DummyRegressor(), None, {}, "^y must be given for a regressor, got None"),
+        (
+            OneColumnMore(),
+            np.repeat([0, 1], 20),
+            {"cv": SINGLE, "scoring": "log_loss"},
+            "^cv must make training sets with every class of y, since predict_proba of OneColumn",
+        ),
+        (
+            DummyRegressor(),
+            np.linspace(0, 1, 40),
+            {"stratify": True, "cv": 3},
+            "^stratify must be 'auto' or False, got True: y must hold class labels",
+        ),
+        (
+            DummyClassifier(),
+            np.arange(40) % 2,
+            {"cv": 5, "groups": np.arange(40) % 3},
+            r"^cv=StratifiedGroupKFold\(5\) cannot split the rows",
+        ),
+        (
+            DummyClassifier(),
+            np.arange(40) % 2,
+            {"cv": (np.arange(30), np.arange(30, 40))},
+            r"^cv must hold .* or pairs such as \[\(train, test\)\], got entries of different len",
+        ),
+    ],
+)
+def test_bad_input(estimator, y, options, message):
+    with pytest.raises(ValueError, match=message):
+        tree_cross_validate(estimator, np.ones((40, 2)), y, method="fit", **options)
+    with pytest.raises(ValueError, match="^X cannot be used|^X must"):
+        tree_cross_validate(DummyClassifier(), {"a": [1, 2]}, [0, 1])
+
+
+def test_a_search_over_classifiers_and_regressors_is_refused():
+    objective = treecv_objective(
+        lambda trial: [DummyClassifier(), DummyRegressor()][trial.number], X_CLASSES, Y_CLASSES
+    )
+    study = optuna.create_study()
+    with pytest.raises(ValueError, match="^scoring must be given where it is not the same by def"):
+        study.optimize(objective, n_trials=2)
+
+
+def test_predictions_of_repeats_are_refused():
+    cv = RepeatedStratifiedKFold(n_splits=3, n_repeats=2)
+    with pytest.raises(ValueError, match="^cv must be a splitter whose test sets hold every row"):
+        tree_cross_val_predict(GaussianNB(), X_CLASSES, Y_CLASSES, cv=cv)
+
+
+def test_functions_of_packages_have_keys_without_a_store():
+    model = make_pipeline(FunctionTransformer(np.log1p), DecisionTreeClassifier())
+    objective = treecv_objective(lambda trial: model, X_CLASSES, Y_CLASSES, cv=3)
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=2)
+    assert [trial.user_attrs["n_updates"] for trial in study.trials] == [2 * 569, 0]
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_an_error_names_its_fold(n_jobs):
+    y = np.repeat([0, 1], 20)
+    cv = [(np.arange(10, 30), np.arange(10)), SINGLE[0]]
+    with pytest.raises(ValueError, match="1 class|one class|number of classes") as caught:
+        tree_cross_validate(
+            svm.LinearSVC(), np.ones((40, 2)), y, cv=cv, method="fit", n_jobs=n_jobs, shuffle=False
+        )
+    assert "This happened in fold 1." in caught.value.__notes__
+
+
+def test_the_first_of_several_random_splits_is_a_hold_out():
+    for cv in (ShuffleSplit(3, random_state=0), ShuffleSplit(1, random_state=0)):
+        tree = tree_cross_validate(GaussianNB(), X_CLASSES, Y_CLASSES, cv=cv, method="holdout")
+        train, test = next(cv.split(X_CLASSES))
+        expected = GaussianNB().fit(X_CLASSES[train], Y_CLASSES[train])
+        error = 1 - expected.score(X_CLASSES[test], Y_CLASSES[test])
+        assert tree.mean == pytest.approx(error, abs=1e-12)
+        assert tree.n_updates == len(train)

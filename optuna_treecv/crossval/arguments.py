@@ -45,7 +45,7 @@ def count_threads(n_jobs: Any) -> int:
     """Return the number of threads that ``n_jobs`` asks for, as joblib counts them."""
     if n_jobs is not None and not (is_integer(n_jobs) and n_jobs != 0):
         raise ValueError(
-            f"n_jobs must be None, a number of threads or -1 for all cores, got {n_jobs!r}."
+            f"n_jobs must be None, a number of workers or -1 for all cores, got {n_jobs!r}."
         )
     return effective_n_jobs(None if n_jobs is None else int(n_jobs))
 

@@ -84,10 +84,11 @@ def _choose(asked: str, estimator: Any, cut: Cut) -> tuple[Method, str]:
         if cut.grows:
             return Chain(), ""
         if asked == "treecv" or not hasattr(estimator, "fit"):
+            fit = "method='fit' or " if hasattr(estimator, "fit") else ""
             raise ValueError(
                 "cv must be a splitter that trains each model on all rows that it does not test, "
                 "or on growing first parts of the rows, since the tree does, but "
-                f"{cut.why_no_tree}; method='fit' or method='standard' would be right."
+                f"{cut.why_no_tree}; {fit}method='standard' would be right."
             )
         return Fit(), (
             f"{name_of(estimator)} is fitted {cut.n_folds} times (method='fit'), since the tree "

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.base import is_regressor
 from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.order import derive_seed
@@ -141,6 +142,7 @@ class Evaluation:
         self._repeats: list[Repeat] = []
         self._sizes_are_checked = self._said_why = False
         self._are_one_pass: set[bool] = set()
+        self._scored_by: dict[str, str] = {}
         self._fold_names: dict[int, list[bytes]] = {}
         self._prepared: dict[RowLayout, tuple[PreparedRows, float]] = {}
         self._preparing = Lock()
@@ -188,7 +190,12 @@ class Evaluation:
             return None
         if self._stratify == "auto" and not is_classifier(estimator):
             return None
-        codes = as_codes(self.data.y, self.data.classes())
+        try:
+            codes = as_codes(self.data.y, self.data.classes())
+        except ValueError as error:
+            if self._stratify == "auto":
+                raise
+            raise ValueError(f"stratify must be 'auto' or False, got True: {error}") from error
         fewest = int(np.bincount(codes).min())
         if is_integer(self._cv) and fewest < self._cv:
             warn_caller(
@@ -313,6 +320,14 @@ class Evaluation:
             nothing.
         """
         scoring = scoring_for(self.scoring, estimator)
+        if scoring.name != self._scored_by.setdefault("name", scoring.name):
+            raise ValueError(
+                f"scoring must be given where it is not the same by default: "
+                f"{self._scored_by['name']!r} before, {scoring.name!r} for {name_of(estimator)}."
+            )
+        if self.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
+            kind = "classifier" if is_classifier(estimator) else "regressor"
+            raise ValueError(f"y must be given for a {kind}, got None.")
         check_methods(estimator, scoring.methods, f"scoring={scoring.name!r}", of_class)
         if self._order == "random" and not is_one_pass:
             raise ValueError(

@@ -142,7 +142,9 @@ class FittedRepeat:
                 try:
                     for scored, chunk in results:
                         if isinstance(scored, Failed):
-                            raise _with_traceback(scored)
+                            error = _with_traceback(scored)
+                            error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
+                            raise error
                         yield self._take(scored, chunk)
                 finally:
                     is_over = True

@@ -216,7 +216,7 @@ def _response(fitted: Any, X: Any, method: str, classes: np.ndarray | None) -> n
     known = fitted.classes_
     if len(known) == len(classes):
         return answered
-    if method != "predict_proba":
+    if method != "predict_proba" or answered.shape[1] != len(known):
         missing = next(label for label in classes if label not in known)
         raise ValueError(
             f"cv must make training sets with every class of y, since {method} of "

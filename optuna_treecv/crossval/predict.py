@@ -33,7 +33,8 @@ def predict_out_of_fold(
     check_methods(estimator, response_method, f"response_method={response_method!r}")
     repeat = evaluation.repeats[0]
     cut = repeat.cut
-    if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows:
+    is_repeated = len(evaluation.repeats) > 1
+    if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows or is_repeated:
         raise ValueError(
             "cv must be a splitter whose test sets hold every row once, since each row gets one "
             "prediction, got one that leaves rows untested or tests them several times."

@@ -154,7 +154,7 @@ def check_effect(argument: str, estimator: Any, searched: Mapping[str, bool]) ->
             kind, parameter, _ = unused[name]
             raise ValueError(
                 f"{argument}: {name!r} must not be searched, since {kind} is trained by "
-                f"partial_fit, {_does_not_use(parameter)}."
+                f"partial_fit, {_does_not_use(parameter)}; method='fit' would use it."
             )
 
 
@@ -187,7 +187,7 @@ class UnusedWarnings:
                     (kind, parameter),
                     f"{kind}({parameter}={value!r}) is evaluated after one pass over the training "
                     f"rows, in the order of the tree, since its partial_fit does not use "
-                    f"{parameter}; set {parameter}=1 if one pass is meant.",
+                    f"{parameter}; set {parameter}=1 if one pass is meant, or method='fit'.",
                     stacklevel,
                 )
             first = self._first.setdefault(f"{kind} {name}", unused)

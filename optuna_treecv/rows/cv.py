@@ -118,7 +118,8 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
             raise ValueError(f"cv must be between 2 and the number of rows, {n_rows}, got {cv}.")
         if rows.groups is None:
             return [_folds_of_int(int(cv), rows, seed)]
-        cv = _group_folds(int(cv), rows, seed)
+        splitter = _group_folds(int(cv), rows, seed)
+        return _cuts_of_splits(splitter, f"{type(splitter).__name__}({cv})", rows, seeds)
     elif isinstance(cv, float | np.floating):
         if not 0 < float(cv) < 1:
             raise ValueError(
@@ -214,7 +215,7 @@ def _folds_of_given_ids(cv: Any, rows: ToCut, seed: int) -> Folds:
         ids = np.asarray(cv if hasattr(cv, "__len__") else list(cv))
     except ValueError as error:
         raise ValueError(
-            f"{expected}, or pairs of training and test rows, got entries of different lengths."
+            f"{expected}, or pairs such as [(train, test)], got entries of different lengths."
         ) from error
     if ids.ndim != 1 or ids.dtype.kind not in "iub":
         raise ValueError(f"{expected}, got shape {ids.shape} of type {ids.dtype}.")

@@ -5,6 +5,7 @@ The prepared order is that of the tree, so kernels read memory forwards.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -249,6 +250,8 @@ class Data:
         self.y_given = y
         if y is not None:
             check_array_kind("y", y)
+            if isinstance(y, list | tuple) and any(isinstance(label, str) for label in y):
+                check_labels(y)  # an array of strings would make labels of None and NaN
             with naming("X and y"):
                 check_consistent_length(X, y)
             with naming("y"):
@@ -327,7 +330,7 @@ class Data:
 
 def _is_text(X: Any) -> bool:
     """Return whether X is a sequence of strings, as vectorizers take them."""
-    if isinstance(X, str) or not hasattr(X, "__len__") or len(X) == 0:
+    if isinstance(X, str | dict) or not hasattr(X, "__len__") or len(X) == 0:
         return False
     values = X if isinstance(X, list | tuple) else np.asarray(X)
     return np.ndim(values[0]) == 0 and all(isinstance(value, str) for value in values)
@@ -339,6 +342,13 @@ def find_classes(y: np.ndarray) -> np.ndarray:
     if len(classes) < 2:
         raise ValueError(f"y must hold at least 2 classes, got one class: {classes[0]}.")
     return classes
+
+
+def check_labels(y: Sequence[Any]) -> None:
+    """Refuse strings with missing ones or other objects among them."""
+    labels = np.array(y, dtype=object)
+    if not all(isinstance(label, str) for label in y):
+        raise ValueError(_why_no_labels(labels, TypeError("it mixes types")))
 
 
 def distinct_labels(y: np.ndarray) -> np.ndarray:

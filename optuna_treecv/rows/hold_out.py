@@ -32,8 +32,9 @@ def first_split(cut: Cut, shuffle: bool, seed: int) -> Cut:
         chunk = 0 if cut.numbers is None else int(np.flatnonzero(cut.numbers == 0)[0])
         given = None if cut.given is None else cut.given.one()
         return hold_out(cut.test_rows(chunk), cut.n_rows, shuffle, seed, given)
-    train, test = cut.trains[0], cut.tests[0]
-    is_rest = train is None or (isinstance(train, int) and train + len(test) == cut.n_rows)
-    if is_rest and len(np.unique(test)) == len(test):
-        return hold_out(test, cut.n_rows, shuffle and not cut.grows, seed)
-    return cut.one()
+    one = cut.one()
+    train, test = one.train_rows(0), one.test_rows(0)
+    both = np.concatenate([train, test])
+    if len(both) == cut.n_rows == len(np.unique(both)):
+        return hold_out(test, cut.n_rows, shuffle and not cut.grows, seed, one)
+    return one

@@ -85,9 +85,8 @@ class FoldResults:
                 pass
         if settings is None:
             self._cache = cache.memory if isinstance(cache, StoredModelCache) else cache
-            try:
-                settings = encode(estimator)
-            except NoKey:
+            settings = _key_in_this_process(estimator)
+            if settings is None:
                 return
         self._settings = digest(b"fit", _SCORED_BY, named, settings, encode(scoring.name))
 
@@ -123,3 +122,16 @@ class FoldResults:
 
     def _key(self, fold: bytes) -> Key | None:
         return None if self._settings is None else (self._settings, fold, 24)
+
+
+def _key_in_this_process(estimator: Any) -> bytes | None:
+    """Return a key that later processes need not know; None if there is none.
+
+    Functions have lasting keys only.
+    """
+    for key_of in (encode, lasting_key):
+        try:
+            return key_of(estimator)
+        except NoKey:
+            continue
+    return None
