@@ -129,7 +129,7 @@ def test_the_note_says_what_and_how_well(filled):
     facts = dict(row for row in rows if len(row) == 2)
     assert facts["**data**"] == "1,234 rows × 5 features, fingerprint `0123456789ab`"
     assert facts["**learner**"] == "`PegasosClassifier`"
-    assert facts["**folds**"] == "10 × 1 (`cv=10`), fixed order"
+    assert facts["**folds**"] == "10 × 1 (`cv=10`)"
     assert facts["**method**"] == "treecv (the trainings of all folds along one tree), seed 0"
     assert facts["**score**"] == "error, minimize"
     assert facts["**trials**"] == "11 complete, 1 pruned, 1 of them infinite"
@@ -209,9 +209,9 @@ def test_a_study_with_nothing_to_say(fill):
 @pytest.mark.parametrize(
     ("direction", "baseline", "better"),
     [
-        ("minimize", 0.35, "1 of 3 trials"),
+        ("minimize", 0.35, "1 of 3 complete trials"),
         ("minimize", 0.25, "**no trial**"),
-        ("maximize", 0.35, "2 of 3 trials"),
+        ("maximize", 0.35, "2 of 3 complete trials"),
     ],
 )
 def test_the_note_compares_with_a_constant_prediction(fill, direction, baseline, better):
@@ -223,7 +223,7 @@ def test_the_note_compares_with_a_constant_prediction(fill, direction, baseline,
     dashboard.publish(filled.study, filled.store)
     facts = dict(row for row in cells(optuna_dashboard.get_note(filled.study)) if len(row) == 2)
     assert facts["**baseline**"] == (
-        f"{baseline} by always predicting the mean of y; better: {better}"
+        f"{baseline} on all rows by always predicting the mean of y; better: {better}"
     )
 
 
@@ -253,7 +253,7 @@ def test_the_lines_to_copy_make_the_best_model(tmp_path):
     )
     facts = dict(row for row in cells(note) if len(row) == 2)
     share = 1 - np.bincount(y).max() / 80
-    assert facts["**baseline**"].startswith(f"{share:.4g} by always predicting the most frequent")
+    assert facts["**baseline**"].startswith(f"{share:.4g} on all rows by always predicting the most frequent")
 
 
 def test_the_callback_publishes_every_so_many_trials(monkeypatch):

@@ -229,7 +229,10 @@ def _facts(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame)
         # Not all evaluations have a fingerprint.
         "data": _each(frame, data).replace(", fingerprint ``", ""),
         "learner": _each(frame, "`{learner}`"),
-        "folds": _each(frame, "{n_folds:,} × {n_repeats} (`cv={cv}`), {order} order"),
+        "folds": _each(
+            frame.replace({"order": {"fixed": "", "random": ", random order"}}),
+            "{n_folds:,} × {n_repeats} (`cv={cv}`){order}",
+        ),
         "method": _each(
             frame.replace({"method": METHODS_IN_WORDS}), "{method}, seed {random_state}"
         ),
@@ -248,9 +251,12 @@ def _baseline(study: optuna.Study, frame: Frame) -> str:
     if "baseline" not in facts:
         return ""
     score, sign = facts["baseline"], sign_of(study)
-    better = int((sign * best_of(study, frame, len(frame))["mean"] < sign * score).sum())
-    beating = f"{better:,} of {len(frame):,} trials" if better else "**no trial**"
-    return f"{score:.4g} by always predicting {facts['baseline_of']}; better: {beating}"
+    complete = best_of(study, frame, len(frame))
+    better = int((sign * complete["mean"] < sign * score).sum())
+    beating = f"{better:,} of {len(complete):,} complete trials" if better else "**no trial**"
+    return (
+        f"{score:.4g} on all rows by always predicting {facts['baseline_of']}; better: {beating}"
+    )
 
 
 def _each(frame: Frame, template: str) -> str:
