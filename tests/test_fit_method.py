@@ -78,6 +78,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv.sharing import fold_results
 from optuna_treecv.sharing.beginnings import Beginnings
 
 X_CLASSES, Y_CLASSES = load_breast_cancer(return_X_y=True)
@@ -519,6 +520,63 @@ def test_beginnings_are_those_of_the_training_rows(first, scoring):
         study.optimize(objective, n_trials=1)
         expected = cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, scoring=scoring)
         assert study.best_value == expected["test_score"].mean()
+
+
+def test_beginnings_after_a_step_without_a_key_are_not_kept():
+    cache = ModelCache()
+    for factors in (np.ones(30), np.arange(1.0, 31.0), np.arange(30.0, 0.0, -1.0)):
+        model = make_pipeline(
+            FunctionTransformer(lambda rows, by=factors: rows * by),
+            PCA(2, random_state=0),
+            LogisticRegression(),
+        )
+        objective = treecv_objective(
+            lambda trial, model=model: model,
+            X_CLASSES,
+            Y_CLASSES,
+            cv=StratifiedKFold(3),
+            scoring="accuracy",
+            cache=cache,
+        )
+        study = optuna.create_study(direction=objective.direction)
+        study.optimize(objective, n_trials=1)
+        expected = cross_validate(model, X_CLASSES, Y_CLASSES, cv=StratifiedKFold(3))
+        assert study.best_value == expected["test_score"].mean()
+
+
+def test_folds_with_one_half_in_common_are_kept_apart():
+    cache = ModelCache()
+    some, more, others = np.arange(200), np.arange(300), np.arange(300, 569)
+    model = DecisionTreeClassifier(random_state=0)
+    for cv in (
+        [(some, others), (more, others)],
+        [(more, others), (some, others)],
+        [(some, others[:100]), (some, others)],
+        [(some, others), (some, others[:100])],
+        [(some[::-1], others), (some, others[::-1])],
+    ):
+        objective = treecv_objective(
+            lambda trial: model, X_CLASSES, Y_CLASSES, cv=cv, scoring="accuracy", cache=cache
+        )
+        expected = cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv)["test_score"]
+        np.testing.assert_array_equal(objective.evaluate({}).test_score, expected)
+
+
+def test_scores_of_other_versions_are_not_taken(tmp_path, monkeypatch):
+    updates = []
+    for scored_by in (fold_results._SCORED_BY, b"another version", fold_results._SCORED_BY):
+        monkeypatch.setattr(fold_results, "_SCORED_BY", scored_by)
+        objective = treecv_objective(
+            lambda trial: RandomForestClassifier(3, random_state=0),
+            X_CLASSES,
+            Y_CLASSES,
+            cv=3,
+            store=f"sqlite:///{tmp_path / 'store.db'}",
+        )
+        study = optuna.create_study()
+        study.optimize(objective, n_trials=1)
+        updates.append(study.trials[0].user_attrs["n_updates"])
+    assert updates == [569 * 2, 569 * 2, 0]
 
 
 class ByWhatItGets(TransformerMixin, BaseEstimator):

@@ -144,6 +144,19 @@ def test_no_later_label_reaches_a_model_of_a_chain(learner, method):
             assert after[-1] != before[-1]  # which does see them
 
 
+@pytest.mark.parametrize("learner", [GaussianNB(), PegasosClassifier()], ids=str)
+def test_a_scorer_that_trains_further_changes_no_later_model_of_a_chain(learner):
+    def greedy(estimator, rows, labels):
+        before = response(estimator, rows, labels)
+        estimator.partial_fit(rows, 1 - labels)
+        return before
+
+    options = {"cv": TimeSeriesSplit(4), "scoring": greedy}
+    chain = tree_cross_validate(learner, X, Y, **options)
+    standard = tree_cross_validate(learner, X, Y, method="standard", **options)
+    np.testing.assert_allclose(chain.test_score, standard.test_score, rtol=1e-8)
+
+
 # Hold-outs and rows that are only trained on.
 
 
