@@ -428,6 +428,7 @@ FIRST, LAST = np.arange(60), np.arange(60, 120)
         (1.0, "^cv must be between 0 and 1, .* got 1.0"),
         (float("nan"), "^cv must be between 0 and 1, .* got nan"),
         (np.float32(2), "^cv must be between 0 and 1"),
+        (b"loo", "^cv must be an int, .* got b'loo'"),
         (np.full(N_ROWS, -1), "^cv must make at least 2 folds, got 0"),
         (np.arange(N_ROWS) - 2, "^cv must not hold fold ids below -1"),
     ],

@@ -108,7 +108,7 @@ def _seed_after(seeds: Callable[[int], int], first: int, number: int) -> int:
 def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
     """Return the cuts of one reading of ``cv``, usually one."""
     n_rows, shuffle, seed = rows.n_rows, rows.shuffle, seeds(0)
-    if isinstance(cv, str):
+    if isinstance(cv, str | bytes):
         if cv != "loo":
             raise ValueError(f"{_EXPECTED}, got {cv!r}.")
         _refuse_groups(rows, "cv='loo'", "cv=LeaveOneGroupOut()")
@@ -139,7 +139,7 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
         )
     if hasattr(cv, "split"):
         return _cuts_of_splits(cv, type(cv).__name__, rows, seeds)
-    if isinstance(cv, Iterable) and not isinstance(cv, dict | bytes):
+    if isinstance(cv, Iterable) and not isinstance(cv, dict):
         _refuse_groups(rows, "fold ids or pairs in cv", "a splitter")
         if are_pairs(cv):
             return _cuts_of_splits(_Pairs(cv), "the iterable", rows, seeds)
