@@ -260,8 +260,9 @@ def test_no_label_of_a_fold_reaches_its_own_model(ids, shuffle, order, method, l
 
     try:
         before = scores(y)
-    except ValueError as error:  # a training set of "fit" with one class
-        assert method == "fit" and "class" in str(error)
+    except ValueError as error:  # "fit" on one class, or variances of 0 that make a response NaN
+        one_class = method == "fit" and "class" in str(error)
+        assert one_class or (isinstance(learner, GaussianNB) and "(NaN)" in str(error))
         return
     for number, fold in enumerate(np.unique(ids[ids >= 0])[: len(before)]):
         try:
