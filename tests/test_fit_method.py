@@ -843,6 +843,9 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
             ValueError, match="^n_repeats must be 1 where no repeat differs, got 2"
         ):
             tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
+    for cv in ("loo", 60):  # whose folds are permuted only
+        with pytest.raises(ValueError, match="^n_repeats must be 1 where no repeat differs"):
+            tree_cross_validate(model, X_CLASSES[:60], Y_CLASSES[:60], cv=cv, n_repeats=2)
     for cv in (3, KFold(3, shuffle=True), ShuffleSplit(3), 0.2):
         result = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
         assert len(np.unique(result.test_score)) > 1

@@ -98,15 +98,16 @@ class Folds:
         return same_cut and np.array_equal(self.order, other.order)
 
     def fits_like(self, other: object) -> bool:
-        """Return whether both train on the same rows and test the same rows in each fold."""
+        """Return whether both train on the same rows and test the same, whatever their numbers."""
         return isinstance(other, Folds) and np.array_equal(self._ids(), other._ids())
 
     def _ids(self) -> np.ndarray:
-        """Return the fold number of each row as given; -1 for rows that are only trained on."""
+        """Return for each row the first row of its fold; -1 for rows that are only trained on."""
         begins = self.begins()
-        numbers = np.arange(self.n_folds) if self.numbers is None else self.numbers.astype(np.intp)
+        tested = self.order[begins[0] :]
+        firsts = np.minimum.reduceat(tested, begins[:-1] - begins[0])
         ids = np.full(self.n_rows, -1)
-        ids[self.order[begins[0] :]] = np.repeat(numbers, np.diff(begins))
+        ids[tested] = np.repeat(firsts, np.diff(begins))
         return ids
 
     def arrays(self) -> Iterator[np.ndarray | None]:
