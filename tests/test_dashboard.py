@@ -253,7 +253,9 @@ def test_the_lines_to_copy_make_the_best_model(tmp_path):
     )
     facts = dict(row for row in cells(note) if len(row) == 2)
     share = 1 - np.bincount(y).max() / 80
-    assert facts["**baseline**"].startswith(f"{share:.4g} on all rows by always predicting the most frequent")
+    assert facts["**baseline**"].startswith(
+        f"{share:.4g} on all rows by always predicting the most frequent"
+    )
 
 
 def test_the_callback_publishes_every_so_many_trials(monkeypatch):

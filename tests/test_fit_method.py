@@ -428,6 +428,7 @@ def test_pruning_between_folds_fits_no_more(monkeypatch):
         assert study.trials[0].state.name == "PRUNED"
         assert len(study.trials[0].intermediate_values) == 3
         assert 3 <= len(fits) <= most
+        assert study.trials[0].user_attrs["n_updates"] == sum(fits)
 
 
 class Counting(Watching):

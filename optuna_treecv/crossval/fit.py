@@ -154,8 +154,7 @@ class FittedRepeat:
                 is_over = False
 
     def _job(self, chunk: int) -> Any:
-        train, test = self._cut.train_rows(chunk), self._cut.test_rows(chunk)
-        return delayed(self._task.attempt)(self._name(chunk), train, test)
+        return delayed(self._task.attempt)(self._name(chunk), self._cut.split(chunk))
 
     def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of fitted folds, and which of these have diverged."""
@@ -197,8 +196,7 @@ def predictions_of_fits(
     chunks = range(cut.n_folds)
     with explaining_pickles(task, evaluation.n_jobs_given):
         responses = Parallel(evaluation.n_jobs_given)(
-            delayed(task.respond)(cut.train_rows(chunk), cut.test_rows(chunk), method)
-            for chunk in chunks
+            delayed(task.respond)(cut.split(chunk), method) for chunk in chunks
         )
     of_all = np.concatenate(responses)
     predictions = np.empty_like(of_all)

@@ -29,6 +29,7 @@ from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.splits import Split
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import score_of
 from optuna_treecv.scoring import Scorer
@@ -105,29 +106,29 @@ class FoldTask:
     classes: np.ndarray | None
     beginnings: Beginnings | None
 
-    def attempt(self, name: bytes, train: np.ndarray, test: np.ndarray) -> Scored | Failed:
+    def attempt(self, name: bytes, split: Split) -> Scored | Failed:
         """Do as ``score`` does, but return an error.
 
         For an error that is raised joblib would kill all workers, also those of other threads.
         """
         try:
-            return self.score(name, train, test)
+            return self.score(name, split)
         except Exception as error:  # noqa: BLE001  # whatever fits may raise
             return Failed(error, format_exc())
 
-    def score(self, name: bytes, train: np.ndarray, test: np.ndarray) -> Scored:
-        """Fit a clone on the rows ``train`` and score it on the rows ``test``.
+    def score(self, name: bytes, split: Split) -> Scored:
+        """Fit a clone on the training rows and score it on the test rows.
 
         Parameters
         ----------
         name : bytes
             The name of the data and the training rows.
-        train, test : ndarray of int
-            Row numbers.
+        split : Split
         """
         assert self.scoring is not None
         began = perf_counter()
-        fitted, X, y = self._fitted(name, train, test)
+        train = split.train_rows()
+        fitted, X, y = self._fitted(name, train, split.test)
         score, diverged = self.scoring.if_diverged, True
         if fitted is not None and isinstance(self.scoring, Scorer):
             with _explaining(fitted):
@@ -139,9 +140,9 @@ class FoldTask:
                 score, diverged = float(mean), False
         return Scored(score, diverged, len(train), perf_counter() - began)
 
-    def respond(self, train: np.ndarray, test: np.ndarray, method: str) -> np.ndarray:
-        """Fit a clone on the rows ``train`` and return its response to the rows ``test``."""
-        fitted, X, _ = self._fitted(b"", train, test)
+    def respond(self, split: Split, method: str) -> np.ndarray:
+        """Fit a clone on the training rows and return its response to the test rows."""
+        fitted, X, _ = self._fitted(b"", split.train_rows(), split.test)
         if fitted is None:
             raise ValueError(f"{name_of(self.estimator)} diverges: its model is not finite.")
         with _explaining(fitted):
@@ -153,6 +154,7 @@ class FoldTask:
         """Return a fitted clone, None if its model is not finite, and the test rows."""
         estimator = clone(self.estimator)
         X, y = map(_protected, _safe_split(estimator, self.X, self.y, train))
+        test = test.astype(np.intp)
         test_X, test_y = map(_protected, _safe_split(estimator, self.X, self.y, test, train))
         try:
             with _explaining(estimator), self._beginnings_for(estimator, name):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from time import perf_counter
@@ -125,7 +124,7 @@ class Run(Request):
         self.seconds = 0.0
         self.seconds_prepare = 0.0
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Generator[int]:
         evaluation = self.evaluation
         self._begin(evaluation.n_repeats * evaluation.n_folds)
         part = 0
@@ -204,20 +203,23 @@ class Run(Request):
         seconds_before = self.seconds
         is_first = True
         began = perf_counter()
-        with closing(own.blocks()) as blocks:
-            for part in repeat.parts:
-                for block, n_updates in blocks:
-                    self._n_needed += n_updates
-                    self.n_updates = done_before + own.n_updates
-                    if block.last == part.last:
-                        break
-                self._score(repeat.plan, part, own)
-                self.seconds += perf_counter() - began
-                if is_first:
-                    self.seconds += own.seconds_before
-                    is_first = False
-                yield part
-                began = perf_counter()
+        try:
+            with closing(own.blocks()) as blocks:
+                for part in repeat.parts:
+                    for block, n_updates in blocks:
+                        self._n_needed += n_updates
+                        self.n_updates = done_before + own.n_updates
+                        if block.last == part.last:
+                            break
+                    self._score(repeat.plan, part, own)
+                    self.seconds += perf_counter() - began
+                    if is_first:
+                        self.seconds += own.seconds_before
+                        is_first = False
+                    yield part
+                    began = perf_counter()
+        finally:  # what had begun when the run was left is done too
+            self.n_updates = done_before + own.n_updates
         own.keep(self._n_needed - needed_before, self.seconds - seconds_before)
 
     def _score(self, plan: Plan, part: Node, own: RepeatRun) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.rows.splits import scores_by_number
+from optuna_treecv.rows.splits import Split
 from optuna_treecv.rows.splits import Splits
 
 # Purposes of derived seeds: the permutations of rows and of folds. They keep these permutations
@@ -80,12 +81,13 @@ class Folds:
 
     def train_rows(self, chunk: int) -> np.ndarray:
         """Return the rows, as given, that a chunk's model is trained on, in their order."""
+        return self.split(chunk).train_rows()
+
+    def split(self, chunk: int) -> Split:
+        """Return the training and test rows of a chunk."""
         if self.given is not None:
-            return self.given.train_rows(self.number(chunk))
-        begins = self.begins()
-        is_trained = np.ones(self.n_rows, bool)
-        is_trained[self.order[begins[chunk] : begins[chunk + 1]]] = False
-        return np.flatnonzero(is_trained)
+            return self.given.split(self.number(chunk))
+        return Split(None, self.test_rows(chunk).astype(np.uint32), self.n_rows)
 
     def equals(self, other: object) -> bool:
         """Return whether both have the same chunks of the same rows in the same order."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from itertools import zip_longest
+from typing import NamedTuple
 from typing import TypeAlias
 
 import numpy as np
@@ -15,6 +16,35 @@ import numpy as np
 #: Training rows: None for all rows that are not tested, in ascending order; n for the rows 0 to
 #: n - 1; a mask of packed bits (uint8) for other ascending rows; else the rows (uint32).
 TrainRows: TypeAlias = "None | int | np.ndarray"
+
+
+class Split(NamedTuple):
+    """The training and test rows of one fold, in little memory.
+
+    Attributes
+    ----------
+    train : TrainRows
+    test : ndarray of int
+    n_rows : int
+        The number of all rows.
+    """
+
+    train: TrainRows
+    test: np.ndarray
+    n_rows: int
+
+    def train_rows(self) -> np.ndarray:
+        """Return the numbers of the training rows (intp), in their order."""
+        rows = self.train
+        if rows is None:
+            is_trained = np.ones(self.n_rows, bool)
+            is_trained[self.test] = False
+            return np.flatnonzero(is_trained)
+        if isinstance(rows, int):
+            return np.arange(rows)
+        if rows.dtype == np.uint8:
+            return np.flatnonzero(np.unpackbits(rows, count=self.n_rows))
+        return rows.astype(np.intp)
 
 
 @dataclass(frozen=True)
@@ -81,17 +111,13 @@ class Splits:
         """Return the rows, as given, that a chunk's model is trained on, in their order."""
         return self._train(self.number(chunk))
 
+    def split(self, chunk: int) -> Split:
+        """Return the training and test rows of a chunk."""
+        number = self.number(chunk)
+        return Split(self.trains[number], self.tests[number], self.n_rows)
+
     def _train(self, number: int) -> np.ndarray:
-        rows = self.trains[number]
-        if rows is None:
-            is_trained = np.ones(self.n_rows, bool)
-            is_trained[self.tests[number]] = False
-            return np.flatnonzero(is_trained)
-        if isinstance(rows, int):
-            return np.arange(rows)
-        if rows.dtype == np.uint8:
-            return np.flatnonzero(np.unpackbits(rows, count=self.n_rows))
-        return rows.astype(np.intp)
+        return Split(self.trains[number], self.tests[number], self.n_rows).train_rows()
 
     def tested(self) -> np.ndarray:
         """Return the test rows, as given, of one chunk after another."""

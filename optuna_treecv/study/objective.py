@@ -294,11 +294,13 @@ class TreeCVObjective:
     def _run_reporting(self, trial: AnyTrial, run: Run) -> None:
         """Evaluate, report after each part, and stop if the pruner prunes the trial."""
         n_before = 0
-        for part in run:
+        parts = iter(run)
+        for part in parts:
             scores = run.chunk_scores[(n_before if self._report == "folds" else 0) : run.n_scored]
             n_before = run.n_scored
             trial.report(float(np.clip(mean_and_std(scores)[0], -_HUGE, _HUGE)), part)
             if run.n_scored < len(run.chunk_scores) and trial.should_prune():
+                parts.close()  # what has begun comes to its end
                 record_trial(trial, run, self._database)
                 run.ahead.clear()  # the exception's traceback refers to the run for a while
                 raise optuna.TrialPruned(
