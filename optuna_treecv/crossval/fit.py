@@ -21,7 +21,6 @@ from sklearn.utils.parallel import Parallel
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.fold_task import Failed
 from optuna_treecv.crossval.fold_task import FoldTask
-from optuna_treecv.crossval.fold_task import Scored
 from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.pickling import explaining_pickles
 from optuna_treecv.crossval.repeat import Repeat
@@ -140,17 +139,17 @@ class FittedRepeat:
                 part = missing[begin : begin + size]
                 results = zip(parallel(jobs(part)), part, strict=False)
                 try:
-                    for scored, chunk in results:
-                        if isinstance(scored, Failed):
-                            error = _with_traceback(scored)
+                    for fitted, chunk in results:
+                        if isinstance(fitted, Failed):
+                            error = _with_traceback(fitted)
                             error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
                             raise error
-                        yield self._take(scored, chunk)
+                        yield self._take(fitted, chunk)
                 finally:
                     is_over = True
-                    for scored, chunk in results:
-                        if isinstance(scored, Scored):
-                            self._take(scored, chunk)
+                    for fitted, chunk in results:
+                        if isinstance(fitted, FoldResult):
+                            self._take(fitted, chunk)
                 is_over = False
 
     def _job(self, chunk: int) -> Any:
@@ -170,12 +169,11 @@ class FittedRepeat:
     def _find(self, chunk: int) -> FoldResult | None:
         return self._results.find(self._name(chunk)) if self._results.name else None
 
-    def _take(self, scored: Scored, chunk: int) -> FoldResult:
+    def _take(self, fitted: FoldResult, chunk: int) -> FoldResult:
         """Take note of a fit."""
-        found = FoldResult(scored.score, scored.has_diverged, scored.n_trained)
-        self.n_updates += found.n_trained
-        self._results.keep(self._name(chunk), found, scored.seconds)
-        return found
+        self.n_updates += fitted.n_trained
+        self._results.keep(self._name(chunk), fitted)
+        return fitted
 
 
 def _with_traceback(failed: Failed) -> Exception:

@@ -34,30 +34,12 @@ from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import score_of
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.sharing.beginnings import Beginnings
+from optuna_treecv.sharing.fold_results import FoldResult
 
 # NumPy's errors for writing to read-only arrays; the second one is of compiled code, which may
 # ask for an array that can be written to without ever doing so.
 _WRITES = re.compile("(assignment destination|output array) is read-only")
 _MAY_WRITE = re.compile("buffer source array is read-only")
-
-
-class Scored(NamedTuple):
-    """The score of a fold.
-
-    Attributes
-    ----------
-    score : float
-    has_diverged : bool
-    n_trained : int
-        The rows that the model was trained on.
-    seconds : float
-        The time of the fit and the score.
-    """
-
-    score: float
-    has_diverged: bool
-    n_trained: int
-    seconds: float
 
 
 class Failed(NamedTuple):
@@ -106,7 +88,7 @@ class FoldTask:
     classes: np.ndarray | None
     beginnings: Beginnings | None
 
-    def attempt(self, name: bytes, split: Split) -> Scored | Failed:
+    def attempt(self, name: bytes, split: Split) -> FoldResult | Failed:
         """Do as ``score`` does, but return an error.
 
         For an error that is raised joblib would kill all workers, also those of other threads.
@@ -116,7 +98,7 @@ class FoldTask:
         except Exception as error:  # noqa: BLE001  # whatever fits may raise
             return Failed(error, format_exc())
 
-    def score(self, name: bytes, split: Split) -> Scored:
+    def score(self, name: bytes, split: Split) -> FoldResult:
         """Fit a clone on the training rows and score it on the test rows.
 
         Parameters
@@ -138,7 +120,7 @@ class FoldTask:
             losses = self._losses(self.scoring, fitted, X, y)
             if np.isfinite(mean := np.add.reduceat(losses, [0])[0] / len(losses)):
                 score, diverged = float(mean), False
-        return Scored(score, diverged, len(train), perf_counter() - began)
+        return FoldResult(score, diverged, len(train), perf_counter() - began)
 
     def respond(self, split: Split, method: str) -> np.ndarray:
         """Fit a clone on the training rows and return its response to the test rows."""

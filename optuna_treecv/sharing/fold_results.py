@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,7 @@ _SHAPE = (2,)
 _SECONDS_TO_WRITE = 1e-3
 
 
-class FoldResult:
+class FoldResult(NamedTuple):
     """What one fit has given.
 
     Attributes
@@ -39,13 +40,15 @@ class FoldResult:
     score : float
     has_diverged : bool
     n_trained : int
-        The rows that it was trained on.
+        The rows that the model was trained on.
+    seconds : float
+        The time of the fit and the score; 0 if they are kept.
     """
 
-    __slots__ = ("has_diverged", "n_trained", "score")
-
-    def __init__(self, score: float, has_diverged: bool, n_trained: int) -> None:
-        self.score, self.has_diverged, self.n_trained = score, has_diverged, n_trained
+    score: float
+    has_diverged: bool
+    n_trained: int
+    seconds: float = 0.0
 
 
 class FoldResults:
@@ -105,7 +108,7 @@ class FoldResults:
         kept.take(found)
         return FoldResult(float(kept.array[0]), bool(kept.array[1]), kept.n_updates)
 
-    def keep(self, fold: bytes, result: FoldResult, seconds: float) -> None:
+    def keep(self, fold: bytes, result: FoldResult) -> None:
         """Keep the result of a fold, and write it to the store at once."""
         key = self._key(fold)
         if self._cache is None or key is None:
@@ -114,11 +117,11 @@ class FoldResults:
         memory = ArrayThenCount.of(pair, result.n_trained).memory
         memory.flags.writeable = False
         if self._store is None:
-            self._cache.keep(key, memory, seconds)
+            self._cache.keep(key, memory, result.seconds)
             return
-        self._store.memory.keep(key, memory, seconds)
-        if seconds > _SECONDS_TO_WRITE:
-            self._store.write([(key, memory, seconds)])
+        self._store.memory.keep(key, memory, result.seconds)
+        if result.seconds > _SECONDS_TO_WRITE:
+            self._store.write([(key, memory, result.seconds)])
 
     def _key(self, fold: bytes) -> Key | None:
         return None if self._settings is None else (self._settings, fold, 24)
