@@ -346,6 +346,20 @@ def process(estimator, X, y):
     return float(os.getpid())
 
 
+@pytest.fixture
+def sent_by_value(monkeypatch):
+    """Send what this file defines to workers as it is, since they cannot import this file."""
+    try:
+        import cloudpickle
+    except ImportError:  # joblib before 1.6 has its own
+        from joblib.externals import cloudpickle
+    monkeypatch.setattr(Watching, "fitted_on", [])
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.mark.usefixtures("sent_by_value")
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
 @pytest.mark.parametrize(("error", "raised"), [(ValueError, ValueError), (Broken, RuntimeError)])
 def test_an_error_ends_no_worker(error, raised):
@@ -703,7 +717,10 @@ def test_a_killed_trial_goes_on_at_the_next_fold(tmp_path):
 
     def run(end):
         process = subprocess.run(
-            [sys.executable, "-c", SCRIPT, store, end], capture_output=True, text=True, check=False
+            [sys.executable, "-P", "-c", SCRIPT, store, end],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         return process.returncode, process.stdout.split()
 
@@ -788,6 +805,7 @@ def test_each_fold_is_kept_with_its_own_rows_labels_and_scoring():
                     assert {trial.value for trial in study.trials} == {plain.mean}
 
 
+@pytest.mark.usefixtures("sent_by_value")
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
 def test_workers_get_memory_maps():
     large, y = np.ones((400, 500)), np.arange(400) % 2
