@@ -23,6 +23,7 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 import pytest
+from sklearn.model_selection import TimeSeriesSplit
 from sklearn.tree import DecisionTreeClassifier
 
 optuna_dashboard = pytest.importorskip("optuna_dashboard")
@@ -100,6 +101,33 @@ def test_the_note_says_how_the_folds_were_evaluated(options, words, binary, tmp_
     method = words.partition(" ")[0]
     assert study.trials[0].user_attrs["treecv_method"] == method
     assert load_evaluations(store, study=study).method.tolist() == [method]
+
+
+class StopsAfterOneFold(optuna.pruners.BasePruner):
+    def prune(self, study, trial):
+        return trial.number == 1
+
+
+def test_the_note_says_what_pruning_saves_of_fits(binary, tmp_path):
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    X, y = binary
+    objective = treecv_objective(
+        lambda trial: DecisionTreeClassifier(max_depth=1 + trial.number),
+        X,
+        y,
+        cv=TimeSeriesSplit(3, test_size=10),
+        report="folds",
+        store=store,
+    )
+    study = optuna.create_study(pruner=StopsAfterOneFold())
+    study.optimize(objective, n_trials=2)
+    dashboard.publish(study, store)
+    facts = dict(row for row in cells(optuna_dashboard.get_note(study)) if len(row) == 2)
+    n = len(y)
+    done, all_of_both = (n - 30) + (n - 20) + (n - 10) + (n - 30), 2 * (3 * n - 60)
+    assert facts["**row updates**"] == (
+        f"{done:,} done, 0 saved by sharing, {all_of_both:,} without pruning and sharing"
+    )
 
 
 def test_every_method_has_words():

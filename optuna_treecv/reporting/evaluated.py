@@ -132,6 +132,9 @@ def work_of(frame: Frame) -> str:
         n_saved = int(saved.sum())
         share = f" ({n_saved / (done + n_saved):.0%})" if n_saved else ""
         work.append(f"{amount(n_saved)} saved by sharing{share}")
+    if "method" in frame and set(frame["method"]) == {"fit"}:  # k trainings from scratch anyway
+        work.append(f"{amount(frame['n_updates_standard'].sum())} without pruning and sharing")
+        return ", ".join(work)
     scratch = updates_from_scratch(frame).sum()
     if np.isfinite(scratch):
         work.append(f"{amount(scratch)} in k trainings from scratch")
