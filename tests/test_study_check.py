@@ -64,6 +64,24 @@ def test_another_evaluation_in_a_study_is_noticed_once(other):
     assert "use one study per evaluation" in sentence
 
 
+@pytest.mark.parametrize(("first", "second"), [("treecv", "fit"), ("fit", "auto")])
+def test_fits_in_a_study_of_one_pass_are_noticed(first, second):
+    study = optuna.create_study(study_name="mixed")
+    assert told(study, objective_of(method=first)) == []
+    (sentence,) = told(study, objective_of(method=second))
+    kinds = {"fit": "fits", "treecv": "one pass", "auto": "one pass"}
+    assert f"'mixed' has values of {kinds[first]}" in sentence
+    assert f"objective are of {kinds[second]}" in sentence
+    assert told(study, objective_of(method=second), n_trials=1) == [sentence]
+
+
+@pytest.mark.parametrize(("first", "second"), [("treecv", "standard"), ("auto", "treecv")])
+def test_methods_of_one_pass_go_together(first, second):
+    study = optuna.create_study()
+    for method in (first, second):
+        assert told(study, objective_of(method=method)) == []
+
+
 def test_the_same_evaluation_goes_on_with_a_study():
     storage = optuna.storages.InMemoryStorage()
     study = optuna.create_study(study_name="one", storage=storage)

@@ -79,11 +79,19 @@ class StudyCheck:
 
     def _compare_evaluations(self, study: optuna.Study, run: Run) -> None:
         known = study.user_attrs.get(STUDY_ATTRIBUTE)
+        is_fitted = not run.method.is_one_pass
         if not isinstance(known, dict):
-            study.set_user_attr(
-                STUDY_ATTRIBUTE, self._evaluation.facts(run.scoring, run.estimator)
-            )
+            facts = self._evaluation.facts(run.scoring, run.estimator)
+            study.set_user_attr(STUDY_ATTRIBUTE, facts | {"is_fitted": is_fitted})
             return
+        if known.get("is_fitted", is_fitted) != is_fitted:
+            kinds = "one pass over the training rows", "fits"
+            before, now = kinds[not is_fitted], kinds[is_fitted]
+            warn_caller(
+                f"the study {study.study_name!r} has values of {before}, and those of this "
+                f"objective are of {now} (method={run.method_name!r}), which cannot be compared; "
+                "use one study per evaluation."
+            )
         own = self._evaluation.digest(run.scoring)
         if known.get("digest") != own:
             warn_caller(
