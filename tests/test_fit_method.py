@@ -342,7 +342,8 @@ class Failing(Watching):
 
 
 def process(estimator, X, y):
-    """Tell in which process a model is scored."""
+    """Tell in which process a model is scored, so slowly that all workers have some to do."""
+    sleep(0.2)
     return float(os.getpid())
 
 
@@ -370,6 +371,7 @@ def test_an_error_ends_no_worker(error, raised):
         return set(found.test_score)
 
     before = workers(Watching())
+    assert len(before) == 2
     with pytest.raises(raised, match="this row.*it is the first one") as caught:
         workers(Failing(error))
     assert "in fit" in caught.value.__notes__[0]
@@ -667,6 +669,19 @@ def test_what_cannot_be_pickled_is_named():
     message = "n_jobs=2 sends the estimator's parameter 'lock' .* to other processes"
     with pytest.raises(ValueError, match=message):
         tree_cross_validate(Unclonable(Lock()), X_CLASSES, Y_CLASSES, cv=3, n_jobs=2)
+
+
+class Raising(Locked):
+    def __sklearn_clone__(self):
+        return Raising(self.lock)
+
+    def fit(self, X, y):
+        raise TypeError("of the fit")
+
+
+def test_an_error_of_a_fit_is_not_blamed_on_pickling():
+    with parallel_config("threading"), pytest.raises(TypeError, match="^of the fit"):
+        tree_cross_validate(Raising(Lock()), X_CLASSES, Y_CLASSES, cv=3, n_jobs=2)
 
 
 class Unclonable(Locked):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Generator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from joblib import effective_n_jobs
@@ -22,6 +23,7 @@ from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.fold_task import Failed
 from optuna_treecv.crossval.fold_task import FoldTask
 from optuna_treecv.crossval.identity import under_configuration
+from optuna_treecv.crossval.pickling import explained
 from optuna_treecv.crossval.pickling import explaining_pickles
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
@@ -105,7 +107,7 @@ class FittedRepeat:
         done = [self._find(chunk) for chunk in range(self._cut.n_folds)]
         missing = [chunk for chunk, found in enumerate(done) if found is None]
         n_jobs = self._evaluation.n_jobs_given
-        with explaining_pickles(self._task, n_jobs), closing(self._fits(missing, n_jobs)) as fits:
+        with closing(self._fits(missing, n_jobs)) as fits:
             for block in self._repeat.blocks:
                 n_rows = 0
                 for chunk in range(block.first, block.last):
@@ -137,7 +139,8 @@ class FittedRepeat:
         with workers as parallel:
             for begin in range(0, len(missing), size):
                 part = missing[begin : begin + size]
-                results = zip(parallel(jobs(part)), part, strict=False)
+                gained = explained(self._task, n_jobs, partial(parallel, jobs(part)))
+                results = zip(gained, part, strict=False)
                 try:
                     for fitted, chunk in results:
                         if isinstance(fitted, Failed):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Generator
+from collections.abc import Iterable
 from contextlib import contextmanager
 from pickle import PicklingError
+from typing import Any
 
 from joblib.externals.loky.backend.reduction import dumps
 
@@ -24,6 +27,14 @@ def explaining_pickles(task: FoldTask, n_jobs: int | None) -> Generator[None]:
             f"n_jobs={n_jobs} sends {found} to other processes, but it cannot be pickled: "
             f"{error}; n_jobs=1 or joblib.parallel_config('threading') would be right."
         ) from error
+
+
+def explained(
+    task: FoldTask, n_jobs: int | None, compute: Callable[[], Iterable[Any]]
+) -> Generator[Any]:
+    """Yield the results of joblib. Errors of who asks for them are not explained."""
+    with explaining_pickles(task, n_jobs):
+        yield from compute()
 
 
 def _what_cannot_be_pickled(task: FoldTask) -> str | None:
