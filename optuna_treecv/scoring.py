@@ -351,6 +351,7 @@ class OutputsAtLeaves:
             self._learner.outputs(state, start, stop, self.outputs.array)
             return
         rows = self._tested[start:stop]
+        # A learner answers for a range of rows. Memory of other rows is never touched.
         of_all = np.empty(
             (len(self._learner.rows.order), self._learner.n_outputs), self._learner.dtype
         )
@@ -454,7 +455,7 @@ def score_of(scorer: Scorer, estimator: Any, X: Any, y: Any, classes: np.ndarray
     except (TypeError, ValueError) as error:
         is_value = isinstance(error, ValueError)
         if is_value and classes is not None and len(np.unique(y)) < len(classes):
-            raise _undefined(scorer, str(error), y, classes) from error
+            raise _undefined(scorer, str(error), estimator, X, classes) from error
         if not scorer.is_made:  # a user's own scorer may raise what it likes
             raise
         raise ValueError(
@@ -467,15 +468,19 @@ def score_of(scorer: Scorer, estimator: Any, X: Any, y: Any, classes: np.ndarray
             f"{_SCORER_EXPECTED}, but {scorer.name} returned {returned!r}; {_SCORER_ADVICE}."
         ) from error
     if np.isnan(score):
-        raise _undefined(scorer, "NaN", X if y is None else y, classes)
+        raise _undefined(scorer, "NaN", estimator, X, classes)
     return score if np.isfinite(score) else scorer.if_diverged
 
 
-def _undefined(scorer: Scorer, what: str, rows: Any, classes: np.ndarray | None) -> ValueError:
+def _undefined(
+    scorer: Scorer, what: str, estimator: Any, X: Any, classes: np.ndarray | None
+) -> ValueError:
     """Return the error for a fold with too few rows or classes for the scorer."""
-    loss = "squared_error" if classes is None else "error"
+    loss = "squared_error" if is_regressor(estimator) else "squared_distance"
+    if classes is not None:
+        loss = "error"
     return ValueError(
-        f"scoring={scorer.name!r} is undefined ({what}) on a fold of {_num_samples(rows)} row(s); "
+        f"scoring={scorer.name!r} is undefined ({what}) on a fold of {_num_samples(X)} row(s); "
         "use a smaller cv, stratified folds, or a loss that is a mean over rows, such as "
         f"{loss!r}."
     )

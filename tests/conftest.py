@@ -8,7 +8,10 @@ from datetime import datetime
 from datetime import timedelta
 from datetime import UTC
 from itertools import count
+import os
 from pathlib import Path
+import subprocess
+import sys
 from typing import Any
 from uuid import uuid4
 import weakref
@@ -270,3 +273,16 @@ def make_folds(cv, X, y, groups, shuffle, seed, n_rows):
     """Return how the rows are cut, without stratification."""
     (cut,) = make_cuts(cv, ToCut(X, y, groups, n_rows, shuffle), lambda _: seed, 1)
     return cut
+
+
+def printed_in_another_process(module, call):
+    """Return what a function of a test file gives in a process where strings have other hashes."""
+    there = subprocess.run(
+        [sys.executable, "-c", f"import {module}; print({module}.{call}())"],
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return there.stdout.strip()

@@ -44,6 +44,7 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RootSGDClassifier
+from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
@@ -779,3 +780,16 @@ def test_best_estimator_that_diverges():
     study.optimize(objective, n_trials=1)
     with pytest.raises(ValueError, match="diverges on all rows; a smaller step size"):
         objective.best_estimator(study)
+
+
+def test_the_loss_that_is_advised_for_an_undefined_score_fits_the_estimator():
+    def nothing(estimator, X, y=None):
+        return float("nan")
+
+    for estimator, loss in (
+        (StreamingKMeans(2), "squared_distance"),
+        (LSQSGDRegressor(), "squared_error"),
+        (PegasosClassifier(), "error"),
+    ):
+        with pytest.raises(ValueError, match=rf"is undefined \(NaN\).* such as '{loss}'\.$"):
+            tree_cross_validate(estimator, X, y, cv=3, scoring=nothing)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from datetime import date
-import os
-from pathlib import Path
-import subprocess
-import sys
 
+from conftest import printed_in_another_process
 import numpy as np
 import pandas
 import pytest
@@ -278,14 +275,7 @@ def test_other_data_have_no_digest(data):
 
 
 def test_digests_are_the_same_in_another_process():
-    """Strings have other hashes there."""
-    code = "import test_data_digest; print(test_data_digest.digest_of_everything())"
-    there = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONHASHSEED": "1"},
-        cwd=Path(__file__).parent,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
+    assert (
+        printed_in_another_process("test_data_digest", "digest_of_everything")
+        == digest_of_everything()
     )
-    assert there.stdout.strip() == digest_of_everything()

@@ -6,11 +6,9 @@ from fractions import Fraction
 from hashlib import sha256
 import importlib
 from importlib.metadata import version
-import os
-from pathlib import Path
-import subprocess
 import sys
 
+from conftest import printed_in_another_process
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
@@ -103,17 +101,7 @@ def digest_of_keys():
 
 
 def test_keys_are_the_same_in_another_process():
-    """Strings have other hashes there."""
-    code = "import test_lasting_keys; print(test_lasting_keys.digest_of_keys())"
-    there = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONHASHSEED": "1"},
-        cwd=Path(__file__).parent,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    assert there.stdout.strip() == digest_of_keys()
+    assert printed_in_another_process("test_lasting_keys", "digest_of_keys") == digest_of_keys()
 
 
 def test_keys_of_gradient_boosting_libraries():

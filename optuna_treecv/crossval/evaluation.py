@@ -142,7 +142,7 @@ class Evaluation:
         self._repeats: list[Repeat] = []
         self._sizes_are_checked = self._said_why = False
         self._are_one_pass: set[bool] = set()
-        self._scored_by: dict[str, str] = {}
+        self._scored_by: str | None = None  # the name of the first estimator's scoring
         self._fold_names: dict[int, list[bytes]] = {}
         self._prepared: dict[RowLayout, tuple[PreparedRows, float]] = {}
         self._preparing = Lock()
@@ -320,10 +320,12 @@ class Evaluation:
             nothing.
         """
         scoring = scoring_for(self.scoring, estimator)
-        if scoring.name != self._scored_by.setdefault("name", scoring.name):
+        if self._scored_by is None:
+            self._scored_by = scoring.name
+        if scoring.name != self._scored_by:
             raise ValueError(
-                f"scoring must be given where it is not the same by default: "
-                f"{self._scored_by['name']!r} before, {scoring.name!r} for {name_of(estimator)}."
+                f"scoring must be given where it is not the same by default: {self._scored_by!r} "
+                f"before, {scoring.name!r} for {name_of(estimator)}."
             )
         if self.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
             kind = "classifier" if is_classifier(estimator) else "regressor"

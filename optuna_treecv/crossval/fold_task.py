@@ -104,7 +104,7 @@ class FoldTask:
         Parameters
         ----------
         name : bytes
-            The name of the data and the training rows.
+            The name of the data, the training rows and the test rows.
         split : Split
         """
         assert self.scoring is not None

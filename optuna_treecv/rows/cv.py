@@ -40,8 +40,6 @@ from optuna_treecv.rows.stratified import stratified_sample
 #: are more, which together take so many bytes.
 MOST_SPLITS, MOST_BYTES = 10_000, 2**32
 
-_FORGETS = "max_train_size"
-
 _EXPECTED = (
     'cv must be an int, a share of the rows such as 0.2, "loo", a splitter, one fold id per row '
     "or pairs of training and test rows"
@@ -120,7 +118,7 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
             return [_folds_of_int(int(cv), rows, seed)]
         splitter = _group_folds(int(cv), rows, seed)
         return _cuts_of_splits(splitter, f"{type(splitter).__name__}({cv})", rows, seeds)
-    elif isinstance(cv, float | np.floating):
+    if isinstance(cv, float | np.floating):
         if not 0 < float(cv) < 1:
             raise ValueError(
                 "cv must be between 0 and 1, without both, where it is the share of the rows that "
@@ -313,7 +311,8 @@ def _read_splits(cv: Any, name: str, rows: ToCut) -> _Read:
                     f"{name} trains on row {row} in split {i}, which it tests there."
                 )
             train = packed(trained, n_rows)
-            problem = problem or _difference(trained, is_other, i, getattr(cv, _FORGETS, None))
+            most = getattr(cv, "max_train_size", None)
+            problem = problem or _difference(trained, is_other, i, most)
             is_ascending = is_ascending and bool(np.all(trained[1:] > trained[:-1]))
         elif len(rest) == rest[-1] + 1:
             train = len(rest)
