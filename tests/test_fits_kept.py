@@ -1,0 +1,411 @@
+"""What is kept of fits: scores of folds, in memory and in stores, and beginnings of Pipelines."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+import pandas as pd
+import pytest
+from sklearn import config_context
+from sklearn.base import BaseEstimator
+from sklearn.base import clone
+from sklearn.base import TransformerMixin
+from sklearn.compose import make_column_transformer
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_selection import SelectKBest
+from sklearn.linear_model import Lasso
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import KFold
+from sklearn.model_selection import StratifiedKFold
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from watching import Counting
+from watching import X_CLASSES
+from watching import Y_CLASSES
+
+from optuna_treecv import ModelCache
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv.sharing import fold_results
+from optuna_treecv.sharing.beginnings import Beginnings
+
+
+def test_the_same_configuration_trains_nothing_twice():
+    Counting.fits = []
+    objective = treecv_objective(lambda trial: Counting(), X_CLASSES, Y_CLASSES, cv=5)
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=3)
+    assert len(Counting.fits) == 5
+    assert len({trial.value for trial in study.trials}) == 1
+    assert [trial.user_attrs["n_updates"] for trial in study.trials][1:] == [0, 0]
+
+
+class SlowPCA(PCA):
+    fits: list = []  # noqa: RUF012  # shared by clones
+
+    def fit_transform(self, X, y=None):
+        SlowPCA.fits.append(self.n_components)
+        return super().fit_transform(X, y)
+
+
+def test_pipelines_share_fitted_beginnings():
+    SlowPCA.fits = []
+    pipeline = make_pipeline(StandardScaler(), SlowPCA(5, random_state=0), LogisticRegression())
+    objective = treecv_objective(
+        pipeline,
+        X_CLASSES,
+        Y_CLASSES,
+        param_distributions={
+            "logisticregression__C": FloatDistribution(1e-3, 1e3, log=True),
+            "slowpca__n_components": IntDistribution(2, 3),
+        },
+        cv=StratifiedKFold(4),
+        scoring="accuracy",
+    )
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=8)
+    assert len(SlowPCA.fits) == 4 * len(
+        {trial.params["slowpca__n_components"] for trial in study.trials}
+    )
+    for trial in study.trials:
+        plain = clone(pipeline).set_params(**trial.params)
+        expected = cross_validate(
+            plain, X_CLASSES, Y_CLASSES, cv=StratifiedKFold(4), scoring="accuracy"
+        )
+        assert trial.value == expected["test_score"].mean()
+
+
+class BothWays(Pipeline):
+    """Fits its steps on a part of the rows before it does so on all."""
+
+    def fit(self, X, y=None, **params):
+        super().fit(X[::2], y[::2])
+        return super().fit(X, y)
+
+
+def refitted(estimator, X, y):
+    """Score a model that was fitted on the test rows, which then is no model of the fold."""
+    return float(estimator.fit(X, y).predict(X).mean())
+
+
+@pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
+@pytest.mark.parametrize("scoring", ["accuracy", refitted])
+@pytest.mark.parametrize("first", [Pipeline, BothWays])
+def test_beginnings_are_those_of_the_training_rows(first, scoring):
+    cache = ModelCache()
+    for kind, C in ((first, 1.0), (Pipeline, 0.1), (BothWays, 0.01), (Pipeline, 0.001)):
+        steps = [("scale", StandardScaler()), ("pca", PCA(3)), ("last", LogisticRegression(C=C))]
+        model = kind(steps).set_params(pca__random_state=0)
+        cv = StratifiedKFold(3)
+        objective = treecv_objective(
+            lambda trial, model=model: model,
+            X_CLASSES,
+            Y_CLASSES,
+            cv=cv,
+            scoring=scoring,
+            cache=cache,
+        )
+        study = optuna.create_study(direction=objective.direction)
+        study.optimize(objective, n_trials=1)
+        expected = cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, scoring=scoring)
+        assert study.best_value == expected["test_score"].mean()
+
+
+def test_beginnings_after_a_step_without_a_key_are_not_kept():
+    cache = ModelCache()
+    for factors in (np.ones(30), np.arange(1.0, 31.0), np.arange(30.0, 0.0, -1.0)):
+        model = make_pipeline(
+            FunctionTransformer(lambda rows, by=factors: rows * by),
+            PCA(2, random_state=0),
+            LogisticRegression(),
+        )
+        objective = treecv_objective(
+            lambda trial, model=model: model,
+            X_CLASSES,
+            Y_CLASSES,
+            cv=StratifiedKFold(3),
+            scoring="accuracy",
+            cache=cache,
+        )
+        study = optuna.create_study(direction=objective.direction)
+        study.optimize(objective, n_trials=1)
+        expected = cross_validate(model, X_CLASSES, Y_CLASSES, cv=StratifiedKFold(3))
+        assert study.best_value == expected["test_score"].mean()
+
+
+def test_folds_with_one_half_in_common_are_kept_apart():
+    cache = ModelCache()
+    some, more, others = np.arange(200), np.arange(300), np.arange(300, 569)
+    model = DecisionTreeClassifier(random_state=0)
+    for cv in (
+        [(some, others), (more, others)],
+        [(more, others), (some, others)],
+        [(some, others[:100]), (some, others)],
+        [(some, others), (some, others[:100])],
+        [(some[::-1], others), (some, others[::-1])],
+    ):
+        objective = treecv_objective(
+            lambda trial: model, X_CLASSES, Y_CLASSES, cv=cv, scoring="accuracy", cache=cache
+        )
+        expected = cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv)["test_score"]
+        np.testing.assert_array_equal(objective.evaluate({}).test_score, expected)
+
+
+def test_scores_of_other_versions_are_not_taken(tmp_path, monkeypatch):
+    updates = []
+    for scored_by in (fold_results._SCORED_BY, b"another version", fold_results._SCORED_BY):
+        monkeypatch.setattr(fold_results, "_SCORED_BY", scored_by)
+        objective = treecv_objective(
+            lambda trial: RandomForestClassifier(3, random_state=0),
+            X_CLASSES,
+            Y_CLASSES,
+            cv=3,
+            store=f"sqlite:///{tmp_path / 'store.db'}",
+        )
+        study = optuna.create_study()
+        study.optimize(objective, n_trials=1)
+        updates.append(study.trials[0].user_attrs["n_updates"])
+    assert updates == [569 * 2, 569 * 2, 0]
+
+
+class ByWhatItGets(TransformerMixin, BaseEstimator):
+    """Keeps all columns of a data frame, and two of an array; or gives the index alone."""
+
+    def __init__(self, index=False):
+        self.index = index
+
+    def fit(self, X, y=None):
+        return self
+
+    def partial_fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        if self.index:
+            return np.asarray(X.index).reshape(-1, 1)
+        return np.asarray(X if hasattr(X, "columns") else X[:, :2])
+
+
+@pytest.mark.parametrize("last", [LogisticRegression(), GaussianNB()], ids=str)
+def test_the_configuration_of_scikit_learn_is_part_of_what_is_kept(last):
+    cache = ModelCache()
+    model = make_pipeline(StandardScaler(), ByWhatItGets(), last)
+    for output in ("default", "pandas", "default"):
+        with config_context(transform_output=output):
+            objective = treecv_objective(
+                lambda trial: model, X_CLASSES, Y_CLASSES, cv=KFold(3), cache=cache
+            )
+            study = optuna.create_study()
+            study.optimize(objective, n_trials=1)
+            plain = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=KFold(3))
+        assert study.best_value == plain.mean
+
+
+def test_the_index_is_part_of_what_is_kept():
+    cache = ModelCache()
+    frame = pd.DataFrame(X_CLASSES)
+    model = make_pipeline(ByWhatItGets(index=True), DecisionTreeClassifier(random_state=0))
+    for index in (frame.index, Y_CLASSES, Y_CLASSES[::-1]):
+        rows = frame.set_axis(index)
+        objective = treecv_objective(
+            lambda trial: model, rows, Y_CLASSES, cv=KFold(3), scoring="accuracy", cache=cache
+        )
+        study = optuna.create_study(direction=objective.direction)
+        study.optimize(objective, n_trials=1)
+        expected = cross_validate(model, rows, Y_CLASSES, cv=KFold(3))
+        assert study.best_value == expected["test_score"].mean()
+
+
+SCRIPT = """
+import sys, numpy as np, optuna, os
+from sklearn.datasets import load_breast_cancer
+from optuna.distributions import IntDistribution
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from optuna_treecv import treecv_objective
+from optuna_treecv.sharing.beginnings import Beginnings
+X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+objective = treecv_objective(
+    make_pipeline(StandardScaler(), RandomForestClassifier(3)), X, y.map({0: "bad", 1: "good"}),
+    param_distributions={"randomforestclassifier__max_depth": IntDistribution(2, 4)},
+    cv=6, store=sys.argv[1], report="folds",
+)
+class Die(optuna.pruners.BasePruner):
+    def prune(self, study, trial):
+        if len(trial.intermediate_values) == 4:
+            os._exit(9)
+study = optuna.create_study(pruner=Die() if sys.argv[2] == "die" else None)
+study.enqueue_trial({"randomforestclassifier__max_depth": 3})
+study.optimize(objective, n_trials=1)
+print(study.trials[0].value, study.trials[0].user_attrs["n_updates"])
+"""
+
+
+def test_a_killed_trial_goes_on_at_the_next_fold(tmp_path):
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+
+    def run(end):
+        process = subprocess.run(
+            [sys.executable, "-P", "-c", SCRIPT, store, end],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return process.returncode, process.stdout.split()
+
+    assert run("die")[0] == 9
+    code, (value, n_updates) = run("go on")
+    assert code == 0
+    n_rows = 569
+    fits = int(n_updates) / (n_rows * 5 / 6)
+    assert 1.9 < fits < 3.1  # of six; the last one may not have been written
+    code, (again, n_updates) = run("go on")
+    assert (again, int(n_updates)) == (value, 0)
+    os.remove(tmp_path / "store.db")
+    code, (anew, n_updates) = run("go on")
+    assert (anew, int(n_updates)) == (value, 569 * 5)
+
+
+@pytest.mark.parametrize("what", ["a class of the script", "mixed objects", "a function"])
+def test_what_later_processes_may_not_know_stays_in_memory(tmp_path, what):
+    X, y = pd.DataFrame(X_CLASSES[:, :3], columns=list("abc")), Y_CLASSES
+    model = RandomForestClassifier(2, random_state=0)
+    if what == "a class of the script":
+        model = Counting()
+    elif what == "mixed objects":
+        X = X.assign(mixed=[1, "1"] * 284 + [2])
+        model = make_pipeline(make_column_transformer(("passthrough", [0, 1])), model)
+    else:
+        model = make_pipeline(FunctionTransformer(lambda rows: rows), model)
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    updates = []
+    for _ in range(2):
+        objective = treecv_objective(lambda trial: clone(model), X, y, cv=3, store=store)
+        study = optuna.create_study()
+        study.optimize(objective, n_trials=1)
+        updates.append(study.trials[0].user_attrs["n_updates"])
+    assert updates == [569 * 2, 569 * 2]
+
+
+def test_a_damaged_fold_result_is_fitted_again(tmp_path):
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    values = []
+    for step in range(2):
+        objective = treecv_objective(
+            lambda trial: RandomForestClassifier(5, random_state=0),
+            X_CLASSES,
+            Y_CLASSES,
+            cv=4,
+            store=store,
+        )
+        study = optuna.create_study()
+        study.optimize(objective, n_trials=1)
+        values.append(study.trials[0].value)
+        if step == 0:
+            with sqlite3.connect(tmp_path / "store.db") as connection:
+                connection.execute("UPDATE treecv_models SET payload = zeroblob(24) WHERE id = 2")
+    assert values[0] == values[1]
+    assert study.trials[0].user_attrs["n_updates"] == pytest.approx(569 * 3 / 4, abs=2)
+
+
+def test_each_fold_is_kept_with_its_own_rows_labels_and_scoring():
+    cache = ModelCache()
+    y = Y_CLASSES.copy()
+    y[0] = 1 - y[0]
+    model = DecisionTreeClassifier(random_state=0)
+    for labels in (Y_CLASSES, y):
+        for scoring in ("accuracy", "f1", "error"):
+            for cv in (3, KFold(3)):
+                for seed in (0, 1):
+                    objective = treecv_objective(
+                        lambda trial: model,
+                        X_CLASSES,
+                        labels,
+                        cv=cv,
+                        scoring=scoring,
+                        random_state=seed,
+                        cache=cache,
+                    )
+                    plain = tree_cross_validate(
+                        model, X_CLASSES, labels, cv=cv, scoring=scoring, random_state=seed
+                    )
+                    study = optuna.create_study(direction=objective.direction)
+                    study.optimize(objective, n_trials=2)
+                    assert {trial.value for trial in study.trials} == {plain.mean}
+
+
+def test_beginnings_in_workers_are_shared_and_bounded():
+    first, same, other = (
+        pickle.loads(pickle.dumps(Beginnings(ModelCache(10_000), n_bytes)))
+        for n_bytes in (500, 500, 700)
+    )
+    assert first.cache is same.cache
+    assert first.cache.max_bytes == 500
+    assert other.cache.max_bytes == 700
+
+
+def test_beginnings_in_workers_change_nothing():
+    pipeline = make_pipeline(PCA(5, random_state=0), LogisticRegression())
+    options = {"param_grid": {"logisticregression__C": [0.01, 1.0, 100.0]}, "cv": 4}
+    values = []
+    for n_jobs in (1, 2):
+        objective = treecv_objective(pipeline, X_CLASSES, Y_CLASSES, n_jobs=n_jobs, **options)
+        study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
+        study.optimize(objective)
+        values.append([trial.value for trial in study.trials])
+    assert values[0] == values[1]
+    assert len(set(values[0])) > 1
+
+
+def test_a_beginning_belongs_to_its_rows_its_steps_and_their_order():
+    cache = ModelCache()
+    swapped = np.random.default_rng(0).permutation(Y_CLASSES)
+    pipelines = [
+        make_pipeline(SelectKBest(k=3), LogisticRegression()),
+        make_pipeline(SelectKBest(k=4), LogisticRegression()),
+        make_pipeline(PCA(3, random_state=0), LogisticRegression()),
+        make_pipeline(PCA(3, random_state=0), StandardScaler(), LogisticRegression()),
+        make_pipeline(StandardScaler(), PCA(3, random_state=0), LogisticRegression()),
+        make_pipeline(StandardScaler().set_output(transform="pandas"), SelectKBest(k=3), Lasso()),
+        make_pipeline("passthrough", SelectKBest(k=3), LogisticRegression()),
+    ]
+    for rows in (X_CLASSES, X_CLASSES[:, ::-1].copy()):
+        for y in (Y_CLASSES, swapped):
+            for cv in (StratifiedKFold(3), KFold(3)):
+                for pipeline in pipelines:
+                    scoring = "r2" if isinstance(pipeline[-1], Lasso) else "accuracy"
+                    expected = cross_validate(pipeline, rows, y, cv=cv, scoring=scoring)
+                    objective = treecv_objective(
+                        lambda _, one=pipeline: clone(one),
+                        rows,
+                        y,
+                        cv=cv,
+                        scoring=scoring,
+                        cache=cache,
+                    )
+                    found = optuna.create_study(direction="maximize")
+                    found.optimize(objective, n_trials=1)
+                    assert found.best_value == expected["test_score"].mean()
+
+
+def test_functions_of_packages_have_keys_without_a_store():
+    model = make_pipeline(FunctionTransformer(np.log1p), DecisionTreeClassifier())
+    objective = treecv_objective(lambda trial: model, X_CLASSES, Y_CLASSES, cv=3)
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=2)
+    assert [trial.user_attrs["n_updates"] for trial in study.trials] == [2 * 569, 0]
