@@ -106,6 +106,11 @@ class PreparedRows:
     classes : ndarray of shape (n_classes,) or None
         Sorted labels; code c stands for ``classes[c]``.
     feature_names : ndarray of str or None
+    weights : ndarray of shape (n_rows,) or None
+        The weights with which rows are trained on, of the type of X if padded, else float64; None:
+        all are 1.
+    score_weights : ndarray of shape (n_rows,), float64, or None
+        The weights of the rows in scores.
     """
 
     X: Any
@@ -115,6 +120,8 @@ class PreparedRows:
     n_features: int
     classes: np.ndarray | None
     feature_names: np.ndarray | None
+    weights: np.ndarray | None = None
+    score_weights: np.ndarray | None = None
 
 
 def take_rows(X: Any, rows: slice | np.ndarray) -> Any:
