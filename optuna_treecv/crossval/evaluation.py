@@ -22,8 +22,13 @@ from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.baseline import baseline
 from optuna_treecv.crossval.identity import name_of_evaluation
+from optuna_treecv.crossval.identity import name_of_passed
+from optuna_treecv.crossval.masses import check_masses
+from optuna_treecv.crossval.masses import warn_if_weights_act_in_no_score
 from optuna_treecv.crossval.repeat import make_repeat
 from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.routing import Given
+from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.small_folds import why_too_small
 from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.learners.from_estimator import check_methods
@@ -60,7 +65,8 @@ class Evaluation:
 
     Parameters
     ----------
-    X, y, cv, groups, stratify, shuffle, order, method, n_repeats, scoring, random_state, n_jobs
+    X, y, cv, groups, stratify, shuffle, order, method, n_repeats, scoring, random_state, n_jobs, \
+            sample_weight, score_weight, params
         As for ``tree_cross_validate``.
     estimator : estimator or None
         One of those that will be evaluated; None if none is known yet.
@@ -103,6 +109,9 @@ class Evaluation:
         scoring: Any,
         random_state: Any,
         n_jobs: int | None,
+        sample_weight: Any = None,
+        score_weight: Any = "same",
+        params: Any = None,
         estimator: Any = None,
         cache: AnyCache | None = None,
         with_others: bool = False,
@@ -138,6 +147,9 @@ class Evaluation:
                     f"groups must have one entry per row: X has {self.data.n_rows} rows, groups "
                     f"{n_entries} entries."
                 )
+        self._given = Given(sample_weight, score_weight, params, self.data.n_rows)
+        self._passed: Passed | None = None
+        self._name_of_passed: list[bytes | None] = []
         self._seconds = perf_counter() - began
         self._repeats: list[Repeat] = []
         self._sizes_are_checked = self._said_why = False
@@ -156,6 +168,31 @@ class Evaluation:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._preparing = Lock()
+
+    def passed_to(self, estimator: Any) -> Passed:
+        """Return what an estimator and its scores get besides X and y.
+
+        It is the same for all estimators of an evaluation. The rows must have been cut.
+        """
+        scorers = [self.scoring.score] if isinstance(self.scoring, Scorer) else []
+        passed = self._given.passed_to(estimator, scorers)
+        with self._preparing:
+            is_first = self._passed is None
+            if self._passed is None:
+                if not passed.is_nothing():
+                    for repeat in self._repeats:
+                        check_masses(passed, repeat.cut)
+                    self._name_of_passed = [name_of_passed(passed)]
+                self.data.weights, self.data.score_weights = passed.weights, passed.score_weights
+                self._passed = passed
+        if is_first:
+            warn_if_weights_act_in_no_score(passed, self._repeats[0].cut)
+        if not passed.equals(self._passed):
+            raise ValueError(
+                "params must reach the fit and the scores of all estimators alike, but "
+                f"{name_of(estimator)} and one before it request different ones."
+            )
+        return passed
 
     def _depends_on_estimator(self) -> bool:
         """Return whether the folds are stratified for a classifier and not for others."""
@@ -286,7 +323,7 @@ class Evaluation:
     def digest(self, scoring: Loss | Scorer) -> str:
         """Return a short name for the data, the folds and a scoring."""
         cuts = [repeat.cut for repeat in self.repeats]
-        return name_of_evaluation(self.data, cuts, scoring.name)
+        return name_of_evaluation(self.data, cuts, scoring.name, *self._name_of_passed)
 
     def facts(self, scoring: Loss | Scorer, estimator: Any) -> dict[str, Any]:
         """Return what is equal for all estimators that can be compared, one of which is given."""
@@ -383,8 +420,11 @@ class Evaluation:
             return self._prepared[layout]
 
     def data_name(self) -> tuple[bytes, bool]:
-        """Return a name for the rows as given, and whether later processes name them so too."""
-        return self.shared.data_name(self.data.X, self.data.y_given)
+        """Return a name for the rows as given with their weights and what else ``fit`` gets.
+
+        Also return whether later processes name them so too.
+        """
+        return self.shared.data_name(self.data.X, self.data.y_given, *self._name_of_passed)
 
     def fold_names(self, repeat: Repeat) -> list[bytes]:
         """Return a name for the data, the training and the test rows of each chunk."""
