@@ -10,8 +10,11 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
+from sklearn.metrics import get_scorer
+from sklearn.metrics import zero_one_loss
 from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GroupKFold
@@ -25,15 +28,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeRegressor
 
 from optuna_treecv import ModelCache
+from optuna_treecv import pooled
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 
 FOLDS = KFold(5, shuffle=True, random_state=0)
-
-
 TRIAL = optuna.trial.create_trial(value=0.0)
 
 
@@ -70,7 +73,6 @@ def test_fits_have_the_scores_of_cross_validate(estimator, as_frame, binary):
         X, y, weights = pd.DataFrame(X).add_prefix("c"), pd.Series(y), pd.Series(weights)
     name = "sample_weight"
     if isinstance(estimator, Pipeline):
-        inner = estimator[-1]
         last = estimator.steps[-1][0]
         name = f"{last}__logisticregression__{name}" if last == "b" else f"{last}__{name}"
     theirs = cross_validate(
@@ -124,6 +126,49 @@ def test_the_best_estimator_of_fits_has_the_weights(binary):
         found = objective.best_estimator(TRIAL)
         expected = clone(model).fit(X, y, **{name: weights})
         np.testing.assert_array_equal(found.decision_function(X), expected.decision_function(X))
+
+
+@pytest.mark.parametrize("scoring", ["neg_log_loss", "accuracy", "log_loss"])
+def test_weights_in_scores_alone(scoring, binary):
+    X, y = binary
+    weights = weights_of(len(y))
+    found = tree_cross_validate(
+        LogisticRegression(), X, y, cv=FOLDS, scoring=scoring, score_weight=weights
+    )
+    scorer = get_scorer(scoring if scoring in ("neg_log_loss", "accuracy") else "neg_log_loss")
+    sign = -1 if scoring == "log_loss" else 1
+    for (train, test), score in zip(FOLDS.split(X), found.test_score, strict=True):
+        model = LogisticRegression().fit(X[train], y[train])
+        expected = scorer(model, X[test], y[test], sample_weight=weights[test])
+        assert score == pytest.approx(sign * expected, rel=1e-12)
+
+
+def test_whole_weights_are_repeated_rows(regression):
+    X, y = regression
+    times = np.random.default_rng(0).integers(0, 4, len(y))
+    repeated = np.repeat(np.arange(len(y)), times)
+    ids = np.arange(len(y)) % 5
+    for model in (Ridge(), DecisionTreeRegressor(max_depth=3, random_state=0)):
+        weighted = tree_cross_validate(model, X, y, cv=ids, sample_weight=times)
+        plain = tree_cross_validate(model, X[repeated], y[repeated], cv=ids[repeated])
+        assert weighted.mean != tree_cross_validate(model, X, y, cv=ids).mean
+        np.testing.assert_allclose(weighted.test_score, plain.test_score, rtol=1e-8)
+
+
+def test_pooled_scores_have_the_weights(binary):
+    X, y = binary
+    weights = weights_of(len(y))
+    options = {"cv": "loo", "shuffle": False}
+    for model in (LogisticRegression(), SGDClassifier(random_state=0, max_iter=1)):
+        predicted = tree_cross_val_predict(model, X, y, **options)
+        expected = zero_one_loss(y, predicted, sample_weight=weights)
+        found = tree_cross_validate(
+            model, X, y, scoring=pooled("error"), score_weight=weights, **options
+        )
+        assert found.mean == pytest.approx(expected, rel=1e-12)
+        assert found.mean != tree_cross_validate(model, X, y, **options).mean
+        with pytest.raises(ValueError, match="^score_weight must be above 0 in some test row of"):
+            tree_cross_validate(model, X, y, score_weight=weights, **options)
 
 
 # Training further: a replay by hand.
@@ -301,7 +346,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-@pytest.mark.parametrize("what", ["sample_weight"])
+@pytest.mark.parametrize("what", ["sample_weight", "score_weight"])
 @pytest.mark.parametrize("scoring", ["hinge", "roc_auc"])
 def test_a_shared_cache_tells_weights_apart(model, what, scoring, binary):
     X, y = binary
@@ -325,7 +370,7 @@ def test_a_shared_cache_tells_weights_apart(model, what, scoring, binary):
     assert again.mean == found[2]
 
 
-@pytest.mark.parametrize("name", ["sample_weight", "params"])
+@pytest.mark.parametrize("name", ["sample_weight", "score_weight", "params"])
 def test_studies_and_stores_tell_weights_apart(name, binary, tmp_path):
     X, y = binary
     store = f"sqlite:///{tmp_path / 'store.db'}"

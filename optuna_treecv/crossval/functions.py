@@ -96,12 +96,13 @@ def tree_cross_validate(
         int, a share or "loo", in what further calls of ``split`` return for a splitter, in random
         orders, and in every ``random_state=None`` of the estimator. It is refused if nothing makes
         the repeats differ. At most 10,000.
-    scoring : str, callable or None, default=None
+    scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
         "absolute_error" for regressors, "squared_distance" (to the nearest centre) for clusterers,
         and "neg_log_density" for density estimators. None means the first loss that fits the
-        estimator.
+        estimator. Several scores, in a list or as a dict of names to scores, take one training:
+        ``CVResult.scores`` has them all, and ``mean`` is that of the first.
     sample_weight : array-like of shape (n_rows,), default=None
         The weights of the rows, finite and not negative. They act in training and in scores. They
         go to ``partial_fit`` or ``fit``, in a Pipeline to those of the last step. Where metadata
@@ -227,8 +228,8 @@ def tree_cross_validate_many(
         How the folds are evaluated. Only the tree trains estimators side by side.
     n_repeats : int, default=1
         Cross-validate that many times and average.
-    scoring : str, callable or None, default=None
-        A loss or a scorer.
+    scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
+        A loss or a scorer, or several.
     sample_weight : array-like of shape (n_rows,), default=None
         The weights of the rows in training and in scores.
     score_weight : "same", array-like of shape (n_rows,) or None, default="same"

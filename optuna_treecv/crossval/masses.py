@@ -10,7 +10,7 @@ from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
 
 
-def check_masses(passed: Passed, cut: Cut) -> None:
+def check_masses(passed: Passed, cut: Cut, of_folds: bool) -> None:
     """Refuse folds whose training rows, or whose test rows, all have the weight 0.
 
     Parameters
@@ -19,6 +19,8 @@ def check_masses(passed: Passed, cut: Cut) -> None:
         The weights in training and in scores.
     cut : Folds or Splits
         How the rows are cut.
+    of_folds : bool
+        Whether there are scores of folds, and not of all rows together alone.
     """
     weights, score_weights = passed.weights, passed.score_weights
     if weights is not None and not np.all(weights):
@@ -29,14 +31,14 @@ def check_masses(passed: Passed, cut: Cut) -> None:
                 "sample_weight must be above 0 in some training row of each fold, but is 0 in all "
                 f"of those of fold {number}; fewer folds, for example, would be right."
             )
-    if score_weights is not None and not np.all(score_weights):
+    if of_folds and score_weights is not None and not np.all(score_weights):
         _, n_tested = cut.count(score_weights > 0)
         if not np.all(n_tested):
             number = cut.number(int(np.argmin(n_tested)))
             raise ValueError(
                 f"{passed.name_of_score_weights} must be above 0 in some test row of each fold, "
                 f"but is 0 in all of those of fold {number}, whose score would be 0/0; fewer "
-                "folds or score_weight=None, for example, would be right."
+                "folds, score_weight=None or pooled scores, for example, would be right."
             )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -65,8 +66,7 @@ class Passed:
         return (
             self.weights is other.weights
             and self.score_weights is other.score_weights
-            and {name: id(value) for name, value in self.others.items()}
-            == {name: id(value) for name, value in other.others.items()}
+            and _identities(self.others) == _identities(other.others)
         )
 
     def as_configured(self) -> AbstractContextManager[None]:
@@ -161,14 +161,14 @@ class Given:
         elif score_weight is not None:
             self._score_weights = check_weights("score_weight", score_weight, n_rows)
 
-    def passed_to(self, estimator: Any, scorers: Collection[Any]) -> Passed:
+    def passed_to(self, estimator: Any, scorers: Sequence[Any]) -> Passed:
         """Return what an estimator and its scores get.
 
         Parameters
         ----------
         estimator : estimator
-        scorers : collection of callable
-            scikit-learn's scorers; with none of them the estimator's ``score`` makes the requests.
+        scorers : sequence of callable or None
+            What scores; None for losses, for which the estimator's ``score`` makes the requests.
         """
         weights, score_weights = self._weights, self._score_weights
         to_fit = self._params
@@ -199,21 +199,23 @@ class Given:
         return self._checked[id(value)]
 
     def _by_requests(
-        self, estimator: Any, scorers: Collection[Any]
+        self, estimator: Any, scorers: Sequence[Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what ``fit`` and what the scores request of the params."""
         of_estimator = MethodMapping().add(caller="fit", callee="fit")
         to_score = MethodMapping().add(caller="fit", callee="score")
-        if not scorers:
+        if None in scorers or not scorers:
             of_estimator.add(caller="fit", callee="score")
         router = MetadataRouter(owner="cross_validate")
         router.add(estimator=estimator, method_mapping=of_estimator)
-        for number, scorer in enumerate(scorers):
-            router.add(**{f"scorer{number}": scorer}, method_mapping=to_score)
+        names = []
+        for number, scorer in enumerate(scorers or [None]):
+            names.append("estimator" if scorer is None else f"scorer{number}")
+            if scorer is not None:
+                router.add(**{names[-1]: scorer}, method_mapping=to_score)
         routed = _route("params", router, self._params)
-        names = [f"scorer{number}" for number in range(len(scorers))] or ["estimator"]
         first, *more = [dict(routed[name]["score"]) for name in names]
-        if any(map(first.keys().__ne__, (one.keys() for one in more))):
+        if any(_identities(one) != _identities(first) for one in more):
             raise ValueError(
                 "params must be requested by all scorers or by none, since all scores have the "
                 "same weights; score_weight would be right."
@@ -241,6 +243,10 @@ def _route(argument: str, owner: Any, params: Mapping[str, Any]) -> Any:
     except (TypeError, ValueError) as error:
         said = str(error).replace("cross_validate.fit", "cross_validate")
         raise ValueError(f"{argument} cannot be routed: {said}") from error
+
+
+def _identities(params: Mapping[str, Any]) -> dict[str, int]:
+    return {name: id(value) for name, value in params.items()}
 
 
 def _given_twice(one: str, other: str) -> ValueError:
