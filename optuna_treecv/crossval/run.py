@@ -273,7 +273,9 @@ class Run(Request):
         if isinstance(metric, Pooled):
             done = ~np.isnan(self.pooled_scores[number, :, 0])
             scores, errors = self.pooled_scores[number, done].T
-            error = float(np.mean(errors)) if len(errors) else np.nan
+            if len(scores) == 0:  # the run was left before its end
+                return Score(scores, np.nan, None, None, metric.direction)
+            error = float(np.mean(errors))
             known = None if np.isnan(error) else error
             return Score(scores, mean_and_std(scores)[0], None, known, metric.direction)
         scores = self.fold_scores(number)

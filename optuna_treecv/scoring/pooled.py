@@ -119,7 +119,7 @@ def pooled_score(
         params = {} if rows.weights is None else {"sample_weight": rows.weights[part]}
         X = np.empty((len(stand_in.answer), 0))
         assert isinstance(metric.of, Scorer)
-        return score_of(metric.of, stand_in, X, y, classes, params)
+        return score_of(metric.of, stand_in, X, y, classes, params, is_pooled=True)
 
     return PooledScore(score(slice(None)), _jackknife(score, rows))
 
@@ -152,7 +152,12 @@ class _Answers(BaseEstimator):
         if classes is not None:
             self.classes_ = classes
         self.answer = np.empty(0)
-        setattr(self, METHOD_NAMES.get(method, method), lambda X: self.answer.copy())
+
+        def answer(X: Any) -> np.ndarray:
+            return self.answer.copy()
+
+        answer.__name__ = METHOD_NAMES.get(method, method)  # scikit-learn looks at it
+        setattr(self, answer.__name__, answer)
 
     def __sklearn_tags__(self) -> Tags:
         return self._tags
