@@ -113,7 +113,7 @@ def test_labels_of_any_kind_and_several_classes(make_data):
 def test_the_standard_error_is_that_of_new_rows(make_data):
     """It agrees with the spread of the scores over data sets, up to the noise of 60 of these."""
     X, y = make_data(60 * 200, 3)
-    scoring = ["accuracy", "roc_auc", "average_precision", "f1_macro", "error"]
+    scoring = ["accuracy", "roc_auc", "average_precision", "f1", "error"]
     model, found = PegasosClassifier(alpha=0.1), []
     for part in np.split(np.arange(len(X)), 60):
         options = {"cv": 20, "scoring": [pooled(name) for name in scoring]}

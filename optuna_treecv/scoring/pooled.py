@@ -105,6 +105,8 @@ def pooled_score(
         return PooledScore(metric.if_diverged, np.nan)
     known = fold_metric(metric.of.name, classes) if metric.of.is_registered else None
     response = rows.response(method)
+    if method == "predict" and classes is not None:
+        response = response.astype(np.intp)  # class codes, perhaps beside other outputs as floats
     if known is not None:
         value = known.of_folds(response, rows.targets, rows.weights, np.zeros(1, np.int64))[0]
         if np.isfinite(value):
@@ -170,4 +172,4 @@ def _as_answered(response: np.ndarray, method: str, classes: np.ndarray | None) 
     """Return a response in the form in which an estimator gives it: labels in place of codes."""
     if method != "predict" or classes is None:
         return response
-    return classes[response.astype(np.intp)]
+    return classes[response]
