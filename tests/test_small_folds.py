@@ -80,8 +80,8 @@ def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scorin
             LABELS,
             {"scoring": "f1", "cv": "loo"},
             "scoring='f1' is not a mean over rows, so its mean over folds of 1 row misleads; use "
-            "scoring=pooled('f1') or scoring='accuracy' or stratified folds, such as cv of at most "
-            "12.",
+            "scoring=pooled('f1') or scoring='accuracy' or stratified folds, such as cv of at "
+            "most 12.",
         ),
         (
             AveragedSGDClassifier(loss="log_loss"),

@@ -273,7 +273,9 @@ class Run(Request):
         if isinstance(metric, Pooled):
             done = ~np.isnan(self.pooled_scores[number, :, 0])
             scores, errors = self.pooled_scores[number, done].T
-            error = float(np.mean(errors)) if len(errors) else np.nan
+            if len(scores) == 0:  # the run was left before its end
+                return Score(scores, np.nan, None, None, metric.direction)
+            error = float(np.mean(errors))
             known = None if np.isnan(error) else error
             return Score(scores, mean_and_std(scores)[0], None, known, metric.direction)
         scores = self.fold_scores(number)
@@ -319,11 +321,14 @@ class Run(Request):
     def _score(self, plan: Plan, part: Node, own: RepeatRun) -> None:
         """Score the folds of a part."""
         for piece in pieces(plan, part):
-            scores, diverged = own.scores(piece)
-            n_scored = self.n_scored + len(diverged)
-            self.chunk_scores[:, self.n_scored : n_scored] = scores
-            self.n_scored = n_scored
-            self.diverged_folds += int(np.count_nonzero(diverged))
+            self._take(*own.scores(piece))
+
+    def _take(self, scores: np.ndarray, diverged: np.ndarray) -> None:
+        """Take note of the scores of a piece, which then can go before the next piece."""
+        n_scored = self.n_scored + len(diverged)
+        self.chunk_scores[:, self.n_scored : n_scored] = scores
+        self.n_scored = n_scored
+        self.diverged_folds += int(np.count_nonzero(diverged))
 
 
 def _short(number: float | None) -> str:

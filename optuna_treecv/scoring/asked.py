@@ -73,11 +73,14 @@ class Scoring:
 
     @property
     def label(self) -> str:
-        """All metrics in one name, which tells scorings apart."""
-        return ", ".join(
+        """The metrics and those optimised in one name, which tells scorings apart."""
+        named = ", ".join(
             name if name == metric.name else f"{name}={metric.name}"
             for name, metric in zip(self.names, self.metrics, strict=True)
         )
+        if len(self.names) == 1:
+            return named
+        return f"{named}; optimize {', '.join(self.optimized_names)}"
 
 
 def pooled(scoring: Any) -> Pooled:

@@ -105,6 +105,8 @@ def pooled_score(
         return PooledScore(metric.if_diverged, np.nan)
     known = fold_metric(metric.of.name, classes) if metric.of.is_registered else None
     response = rows.response(method)
+    if method == "predict" and classes is not None:
+        response = response.astype(np.intp)  # class codes, perhaps beside other outputs as floats
     if known is not None:
         value = known.of_folds(response, rows.targets, rows.weights, np.zeros(1, np.int64))[0]
         if np.isfinite(value):
@@ -119,7 +121,7 @@ def pooled_score(
         params = {} if rows.weights is None else {"sample_weight": rows.weights[part]}
         X = np.empty((len(stand_in.answer), 0))
         assert isinstance(metric.of, Scorer)
-        return score_of(metric.of, stand_in, X, y, classes, params)
+        return score_of(metric.of, stand_in, X, y, classes, params, is_pooled=True)
 
     return PooledScore(score(slice(None)), _jackknife(score, rows))
 
@@ -152,7 +154,12 @@ class _Answers(BaseEstimator):
         if classes is not None:
             self.classes_ = classes
         self.answer = np.empty(0)
-        setattr(self, METHOD_NAMES.get(method, method), lambda X: self.answer.copy())
+
+        def answer(X: Any) -> np.ndarray:
+            return self.answer.copy()
+
+        answer.__name__ = METHOD_NAMES.get(method, method)  # scikit-learn looks at it
+        setattr(self, answer.__name__, answer)
 
     def __sklearn_tags__(self) -> Tags:
         return self._tags
@@ -165,4 +172,4 @@ def _as_answered(response: np.ndarray, method: str, classes: np.ndarray | None) 
     """Return a response in the form in which an estimator gives it: labels in place of codes."""
     if method != "predict" or classes is None:
         return response
-    return classes[response.astype(np.intp)]
+    return classes[response]

@@ -138,6 +138,7 @@ def score_of(
     y: Any,
     classes: np.ndarray | None,
     params: Mapping[str, Any],
+    is_pooled: bool = False,
 ) -> float:
     """Return a scorer's score of a fitted estimator on a fold.
 
@@ -150,6 +151,8 @@ def score_of(
         The classes of all rows, for classifiers.
     params : dict
         What else the scorer is called with, such as the rows' ``sample_weight``.
+    is_pooled : bool
+        Whether the rows are those of all folds.
 
     Raises
     ------
@@ -162,7 +165,7 @@ def score_of(
     except (TypeError, ValueError) as error:
         is_value = isinstance(error, ValueError)
         if is_value and classes is not None and len(np.unique(y)) < len(classes):
-            raise undefined(scorer, str(error), estimator, n_rows) from error
+            raise undefined(scorer, str(error), estimator, n_rows, is_pooled) from error
         if not scorer.is_made:  # a user's own scorer may raise what it likes
             raise
         raise ValueError(
@@ -175,15 +178,22 @@ def score_of(
             f"{_SCORER_EXPECTED}, but {scorer.name} returned {returned!r}; {_SCORER_ADVICE}."
         ) from error
     if np.isnan(score):
-        raise undefined(scorer, "NaN", estimator, n_rows)
+        raise undefined(scorer, "NaN", estimator, n_rows, is_pooled)
     return score if np.isfinite(score) else scorer.if_diverged
 
 
-def undefined(scorer: Scorer, what: str, estimator: Any, n_rows: int) -> ValueError:
-    """Return the error for a fold with too few rows or classes for the scorer."""
+def undefined(
+    scorer: Scorer, what: str, estimator: Any, n_rows: int, is_pooled: bool = False
+) -> ValueError:
+    """Return the error for rows that are too few or of too few classes for the scorer."""
     loss = "squared_error" if is_regressor(estimator) else "squared_distance"
     if is_classifier(estimator):
         loss = "error"
+    if is_pooled:
+        return ValueError(
+            f"scoring={scorer.name!r} is undefined ({what}) on all {n_rows} tested rows together; "
+            f"a loss that is a mean over rows, such as {loss!r}, would be right."
+        )
     pooled = f"pooled({scorer.name!r}), " if scorer.is_registered else ""
     return ValueError(
         f"scoring={scorer.name!r} is undefined ({what}) on a fold of {n_rows} row(s); use "

@@ -14,7 +14,9 @@ from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
 from optuna_treecv.storage.evaluations import SCORES_ATTRIBUTE
+from optuna_treecv.storage.evaluations import STD_ERROR_ATTRIBUTE
 from optuna_treecv.storage.tables import EvaluationRow
+from optuna_treecv.storage.tables import plain
 from optuna_treecv.study.grid import AnyTrial
 
 _VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
@@ -32,11 +34,13 @@ def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResu
             trial.set_user_attr(RUN_ATTRIBUTE, written)
     if len(result.scores) > 1:
         means = {name: _for_display(score.mean) for name, score in result.scores.items()}
-        trial.set_user_attr(SCORES_ATTRIBUTE, json.dumps(means))
+        trial.set_user_attr(SCORES_ATTRIBUTE, json.dumps(plain(means)))
     else:
         trial.set_user_attr("mean_test_score", _for_display(result.mean))
     if result.std is not None:
         trial.set_user_attr("std_test_score", _for_display(result.std))
+    elif result.std_error is not None:
+        trial.set_user_attr(STD_ERROR_ATTRIBUTE, _for_display(result.std_error))
     trial.set_user_attr("folds_scored", run.n_scored)
     trial.set_user_attr("n_updates", result.n_updates)
     trial.set_user_attr("treecv_method", result.method)
