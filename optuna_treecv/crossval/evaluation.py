@@ -185,8 +185,15 @@ class Evaluation:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        # Prepared rows are larger than what they are made from, so they are made again.
-        return {**self.__dict__, "_prepared": {}, "_fold_names": {}, "_preparing": None}
+        # Prepared rows are larger than what they are made from, so they are made again. What is
+        # passed on is compared by identity, which pickling does not keep for all objects.
+        fresh: dict[str, Any] = {
+            "_prepared": {},
+            "_fold_names": {},
+            "_preparing": None,
+            "_passed": None,
+        }
+        return {**self.__dict__, **fresh}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -202,7 +209,9 @@ class Evaluation:
         passed = self._given.passed_to(
             estimator, [one.score if isinstance(one, Scorer) else None for one in asked]
         )
-        of_folds = not metrics or not all(isinstance(metric, Pooled) for metric in metrics)
+        of_folds = not self._is_pooled and not (
+            metrics and all(isinstance(metric, Pooled) for metric in metrics)
+        )
         with self._preparing:
             is_first = self._passed is None
             if self._passed is None:

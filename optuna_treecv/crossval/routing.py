@@ -151,7 +151,7 @@ class Given:
         self._n_rows = n_rows
         self._params = {} if params is None else dict(params)
         self._is_routed = bool(get_config()["enable_metadata_routing"])
-        self._checked: dict[int, np.ndarray] = {}
+        self._checked: dict[str, np.ndarray] = {}
         self._weights = self._score_weights = None
         if sample_weight is not None:
             self._weights = check_weights(_WEIGHTS, sample_weight, n_rows)
@@ -193,10 +193,11 @@ class Given:
         return Passed(weights, score_weights, others, self._is_routed)
 
     def _check(self, name: str, value: Any) -> np.ndarray:
-        """Return checked weights, the same array for the same object."""
-        if id(value) not in self._checked:
-            self._checked[id(value)] = check_weights(f"params[{name!r}]", value, self._n_rows)
-        return self._checked[id(value)]
+        """Return the checked weights among the params, the same array for the same one."""
+        given = next((key for key, one in self._params.items() if one is value), name)
+        if given not in self._checked:
+            self._checked[given] = check_weights(f"params[{given!r}]", value, self._n_rows)
+        return self._checked[given]
 
     def _by_requests(
         self, estimator: Any, scorers: Sequence[Any]
