@@ -11,6 +11,7 @@ What all kernels are made of:
 * ``order``: uniformly random orders, derived from (seed, row range, rows seen).
 * ``prepare``: rows permuted, padded and checked in one reading.
 * ``exp_log``: exp and log with the same bits on every machine. ``losses``: slopes of losses.
+* ``row_weight``: the weights of rows, and the balance of classes.
 
 The tree:
 

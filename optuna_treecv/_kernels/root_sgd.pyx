@@ -51,7 +51,7 @@ cdef enum:
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
     """Return w_t of the first output."""
-    return <void *> (state + HEAD_BYTES)
+    return <void *> (state + learner.head_bytes)
 
 
 cdef inlined step(

@@ -64,7 +64,7 @@ cdef enum:
 
 cdef inline double *sum_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
     """Return G of output c."""
-    return <double *> (state + HEAD_BYTES) + c * learner.width
+    return <double *> (state + learner.head_bytes) + c * learner.width
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
@@ -219,7 +219,7 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
     cdef const Head *head = <const Head *> state
     cdef Py_ssize_t n_numbers = learner.n_outputs * learner.width
-    return changed_part(&head.stage, n_rows, HEAD_BYTES, n_numbers, learner.itemsize, learner.state_bytes)
+    return changed_part(&head.stage, n_rows, learner.head_bytes, n_numbers, learner.itemsize, learner.state_bytes)
 
 
 cdef class StreamingSVRG(LinearKernel):
