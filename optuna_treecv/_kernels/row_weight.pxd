@@ -26,16 +26,16 @@ cdef inline double balanced_weight(
     return w * ((masses[learner.n_balanced] + n_classes) / (n_classes * (masses[c] + 1)))
 
 
-cdef inline double weight_of(
-    bint weighted,              # False: all weights are 1, which folds away
+cdef inline floating weight_of(
+    bint weighted,              # a constant; if it is False, all weights are 1 and fold away
     const Learner *learner,
     Py_ssize_t row,
     unsigned char *state,       # INOUT
     const floating *of_type,
 ) noexcept nogil:
-    """Return the weight of a row that is trained on."""
+    """Return the weight of the next row that a state is trained on, in the type of the rows."""
     if not weighted:
         return 1
     if learner.n_balanced:
-        return balanced_weight(learner, row, state, of_type)
+        return <floating> balanced_weight(learner, row, state, of_type)
     return (<const floating *> learner.weights)[row]

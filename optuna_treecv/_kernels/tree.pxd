@@ -91,7 +91,9 @@ cdef struct Learner:
     Py_ssize_t n_saved          # sparse rows: most log entries per remembered column, or else per nonzero
     bint rewrites               # sparse rows: training may also rewrite the whole state
     train_rows train
+    train_rows train_weighted   # takes the place of `train` if rows have weights
     train_both_rows train_both  # or NULL: train one after the other
+    train_both_rows train_both_weighted     # likewise
     test_rows test
     read_state read
     find_changes changes        # or NULL: training may change everything

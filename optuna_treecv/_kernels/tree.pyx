@@ -604,6 +604,9 @@ cdef class Kernel:
                 if not 0 <= y[i] < self.n_classes:
                     raise ValueError(f"y must hold class codes below {self.n_classes}, got {y[i]}.")
         self.is_weighed = True
+        if weights is not None or balanced:
+            self.learner.train = self.learner.train_weighted
+            self.learner.train_both = self.learner.train_both_weighted
         if weights is not None:
             bytes_of_weights = weights.view("u1")
             self.learner.weights = &bytes_of_weights[0]
