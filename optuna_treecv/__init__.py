@@ -7,6 +7,7 @@ from optuna_treecv.crossval.functions import tree_cross_val_predict
 from optuna_treecv.crossval.functions import tree_cross_validate
 from optuna_treecv.crossval.functions import tree_cross_validate_many
 from optuna_treecv.crossval.run import CVResult
+from optuna_treecv.crossval.run import Score
 from optuna_treecv.learners.gaussian import StreamingGaussianDensity
 from optuna_treecv.learners.kmeans import StreamingKMeans
 from optuna_treecv.learners.pegasos import PegasosClassifier
@@ -17,6 +18,7 @@ from optuna_treecv.learners.sgd import AveragedSGDRegressor
 from optuna_treecv.learners.sgd import LSQSGDRegressor
 from optuna_treecv.learners.svrg import StreamingSVRGClassifier
 from optuna_treecv.learners.svrg import StreamingSVRGRegressor
+from optuna_treecv.scoring.asked import pooled
 from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
@@ -30,11 +32,13 @@ __all__ = [
     "PegasosClassifier",
     "RootSGDClassifier",
     "RootSGDRegressor",
+    "Score",
     "StreamingGaussianDensity",
     "StreamingKMeans",
     "StreamingSVRGClassifier",
     "StreamingSVRGRegressor",
     "TreeCVObjective",
+    "pooled",
     "tree_cross_val_predict",
     "tree_cross_validate",
     "tree_cross_validate_many",

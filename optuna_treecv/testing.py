@@ -198,7 +198,7 @@ class LearnerContract:
         X, y = self.make_data()
         estimator = self.make_estimator()
         rows = Data(X, y).prepare(layout_for(estimator), np.arange(X.shape[0], dtype=np.uint32))
-        return make_learner(estimator, rows, self._method(), _SEED)
+        return make_learner(estimator, rows, (self._method(),), _SEED)
 
     def _from_scratch(self, X: Any, y: Any, cv: Any, order: str) -> np.ndarray:
         """Return the responses of k separate trainings, each along its path of Algorithm 1."""
@@ -210,7 +210,7 @@ class LearnerContract:
         chunks = [range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
         estimator = self.make_estimator()
         rows = Data(X, y).prepare(layout_for(estimator), folds.order)
-        learner = make_learner(estimator, rows, self._method(), _SEED)
+        learner = make_learner(estimator, rows, (self._method(),), _SEED)
         out = np.empty((n_rows, learner.n_outputs), learner.dtype)
 
         def train(path: list, phase: Any, n_seen: int) -> list:

@@ -13,7 +13,7 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 
 # The folders (and files outside of folders) that each one may import besides itself.
 ALLOWED = {
-    "__init__": {"crossval", "learners", "sharing", "study"},
+    "__init__": {"crossval", "learners", "scoring", "sharing", "study"},
     "history": {"reporting"},
     "report": {"reporting"},
     "dashboard": {"reporting"},

@@ -69,7 +69,7 @@ def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scorin
         found.append(np.isclose(whole, 0.25 * first + 0.75 * second, rtol=1e-12, atol=0))
     if not found:
         pytest.skip("it scores neither two classes nor numbers")
-    assert make_scoring(scoring).is_mean == all(found)
+    assert make_scoring(scoring).first.is_mean == all(found)
 
 
 @pytest.mark.parametrize(
@@ -80,28 +80,31 @@ def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scorin
             LABELS,
             {"scoring": "f1", "cv": "loo"},
             "scoring='f1' is not a mean over rows, so its mean over folds of 1 row misleads; use "
-            "scoring='accuracy' or stratified folds, such as cv of at most 12.",
+            "scoring=pooled('f1') or scoring='accuracy' or stratified folds, such as cv of at "
+            "most 12.",
         ),
         (
             AveragedSGDClassifier(loss="log_loss"),
             LABELS,
             {"scoring": "average_precision", "cv": KFold(3)},
             "scoring='average_precision' is not a mean over rows, so its mean over folds of fewer "
-            "than 5 rows of a class misleads; use scoring='accuracy' or 'log_loss' or "
-            "stratified folds, such as cv of at most 12.",
+            "than 5 rows of a class misleads; use scoring=pooled('average_precision') or "
+            "scoring='accuracy' or 'log_loss' or stratified folds, such as cv of at most 12.",
         ),
         (
             REGRESSOR,
             TARGETS,
             {"scoring": "neg_root_mean_squared_error", "cv": 21},
             "scoring='neg_root_mean_squared_error' is not a mean over rows, so its mean over "
-            "folds of 28 rows misleads; use scoring='neg_mean_squared_error' or cv of at most 20.",
+            "folds of 28 rows misleads; use scoring=pooled('neg_root_mean_squared_error') or "
+            "scoring='neg_mean_squared_error' or cv of at most 20.",
         ),
         (
             REGRESSOR,
             TARGETS,
             {"scoring": "neg_max_error", "cv": np.minimum(np.arange(N_ROWS) // 10, 1)},
-            "folds of 10 rows misleads; use scoring='neg_mean_absolute_error'",
+            "folds of 10 rows misleads; use scoring=pooled('neg_max_error') or "
+            "scoring='neg_mean_absolute_error'",
         ),
         (CLASSIFIER, LABELS, {"scoring": own, "cv": 100}, "scoring='own' may not be a mean over"),
         (

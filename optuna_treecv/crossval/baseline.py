@@ -13,10 +13,12 @@ from sklearn.dummy import DummyRegressor
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
 from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import Metric
+from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
 
 
-def baseline(scoring: Loss | Scorer, estimator: Any, data: Data) -> tuple[float, str] | None:
+def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | None:
     """Return the score of a constant prediction on all rows, and in words what is predicted.
 
     None if there is no such score: for estimators without targets, for "hinge", for scorers that
@@ -26,14 +28,15 @@ def baseline(scoring: Loss | Scorer, estimator: Any, data: Data) -> tuple[float,
 
     Parameters
     ----------
-    scoring : Loss or Scorer
+    metric : Loss, Scorer or Pooled
     estimator : estimator
         Tells classifiers from regressors.
     data : Data
         The rows as given.
     """
     y = data.y
-    if y is None or scoring.response_method == "decision_function":
+    scoring = metric.of if isinstance(metric, Pooled) else metric
+    if y is None or (isinstance(scoring, Loss) and scoring.name == "hinge"):
         return None
     if isinstance(scoring, Scorer) and not scoring.is_made:
         return None
@@ -41,7 +44,7 @@ def baseline(scoring: Loss | Scorer, estimator: Any, data: Data) -> tuple[float,
         if isinstance(scoring, Scorer) and not scoring.is_mean:
             return None
         dummy, what = DummyClassifier(), "the most frequent class"
-        if scoring.response_method == "predict_proba":
+        if isinstance(scoring, Loss) and scoring.response_method == "predict_proba":
             what = "the frequencies of the classes"
     elif is_regressor(estimator):
         dummy, what = DummyRegressor(), "the mean of y"

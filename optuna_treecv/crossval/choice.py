@@ -16,8 +16,7 @@ from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring import Loss
-from optuna_treecv.scoring import Scorer
+from optuna_treecv.scoring import Scoring
 
 
 def settle(
@@ -25,7 +24,7 @@ def settle(
     estimator: Any,
     of_class: bool = False,
     searched: Collection[str] = (),
-) -> tuple[Method, Loss | Scorer]:
+) -> tuple[Method, Scoring]:
     """Return the method and the scoring by which an estimator is evaluated, after checking it.
 
     The first estimator of an evaluation decides how the rows are cut.

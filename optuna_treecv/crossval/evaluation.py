@@ -42,9 +42,9 @@ from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.hold_out import first_split
-from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import make_scoring
-from optuna_treecv.scoring import Scorer
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import scoring_for
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
 from optuna_treecv.sharing.keys import digest
@@ -62,6 +62,8 @@ class Evaluation:
     ----------
     X, y, cv, groups, stratify, shuffle, order, method, n_repeats, scoring, random_state, n_jobs
         As for ``tree_cross_validate``.
+    optimize, pooled
+        As for ``treecv_objective``.
     estimator : estimator or None
         One of those that will be evaluated; None if none is known yet.
     cache : ModelCache, StoredModelCache or None
@@ -80,7 +82,7 @@ class Evaluation:
     n_jobs_given : int or None
         ``n_jobs`` as it was given, for joblib.
     reports : bool
-    scoring : Loss, Scorer or None
+    scoring : Scoring or None
         What was asked for; None is left to the estimator.
     shared : SharedBetweenRuns
         The models and results that runs share.
@@ -101,6 +103,8 @@ class Evaluation:
         method: str,
         n_repeats: int,
         scoring: Any,
+        optimize: Any = None,
+        pooled: bool = False,
         random_state: Any,
         n_jobs: int | None,
         estimator: Any = None,
@@ -115,7 +119,11 @@ class Evaluation:
         self._n_calls = check_n_repeats(n_repeats)
         self.n_jobs = count_threads(n_jobs)
         self.n_jobs_given = n_jobs
-        self.scoring = make_scoring(scoring)
+        check_choice("pooled", pooled, (True, False))
+        self.scoring = make_scoring(scoring, optimize, pooled)
+        if reports:
+            self._check_can_report(pooled)
+        self._is_pooled = pooled
         self.asked_method = method
         self.seed = draw_seed(random_state)
         self.shared = SharedBetweenRuns(cache, with_others)
@@ -148,6 +156,19 @@ class Evaluation:
         self._preparing = Lock()
         if not self._depends_on_estimator() or estimator is not None:
             self.cut_for(estimator)
+
+    def _check_can_report(self, is_pooled: bool) -> None:
+        """Refuse to report scores that come at the end, or by which Optuna cannot prune."""
+        if self.scoring is not None and self.scoring.returns_tuple:
+            raise ValueError(
+                "report must be None where optimize is a list, since Optuna cannot prune studies "
+                f"with several objectives, got optimize={self.scoring.optimized_names}."
+            )
+        if is_pooled or (self.scoring is not None and isinstance(self.scoring.first, Pooled)):
+            raise ValueError(
+                "report must be None where the optimised score is pooled, since it has no fold "
+                "scores; a score of folds would be right."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         # Prepared rows are larger than what they are made from, so they are made again.
@@ -283,12 +304,12 @@ class Evaluation:
             "random_state": str(self.seed),
         }
 
-    def digest(self, scoring: Loss | Scorer) -> str:
+    def digest(self, scoring: Scoring) -> str:
         """Return a short name for the data, the folds and a scoring."""
         cuts = [repeat.cut for repeat in self.repeats]
-        return name_of_evaluation(self.data, cuts, scoring.name)
+        return name_of_evaluation(self.data, cuts, scoring.label)
 
-    def facts(self, scoring: Loss | Scorer, estimator: Any) -> dict[str, Any]:
+    def facts(self, scoring: Scoring, estimator: Any) -> dict[str, Any]:
         """Return what is equal for all estimators that can be compared, one of which is given."""
         facts = {
             "digest": self.digest(scoring),
@@ -297,12 +318,12 @@ class Evaluation:
             "n_repeats": self.n_repeats,
             "n_updates_standard": self.n_updates_standard,
         }
-        found = baseline(scoring, estimator, self.data)
+        if len(scoring.names) > 1:
+            facts["optimize"] = scoring.optimized_names
+        found = baseline(scoring.first, estimator, self.data)
         return facts if found is None else facts | {"baseline": found[0], "baseline_of": found[1]}
 
-    def scoring_for(
-        self, estimator: Any, is_one_pass: bool, of_class: bool = False
-    ) -> Loss | Scorer:
+    def scoring_for(self, estimator: Any, is_one_pass: bool, of_class: bool = False) -> Scoring:
         """Return the scoring of an estimator.
 
         Parameters
@@ -319,7 +340,7 @@ class Evaluation:
             If the estimator cannot be evaluated by it, or if repeats or the order would change
             nothing.
         """
-        scoring = scoring_for(self.scoring, estimator)
+        scoring = scoring_for(self.scoring, estimator, self._is_pooled)
         if self._scored_by is None:
             self._scored_by = scoring.name
         if scoring.name != self._scored_by:
@@ -330,7 +351,8 @@ class Evaluation:
         if self.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
             kind = "classifier" if is_classifier(estimator) else "regressor"
             raise ValueError(f"y must be given for a {kind}, got None.")
-        check_methods(estimator, scoring.methods, f"scoring={scoring.name!r}", of_class)
+        for metric in scoring.metrics:
+            check_methods(estimator, metric.methods, f"scoring={metric.name!r}", of_class)
         if self._order == "random" and not is_one_pass:
             raise ValueError(
                 "order must be 'fixed' where folds are fitted, since fit of "
@@ -356,16 +378,17 @@ class Evaluation:
                 "shuffle=True would be right, or a cv that shuffles anew."
             )
 
-    def _warn_if_folds_are_small(self, scoring: Loss | Scorer, estimator: Any) -> None:
+    def _warn_if_folds_are_small(self, scoring: Scoring, estimator: Any) -> None:
         """Warn, once, of a score that is not a mean over rows where folds are small."""
         with self._preparing:
             if self._sizes_are_checked:
                 return
             self._sizes_are_checked = True
-        cuts = (repeat.cut for repeat in self.repeats)
-        found = (why_too_small(scoring, estimator, self.data, cut) for cut in cuts)
-        if (message := next(filter(None, found), None)) is not None:
-            warn_caller(message)
+        cuts = [repeat.cut for repeat in self.repeats]
+        for metric in scoring.metrics:
+            found = (why_too_small(metric, estimator, self.data, cut) for cut in cuts)
+            if (message := next(filter(None, found), None)) is not None:
+                warn_caller(message)
 
     def rows(self, estimator: Any, repeat: Repeat | None = None) -> tuple[PreparedRows, float]:
         """Return the rows of a repeat, prepared for an estimator, and the seconds that took.
@@ -408,7 +431,7 @@ class Evaluation:
         self,
         estimator: Any,
         rows: PreparedRows,
-        response_method: str | None,
+        response_methods: tuple[str, ...] = (),
         repeat: Repeat | None = None,
     ) -> Learner:
         """Return an estimator's settings bound to rows.
@@ -417,4 +440,4 @@ class Evaluation:
         the repeat.
         """
         number = 0 if repeat is None else repeat.number
-        return make_learner(estimator, rows, response_method, self.seed + number)
+        return make_learner(estimator, rows, response_methods, self.seed + number)

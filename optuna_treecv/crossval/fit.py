@@ -27,9 +27,17 @@ from optuna_treecv.crossval.pickling import explained
 from optuna_treecv.crossval.pickling import explaining_pickles
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
+from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.adapter import seeded
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import pooled_score
+from optuna_treecv.scoring import PooledScore
+from optuna_treecv.scoring import response_of
+from optuna_treecv.scoring import TestedRows
 from optuna_treecv.sharing.fold_results import FoldResult
 from optuna_treecv.sharing.fold_results import FoldResults
 from optuna_treecv.tree.plan import Node
@@ -78,7 +86,8 @@ class FittedRepeat:
         self._evaluation = evaluation
         self._repeat = repeat
         self._cut = repeat.cut
-        self._scores = np.full(self._cut.n_folds, np.nan)
+        self._metrics = request.scoring.metrics
+        self._scores = np.full((len(self._metrics), self._cut.n_folds), np.nan)
         self._diverged = np.zeros(self._cut.n_folds, bool)
         estimator = seeded(clone(request.estimator), (evaluation.seed + repeat.number) % 2**32)
         cache = evaluation.shared.cache
@@ -97,10 +106,20 @@ class FittedRepeat:
             estimator,
             evaluation.data.X,
             evaluation.data.y_given,
-            request.scoring,
+            self._metrics,
+            evaluation.data.score_weight,
             evaluation.data.classes() if is_classifier(estimator) else None,
             beginnings,
         )
+        # The columns of the responses that each pooled score needs, which are kept until the end.
+        self._methods = {
+            metric: response_of(metric, estimator)
+            for metric in self._metrics
+            if isinstance(metric, Pooled)
+        }
+        widths = [n_columns(method, self._task.classes) for method in self._methods.values()]
+        self._ends = np.cumsum(widths, dtype=np.intp)
+        self._responses: list[np.ndarray] = []
 
     def blocks(self) -> Generator[TestedBlock]:
         """Fit the folds that have no result yet, in parallel, and yield all in order."""
@@ -113,8 +132,10 @@ class FittedRepeat:
                 for chunk in range(block.first, block.last):
                     found = done[chunk] or next(fits)
                     n_rows += found.n_trained
-                    self._scores[chunk] = found.score
+                    self._scores[:, chunk] = found.scores
                     self._diverged[chunk] = found.has_diverged
+                    if self._methods:
+                        self._responses.append(found.responses)
                 yield TestedBlock(block, n_rows)
 
     def _fits(self, missing: list[int], n_jobs: int | None) -> Generator[FoldResult]:
@@ -161,7 +182,26 @@ class FittedRepeat:
     def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of fitted folds, and which of these have diverged."""
         part = slice(folds.first, folds.last)
-        return self._scores[part], self._diverged[part]
+        return self._scores[:, part], self._diverged[part]
+
+    def pooled(self, metric: Pooled) -> PooledScore:
+        """Return a score over all rows, now that all of them are tested."""
+        data, task = self._evaluation.data, self._task
+        chunks = [self._cut.test_rows(chunk) for chunk in range(self._cut.n_folds)]
+        tested = np.concatenate(chunks)
+        begins = np.cumsum([0, *map(len, chunks[:-1])])
+        targets = None
+        if task.classes is not None:
+            targets = as_codes(data.y, task.classes)[tested]
+        elif data.y is not None:
+            targets = as_numbers(data.y)[tested]
+        weights = None if task.score_weights is None else task.score_weights[tested]
+        number = list(self._methods).index(metric)
+        outputs = np.split(np.concatenate(self._responses), self._ends, axis=1)[number]
+        method = self._methods[metric]
+        answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
+        rows = TestedRows(outputs, lambda _: answered, targets, weights, begins)
+        return pooled_score(metric, method, rows, self._task.estimator, task.classes)
 
     def keep(self, n_needed: int, seconds: float) -> None:
         """Do nothing: each fold is kept as soon as it is fitted."""
@@ -170,7 +210,11 @@ class FittedRepeat:
         return b"" if self._names is None else self._names[chunk]
 
     def _find(self, chunk: int) -> FoldResult | None:
-        return self._results.find(self._name(chunk)) if self._results.name else None
+        if not self._results.name:
+            return None
+        width = int(self._ends[-1]) if len(self._ends) else 0
+        n_rows = len(self._cut.test_rows(chunk)) if width else 0
+        return self._results.find(self._name(chunk), (n_rows, width))
 
     def _take(self, fitted: FoldResult, chunk: int) -> FoldResult:
         """Take note of a fit."""
@@ -193,7 +237,7 @@ def predictions_of_fits(
     data, cut = evaluation.data, repeat.cut
     estimator = seeded(clone(estimator), evaluation.seed % 2**32)
     classes = data.classes() if is_classifier(estimator) else None
-    task = FoldTask(estimator, data.X, data.y_given, None, classes, None)
+    task = FoldTask(estimator, data.X, data.y_given, (), None, classes, None)
     chunks = range(cut.n_folds)
     with explaining_pickles(task, evaluation.n_jobs_given):
         responses = Parallel(evaluation.n_jobs_given)(

@@ -24,15 +24,21 @@ from sklearn.utils.metaestimators import _safe_split
 from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.learners.adapter import is_divergence
 from optuna_treecv.learners.adapter import METHOD_NAMES
+from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.splits import Split
+from optuna_treecv.scoring import by_loss
 from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import Metric
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import response_of
 from optuna_treecv.scoring import score_of
 from optuna_treecv.scoring import Scorer
+from optuna_treecv.scoring import TestedRows
 from optuna_treecv.sharing.beginnings import Beginnings
 from optuna_treecv.sharing.fold_results import FoldResult
 
@@ -73,8 +79,10 @@ class FoldTask:
     estimator : estimator
         With all its seeds.
     X, y : the rows as given
-    scoring : Loss, Scorer or None
-        None if only responses are asked for.
+    metrics : tuple of Loss, Scorer or Pooled
+        None of them if only responses are asked for.
+    score_weights : ndarray of shape (n_rows,) or None
+        The weights of the rows in scores.
     classes : ndarray or None
         The sorted classes of y, for classifiers.
     beginnings : Beginnings or None
@@ -84,7 +92,8 @@ class FoldTask:
     estimator: Any
     X: Any
     y: Any
-    scoring: Loss | Scorer | None
+    metrics: tuple[Metric, ...]
+    score_weights: np.ndarray | None
     classes: np.ndarray | None
     beginnings: Beginnings | None
 
@@ -107,20 +116,29 @@ class FoldTask:
             The name of the data, the training rows and the test rows.
         split : Split
         """
-        assert self.scoring is not None
         began = perf_counter()
         train = split.train_rows()
         fitted, X, y = self._fitted(name, train, split.test)
-        score, diverged = self.scoring.if_diverged, True
-        if fitted is not None and isinstance(self.scoring, Scorer):
-            with _explaining(fitted):
-                score = score_of(self.scoring, fitted, X, y, self.classes)
-            diverged = score == self.scoring.if_diverged
-        elif fitted is not None and isinstance(self.scoring, Loss):
-            losses = self._losses(self.scoring, fitted, X, y)
-            if np.isfinite(mean := np.add.reduceat(losses, [0])[0] / len(losses)):
-                score, diverged = float(mean), False
-        return FoldResult(score, diverged, len(train), perf_counter() - began)
+        weights = None if self.score_weights is None else self.score_weights[split.test]
+        scores = np.full(len(self.metrics), np.nan)
+        columns = [np.empty((len(split.test), 0))]
+        has_diverged = fitted is None
+        for number, metric in enumerate(self.metrics):
+            if isinstance(metric, Pooled):
+                columns.append(self._columns(metric, fitted, X, len(split.test)))
+                has_diverged |= not np.all(np.isfinite(columns[-1]))
+                continue
+            scores[number] = metric.if_diverged
+            if isinstance(metric, Scorer) and fitted is not None:
+                params = {} if weights is None else {"sample_weight": weights}
+                with _explaining(fitted):
+                    scores[number] = score_of(metric, fitted, X, y, self.classes, params)
+                has_diverged |= scores[number] == metric.if_diverged
+            elif isinstance(metric, Loss) and fitted is not None:
+                scores[number], is_bad = self._mean_loss(metric, fitted, X, y, weights)
+                has_diverged |= is_bad
+        seconds = perf_counter() - began
+        return FoldResult(scores, np.hstack(columns), has_diverged, len(train), seconds)
 
     def respond(self, split: Split, method: str) -> np.ndarray:
         """Fit a clone on the training rows and return its response to the test rows."""
@@ -156,8 +174,10 @@ class FoldTask:
             return nullcontext()
         return self.beginnings.of_fold(under_configuration(name)).lent_to(estimator)
 
-    def _losses(self, loss: Loss, fitted: Any, X: Any, y: Any) -> np.ndarray:
-        """Return the loss of each row; NaN if a response is not finite."""
+    def _mean_loss(
+        self, loss: Loss, fitted: Any, X: Any, y: Any, weights: np.ndarray | None
+    ) -> tuple[float, bool]:
+        """Return the mean loss, and whether a response or loss is not finite."""
         targets = None
         if self.classes is not None:
             targets = as_codes(np.ravel(y), self.classes)
@@ -165,10 +185,21 @@ class FoldTask:
             targets = as_numbers(np.ravel(y))  # it may be one column of a table
         with _explaining(fitted):
             answered = _response(fitted, X, loss.response_method, self.classes)
-        with np.errstate(all="ignore"):
-            if not np.all(np.isfinite(answered)):
-                return np.full(len(answered), np.nan)
-            return loss.of_rows(answered, targets)
+        outputs = answered.reshape(len(answered), -1)
+        rows = TestedRows(outputs, lambda _: answered, targets, weights, np.zeros(1, np.intp))
+        if not rows.are_finite:
+            return loss.if_diverged, True
+        scores, diverged = by_loss(loss, rows)
+        return float(scores[0]), bool(diverged[0])
+
+    def _columns(self, metric: Pooled, fitted: Any, X: Any, n_rows: int) -> np.ndarray:
+        """Return the response for a pooled score, a column for each of its numbers."""
+        method = response_of(metric, self.estimator)
+        if fitted is None:
+            return np.full((n_rows, n_columns(method, self.classes)), np.nan)
+        with _explaining(fitted):
+            answered = _response(fitted, X, method, self.classes)
+        return answered.reshape(n_rows, -1).astype(np.float64)
 
 
 def _fit(estimator: Any, X: Any, y: Any) -> None:

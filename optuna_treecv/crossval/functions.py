@@ -92,12 +92,13 @@ def tree_cross_validate(
         int, a share or "loo", in what further calls of ``split`` return for a splitter, in random
         orders, and in every ``random_state=None`` of the estimator. It is refused if nothing makes
         the repeats differ. At most 10,000.
-    scoring : str, callable or None, default=None
+    scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
         "absolute_error" for regressors, "squared_distance" (to the nearest centre) for clusterers,
         and "neg_log_density" for density estimators. None means the first loss that fits the
-        estimator.
+        estimator. Several scores, in a list or as a dict of names to scores, take one training:
+        ``CVResult.scores`` has them all, and ``mean`` is that of the first.
     random_state : int, RandomState instance or None, default=0
         The seed of permutations and random orders, and of every ``random_state=None`` in the
         estimator.
@@ -204,8 +205,8 @@ def tree_cross_validate_many(
         How the folds are evaluated. Only the tree trains estimators side by side.
     n_repeats : int, default=1
         Cross-validate that many times and average.
-    scoring : str, callable or None, default=None
-        A loss or a scorer.
+    scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
+        A loss or a scorer, or several.
     random_state : int, RandomState instance or None, default=0
         The seed of permutations and random orders, and of every ``random_state=None`` in an
         estimator.

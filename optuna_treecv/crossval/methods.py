@@ -14,6 +14,8 @@ import numpy as np
 
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import PooledScore
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import TestedBlock
 
@@ -84,7 +86,17 @@ class RepeatRun(Protocol):
         """
 
     def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores of tested folds, and which of these have diverged."""
+        """Return the scores of tested folds, and which of these have diverged.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_metrics, n_folds)
+            NaN for pooled ones.
+        diverged : ndarray of shape (n_folds,), bool
+        """
+
+    def pooled(self, metric: Pooled) -> PooledScore:
+        """Return a score over all rows, once all of them are tested."""
 
     def keep(self, n_needed: int, seconds: float) -> None:
         """Keep the results, now that all folds are tested."""

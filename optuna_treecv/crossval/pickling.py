@@ -38,12 +38,13 @@ def explained(
 
 
 def _what_cannot_be_pickled(task: FoldTask) -> str | None:
-    parts = {"X": task.X, "y": task.y, "scoring": getattr(task.scoring, "score", None)}
+    parts: list[tuple[str, Any]] = [("X", task.X), ("y", task.y)]
+    parts += [("scoring", getattr(metric, "score", None)) for metric in task.metrics]
     parameters = task.estimator.get_params(deep=True)
     deepest = sorted(parameters.items(), key=lambda item: -item[0].count("__"))
-    parts |= {f"the estimator's parameter {name!r}": value for name, value in deepest}
-    parts["estimator"] = task.estimator
-    for name, value in parts.items():
+    parts += [(f"the estimator's parameter {name!r}", value) for name, value in deepest]
+    parts.append(("estimator", task.estimator))
+    for name, value in parts:
         try:
             dumps(value)
         except Exception:  # noqa: BLE001  # whatever pickling an object may raise

@@ -17,7 +17,7 @@ from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring import OutputsAtLeaves
+from optuna_treecv.scoring import Leaves
 
 RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")
 
@@ -50,8 +50,9 @@ def _of_trained_models(
 ) -> np.ndarray:
     repeat = evaluation.repeats[0]
     rows, _ = evaluation.rows(estimator)
-    learner = evaluation.learner(estimator, rows, response_method)
-    leaves = OutputsAtLeaves(repeat.plan, learner)
+    learner = evaluation.learner(estimator, rows, (response_method,))
+    leaves = Leaves(repeat.plan, learner)
+    assert leaves.outputs is not None
     for _ in method.test_folds(repeat, learner, leaves, evaluation.n_jobs):
         pass
     prepared = learner.respond(leaves.outputs.array, response_method)

@@ -25,7 +25,7 @@ def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
     if not method.is_one_pass:
         return fit_on_rows_as_given(evaluation, estimator)
     rows, _ = evaluation.rows(estimator)
-    learner = evaluation.learner(estimator, rows, None)
+    learner = evaluation.learner(estimator, rows)
     state = learner.start()
     learner.update(state, slice(0, evaluation.data.n_rows))
     fitted = learner.estimator(state)

@@ -6,8 +6,7 @@ from typing import Any
 from typing import NamedTuple
 
 from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.scoring import Loss
-from optuna_treecv.scoring import Scorer
+from optuna_treecv.scoring import Scoring
 from optuna_treecv.sharing.results import OutputsAhead
 from optuna_treecv.sharing.results import Results
 from optuna_treecv.sharing.results import RowsIdentity
@@ -38,7 +37,7 @@ class Request:
     ----------
     evaluation : Evaluation
     estimator : estimator
-    scoring : Loss or Scorer
+    scoring : Scoring
     cache : ModelCache, StoredModelCache or None
         Where the estimator's models and results are kept.
     ahead : dict of int to OutputsAhead
@@ -52,7 +51,7 @@ class Request:
         Whether another run may have the same parameters, so that its results go to the store.
     """
 
-    def __init__(self, evaluation: Evaluation, estimator: Any, scoring: Loss | Scorer) -> None:
+    def __init__(self, evaluation: Evaluation, estimator: Any, scoring: Scoring) -> None:
         self.evaluation = evaluation
         self.estimator = estimator
         self.scoring = scoring

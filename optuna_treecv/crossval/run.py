@@ -18,24 +18,69 @@ from optuna_treecv.crossval.request import Request
 from optuna_treecv.crossval.subtrees import pieces
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.scoring import Pooled
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single ==
+class Score:
+    """What a cross-validation has found by one loss or scorer.
+
+    Attributes
+    ----------
+    test_score : ndarray of shape (n_repeats * n_folds,)
+        The score of each fold, in the order of the folds, repeat after repeat. A pooled score has
+        one value for each repeat, and no fold scores.
+    mean : float
+        The mean of ``test_score``.
+    std : float or None
+        The standard deviation of the fold scores; None if the mean is not finite, or there is a
+        single score, or it is pooled.
+    std_error : float or None
+        The standard error of a pooled score, None for others. That of several repeats is the mean
+        of theirs, since they have the same rows.
+    direction : {"minimize", "maximize"}
+        Whether lower or higher values are better.
+    """
+
+    test_score: np.ndarray
+    mean: float
+    std: float | None
+    std_error: float | None
+    direction: str
+
+    def __repr__(self) -> str:
+        """Return all but the fold scores."""
+        spread = f"std={_short(self.std)}"
+        if self.std_error is not None:
+            spread = f"std_error={_short(self.std_error)}"
+        return (
+            f"Score(mean={self.mean:.6g}, {spread}, direction={self.direction!r}, "
+            f"test_score=<{len(self.test_score)} scores>)"
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class CVResult:
     """The result of a cross-validation.
 
     Attributes
     ----------
     test_score : ndarray of shape (n_repeats * n_folds,)
-        The score of each fold, in the order of the folds, repeat after repeat.
+        The score of each fold, in the order of the folds, repeat after repeat. A pooled score has
+        one value for each repeat, and no fold scores. Of several scores this is the first
+        optimised one, as are the next three.
     mean : float
         The mean of the fold scores, the paper's R.
     std : float or None
         The standard deviation of the fold scores, as scikit-learn's ``std_test_score``; None if
-        the mean is not finite, or there is a single score.
+        the mean is not finite, or there is a single score, or it is pooled.
+    std_error : float or None
+        The standard error of a pooled score, None for others.
+    scores : dict of str to Score
+        The result of each score by its name, in the order of ``scoring``.
     method : {"treecv", "chain", "fit", "standard", "holdout"}
         How the folds were evaluated. "chain" is what the tree becomes for a splitter of time
         series.
@@ -59,6 +104,8 @@ class CVResult:
     test_score: np.ndarray
     mean: float
     std: float | None
+    std_error: float | None
+    scores: dict[str, Score]
     method: str
     n_folds: int
     n_updates: int
@@ -70,10 +117,17 @@ class CVResult:
 
     def __repr__(self) -> str:
         """Return all but the fold scores, which may be half a million."""
-        std = "None" if self.std is None else f"{self.std:.6g}"
+        several = ""
+        if len(self.scores) > 1:
+            means = (f"{name!r}: {score.mean:.6g}" for name, score in self.scores.items())
+            several = f"    scores={{{', '.join(means)}}},\n"
+        spread = f"std={_short(self.std)}"
+        if self.std_error is not None:
+            spread = f"std_error={_short(self.std_error)}"
         return (
-            f"CVResult(mean={self.mean:.6g}, std={std}, method={self.method!r}, "
+            f"CVResult(mean={self.mean:.6g}, {spread}, method={self.method!r}, "
             f"n_folds={self.n_folds}, test_score=<{len(self.test_score)} scores>,\n"
+            f"{several}"
             f"    n_updates={self.n_updates}, n_updates_saved={self.n_updates_saved}, "
             f"n_updates_standard={self.n_updates_standard},\n"
             f"    seconds={self.seconds:.3g}, seconds_prepare={self.seconds_prepare:.3g}, "
@@ -97,8 +151,11 @@ class Run(Request):
 
     Attributes
     ----------
-    chunk_scores : ndarray of shape (n_repeats * n_folds,)
-        The scores of the first ``n_scored`` chunks, in the order in which they lie along the tree.
+    chunk_scores : ndarray of shape (n_metrics, n_repeats * n_folds)
+        The scores of the first ``n_scored`` chunks, in the order in which they lie along the tree;
+        NaN for pooled ones.
+    pooled_scores : ndarray of shape (n_metrics, n_repeats, 2)
+        The pooled scores of the repeats that are done, with their standard errors; NaN for others.
     key, fingerprint : str
         What was trained how, and on which rows.
     method : Method
@@ -116,7 +173,9 @@ class Run(Request):
 
     def _begin(self, n_scores: int) -> None:
         """Make room for this many scores, and forget what an earlier iteration has found."""
-        self.chunk_scores = np.empty(n_scores)
+        n_metrics = len(self.scoring.metrics)
+        self.chunk_scores = np.empty((n_metrics, n_scores))
+        self.pooled_scores = np.full((n_metrics, self.evaluation.n_repeats, 2), np.nan)
         self.n_scored = 0
         self.n_updates = 0
         self._n_needed = 0  # rows of all phases, trained on or not
@@ -126,7 +185,7 @@ class Run(Request):
 
     def __iter__(self) -> Generator[int]:
         evaluation = self.evaluation
-        self._begin(evaluation.n_repeats * evaluation.n_folds)
+        self._begin(self.n_to_score)
         part = 0
         try:
             for repeat in evaluation.repeats:
@@ -144,6 +203,15 @@ class Run(Request):
         asked = self.evaluation.asked_method
         return asked if asked == "holdout" else self.method.name
 
+    @property
+    def n_to_score(self) -> int:
+        """The number of folds of all repeats."""
+        return self.evaluation.n_repeats * self.evaluation.n_folds
+
+    @property
+    def is_complete(self) -> bool:
+        return self.n_scored == self.n_to_score
+
     def finish(self) -> CVResult:
         """Evaluate all folds."""
         for _ in self:
@@ -158,13 +226,18 @@ class Run(Request):
             "key": self.key,
             "fingerprint": self.fingerprint,
             "learner": name_of(self.estimator),
-            "scoring": self.scoring.name,
-            "direction": self.scoring.direction,
         }
 
-    def fold_scores(self) -> np.ndarray:
-        """Return the scores of all folds, repeat after repeat; NaN where there is none yet."""
-        scored = self.chunk_scores[: self.n_scored]
+    def fold_scores(self, number: int | None = None) -> np.ndarray:
+        """Return the scores of all folds, repeat after repeat; NaN where there is none (yet).
+
+        Parameters
+        ----------
+        number : int or None
+            That of the metric; None: the first optimised one.
+        """
+        number = self.scoring.optimized[0] if number is None else number
+        scored = self.chunk_scores[number, : self.n_scored]
         n_folds = self.evaluation.n_folds
         each = [
             repeat.cut.by_number(scored[repeat.number * n_folds :][:n_folds])
@@ -175,14 +248,15 @@ class Run(Request):
     def result(self) -> CVResult:
         """Return the result over the folds scored so far."""
         evaluation = self.evaluation
-        scores = self.fold_scores()
-        if self.n_scored < len(scores):
-            scores = scores[~np.isnan(scores)]
-        mean, std = mean_and_std(scores)
+        names = self.scoring.names
+        scores = {name: self._score_of(number) for number, name in enumerate(names)}
+        first = scores[self.scoring.name]
         return CVResult(
-            test_score=scores,
-            mean=mean,
-            std=std if len(scores) > 1 else None,
+            test_score=first.test_score,
+            mean=first.mean,
+            std=first.std,
+            std_error=first.std_error,
+            scores=scores,
             method=self.method_name,
             n_folds=evaluation.n_folds,
             n_updates=self.n_updates,
@@ -192,6 +266,23 @@ class Run(Request):
             seconds_prepare=self.seconds_prepare,
             diverged_folds=self.diverged_folds,
         )
+
+    def _score_of(self, number: int) -> Score:
+        """Return what was found by one metric."""
+        metric = self.scoring.metrics[number]
+        if isinstance(metric, Pooled):
+            done = ~np.isnan(self.pooled_scores[number, :, 0])
+            scores, errors = self.pooled_scores[number, done].T
+            if len(scores) == 0:  # the run was left before its end
+                return Score(scores, np.nan, None, None, metric.direction)
+            error = float(np.mean(errors))
+            known = None if np.isnan(error) else error
+            return Score(scores, mean_and_std(scores)[0], None, known, metric.direction)
+        scores = self.fold_scores(number)
+        if self.n_scored < len(scores):
+            scores = scores[~np.isnan(scores)]
+        mean, std = mean_and_std(scores)
+        return Score(scores, mean, std if len(scores) > 1 else None, None, metric.direction)
 
     def _score_repeat(self, repeat: Repeat) -> Generator[Node]:
         """Evaluate one repeat; yield its scored parts."""
@@ -220,15 +311,25 @@ class Run(Request):
                     began = perf_counter()
         finally:  # what had begun when the run was left is done too
             self.n_updates = done_before + own.n_updates
+        began = perf_counter()
+        for number, metric in enumerate(self.scoring.metrics):
+            if isinstance(metric, Pooled):
+                self.pooled_scores[number, repeat.number] = own.pooled(metric)
+        self.seconds += perf_counter() - began
         own.keep(self._n_needed - needed_before, self.seconds - seconds_before)
 
     def _score(self, plan: Plan, part: Node, own: RepeatRun) -> None:
         """Score the folds of a part."""
         for piece in pieces(plan, part):
             scores, diverged = own.scores(piece)
-            self.chunk_scores[self.n_scored : self.n_scored + len(scores)] = scores
-            self.n_scored += len(scores)
+            n_scored = self.n_scored + len(diverged)
+            self.chunk_scores[:, self.n_scored : n_scored] = scores
+            self.n_scored = n_scored
             self.diverged_folds += int(np.count_nonzero(diverged))
+
+
+def _short(number: float | None) -> str:
+    return "None" if number is None else f"{number:.6g}"
 
 
 def mean_and_std(scores: np.ndarray) -> tuple[float, float | None]:

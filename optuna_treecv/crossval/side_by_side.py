@@ -134,7 +134,9 @@ def _missing(run: Run, repeat: Repeat, prepared: dict[RowLayout, PreparedRows]) 
     assert isinstance(learner, CompiledLearner)
     if (
         results is None
-        or not outputs_are_enough(run.estimator, learner, run.scoring)
+        or not all(
+            outputs_are_enough(run.estimator, learner, metric) for metric in run.scoring.metrics
+        )
         or results.has_outputs(_output_bytes(learner))
         or repeat.number in run.ahead
     ):

@@ -15,7 +15,7 @@ from sklearn.base import is_regressor
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.folds import Cut
-from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Scorer
 
 #: Folds with fewer rows, or with fewer rows of a class, are too small.
@@ -30,12 +30,12 @@ _NEAREST = {
 }
 
 
-def why_too_small(scoring: Loss | Scorer, estimator: Any, data: Data, folds: Cut) -> str | None:
+def why_too_small(scoring: Metric, estimator: Any, data: Data, folds: Cut) -> str | None:
     """Return why the mean over folds misleads and what would be right; None if it does not.
 
     Parameters
     ----------
-    scoring : Loss or Scorer
+    scoring : Loss, Scorer or Pooled
     estimator : estimator
         The estimator that is scored.
     data : Data
@@ -43,7 +43,7 @@ def why_too_small(scoring: Loss | Scorer, estimator: Any, data: Data, folds: Cut
     folds : Folds or Splits
         How the rows are cut.
     """
-    if isinstance(scoring, Loss) or scoring.is_mean:
+    if not isinstance(scoring, Scorer) or scoring.is_mean:
         return None
     codes = None
     if is_classifier(estimator) and data.y is not None:
@@ -64,7 +64,7 @@ def why_too_small(scoring: Loss | Scorer, estimator: Any, data: Data, folds: Cut
 
 def _remedies(scoring: Scorer, estimator: Any, n_rows: int, codes: np.ndarray | None) -> list[str]:
     """Return the scoring that does not depend on the folds, and the largest number of folds."""
-    remedies = []
+    remedies = [f"scoring=pooled({scoring.name!r})"] if scoring.is_registered else []
     if is_classifier(estimator):
         has_probabilities = hasattr(estimator, "predict_proba")
         losses = "'accuracy' or 'log_loss'" if has_probabilities else "'accuracy'"

@@ -6,6 +6,7 @@ from abc import ABC
 from abc import abstractmethod
 from collections.abc import Collection
 from collections.abc import Generator
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -22,11 +23,11 @@ from optuna_treecv.learners.incremental import check_incremental
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.splits import Splits
 from optuna_treecv.scoring import Leaves
-from optuna_treecv.scoring import Loss
-from optuna_treecv.scoring import OutputsAtLeaves
+from optuna_treecv.scoring import Metric
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import PooledScore
+from optuna_treecv.scoring import response_of
 from optuna_treecv.scoring import Scorer
-from optuna_treecv.scoring import ScoresAtLeaves
-from optuna_treecv.scoring import ScoresOfOutputs
 from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.results import results_of
@@ -109,7 +110,8 @@ def bind(request: Request, method: str, repeat: Repeat, rows: PreparedRows) -> B
     if repeat.number == 0 and request.bound is not None:
         return request.bound
     evaluation = request.evaluation
-    learner = evaluation.learner(request.estimator, rows, request.scoring.response_method, repeat)
+    responses = responses_of(request.estimator, request.scoring.metrics)
+    learner = evaluation.learner(request.estimator, rows, responses, repeat)
     identity = evaluation.shared.identity(layout_for(request.estimator), rows, repeat.number)
     folds = repeat.key
     if not isinstance(request.estimator, CompiledEstimator):
@@ -146,7 +148,7 @@ class TrainedRepeat:
         self._request = request
         self._repeat = repeat
         self._learner = learner
-        self._leaves = leaves_for(request.estimator, request.scoring, repeat, learner)
+        self._leaves = leaves_for(request.estimator, request.scoring.metrics, repeat, learner)
         self._n_trained = 0
         self._trains_now = False
 
@@ -174,18 +176,19 @@ class TrainedRepeat:
         """Return the scores of tested folds, and which of these have diverged."""
         return self._leaves.scores(folds)
 
+    def pooled(self, metric: Pooled) -> PooledScore:
+        """Return a score over all rows, now that all of them are tested."""
+        return self._leaves.pooled(metric)
+
     def keep(self, n_needed: int, seconds: float) -> None:
         """Keep the results; other processes may wait for them."""
         if self._results is None:
             return
         self._results.keep(self._leaves, n_needed, seconds)
-        if (
-            self._request.is_leased
-            and self._trains_now
-            and isinstance(self._leaves, OutputsAtLeaves)
-        ):
+        outputs = self._leaves.outputs
+        if self._request.is_leased and self._trains_now and outputs is not None:
             assert isinstance(self._request.cache, StoredModelCache)
-            self._request.cache.write([self._results.to_write(self._leaves.outputs, seconds)])
+            self._request.cache.write([self._results.to_write(outputs, seconds)])
 
     def _kept_blocks(self) -> Generator[TestedBlock] | None:
         """Fill the leaves with results that are there already; None if there are none."""
@@ -196,7 +199,7 @@ class TrainedRepeat:
         if ahead is None:
             n_updates = self._results.take(self._leaves)
             return None if n_updates is None else _replay(self._repeat.parts, n_updates)
-        if not isinstance(self._leaves, OutputsAtLeaves):
+        if self._leaves.needs_models:
             return None
         began = perf_counter()
         self._leaves.outputs = ahead.outputs
@@ -206,30 +209,35 @@ class TrainedRepeat:
 
 
 def leaves_for(
-    estimator: Any, scoring: Loss | Scorer | None, repeat: Repeat, learner: Learner
+    estimator: Any, metrics: Sequence[Metric], repeat: Repeat, learner: Learner
 ) -> Leaves:
-    """Return what is kept at the leaves, and how it is scored; None keeps the outputs alone."""
-    plan, cut = repeat.plan, repeat.cut
+    """Return what is kept at the leaves and scored; without metrics these are the outputs."""
+    cut = repeat.cut
     tested = cut.prepared(cut.tested()) if isinstance(cut, Splits) else None
-    if scoring is None or isinstance(scoring, Loss):
-        return OutputsAtLeaves(plan, learner, scoring, tested)
-    if isinstance(learner, CompiledLearner | SharedLearner):
-        if outputs_are_enough(estimator, learner, scoring):
-            return ScoresOfOutputs(plan, learner, scoring, tested)
-    return ScoresAtLeaves(plan, learner, scoring, tested)
+    at_leaf = [
+        number
+        for number, metric in enumerate(metrics)
+        if not outputs_are_enough(estimator, learner, metric)
+    ]
+    return Leaves(repeat.plan, learner, estimator, metrics, at_leaf, tested)
 
 
-def outputs_are_enough(
-    estimator: Any, learner: CompiledLearner | SharedLearner, scoring: Loss | Scorer
-) -> bool:
-    """Return whether the scores follow from the outputs.
+def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool:
+    """Return whether a score follows from the outputs.
 
     A user's own scorer may look at more than predictions, and a user's own estimator may predict
     in its own way.
     """
-    if isinstance(scoring, Loss):
+    if not isinstance(metric, Scorer):
         return True
-    return scoring.is_made and learner.can_answer and is_ours(type(estimator))
+    can_answer = isinstance(learner, CompiledLearner | SharedLearner) and learner.can_answer
+    return metric.is_made and can_answer and is_ours(type(estimator))
+
+
+def responses_of(estimator: Any, metrics: Sequence[Metric]) -> tuple[str, ...]:
+    """Return the responses from which losses and pooled scores follow."""
+    of_outputs = [metric for metric in metrics if not isinstance(metric, Scorer)]
+    return tuple(dict.fromkeys(response_of(metric, estimator) for metric in of_outputs))
 
 
 def _replay(blocks: list[Node], n_updates: int) -> Generator[TestedBlock]:

@@ -12,7 +12,6 @@ from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.scoring import Leaves
-from optuna_treecv.scoring import OutputsAtLeaves
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.sharing.stored_cache import AnyCache
@@ -45,10 +44,11 @@ class TreeCV(Trained):
         """Walk the tree; a compiled learner walks each block in one call."""
         plan = repeat.plan
         test: TestNode
-        if isinstance(learner, SubtreeWalker) and isinstance(leaves, OutputsAtLeaves):
+        if isinstance(learner, SubtreeWalker) and not leaves.needs_models:
             walk_subtree = learner.walk_subtree
 
             def test(node: Node, state: Any) -> int:
+                assert leaves.outputs is not None
                 return walk_subtree(plan, node, state, leaves.outputs.array)
         else:
 

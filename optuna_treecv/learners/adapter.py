@@ -51,8 +51,8 @@ class Adapter:
     estimator : estimator that passes ``check_incremental``
         It is cloned; each ``random_state=None`` (River: ``seed=None``) in it becomes ``seed``.
     rows : PreparedRows
-    response_method : str or None
-        The response that ``outputs`` writes, as in ``make_learner``.
+    response_methods : tuple of str
+        The responses that ``outputs`` writes side by side, as in ``make_learner``.
     seed : int
         32 bits.
     """
@@ -60,16 +60,17 @@ class Adapter:
     dtype = np.dtype(np.float64)
 
     def __init__(
-        self, estimator: Any, rows: PreparedRows, response_method: str | None, seed: int
+        self, estimator: Any, rows: PreparedRows, response_methods: tuple[str, ...], seed: int
     ) -> None:
         self.rows = rows
-        self.response_method = response_method
+        self.response_methods = response_methods
         self.fresh = seeded(clone(estimator), seed)
-        n_classes = 0 if rows.classes is None else len(rows.classes)
-        one_per_class = response_method == "predict_proba" or (
-            response_method == "decision_function" and n_classes > 2
-        )
-        self.n_outputs = n_classes if one_per_class else 1
+        self._columns: dict[str, slice] = {}
+        self.n_outputs = 0
+        for method in response_methods:
+            begin = self.n_outputs
+            self.n_outputs += n_columns(method, rows.classes)
+            self._columns[method] = slice(begin, self.n_outputs)
 
     def start(self) -> State:
         return State(clone(self.fresh))
@@ -104,19 +105,24 @@ class Adapter:
         if state.estimator is None:
             out[start:stop] = np.nan
             return
-        assert self.response_method is not None
-        method = METHOD_NAMES.get(self.response_method, self.response_method)
         X = take_rows(self.rows.X, slice(start, stop))
-        with naming_entries(self.rows.X, self.rows.order):
-            response = getattr(state.estimator, method)(X)
-        if self.response_method == "distance":
-            response = response.min(axis=1)
-        elif self.response_method == "predict" and self.rows.classes is not None:
-            response = np.searchsorted(self.rows.classes, response)
-        out[start:stop] = np.reshape(response, (stop - start, -1))
+        for method, columns in self._columns.items():
+            with naming_entries(self.rows.X, self.rows.order):
+                response = self._response(state.estimator, X, method)
+            out[start:stop, columns] = np.reshape(response, (stop - start, -1))
+
+    def _response(self, estimator: Any, X: Any, method: str) -> np.ndarray:
+        """Return an estimator's response to rows, class codes in place of labels."""
+        response = getattr(estimator, METHOD_NAMES.get(method, method))(X)
+        if method == "distance":
+            return response.min(axis=1)
+        if method == "predict" and self.rows.classes is not None:
+            return np.searchsorted(self.rows.classes, response)
+        return response
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        return outputs[:, 0] if self.n_outputs == 1 else outputs
+        response = outputs[:, self._columns[method]]
+        return response[:, 0] if response.shape[1] == 1 else response
 
     def estimator(self, state: State) -> Any:
         return state.estimator
@@ -124,6 +130,13 @@ class Adapter:
     def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
         X = take_rows(self.rows.X, slice(start, stop))
         return X, None if self.rows.y is None else self.rows.y[start:stop]
+
+
+def n_columns(method: str, classes: np.ndarray | None) -> int:
+    """Return how many numbers a response has per row."""
+    n_classes = 0 if classes is None else len(classes)
+    one_per_class = method == "predict_proba" or (method == "decision_function" and n_classes > 2)
+    return n_classes if one_per_class else 1
 
 
 def is_divergence(error: ValueError) -> bool:

@@ -60,7 +60,7 @@ def check_methods(
     ----------
     estimator : estimator
     response_method : str, sequence of str or None
-        As in ``make_learner``. Of several, any one will do.
+        One of those in ``make_learner``. Of several, any one will do.
     asked_by : str
         The argument that needs the response, for error messages.
     of_class : bool
@@ -100,7 +100,7 @@ def forget_seeds(fitted: Any, estimator: Any) -> None:
 
 
 def make_learner(
-    estimator: Any, rows: PreparedRows, response_method: str | None, seed: int
+    estimator: Any, rows: PreparedRows, response_methods: tuple[str, ...], seed: int
 ) -> Learner:
     """Return a learner: an estimator's settings bound to prepared rows.
 
@@ -110,8 +110,8 @@ def make_learner(
         It must pass ``check_methods``.
     rows : PreparedRows
         In the layout of ``layout_for``.
-    response_method : str or None
-        The response that the scoring needs: "predict", "decision_function", "predict_proba" or
+    response_methods : tuple of str
+        The responses that the scoring needs: "predict", "decision_function", "predict_proba" or
         "distance" (to the nearest centre). None if the scoring calls the estimator itself.
     seed : int
         Replaces each ``random_state=None`` in the estimator.
@@ -121,5 +121,5 @@ def make_learner(
     if as_given(estimator) is not estimator:
         from optuna_treecv.learners.river import RiverLearner
 
-        return RiverLearner(estimator, rows, response_method, seed % 2**32)
-    return Adapter(estimator, rows, response_method, seed % 2**32)
+        return RiverLearner(estimator, rows, response_methods, seed % 2**32)
+    return Adapter(estimator, rows, response_methods, seed % 2**32)

@@ -24,7 +24,6 @@ from sklearn.utils.metaestimators import available_if
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import State
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import take_rows
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Rows
 
@@ -157,7 +156,7 @@ class RiverLearner(Adapter):
         self,
         estimator: RiverEstimator,
         rows: PreparedRows,
-        response_method: str | None,
+        response_methods: tuple[str, ...],
         seed: int,
     ) -> None:
         model = estimator.river_model
@@ -171,7 +170,7 @@ class RiverLearner(Adapter):
                     f"y must hold False and True, or 0 and 1, for River's {model!s}, got "
                     f"{rows.classes.tolist()}; multiclass.OneVsRestClassifier takes any labels."
                 )
-        super().__init__(estimator, rows, response_method, seed)
+        super().__init__(estimator, rows, response_methods, seed)
 
     def update(self, state: State, phase: Phase | Rows) -> None:
         try:
@@ -180,15 +179,15 @@ class RiverLearner(Adapter):
             state.estimator = None
 
     def outputs(self, state: State, start: int, stop: int, out: np.ndarray) -> None:
-        of_classes = self.response_method == "predict" and self.rows.classes is not None
         try:
-            if of_classes and state.estimator is not None:
-                X = take_rows(self.rows.X, slice(start, stop))
-                out[start:stop, 0] = state.estimator.predict_codes(X)
-            else:
-                super().outputs(state, start, stop, out)
+            super().outputs(state, start, stop, out)
         except OverflowError:
             out[start:stop] = np.nan
+
+    def _response(self, estimator: Any, X: Any, method: str) -> np.ndarray:
+        if method == "predict" and self.rows.classes is not None:
+            return estimator.predict_codes(X)
+        return super()._response(estimator, X, method)
 
 
 def around(model: Any) -> RiverEstimator:

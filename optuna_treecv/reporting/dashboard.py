@@ -22,6 +22,7 @@ from optuna_treecv.reporting.evaluated import Frame
 from optuna_treecv.reporting.evaluated import metric_of
 from optuna_treecv.reporting.evaluated import number_of_trials
 from optuna_treecv.reporting.evaluated import plus_minus
+from optuna_treecv.reporting.evaluated import scores_of
 from optuna_treecv.reporting.evaluated import sign_of
 from optuna_treecv.reporting.evaluated import time_of
 from optuna_treecv.reporting.evaluated import work_of
@@ -53,6 +54,9 @@ METHODS_IN_WORDS = {
     "standard": "standard (one pass over the training rows of each fold)",
     "holdout": "holdout (the first fold alone)",
 }
+
+# The most rows in the table of the Pareto front.
+_MOST_ON_FRONT = 10
 
 FIGURES: dict[str, Callable[..., Any]] = {
     "treecv-parameters": plot_parameters,
@@ -170,7 +174,7 @@ def _note(study: optuna.Study, store: Any) -> str:
         return "No trial has finished yet."
     if frame.empty:
         return f"None of the {len(trials)} finished trials is in the store."
-    parts = [_best(study, trials, frame), _use(study, frame)]
+    parts = [_best(study, trials, frame), _pareto(study), _use(study, frame)]
     parts.append(f"### What was evaluated\n\n{_facts(study, trials, frame)}")
     return "\n\n".join(part for part in parts if part)
 
@@ -186,15 +190,49 @@ def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) 
         plus_minus(mean, error)
         for mean, error in zip(best["mean"], best["standard_error"], strict=True)
     ]
+    others = list(scores_of(trials[best["trial_number"].iloc[0]].user_attrs))
+    others = [name for name in others if name != metric]
     rows = [
-        [number, estimate, *(_value(trials[number].params.get(name, "")) for name in names)]
+        [
+            number,
+            estimate,
+            *(_value(scores_of(trials[number].user_attrs).get(name, "")) for name in others),
+            *(_value(trials[number].params.get(name, "")) for name in names),
+        ]
         for number, estimate in zip(best["trial_number"], estimates, strict=True)
     ]
     return (
         f"## Best: trial {best['trial_number'].iloc[0]}, {metric} {estimates[0]}\n\n"
-        f"{_table(['trial', metric, *names], rows)}\n\n"
+        f"{_table(['trial', metric, *others, *names], rows)}\n\n"
         "± is the standard error of the fold mean, std / √folds, as if folds were independent. "
         f"The best of {len(frame)} trials on the same folds looks a little better than it is."
+    )
+
+
+def _pareto(study: optuna.Study) -> str:
+    """Return the table of the Pareto front; empty for a study with one objective."""
+    if len(study.directions) == 1:
+        return ""
+    front = sorted(study.best_trials, key=lambda trial: sign_of(study) * trial.values[0])
+    if not front:
+        return ""
+    scores = {trial.number: scores_of(trial.user_attrs) for trial in front}
+    names = list(dict.fromkeys(name for own in scores.values() for name in own))
+    params = sorted({name for trial in front for name in trial.params})
+    shown = front[:: -(-len(front) // _MOST_ON_FRONT)]
+    rows = [
+        [
+            trial.number,
+            *(_value(scores[trial.number].get(name, "")) for name in names),
+            *(_value(trial.params.get(name, "")) for name in params),
+        ]
+        for trial in shown
+    ]
+    some = f", of which {len(shown)} are shown" if len(shown) < len(front) else ""
+    return (
+        f"## Pareto front: {len(front)} trial{'s' if len(front) > 1 else ''}{some}\n\n"
+        f"{_table(['trial', *names, *params], rows)}\n\n"
+        "No other trial is better in one of the optimised scores and as good in the others."
     )
 
 
@@ -203,6 +241,9 @@ def _use(study: optuna.Study, frame: Frame) -> str:
     best = best_of(study, frame, 1)
     if best.empty:
         return ""
+    which = "study"
+    if len(study.directions) > 1:
+        which = f"study.trials[{best['trial_number'].iloc[0]}]"
     number, learner = best[["trial_number", "learner"]].iloc[0]
     params = ", ".join(f"{name}={value!r}" for name, value in study.trials[number].params.items())
     return (
@@ -210,7 +251,7 @@ def _use(study: optuna.Study, frame: Frame) -> str:
         "With the storage of this study and the objective that it was run with:\n\n"
         "```python\n"
         f"study = optuna.load_study(study_name={study.study_name!r}, storage=storage)\n"
-        "model = objective.best_estimator(study)  # fitted on all rows\n"
+        f"model = objective.best_estimator({which})  # fitted on all rows\n"
         f"# Now trial {number}: {learner} with {params or 'no parameters'}\n"
         "```"
     )
@@ -236,7 +277,7 @@ def _facts(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame)
         "method": _each(
             frame.replace({"method": METHODS_IN_WORDS}), "{method}, seed {random_state}"
         ),
-        "score": _each(frame, "{scoring}, {direction}"),
+        "score": _scores(study, frame),
         "baseline": _baseline(study, frame),
         "trials": ", ".join(counts),
         "row updates": work_of(frame),
@@ -257,6 +298,16 @@ def _baseline(study: optuna.Study, frame: Frame) -> str:
     return (
         f"{score:.4g} on all rows by always predicting {facts['baseline_of']}; better: {beating}"
     )
+
+
+def _scores(study: optuna.Study, frame: Frame) -> str:
+    """Return the scores, and what is done with them."""
+    optimized = facts_of(study).get("optimize")
+    if not isinstance(optimized, list):
+        return _each(frame, "{scoring}, {direction}")
+    directions = [direction.name.lower() for direction in study.directions]
+    pairs = zip(optimized, directions, strict=False)
+    return "; ".join(f"{name}, {direction}" for name, direction in pairs)
 
 
 def _each(frame: Frame, template: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+import json
 import math
 from typing import Any
 from typing import NamedTuple
@@ -18,6 +19,9 @@ from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
+from optuna_treecv.storage.evaluations import SCORES_ATTRIBUTE
+from optuna_treecv.storage.evaluations import STD_ERROR_ATTRIBUTE
 from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 
 #: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
@@ -31,26 +35,27 @@ _ALIKE_IF_PAIRED = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state",
 def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
     """Return the complete and pruned trials by number, and their evaluations in that order.
 
+    Of several scores these are the evaluations by the first optimised one.
+
     Without a store, evaluations are what the trials' attributes say of them, which is nothing of
     the row updates that sharing saved.
     """
     check_study(study)
-    if len(study.directions) != 1:
-        raise ValueError(
-            f"study must have one objective, as treecv_objective has, got {len(study.directions)}."
-        )
     states = (TrialState.COMPLETE, TrialState.PRUNED)
     trials = {trial.number: trial for trial in study.get_trials(deepcopy=False, states=states)}
     if store is None:
         frame = _from_attributes(trials, facts_of(study))
     else:
         frame = load_evaluations(store, study=study)
-        frame = frame[frame["trial_number"].isin(list(trials))]
+        first = {trial.user_attrs.get(RUN_ATTRIBUTE) for trial in trials.values()}
+        frame = frame[frame["trial_number"].isin(list(trials)) & frame["run"].isin(first)]
     frame = frame.astype({"trial_number": int, "mean": float, "std": float})
     frame = frame.sort_values("trial_number", ignore_index=True)
     # Repeats use the same rows, so they do not count as additional folds for the standard error.
     n_folds = np.minimum(frame["folds_scored"], frame["n_folds"])
-    return trials, frame.assign(standard_error=frame["std"] / np.sqrt(n_folds.astype(float)))
+    errors = frame["std"] / np.sqrt(n_folds.astype(float))
+    pooled = [trials[n].user_attrs.get(STD_ERROR_ATTRIBUTE, np.nan) for n in frame["trial_number"]]
+    return trials, frame.assign(standard_error=errors.where(errors.notna(), pooled))
 
 
 def facts_of(study: optuna.Study) -> dict[str, Any]:
@@ -73,7 +78,7 @@ def _from_attributes(trials: Mapping[int, FrozenTrial], facts: Mapping[str, Any]
                 "trial_number": number,
                 "state": trial.state.name.lower(),
                 "scoring": facts.get("scoring", "value"),
-                "mean": trial.value if is_complete else known["mean_test_score"],
+                "mean": trial.values[0] if is_complete else _mean_of(known, facts),
                 "std": known.get("std_test_score", np.nan),
                 "folds_scored": known["folds_scored"],
                 "n_folds": facts.get("n_folds", known["folds_scored"]),
@@ -86,6 +91,22 @@ def _from_attributes(trials: Mapping[int, FrozenTrial], facts: Mapping[str, Any]
     columns = ["trial_number", "state", "scoring", "mean", "std", "folds_scored", "n_folds"]
     columns += ["n_repeats", "n_updates", "n_updates_standard", "seconds"]
     return pandas.DataFrame(rows, columns=columns)
+
+
+def _mean_of(known: Mapping[str, Any], facts: Mapping[str, Any]) -> float:
+    """Return the mean of the first optimised score of a pruned trial from its attributes."""
+    if "mean_test_score" in known:
+        return known["mean_test_score"]
+    return float(scores_of(known).get(str(facts.get("scoring")), np.nan))
+
+
+def scores_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial's scores by name; empty if there is only one."""
+    try:
+        scores = json.loads(attributes.get(SCORES_ATTRIBUTE, "{}"))
+    except (TypeError, ValueError):  # someone has changed it
+        return {}
+    return scores if isinstance(scores, dict) else {}
 
 
 def number_of_trials(argument: str, value: Any) -> int:
@@ -110,6 +131,8 @@ def metric_of(frame: Frame) -> str:
 
 def plus_minus(mean: float, standard_error: float) -> str:
     """Return an estimate with as many digits as show two digits of its standard error."""
+    if math.isnan(standard_error):
+        return f"{mean:.4g}"
     if not 1e-12 < standard_error < 1e6:
         return f"{mean:.4g} ± {standard_error:.2g}"
     digits = max(0, 1 - math.floor(math.log10(standard_error)))
@@ -178,8 +201,8 @@ def has_value(frame: Frame) -> Any:
 
 
 def sign_of(study: optuna.Study) -> int:
-    """Return the sign that makes smaller values better."""
-    return 1 if study.direction == StudyDirection.MINIMIZE else -1
+    """Return the sign that makes smaller values better, of the first optimised score."""
+    return 1 if study.directions[0] == StudyDirection.MINIMIZE else -1
 
 
 def fold_scores_of(study: optuna.Study, store: Any, best: Frame) -> dict[int, np.ndarray]:

@@ -23,7 +23,7 @@ from optuna_treecv.storage.evaluations import COLUMNS
 from optuna_treecv.storage.evaluations import delete_evaluations
 from optuna_treecv.storage.evaluations import read_evaluations
 from optuna_treecv.storage.evaluations import read_scores
-from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
+from optuna_treecv.storage.evaluations import runs_of_trial
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -390,7 +390,6 @@ def runs_of(study: AnyStudy) -> dict[str, int]:
     check_study(study)
     numbers: dict[str, int] = {}
     for trial in study.get_trials(deepcopy=False):
-        run = trial.user_attrs.get(RUN_ATTRIBUTE)
-        if isinstance(run, str):
+        for run in runs_of_trial(trial.user_attrs):
             numbers.setdefault(run, trial.number)
     return numbers

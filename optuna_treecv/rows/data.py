@@ -294,6 +294,7 @@ class Data:
             raise ValueError(f"X must have fewer than 2**31 rows, got {self.n_rows}.")
         self.X = X
         self.y = y
+        self.score_weight: np.ndarray | None = None
         self._classes: np.ndarray | None = None
 
     def prepare(self, layout: RowLayout, order: np.ndarray) -> PreparedRows:

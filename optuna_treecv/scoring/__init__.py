@@ -1,29 +1,39 @@
 """Fold scores: losses, which a study minimises, and scikit-learn scorers, which it maximises."""
 
-from optuna_treecv.scoring.at_leaves import ArrayThenCount
-from optuna_treecv.scoring.at_leaves import COUNT_BYTES
+from optuna_treecv.scoring.asked import make_scoring
+from optuna_treecv.scoring.asked import Metric
+from optuna_treecv.scoring.asked import pooled
+from optuna_treecv.scoring.asked import response_of
+from optuna_treecv.scoring.asked import Scoring
+from optuna_treecv.scoring.asked import scoring_for
 from optuna_treecv.scoring.at_leaves import Leaves
-from optuna_treecv.scoring.at_leaves import Loss
-from optuna_treecv.scoring.at_leaves import LOSSES
-from optuna_treecv.scoring.at_leaves import make_scoring
-from optuna_treecv.scoring.at_leaves import OutputsAtLeaves
-from optuna_treecv.scoring.at_leaves import score_of
-from optuna_treecv.scoring.at_leaves import Scorer
-from optuna_treecv.scoring.at_leaves import ScoresAtLeaves
-from optuna_treecv.scoring.at_leaves import ScoresOfOutputs
-from optuna_treecv.scoring.at_leaves import scoring_for
+from optuna_treecv.scoring.kept import ArrayThenCount
+from optuna_treecv.scoring.kept import COUNT_BYTES
+from optuna_treecv.scoring.losses import Loss
+from optuna_treecv.scoring.pooled import Pooled
+from optuna_treecv.scoring.pooled import pooled_score
+from optuna_treecv.scoring.pooled import PooledScore
+from optuna_treecv.scoring.scorers import score_of
+from optuna_treecv.scoring.scorers import Scorer
+from optuna_treecv.scoring.tested_rows import by_loss
+from optuna_treecv.scoring.tested_rows import TestedRows
 
 __all__ = [
     "COUNT_BYTES",
-    "LOSSES",
     "ArrayThenCount",
     "Leaves",
     "Loss",
-    "OutputsAtLeaves",
+    "Metric",
+    "Pooled",
+    "PooledScore",
     "Scorer",
-    "ScoresAtLeaves",
-    "ScoresOfOutputs",
+    "Scoring",
+    "TestedRows",
+    "by_loss",
     "make_scoring",
+    "pooled",
+    "pooled_score",
+    "response_of",
     "score_of",
     "scoring_for",
 ]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from optuna_treecv.scoring import ArrayThenCount
-from optuna_treecv.scoring import Loss
-from optuna_treecv.scoring import Scorer
+from optuna_treecv.scoring import COUNT_BYTES
+from optuna_treecv.scoring import Scoring
 from optuna_treecv.sharing.keys import BUILD
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
@@ -26,8 +26,6 @@ from optuna_treecv.sharing.stored_cache import StoredModelCache
 # The losses are from this package, and the scorers from scikit-learn.
 _SCORED_BY = f"{BUILD} scikit-learn {version('scikit-learn')}".encode()
 
-# A score and whether the model had diverged, and the number of its training rows.
-_SHAPE = (2,)
 # Shorter fits are not written, as a store takes about a millisecond for each.
 _SECONDS_TO_WRITE = 1e-3
 
@@ -37,7 +35,10 @@ class FoldResult(NamedTuple):
 
     Attributes
     ----------
-    score : float
+    scores : ndarray of shape (n_metrics,)
+        NaN for pooled ones.
+    responses : ndarray of shape (n_rows, n_columns), float64
+        The responses to the test rows that pooled scores need, side by side.
     has_diverged : bool
     n_trained : int
         The rows that the model was trained on.
@@ -45,7 +46,8 @@ class FoldResult(NamedTuple):
         The time of the fit and the score; 0 if they are kept.
     """
 
-    score: float
+    scores: np.ndarray
+    responses: np.ndarray
     has_diverged: bool
     n_trained: int
     seconds: float = 0.0
@@ -64,7 +66,7 @@ class FoldResults:
         With all its seeds.
     data : (bytes, bool)
         The name of the data, and whether later processes give them the same name.
-    scoring : Loss or Scorer
+    scoring : Scoring
     """
 
     def __init__(
@@ -72,12 +74,13 @@ class FoldResults:
         cache: AnyCache | None,
         estimator: Any,
         data: tuple[bytes, bool],
-        scoring: Loss | Scorer,
+        scoring: Scoring,
     ) -> None:
         self._cache = cache
         self._store: StoredModelCache | None = None
         self._settings: bytes | None = None
-        if cache is None or (isinstance(scoring, Scorer) and not scoring.is_registered):
+        self._n_metrics = len(scoring.metrics)
+        if cache is None or not all(metric.is_registered for metric in scoring.metrics):
             return
         named, lasts = data
         settings = None
@@ -91,30 +94,34 @@ class FoldResults:
             settings = _key_in_this_process(estimator)
             if settings is None:
                 return
-        self._settings = digest(b"fit", _SCORED_BY, named, settings, encode(scoring.name))
+        names = (encode(metric.name) for metric in scoring.metrics)
+        self._settings = digest(b"fit", _SCORED_BY, named, settings, *names)
 
     @property
     def name(self) -> str:
         """What is fitted how and scored by what, in hexadecimal digits; "" if it has no name."""
         return "" if self._settings is None else self._settings.hex()
 
-    def find(self, fold: bytes) -> FoldResult | None:
-        """Return the result of a fold, if it is kept."""
-        key = self._key(fold)
+    def find(self, fold: bytes, shape: tuple[int, int]) -> FoldResult | None:
+        """Return the result of a fold, with responses of the given shape, if it is kept."""
+        n_numbers = self._n_metrics + 1 + shape[0] * shape[1]
+        key = self._key(fold, n_numbers)
         found = None if self._cache is None or key is None else self._cache.find(key)
         if found is None:
             return None
-        kept = ArrayThenCount(_SHAPE)
+        kept = ArrayThenCount((n_numbers,))
         kept.take(found)
-        return FoldResult(float(kept.array[0]), bool(kept.array[1]), kept.n_updates)
+        scores, diverged, responses = np.split(kept.array, [self._n_metrics, self._n_metrics + 1])
+        return FoldResult(scores, responses.reshape(shape), bool(diverged[0]), kept.n_updates)
 
     def keep(self, fold: bytes, result: FoldResult) -> None:
         """Keep the result of a fold, and write it to the store at once."""
-        key = self._key(fold)
+        parts = result.scores, [result.has_diverged], result.responses.ravel()
+        numbers = np.concatenate(parts)
+        key = self._key(fold, len(numbers))
         if self._cache is None or key is None:
             return
-        pair = np.array([result.score, result.has_diverged])
-        memory = ArrayThenCount.of(pair, result.n_trained).memory
+        memory = ArrayThenCount.of(numbers, result.n_trained).memory
         memory.flags.writeable = False
         if self._store is None:
             self._cache.keep(key, memory, result.seconds)
@@ -123,8 +130,9 @@ class FoldResults:
         if result.seconds > _SECONDS_TO_WRITE:
             self._store.write([(key, memory, result.seconds)])
 
-    def _key(self, fold: bytes) -> Key | None:
-        return None if self._settings is None else (self._settings, fold, 24)
+    def _key(self, fold: bytes, n_numbers: int) -> Key | None:
+        n_bytes = 8 * n_numbers + COUNT_BYTES
+        return None if self._settings is None else (self._settings, fold, n_bytes)
 
 
 def _key_in_this_process(estimator: Any) -> bytes | None:

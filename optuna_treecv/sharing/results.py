@@ -63,12 +63,17 @@ class Results:
 
     def take(self, leaves: Leaves) -> int | None:
         """Fill in the results if they are kept; return the row updates that they took."""
-        for name, results in leaves.results().items():
-            key = self._key_of(name, len(results.memory))
-            found = None if self._cache is None or key is None else self._cache.find(key)
-            if found is not None:
-                results.take(found)
-                return results.n_updates
+        results, found = leaves.results(), {}
+        for name, result in results.items():  # outputs are the largest, and come last
+            key = self._key_of(name, len(result.memory))
+            memory = None if self._cache is None or key is None else self._cache.find(key)
+            if memory is None:
+                continue
+            found[name] = memory
+            if leaves.suffice(found):
+                for one, kept in found.items():
+                    results[one].take(kept)
+                return results[name].n_updates
         return None
 
     def has_outputs(self, n_bytes: int) -> bool:
@@ -84,9 +89,9 @@ class Results:
 
     def keep(self, leaves: Leaves, n_updates: int, seconds: float) -> None:
         """Keep the results that were not kept yet, and what they took."""
-        for name, results in leaves.results().items():
+        for name, results in leaves.to_keep().items():
             key = self._key_of(name, len(results.memory))
-            if self._cache is not None and key is not None and not results.was_kept:
+            if self._cache is not None and key is not None:
                 results.n_updates = n_updates
                 results.memory.flags.writeable = False
                 self._cache.keep(key, results.memory, seconds)
@@ -109,7 +114,7 @@ def results_of(
         if isinstance(learner, CompiledLearner):
             settings = settings_key(learner, MOST_ROWS)
         elif isinstance(learner, Adapter):
-            settings = encode(learner.fresh) + encode(learner.response_method)
+            settings = encode(learner.fresh) + encode(learner.response_methods)
         else:
             return None
     except NoKey:

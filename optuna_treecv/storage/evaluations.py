@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import datetime
+import json
 from typing import Any
 import zlib
 
@@ -25,6 +27,10 @@ from optuna_treecv.storage.tables import FoldScoreRow
 
 #: The user attribute in which a trial names its evaluation.
 RUN_ATTRIBUTE = "treecv_run"
+#: The user attribute in which a trial with several scores has their means, as JSON.
+SCORES_ATTRIBUTE = "treecv_scores"
+#: The user attribute with the standard error of a pooled score, which has no standard deviation.
+STD_ERROR_ATTRIBUTE = "std_error"
 #: The user attribute of a study that says what its trials evaluate.
 STUDY_ATTRIBUTE = "treecv_evaluation"
 #: An evaluation with more fold scores than this stores them in one block instead of in rows.
@@ -37,7 +43,35 @@ COLUMNS = [column.name for column in _COLUMNS]
 _MOST_PACKED = 1032
 
 
-def record(database: Database, evaluation: EvaluationRow, scores: np.ndarray) -> bool:
+def further_run(run: str, number: int) -> str:
+    """Return the name of the evaluation that has a trial's second score (number 1), third, ...."""
+    return f"{run}-{number}"
+
+
+def runs_of_trial(attributes: Mapping[str, Any]) -> list[str]:
+    """Return the names of a trial's evaluations, one for each score, the first one first.
+
+    Parameters
+    ----------
+    attributes : dict
+        The user attributes of the trial.
+    """
+    run = attributes.get(RUN_ATTRIBUTE)
+    if not isinstance(run, str):
+        return []
+    try:
+        n_scores = len(json.loads(attributes.get(SCORES_ATTRIBUTE, "[0]")))
+    except (TypeError, ValueError):  # someone has changed it
+        n_scores = 1
+    return [run, *(further_run(run, number) for number in range(1, n_scores))]
+
+
+def record(
+    database: Database,
+    evaluation: EvaluationRow,
+    scores: np.ndarray,
+    further: Sequence[tuple[EvaluationRow, np.ndarray]] = (),
+) -> bool:
     """Write an evaluation and its fold scores in one transaction.
 
     A database that fails is left alone for a while, after one warning.
@@ -48,29 +82,33 @@ def record(database: Database, evaluation: EvaluationRow, scores: np.ndarray) ->
     evaluation : EvaluationRow
     scores : ndarray of shape (n_repeats * n_folds,), float64
         NaN for a fold without a score, which gets no row.
+    further : sequence of (EvaluationRow, ndarray)
+        The same for the trial's other scores.
 
     Returns
     -------
     bool
         Whether they were written.
     """
-    values = {name: _sql_value(getattr(evaluation, name)) for name in COLUMNS}
-    scores = np.ascontiguousarray(scores, dtype="<f8").ravel()
-    run = evaluation.run
-    if len(scores) > MAX_SCORE_ROWS:
-        rows: list[dict[str, Any]] = [
-            {"run": run, "n_scores": len(scores), "scores": _pack(scores)}
-        ]
-        table: type[FoldScoreRow | FoldScoreBlockRow] = FoldScoreBlockRow
-    else:
-        folds = np.flatnonzero(~np.isnan(scores)).tolist()
-        rows = [{"run": run, "fold": fold, "score": float(scores[fold])} for fold in folds]
-        table = FoldScoreRow
+    each = [(evaluation, scores), *further]
+    values = [{name: _sql_value(getattr(one, name)) for name in COLUMNS} for one, _ in each]
+    rows: list[dict[str, Any]] = []
+    blocks: list[dict[str, Any]] = []
+    for one, of_folds in each:
+        own = np.ascontiguousarray(of_folds, dtype="<f8").ravel()
+        folds = np.flatnonzero(~np.isnan(own)).tolist()
+        run = one.run
+        if len(own) > MAX_SCORE_ROWS and folds:
+            blocks.append({"run": run, "n_scores": len(own), "scores": _pack(own)})
+        elif folds:
+            rows += [{"run": run, "fold": fold, "score": float(own[fold])} for fold in folds]
 
     def write(session: Session) -> bool:
-        session.execute(insert(EvaluationRow).values(values))
+        session.execute(insert(EvaluationRow), values)
         if rows:
-            session.execute(insert(table), rows)
+            session.execute(insert(FoldScoreRow), rows)
+        if blocks:
+            session.execute(insert(FoldScoreBlockRow), blocks)
         return True
 
     return database.attempt(write, False, without="records of evaluations", write=True)

@@ -64,8 +64,9 @@ class TreeCVObjective:
 
     Attributes
     ----------
-    direction : {"minimize", "maximize"}
-        What a study must do with the objective's values.
+    directions : list of {"minimize", "maximize"}
+        What a study must do with the objective's values, one or, if ``optimize`` is a list,
+        several.
     param_grid : dict of str to list, list of such dicts, or None
         The grid that was given, with Python values in lists. Each of several dicts has a value for
         every parameter.
@@ -82,9 +83,8 @@ class TreeCVObjective:
         batch_size: int = 1,
         leases: Leases | None = None,
     ) -> None:
-        self.direction: str = (
-            "minimize" if evaluation.scoring is None else evaluation.scoring.direction
-        )
+        scoring = evaluation.scoring
+        self.directions = ["minimize"] if scoring is None else scoring.directions
         self._estimator = estimator
         self._param_distributions = param_distributions
         self._evaluation = evaluation
@@ -110,7 +110,17 @@ class TreeCVObjective:
         self.__dict__.update(state)
         self._make_room()
 
-    def __call__(self, trial: AnyTrial) -> float:
+    @property
+    def direction(self) -> str:
+        """What a study must do with the objective's value: "minimize" or "maximize"."""
+        if len(self.directions) > 1:
+            raise AttributeError(
+                f"this objective has {len(self.directions)} values; use directions in place of "
+                "direction: optuna.create_study(directions=objective.directions)."
+            )
+        return self.directions[0]
+
+    def __call__(self, trial: AnyTrial) -> float | tuple[float, ...]:
         """Evaluate a trial.
 
         Parameters
@@ -120,7 +130,7 @@ class TreeCVObjective:
 
         Returns
         -------
-        float
+        float, or tuple of float if ``optimize`` is a list
             The mean of the fold scores, never NaN. A diverged fold scores 1 for "error", inf for
             other losses and -inf for scorers.
 
@@ -131,7 +141,7 @@ class TreeCVObjective:
         ValueError
             If the study's direction contradicts the scoring, or an argument proves to be wrong.
         """
-        self._study_check.direction(trial, self.direction)
+        self._study_check.directions(trial, self.directions)
         try:
             with self._batches.call():
                 run = self._run(trial)
@@ -153,7 +163,10 @@ class TreeCVObjective:
                 f"This happened in trial {trial.number} with parameters {trial.params}."
             )
             raise
-        return record_trial(trial, run, self._database).mean
+        result = record_trial(trial, run, self._database)
+        if not run.scoring.returns_tuple:
+            return result.mean
+        return tuple(result.scores[name].mean for name in run.scoring.optimized_names)
 
     def evaluate(self, params: Mapping[str, Any]) -> CVResult:
         """Cross-validate at given parameters, without a study.
@@ -192,6 +205,11 @@ class TreeCVObjective:
         if isinstance(study, optuna.trial.FrozenTrial):
             trial, argument = study, "study must be a trial of this objective: it"
         elif isinstance(study, optuna.Study):
+            if len(study.directions) > 1:
+                raise ValueError(
+                    "study must have one objective for a best trial; choose one of "
+                    "study.best_trials, the Pareto front, and give that."
+                )
             trial = study.best_trial
             argument = "study must be one of this objective: its best trial"
         else:
@@ -295,17 +313,17 @@ class TreeCVObjective:
         """Evaluate, report after each part, and stop if the pruner prunes the trial."""
         n_before = 0
         parts = iter(run)
+        first = run.scoring.optimized[0]
         for part in parts:
-            scores = run.chunk_scores[(n_before if self._report == "folds" else 0) : run.n_scored]
+            begin = n_before if self._report == "folds" else 0
+            scores = run.chunk_scores[first, begin : run.n_scored]
             n_before = run.n_scored
             trial.report(float(np.clip(mean_and_std(scores)[0], -_HUGE, _HUGE)), part)
-            if run.n_scored < len(run.chunk_scores) and trial.should_prune():
+            if not run.is_complete and trial.should_prune():
                 parts.close()  # what has begun comes to its end
                 record_trial(trial, run, self._database)
                 run.ahead.clear()  # the exception's traceback refers to the run for a while
-                raise optuna.TrialPruned(
-                    f"pruned after {run.n_scored} of {len(run.chunk_scores)} folds"
-                )
+                raise optuna.TrialPruned(f"pruned after {run.n_scored} of {run.n_to_score} folds")
 
 
 def treecv_objective(
@@ -326,6 +344,8 @@ def treecv_objective(
     method: Literal["auto", "treecv", "fit", "standard", "holdout"] = "auto",
     n_repeats: int = 1,
     scoring: Any = None,
+    optimize: str | list[str] | None = None,
+    pooled: bool = False,
     random_state: Any = 0,
     n_jobs: int | None = 1,
     report: Literal["folds", "mean"] | None = None,
@@ -398,12 +418,19 @@ def treecv_objective(
         Cross-validate this many times and average. The repeats differ in their permutations for an
         int, a share or "loo", in what further calls of ``split`` return for a splitter, and in
         random orders. It is refused if nothing makes the repeats differ. At most 10,000.
-    scoring : str, callable or None, default=None
+    scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
         "absolute_error" for regressors, "squared_distance" (to the nearest centre) for clusterers,
         and "neg_log_density" for density estimators. None means the first loss that fits the
-        estimator.
+        estimator. Several scores, in a list or as a dict of names to scores, take one training.
+    optimize : str, list of str or None, default=None
+        The name of the score whose mean the objective returns; None: the first. With a list of
+        names, the objective returns a tuple for a study of several objectives:
+        ``optuna.create_study(directions=objective.directions)``.
+    pooled : bool, default=False
+        Compute each score once over the out-of-fold outputs of all rows, see
+        ``optuna_treecv.pooled``.
     random_state : int, RandomState instance or None, default=0
         The seed of permutations and random orders, and of every ``random_state=None`` in the
         estimator.
@@ -436,7 +463,7 @@ def treecv_objective(
     Returns
     -------
     TreeCVObjective
-        Callable with a trial. ``.direction`` is the direction that the study must have,
+        Callable with a trial. ``.direction`` (``.directions``) is what the study must have,
         ``.evaluate(params)`` returns a ``CVResult`` without a study, and
         ``.best_estimator(study)`` returns the best estimator fitted on all rows.
 
@@ -451,7 +478,8 @@ def treecv_objective(
 
     Notes
     -----
-    Each trial gets these user attributes: ``mean_test_score`` and ``std_test_score`` to 6 digits,
+    Each trial gets these user attributes: ``mean_test_score`` and ``std_test_score`` to 6 digits
+    (in place of the first, several scores are in ``treecv_scores``, as JSON),
     ``folds_scored``, ``treecv_method`` (how the folds were evaluated), ``n_updates`` (rows trained
     on), ``seconds``, with a store ``treecv_run`` (the evaluation's name
     there), and ``diverged_folds`` if there are any.
@@ -519,6 +547,8 @@ def treecv_objective(
         method=method,
         n_repeats=n_repeats,
         scoring=scoring,
+        optimize=optimize,
+        pooled=pooled,
         random_state=random_state,
         n_jobs=n_jobs,
         estimator=estimator if is_estimator else None,

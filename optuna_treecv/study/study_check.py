@@ -41,18 +41,26 @@ class StudyCheck:
     def __reduce__(self) -> tuple[Any, ...]:
         return StudyCheck, (self._evaluation, self._grids)
 
-    def direction(self, trial: AnyTrial, wanted: str) -> None:
-        """Refuse a study with another direction than the objective's."""
+    def directions(self, trial: AnyTrial, wanted: list[str]) -> None:
+        """Refuse a study with other directions than the objective's."""
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
         if study is None:
             return
         given = [direction.name.lower() for direction in study.directions]
-        if len(given) > 1:
-            raise ValueError(f"the study must have one objective, got {len(given)}.")
-        if given != [wanted]:
+        if len(given) > 1 and len(wanted) == 1:
             raise ValueError(
-                f"the study's direction must be {wanted!r}, since scoring is to be {wanted}d, "
-                f"got {', '.join(given)}: "
+                f"the study must have one objective, as this objective has, got {len(given)}; an "
+                "objective with a list of names as optimize has several."
+            )
+        if len(wanted) > 1 and given != wanted:
+            raise ValueError(
+                f"the study's directions must be {wanted}, those of the scores to optimize, got "
+                f"{given}: optuna.create_study(directions=objective.directions)."
+            )
+        if given != wanted:
+            raise ValueError(
+                f"the study's direction must be {wanted[0]!r}, since scoring is to be "
+                f"{wanted[0]}d, got {', '.join(given)}: "
                 "optuna.create_study(direction=objective.direction)."
             )
 

@@ -1,0 +1,455 @@
+"""Metrics of scikit-learn's scorers for many folds at once, from the outputs for all rows.
+
+The functions of this module share these arguments:
+
+response : ndarray
+    What the model of each row's fold answers for the row: finite numbers from one of the metric's
+    ``response_methods``. Predictions of classifiers are class codes, or -1 for a label that is no
+    class. Decision values for two classes have the shape (n_rows,), probabilities
+    (n_rows, n_classes).
+targets : ndarray of shape (n_rows,)
+    Class codes (int32), or numbers (float64).
+weights : ndarray of shape (n_rows,), float64, or None
+    Not negative; None means that each row has the weight 1.
+begins : ndarray of shape (n_folds,), int64
+    Fold i consists of the rows ``begins[i]`` to ``begins[i + 1] - 1``, and the last fold of all
+    rows from its begin on. ``begins[0]`` is 0, and no fold is empty.
+
+A fold for which scikit-learn raises an error gets NaN. Where scikit-learn warns of folds, there is
+one warning for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from typing import TypeAlias
+import warnings
+
+import numpy as np
+from sklearn.exceptions import UndefinedMetricWarning
+
+Array: TypeAlias = np.ndarray
+Weights: TypeAlias = np.ndarray | None
+
+
+@dataclass(frozen=True)
+class FoldMetric:
+    """A metric of scikit-learn for many folds at once.
+
+    Attributes
+    ----------
+    name : str
+        The name of scikit-learn's scorer.
+    response_methods : tuple of str
+        The methods of an estimator that give the response; the first that it has is called.
+    of_folds : callable
+        (response, targets, weights, begins) -> ndarray of shape (n_folds,), float64. Larger scores
+        are better.
+    influence : callable
+        (response, targets, weights) -> ndarray of shape (n_rows,), float64. The derivative of the
+        score by the weight of each row, where all rows are one fold. For weights w, the standard
+        error of that score is sqrt(sum((w * influence)**2)), the infinitesimal jackknife.
+    """
+
+    name: str
+    response_methods: tuple[str, ...]
+    of_folds: Callable[[Array, Array, Weights, Array], Array]
+    influence: Callable[[Array, Array, Weights], Array]
+
+
+def fold_metric(name: str, classes: Array | None) -> FoldMetric | None:
+    """Return the metric that equals a scorer of scikit-learn.
+
+    Parameters
+    ----------
+    name : str
+        The name of the scorer.
+    classes : ndarray or None
+        The sorted classes of all rows; None for regressors.
+
+    Returns
+    -------
+    FoldMetric or None
+        None where the scorer itself must be called.
+    """
+    metric = METRICS.get(name)
+    if metric is None or (classes is None) != (metric in _OF_NUMBERS):
+        return None
+    return metric if classes is None or _is_defined(name, list(classes)) else None
+
+
+def _is_defined(name: str, classes: list[Any]) -> bool:
+    """Return whether a scorer has a score for these classes that is the one of this module."""
+    if name in ("f1", "average_precision"):
+        return len(classes) == 2 and bool(classes[1] == 1)
+    if name == "neg_brier_score":  # other pairs change their meaning in folds with one class
+        return len(classes) > 2 or classes in ([0, 1], [-1, 1])
+    if name == "roc_auc":
+        return len(classes) == 2
+    return name != "neg_log_loss" or len(classes) > 1
+
+
+# Sums over folds
+
+_ONE_FOLD = np.zeros(1, np.int64)
+
+
+def _or_ones(weights: Weights, targets: Array) -> Array:
+    return np.ones(len(targets)) if weights is None else weights
+
+
+def _sums(values: Array, begins: Array) -> Array:
+    return np.add.reduceat(values, begins, dtype=np.float64)
+
+
+def _fold_of_rows(begins: Array, n_rows: int) -> Array:
+    return np.repeat(np.arange(len(begins)), np.diff(begins, append=n_rows))
+
+
+def _class_sums(values: Array, codes: Array, n_classes: int, begins: Array) -> Array:
+    """Return the sums of values over the rows of each class, shape (n_folds, n_classes).
+
+    This table is never larger than decision values for all rows.
+    """
+    cells = _fold_of_rows(begins, len(codes)) * n_classes + codes
+    return np.bincount(cells, values, len(begins) * n_classes).reshape(-1, n_classes)
+
+
+def _have_weight(weights: Weights, begins: Array) -> Array:
+    if weights is None:
+        return np.ones(len(begins), bool)
+    return np.logical_or.reduceat(weights > 0, begins)
+
+
+def _warn(name: str, what: str, is_concerned: Array, why: str) -> None:
+    if n_concerned := np.count_nonzero(is_concerned):
+        warnings.warn(
+            f"{name} is {what} for {n_concerned} of {len(is_concerned)} fold(s), {why}; fewer or "
+            "stratified folds would be right.",
+            UndefinedMetricWarning,
+            stacklevel=3,
+        )
+
+
+# Metrics that are means of a score of each row
+
+
+@np.errstate(invalid="ignore")
+def _means(values: Array, weights: Array, begins: Array) -> Array:
+    """Return sum(w * value) / sum(w) of each fold, NaN where all weights are 0."""
+    return _sums(weights * values, begins) / _sums(weights, begins)
+
+
+def _mean_metric(
+    name: str,
+    response_method: str,
+    of_rows: Callable[[Array, Array], Array],
+    are_undefined: Callable[[Array, Array, Array], Array] | None = None,
+) -> FoldMetric:
+    """Return the metric that is the mean of ``of_rows(response, targets)``.
+
+    Folds where ``are_undefined(response, targets, begins)`` is true get NaN.
+    """
+
+    def of_folds(response: Array, targets: Array, weights: Weights, begins: Array) -> Array:
+        means = _means(of_rows(response, targets), _or_ones(weights, targets), begins)
+        if are_undefined is not None:
+            means[are_undefined(response, targets, begins)] = np.nan
+        return means
+
+    @np.errstate(invalid="ignore")
+    def influence(response: Array, targets: Array, weights: Weights) -> Array:
+        """Return (score of the row - mean) / sum(w)."""
+        scores, weights = of_rows(response, targets), _or_ones(weights, targets)
+        return (scores - _means(scores, weights, _ONE_FOLD)) / weights.sum()
+
+    return FoldMetric(name, (response_method,), of_folds, influence)
+
+
+def _valid(probabilities: Array) -> Array:
+    """Return the probabilities, NaN in rows with a number that scikit-learn refuses."""
+    is_valid = (probabilities >= 0) & (probabilities <= 1)
+    if is_valid.all():
+        return probabilities
+    return np.where(is_valid.all(axis=1, keepdims=True), probabilities, np.nan)
+
+
+def _of_true_class(probabilities: Array, codes: Array) -> Array:
+    if probabilities.shape[1] > 2:
+        return _valid(probabilities)[np.arange(len(codes)), codes]
+    second = _valid(probabilities[:, 1:])[:, 0]  # scikit-learn reads no other column
+    return np.where(codes == 1, second, 1 - second)
+
+
+def _log_likelihood(probabilities: Array, codes: Array) -> Array:
+    """Return log p of the true class, where p is clipped by the eps of its type."""
+    p = _of_true_class(probabilities, codes)
+    eps = np.finfo(p.dtype).eps
+    return np.log(np.clip(p, eps, 1 - eps).astype(np.float64))
+
+
+def _neg_brier(probabilities: Array, codes: Array) -> Array:
+    """Return -sum_c (p_c - [c is the true class])^2, half of it for two classes."""
+    if probabilities.shape[1] == 2:
+        return -np.square(1 - _of_true_class(probabilities, codes).astype(np.float64))
+    errors = _valid(probabilities).astype(np.float64)
+    errors[np.arange(len(codes)), codes] -= 1
+    return -np.square(errors).sum(axis=1)
+
+
+def _lack_a_class(probabilities: Array, codes: Array, begins: Array) -> Array:
+    counts = _class_sums(np.ones(len(codes)), codes, probabilities.shape[1], begins)
+    return (counts == 0).any(axis=1)
+
+
+def _lack_one_of_many(probabilities: Array, codes: Array, begins: Array) -> Array:
+    return _lack_a_class(probabilities, codes, begins) & (probabilities.shape[1] > 2)
+
+
+# Other metrics of regressors
+
+
+def _neg_rmse(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
+    return -np.sqrt(_means(np.square(predicted - y), _or_ones(weights, y), begins))
+
+
+@np.errstate(invalid="ignore")
+def _neg_rmse_influence(predicted: Array, y: Array, weights: Weights) -> Array:
+    """Return (MSE - squared error of the row) / (2 RMSE sum(w)), or 0 without any error."""
+    weights, squared = _or_ones(weights, y), np.square(predicted - y)
+    mse = _means(squared, weights, _ONE_FOLD)
+    return np.zeros(len(y)) if mse == 0 else (mse - squared) / (2 * np.sqrt(mse) * weights.sum())
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def _r2(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
+    """Return 1 - SSE / SST; where SST is 0, this is 1 without errors and 0 otherwise."""
+    have_weight = _have_weight(weights, begins)
+    have_one_row = np.diff(begins, append=len(y)) == 1
+    _warn("r2", "undefined (NaN)", have_one_row & have_weight, "which have one row")
+    weights, fold = _or_ones(weights, y), _fold_of_rows(begins, len(y))
+    sse = _sums(weights * np.square(predicted - y), begins)
+    # Measured from one of them, equal numbers have a mean and an SST of exactly 0.
+    y = y - np.maximum.reduceat(np.where(weights > 0, y, -np.inf), begins)[fold]
+    sst = _sums(weights * np.square(y - _means(y, weights, begins)[fold]), begins)
+    scores = 1 - np.where(sst != 0, sse / sst, sse != 0)
+    return np.where(have_weight & ~have_one_row, scores, np.nan)
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def _r2_influence(predicted: Array, y: Array, weights: Weights) -> Array:
+    """Return (SSE / SST * (y - mean)^2 - (y - predicted)^2) / SST.
+
+    The change of the mean has no part in it, because SST is smallest at the mean.
+    """
+    weights, squared = _or_ones(weights, y), np.square(predicted - y)
+    spread = np.square(y - _means(y, weights, _ONE_FOLD))
+    sse, sst = _sums(weights * squared, _ONE_FOLD), _sums(weights * spread, _ONE_FOLD)
+    return (sse / sst * spread - squared) / sst
+
+
+# Other metrics of predicted classes
+
+
+@np.errstate(invalid="ignore")
+def _balanced_accuracy(predicted: Array, codes: Array, weights: Weights, begins: Array) -> Array:
+    """Return the mean recall of the classes that have weight in a fold."""
+    have_weight = _have_weight(weights, begins)
+    weights, fold = _or_ones(weights, codes), _fold_of_rows(begins, len(codes))
+    n_classes = int(max(codes.max(), predicted.max())) + 1
+    totals = _class_sums(weights, codes, n_classes, begins)
+    found = _class_sums(weights * (predicted == codes), codes, n_classes, begins)
+    is_missing = totals == 0
+    names_missing = is_missing[fold, codes] | is_missing[fold, predicted] | (predicted < 0)
+    _warn(
+        "balanced_accuracy",
+        "a mean over fewer classes",
+        np.logical_or.reduceat(names_missing, begins) & have_weight,
+        "in which some classes are only predicted or have no weight",
+    )
+    recalls = np.where(is_missing, 0, found / totals)
+    return recalls.sum(axis=1) / np.count_nonzero(totals, axis=1)
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def _balanced_accuracy_influence(predicted: Array, codes: Array, weights: Weights) -> Array:
+    """Return ([the row is right] - recall) / (weight of its class * number of classes)."""
+    weights, is_right = _or_ones(weights, codes), predicted == codes
+    totals = np.bincount(codes, weights)
+    recalls = np.bincount(codes, weights * is_right) / totals
+    influence = (is_right - recalls[codes]) / (totals[codes] * np.count_nonzero(totals))
+    return np.where(totals[codes] > 0, influence, 0.0)
+
+
+@np.errstate(invalid="ignore")
+def _f1(predicted: Array, codes: Array, weights: Weights, begins: Array) -> Array:
+    """Return 2 TP / (positives + predicted positives), or 0 where there are neither."""
+    hits, named = _hits_and_named(predicted, codes)
+    weights, have_weight = _or_ones(weights, codes), _have_weight(weights, begins)
+    total = _sums(weights * named, begins)
+    # scikit-learn refuses a label that is no class, except beside the positive class alone.
+    are_refused = np.logical_or.reduceat(predicted < 0, begins)
+    are_refused &= np.logical_or.reduceat((codes == 0) | (predicted == 0), begins)
+    are_empty = (total == 0) & have_weight & ~are_refused
+    _warn("f1", "set to 0", are_empty, "which have no positives, neither true nor predicted")
+    scores = np.where(are_empty, 0, 2 * _sums(weights * hits, begins) / total)
+    return np.where(are_refused, np.nan, scores)
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def _f1_influence(predicted: Array, codes: Array, weights: Weights) -> Array:
+    """Return (2 [true positive] - f1 ([positive] + [predicted])) / (positives + predicted)."""
+    hits, named = _hits_and_named(predicted, codes)
+    total = _sums(_or_ones(weights, codes) * named, _ONE_FOLD)
+    f1 = 2 * _sums(_or_ones(weights, codes) * hits, _ONE_FOLD) / total
+    return (2 * hits - f1 * named) / total
+
+
+def _hits_and_named(predicted: Array, codes: Array) -> tuple[Array, Array]:
+    """Return [true positive], and how often a row is positive: by its class, by prediction."""
+    is_positive, is_predicted = (codes == 1).astype(np.float64), predicted == 1
+    return is_positive * is_predicted, is_positive + is_predicted
+
+
+# Metrics of ranked rows
+
+# As many rows are sorted together, unless one fold has more. Their arrays fit into a cache.
+_ROWS_AT_ONCE = 1 << 14
+
+
+def _ranked_by(response: Array) -> Array:
+    """Return decision values, or the probabilities of the second class."""
+    return response if response.ndim == 1 else response[:, 1]
+
+
+def _curves(
+    response: Array, codes: Array, weights: Weights, begins: Array
+) -> Iterator[tuple[Array, ...]]:
+    """Yield the curves of folds of one size, whose rows are sorted as a matrix.
+
+    Yields
+    ------
+    folds : ndarray of int
+    positives, negatives : ndarray of float64
+        The weight of the positive and of the negative rows at or above each threshold, fold after
+        fold. The thresholds of a fold are its different scores, the largest one first.
+    firsts, lasts : ndarray of int
+        Where the first and the last threshold of each fold stand.
+    """
+    descending = -_ranked_by(response)
+    sizes = np.diff(begins, append=len(codes))
+    by_size = np.argsort(sizes, kind="stable")
+    distinct, firsts_of_size = np.unique(sizes[by_size], return_index=True)
+    for size, of_size in zip(distinct, np.split(by_size, firsts_of_size[1:]), strict=True):
+        step = max(1, _ROWS_AT_ONCE // size)
+        for folds in (of_size[i : i + step] for i in range(0, len(of_size), step)):
+            starts = begins[folds, None]
+            rows = starts + np.argsort(descending[starts + np.arange(size)], axis=1)
+            ranked = descending[rows]
+            is_last = np.ones(rows.shape, bool)  # of the rows with the same score
+            np.not_equal(ranked[:, 1:], ranked[:, :-1], out=is_last[:, :-1])
+            is_positive = codes[rows] == 1
+            of_rows = 1.0 if weights is None else weights[rows]
+            positives = np.cumsum(of_rows * is_positive, axis=1)[is_last]
+            negatives = np.cumsum(of_rows * ~is_positive, axis=1)[is_last]
+            ends = np.cumsum(np.count_nonzero(is_last, axis=1))
+            yield folds, positives, negatives, np.append(0, ends[:-1]), ends - 1
+
+
+def _steps(cumulated: Array, firsts: Array) -> Array:
+    """Return the difference of each number of a curve to the one before, at first to 0."""
+    steps = np.diff(cumulated, prepend=0)
+    steps[firsts] = cumulated[firsts]
+    return steps
+
+
+@np.errstate(invalid="ignore")
+def _roc_auc(response: Array, codes: Array, weights: Weights, begins: Array) -> Array:
+    """Return the area under the curve of true positives over false positives (trapezoids)."""
+    scores = np.empty(len(begins))
+    for folds, positives, negatives, firsts, lasts in _curves(response, codes, weights, begins):
+        heights = positives - _steps(positives, firsts) / 2
+        areas = _sums(_steps(negatives, firsts) * heights, firsts)
+        scores[folds] = areas / positives[lasts] / negatives[lasts]
+    are_undefined = np.isnan(scores) & _have_weight(weights, begins)
+    _warn("roc_auc", "undefined (NaN)", are_undefined, "which have weight in one class only")
+    return scores
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def _roc_auc_influence(response: Array, codes: Array, weights: Weights) -> Array:
+    """Return (share of the other class that is ranked right - AUC) / weight of the own class.
+
+    A tie counts half. The shares are the placements of DeLong, DeLong and Clarke-Pearson (1988).
+    """
+    distinct, rank = np.unique(_ranked_by(response), return_inverse=True)
+    weights, is_positive = _or_ones(weights, codes), codes == 1
+    positives = np.bincount(rank, weights * is_positive, len(distinct))
+    negatives = np.bincount(rank, weights * ~is_positive, len(distinct))
+    below = (np.cumsum(negatives) - negatives / 2) / negatives.sum()
+    above = 1 - (np.cumsum(positives) - positives / 2) / positives.sum()
+    auc = (positives * below).sum() / positives.sum()
+    of_positive, of_negative = (below - auc) / positives.sum(), (above - auc) / negatives.sum()
+    return np.where(is_positive, of_positive[rank], of_negative[rank])
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def _average_precision(response: Array, codes: Array, weights: Weights, begins: Array) -> Array:
+    """Return the mean precision at the thresholds, weighted by the positives of each."""
+    scores = np.empty(len(begins))
+    for folds, positives, negatives, firsts, lasts in _curves(response, codes, weights, begins):
+        precision = np.where(positives > 0, positives / (positives + negatives), 0)
+        scores[folds] = _sums(_steps(positives, firsts) * precision, firsts) / positives[lasts]
+    are_empty = np.isnan(scores) & _have_weight(weights, begins)
+    _warn("average_precision", "set to 0", are_empty, "which have no weight of positives")
+    return np.where(are_empty, 0, scores)
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def _average_precision_influence(response: Array, codes: Array, weights: Weights) -> Array:
+    """Return [positive] (precision - AP) / P plus the effect on precisions.
+
+    P is the weight of all positives. A row changes the precision TP / (TP + FP) at its threshold
+    and at those below: a positive by FP / (TP + FP)^2, a negative by -TP / (TP + FP)^2. Each
+    threshold counts by its share of P.
+    """
+    distinct, rank = np.unique(-_ranked_by(response), return_inverse=True)
+    weights, is_positive = _or_ones(weights, codes), codes == 1
+    positives = np.bincount(rank, weights * is_positive, len(distinct))
+    tp, both = np.cumsum(positives), np.cumsum(np.bincount(rank, weights, len(distinct)))
+    precision = np.where(both > 0, tp / both, 1.0)
+    share = positives / tp[-1]
+    change = np.where(both > 0, share / both, 0.0)
+    own = (precision - (share * precision).sum()) / tp[-1]
+    of_positive = own + np.cumsum((change * (1 - precision))[::-1])[::-1]
+    of_negative = -np.cumsum((change * precision)[::-1])[::-1]
+    return np.where(is_positive, of_positive[rank], of_negative[rank])
+
+
+_RANKING = ("decision_function", "predict_proba")
+
+_OF_CLASSES = [
+    _mean_metric("accuracy", "predict", lambda predicted, codes: predicted == codes),
+    FoldMetric(
+        "balanced_accuracy", ("predict",), _balanced_accuracy, _balanced_accuracy_influence
+    ),
+    FoldMetric("f1", ("predict",), _f1, _f1_influence),
+    _mean_metric("neg_log_loss", "predict_proba", _log_likelihood, _lack_a_class),
+    _mean_metric("neg_brier_score", "predict_proba", _neg_brier, _lack_one_of_many),
+    FoldMetric("roc_auc", _RANKING, _roc_auc, _roc_auc_influence),
+    FoldMetric("average_precision", _RANKING, _average_precision, _average_precision_influence),
+]
+_OF_NUMBERS = [
+    _mean_metric(
+        "neg_mean_squared_error", "predict", lambda predicted, y: -((predicted - y) ** 2)
+    ),
+    _mean_metric("neg_mean_absolute_error", "predict", lambda predicted, y: -abs(predicted - y)),
+    FoldMetric("neg_root_mean_squared_error", ("predict",), _neg_rmse, _neg_rmse_influence),
+    FoldMetric("r2", ("predict",), _r2, _r2_influence),
+]
+
+#: The metrics by the names of scikit-learn's scorers.
+METRICS = {metric.name: metric for metric in _OF_CLASSES + _OF_NUMBERS}

@@ -1,0 +1,175 @@
+"""One score over the out-of-fold outputs of all rows, with its standard error.
+
+The mean over folds needs folds on which a score is defined and means something: one row has no
+area under a curve. A pooled score does not. It compares what different models say on one scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import get_tags
+from sklearn.utils import Tags
+
+from optuna_treecv.learners.adapter import METHOD_NAMES
+from optuna_treecv.scoring.fold_metrics import fold_metric
+from optuna_treecv.scoring.losses import Loss
+from optuna_treecv.scoring.scorers import score_of
+from optuna_treecv.scoring.scorers import Scorer
+from optuna_treecv.scoring.tested_rows import TestedRows
+
+# The most groups of folds that the jackknife leaves out.
+_MOST_GROUPS = 50
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A loss or a scorer that is computed over the out-of-fold outputs of all rows.
+
+    Attributes
+    ----------
+    of : Loss or Scorer
+    """
+
+    of: Loss | Scorer
+
+    @property
+    def name(self) -> str:
+        return f"pooled_{self.of.name}"
+
+    @property
+    def direction(self) -> str:
+        return self.of.direction
+
+    @property
+    def if_diverged(self) -> float:
+        return self.of.if_diverged
+
+    @property
+    def is_registered(self) -> bool:
+        return self.of.is_registered
+
+    @property
+    def methods(self) -> Any:
+        """The method of an estimator that gives the response, or one of several."""
+        return self.of.methods
+
+
+class PooledScore(NamedTuple):
+    """A pooled score and its standard error, which is NaN where it is unknown."""
+
+    value: float
+    std_error: float
+
+
+def pooled_score(
+    metric: Pooled, method: str, rows: TestedRows, estimator: Any, classes: np.ndarray | None
+) -> PooledScore:
+    r"""Return a score over all rows.
+
+    Its standard error is that of the infinitesimal jackknife,
+    :math:`\sqrt{\sum_i (w_i \, \partial \theta / \partial w_i)^2}` for a score
+    :math:`\theta` and rows of weights :math:`w_i` (Efron 1982, section 6.3). For a scorer without
+    known derivatives it is that of the jackknife, which leaves out up to 50 groups of folds.
+
+    Parameters
+    ----------
+    metric : Pooled
+    method : str
+        The response that the loss or scorer asks of the estimator.
+    rows : TestedRows
+    estimator : estimator
+        One of the kind that was tested.
+    classes : ndarray or None
+
+    Raises
+    ------
+    ValueError
+        If the score is not defined on the rows.
+    """
+    weights = np.ones(len(rows)) if rows.weights is None else rows.weights
+    if isinstance(metric.of, Loss):
+        with np.errstate(all="ignore"):
+            losses = metric.of.of_rows(rows.response(method), rows.targets)
+            losses = np.where(rows.rows_of(rows.diverged()), metric.of.if_diverged, losses)
+            mean = float(np.average(losses, weights=rows.weights))
+            if not np.isfinite(mean):
+                return PooledScore(metric.if_diverged, np.nan)
+            influence = (losses - mean) / weights.sum()
+        return PooledScore(mean, _length(weights * influence))
+    if np.any(rows.diverged()):
+        return PooledScore(metric.if_diverged, np.nan)
+    known = fold_metric(metric.of.name, classes) if metric.of.is_registered else None
+    response = rows.response(method)
+    if method == "predict" and classes is not None:
+        response = response.astype(np.intp)  # class codes, perhaps beside other outputs as floats
+    if known is not None:
+        value = known.of_folds(response, rows.targets, rows.weights, np.zeros(1, np.int64))[0]
+        if np.isfinite(value):
+            influence = known.influence(response, rows.targets, rows.weights)
+            return PooledScore(float(value), _length(weights * influence))
+    stand_in = _Answers(estimator, classes, method)
+
+    def score(part: Any) -> float:
+        stand_in.answer = _as_answered(response[part], method, classes)
+        targets = rows.targets if rows.targets is None else rows.targets[part]
+        y = targets if classes is None or targets is None else classes[targets]
+        params = {} if rows.weights is None else {"sample_weight": rows.weights[part]}
+        X = np.empty((len(stand_in.answer), 0))
+        assert isinstance(metric.of, Scorer)
+        return score_of(metric.of, stand_in, X, y, classes, params, is_pooled=True)
+
+    return PooledScore(score(slice(None)), _jackknife(score, rows))
+
+
+def _jackknife(score: Any, rows: TestedRows) -> float:
+    """Return the standard error of a score by leaving out groups of folds."""
+    n_groups = min(rows.n_folds, _MOST_GROUPS)
+    if n_groups == 1:
+        return np.nan
+    group_of_fold = np.arange(rows.n_folds) * n_groups // rows.n_folds
+    group_of_row = group_of_fold if rows.begins is None else rows.rows_of(group_of_fold)
+    try:
+        left = np.array([score(group_of_row != group) for group in range(n_groups)])
+    except ValueError:  # it is undefined without a group
+        return np.nan
+    if not np.all(np.isfinite(left)):
+        return np.nan
+    return float(np.sqrt((n_groups - 1) * np.var(left)))
+
+
+def _length(parts: np.ndarray) -> float:
+    return float(np.sqrt(np.sum(np.square(parts))))
+
+
+class _Answers(BaseEstimator):
+    """Stands in for a fitted estimator, for scorers: it gives ``answer`` whatever the rows are."""
+
+    def __init__(self, like: Any, classes: np.ndarray | None, method: str) -> None:
+        self._tags = get_tags(like)
+        if classes is not None:
+            self.classes_ = classes
+        self.answer = np.empty(0)
+
+        def answer(X: Any) -> np.ndarray:
+            return self.answer.copy()
+
+        answer.__name__ = METHOD_NAMES.get(method, method)  # scikit-learn looks at it
+        setattr(self, answer.__name__, answer)
+
+    def __sklearn_tags__(self) -> Tags:
+        return self._tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+def _as_answered(response: np.ndarray, method: str, classes: np.ndarray | None) -> np.ndarray:
+    """Return a response in the form in which an estimator gives it: labels in place of codes."""
+    if method != "predict" or classes is None:
+        return response
+    return classes[response]

@@ -1,0 +1,202 @@
+"""Scorers of scikit-learn, and a user's own, which a study maximises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+import inspect
+from typing import Any
+
+import numpy as np
+from sklearn import metrics
+from sklearn.base import is_classifier
+from sklearn.base import is_regressor
+from sklearn.metrics import get_scorer
+from sklearn.utils.validation import _num_samples
+
+from optuna_treecv.learners.from_estimator import name_of
+
+_SCORER_EXPECTED = "scoring must be a scorer(estimator, X, y) that returns a number"
+_SCORER_ADVICE = "make_scorer(accuracy_score), for example, would be right"
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A scikit-learn scorer, which is called with a fitted estimator.
+
+    Attributes
+    ----------
+    name : str
+    score : callable
+        (estimator, X, y) -> float.
+    is_registered : bool
+        Whether ``name`` is a scorer name of scikit-learn.
+    is_made : bool
+        Whether ``make_scorer`` of scikit-learn made it. Such a scorer uses nothing of an estimator
+        but its predictions.
+    is_mean : bool
+        Whether the score of several rows is known to be the mean over them, as a loss is.
+    """
+
+    name: str
+    score: Callable[..., Any]
+    is_registered: bool = False
+    is_made: bool = False
+    is_mean: bool = False
+    if_diverged = -np.inf
+    direction = "maximize"
+
+    @property
+    def methods(self) -> str | Sequence[str] | None:
+        """The method of an estimator that it calls, one of several, or None if unknown."""
+        return getattr(self.score, "_response_method", None) if self.is_made else None
+
+    @property
+    def takes_weights(self) -> bool:
+        """Whether it takes the weights of rows."""
+        called = getattr(self.score, "_score_func", self.score)
+        try:
+            parameters = inspect.signature(called).parameters.values()
+        except ValueError:  # some compiled callables have no signature
+            return True
+        takes_any = not self.is_made and any(p.kind == p.VAR_KEYWORD for p in parameters)
+        return takes_any or any(p.name == "sample_weight" for p in parameters)
+
+
+# The metrics of scikit-learn that are means over rows.
+_MEANS = (
+    metrics.accuracy_score,
+    metrics.brier_score_loss,
+    metrics.hamming_loss,
+    metrics.hinge_loss,
+    metrics.log_loss,
+    metrics.mean_absolute_error,
+    metrics.mean_absolute_percentage_error,
+    metrics.mean_gamma_deviance,
+    metrics.mean_pinball_loss,
+    metrics.mean_poisson_deviance,
+    metrics.mean_squared_error,
+    metrics.mean_squared_log_error,
+    metrics.mean_tweedie_deviance,
+    metrics.top_k_accuracy_score,
+    metrics.zero_one_loss,
+)
+
+# Metrics with an ``average`` that makes them the accuracy.
+_ACCURACIES = (
+    (metrics.f1_score, "micro"),
+    (metrics.precision_score, "micro"),
+    (metrics.recall_score, "micro"),
+    (metrics.recall_score, "weighted"),
+)
+
+
+def registered_scorer(name: str) -> Scorer:
+    """Return a scorer of scikit-learn by its name."""
+    scorer = get_scorer(name)
+    return Scorer(name, scorer, is_registered=True, is_made=True, is_mean=_is_mean(scorer))
+
+
+def own_scorer(score: Callable[..., Any]) -> Scorer:
+    """Return a scorer that a user has made.
+
+    Raises
+    ------
+    ValueError
+        If it is a metric, which takes labels and predictions.
+    """
+    _check_takes_rows(score)
+    is_made = isinstance(score, type(get_scorer("accuracy")))
+    name = getattr(score, "__name__", "scorer")
+    return Scorer(name, score, is_made=is_made, is_mean=_is_mean(score))
+
+
+def _is_mean(scorer: Any) -> bool:
+    """Return whether a scorer made by ``make_scorer`` is known to be a mean over rows."""
+    metric, options = getattr(scorer, "_score_func", None), getattr(scorer, "_kwargs", {})
+    if (average := options.get("average")) is not None:
+        return (metric, average) in _ACCURACIES and "labels" not in options
+    return metric in _MEANS and options.get("normalize", True) is True
+
+
+def _check_takes_rows(scorer: Callable[..., Any]) -> None:
+    """Refuse metrics, which take labels and predictions in place of an estimator and rows."""
+    try:
+        inspect.signature(scorer).bind(None, None, None)
+    except TypeError as error:
+        raise ValueError(f"{_SCORER_EXPECTED}, got {scorer!r}; {_SCORER_ADVICE}.") from error
+    except ValueError:  # some compiled callables have no signature
+        pass
+
+
+def score_of(
+    scorer: Scorer,
+    estimator: Any,
+    X: Any,
+    y: Any,
+    classes: np.ndarray | None,
+    params: Mapping[str, Any],
+    is_pooled: bool = False,
+) -> float:
+    """Return a scorer's score of a fitted estimator on a fold.
+
+    Parameters
+    ----------
+    scorer : Scorer
+    estimator : estimator
+    X, y : the rows of the fold
+    classes : ndarray or None
+        The classes of all rows, for classifiers.
+    params : dict
+        What else the scorer is called with, such as the rows' ``sample_weight``.
+    is_pooled : bool
+        Whether the rows are those of all folds.
+
+    Raises
+    ------
+    ValueError
+        If the score is not defined on so few rows or classes, or is no number.
+    """
+    n_rows = _num_samples(X)
+    try:
+        returned = scorer.score(estimator, X, y, **params)
+    except (TypeError, ValueError) as error:
+        is_value = isinstance(error, ValueError)
+        if is_value and classes is not None and len(np.unique(y)) < len(classes):
+            raise undefined(scorer, str(error), estimator, n_rows, is_pooled) from error
+        if not scorer.is_made:  # a user's own scorer may raise what it likes
+            raise
+        raise ValueError(
+            f"scoring={scorer.name!r} cannot score {name_of(estimator)}: {error}"
+        ) from error
+    try:
+        score = float(returned)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{_SCORER_EXPECTED}, but {scorer.name} returned {returned!r}; {_SCORER_ADVICE}."
+        ) from error
+    if np.isnan(score):
+        raise undefined(scorer, "NaN", estimator, n_rows, is_pooled)
+    return score if np.isfinite(score) else scorer.if_diverged
+
+
+def undefined(
+    scorer: Scorer, what: str, estimator: Any, n_rows: int, is_pooled: bool = False
+) -> ValueError:
+    """Return the error for rows that are too few or of too few classes for the scorer."""
+    loss = "squared_error" if is_regressor(estimator) else "squared_distance"
+    if is_classifier(estimator):
+        loss = "error"
+    if is_pooled:
+        return ValueError(
+            f"scoring={scorer.name!r} is undefined ({what}) on all {n_rows} tested rows together; "
+            f"a loss that is a mean over rows, such as {loss!r}, would be right."
+        )
+    pooled = f"pooled({scorer.name!r}), " if scorer.is_registered else ""
+    return ValueError(
+        f"scoring={scorer.name!r} is undefined ({what}) on a fold of {n_rows} row(s); use "
+        f"{pooled}a smaller cv, stratified folds, or a loss that is a mean over rows, such as "
+        f"{loss!r}."
+    )

@@ -1,0 +1,197 @@
+"""Scores over the out-of-fold outputs of all rows, and their standard errors."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+import pytest
+from sklearn import metrics
+from sklearn.datasets import make_regression
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import StratifiedKFold
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import pooled
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+
+SCORES = {
+    "roc_auc": (metrics.roc_auc_score, "decision_function"),
+    "average_precision": (metrics.average_precision_score, "decision_function"),
+    "f1": (metrics.f1_score, "predict"),
+    "accuracy": (metrics.accuracy_score, "predict"),
+    "balanced_accuracy": (metrics.balanced_accuracy_score, "predict"),
+    "matthews_corrcoef": (metrics.matthews_corrcoef, "predict"),
+    "error": (metrics.zero_one_loss, "predict"),
+}
+LEARNERS = {
+    "compiled": AveragedSGDClassifier(loss="log_loss"),
+    "adapter": SGDClassifier(random_state=0),
+    "fit": LogisticRegression(),
+}
+
+
+@pytest.fixture
+def data(make_data):
+    return make_data(150, 4)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("cv", [5, 30])
+def test_a_pooled_score_is_that_of_the_out_of_fold_predictions(data, learner, cv):
+    X, y = data
+    estimator = LEARNERS[learner]
+    result = tree_cross_validate(
+        estimator, X, y, cv=cv, scoring={name: pooled(name) for name in SCORES}
+    )
+    for name, (metric, method) in SCORES.items():
+        predicted = tree_cross_val_predict(estimator, X, y, cv=cv, response_method=method)
+        found = result.scores[name]
+        np.testing.assert_allclose(found.mean, metric(y, predicted), rtol=1e-12)
+        assert found.std is None and found.std_error > 0
+        assert found.test_score.tolist() == [found.mean]
+
+
+def test_leave_one_out_has_an_area_under_the_curve(data):
+    X, y = data
+    model = PegasosClassifier(alpha=0.1)
+    result = tree_cross_validate(model, X, y, cv="loo", scoring=pooled("roc_auc"))
+    predicted = tree_cross_val_predict(model, X, y, cv="loo", response_method="decision_function")
+    assert result.mean == pytest.approx(metrics.roc_auc_score(y, predicted), rel=1e-12)
+    assert result.n_folds == 150 and result.std is None
+    assert "std_error=" in repr(result)
+
+
+def test_fits_pool_what_scikit_learn_predicts(data):
+    X, y = data
+    cv = StratifiedKFold(5)
+    result = tree_cross_validate(
+        LogisticRegression(), X, y, cv=cv, scoring=[pooled("roc_auc"), pooled("neg_log_loss")]
+    )
+    p = cross_val_predict(LogisticRegression(), X, y, cv=cv, method="predict_proba")
+    decision = cross_val_predict(LogisticRegression(), X, y, cv=cv, method="decision_function")
+    found = [score.mean for score in result.scores.values()]
+    expected = [metrics.roc_auc_score(y, decision), -metrics.log_loss(y, p)]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", [AveragedSGDRegressor(step_size="auto"), Ridge()])
+def test_regressors(estimator):
+    X, y = make_regression(90, 3, noise=10, random_state=0)
+    names = ["r2", "neg_root_mean_squared_error", "squared_error", "max_error"]
+    names[-1] = "neg_max_error"
+    result = tree_cross_validate(estimator, X, y, cv=30, scoring=[pooled(n) for n in names])
+    predicted = tree_cross_val_predict(estimator, X, y, cv=30)
+    expected = [
+        metrics.r2_score(y, predicted),
+        -metrics.root_mean_squared_error(y, predicted),
+        metrics.mean_squared_error(y, predicted),
+        -metrics.max_error(y, predicted),
+    ]
+    np.testing.assert_allclose([s.mean for s in result.scores.values()], expected, rtol=1e-12)
+
+
+def test_labels_of_any_kind_and_several_classes(make_data):
+    X, y = make_data(120, 4, 3)
+    y = np.array(["a", "b", "c"])[y]
+    for estimator in (PegasosClassifier(alpha=0.1), LogisticRegression()):
+        result = tree_cross_validate(estimator, X, y, cv=6, scoring=pooled("f1_macro"))
+        predicted = tree_cross_val_predict(estimator, X, y, cv=6)
+        expected = metrics.f1_score(y, predicted, average="macro")
+        assert result.mean == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_standard_error_is_that_of_new_rows(make_data):
+    """It agrees with the spread of the scores over data sets, up to the noise of 60 of these."""
+    X, y = make_data(60 * 200, 3)
+    scoring = ["accuracy", "roc_auc", "average_precision", "f1", "error"]
+    model, found = PegasosClassifier(alpha=0.1), []
+    for part in np.split(np.arange(len(X)), 60):
+        options = {"cv": 20, "scoring": [pooled(name) for name in scoring]}
+        scores = tree_cross_validate(model, X[part], y[part], **options).scores.values()
+        found.append([(score.mean, score.std_error) for score in scores])
+    means, errors = np.moveaxis(found, 2, 0)
+    np.testing.assert_allclose(errors.mean(axis=0), means.std(axis=0), rtol=0.35)
+
+
+def test_one_fold_has_a_standard_error_from_its_rows(data):
+    X, y = data
+    scoring = [pooled("error"), pooled("f1_macro")]
+    result = tree_cross_validate(
+        PegasosClassifier(alpha=0.1), X, y, method="holdout", cv=3, scoring=scoring
+    )
+    error, f1 = result.scores.values()
+    assert error.std_error == pytest.approx(np.sqrt(error.mean * (1 - error.mean) / 50))
+    assert f1.std_error is None  # the jackknife needs folds to leave out
+
+
+def test_repeats_are_averaged(data):
+    X, y = data
+    options = {"cv": 5, "scoring": pooled("roc_auc"), "n_repeats": 3}
+    result = tree_cross_validate(PegasosClassifier(alpha=0.1), X, y, **options)
+    assert len(result.test_score) == 3
+    assert result.mean == pytest.approx(np.mean(result.test_score))
+    assert 0 < result.std_error < 0.1
+
+
+def test_the_objective_pools_all_scores(data):
+    X, y = data
+    objective = treecv_objective(
+        PegasosClassifier(),
+        X,
+        y,
+        param_distributions={"alpha": FloatDistribution(1e-3, 1, log=True)},
+        scoring=["error", "roc_auc"],
+        optimize="pooled_roc_auc",
+        pooled=True,
+        cv="loo",
+    )
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(pickle.loads(pickle.dumps(objective)), n_trials=2)
+    (first, _) = study.trials
+    result = objective.evaluate(first.params)
+    assert first.value == result.scores["pooled_roc_auc"].mean
+    assert first.user_attrs["std_error"] == pytest.approx(result.std_error, rel=1e-5)
+    assert "std_test_score" not in first.user_attrs and len(first.user_attrs) <= 8
+    default = treecv_objective(
+        PegasosClassifier(),
+        X,
+        y,
+        param_distributions={"alpha": FloatDistribution(0.1, 1)},
+        pooled=True,
+    )
+    assert list(default.evaluate({"alpha": 0.5}).scores) == ["pooled_error"]
+
+
+def test_a_score_that_all_rows_do_not_define_is_refused():
+    X, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
+    cv = np.where(y == 1, -1, np.arange(40) % 4)  # all tested rows are of one class
+    with pytest.raises(ValueError, match=r"is undefined \(.*\) on all 20 tested rows"):
+        tree_cross_validate(PegasosClassifier(), X, y, cv=cv, scoring=pooled("roc_auc"))
+
+
+@pytest.mark.parametrize(
+    ("scoring", "says"),
+    [
+        (lambda estimator, X, y: 1.0, "scoring must be a loss or a scorer of make_scorer"),
+        ("roc_auk", "did you mean 'roc_auc'"),
+        (None, "scoring must be None, a loss name"),
+        (["error"], "scoring must be None, a loss name"),
+    ],
+)
+def test_what_cannot_be_pooled_is_refused(scoring, says):
+    with pytest.raises(ValueError, match=says):
+        pooled(scoring)
+
+
+def test_pooled_twice_is_pooled_once():
+    assert pooled(pooled("error")) == pooled("error")

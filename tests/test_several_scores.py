@@ -1,0 +1,362 @@
+"""Several scores in one training, and which of them are optimised."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+import pytest
+from sklearn.datasets import make_regression
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import f1_score
+from sklearn.metrics import make_scorer
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import TimeSeriesSplit
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import ModelCache
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import pooled
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
+
+ALPHA = {"alpha": FloatDistribution(1e-4, 1e1, log=True)}
+SCORES = ["error", "roc_auc", "hinge", "balanced_accuracy", "f1_macro"]
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:scoring=.* mean over rows"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning"),
+]
+
+
+def own_scorer(estimator, X, y):
+    return float(np.abs(estimator.coef_).sum())
+
+
+@pytest.fixture
+def data(make_data):
+    X, y = make_data(240, 5)
+    return X, y
+
+
+LEARNERS = {
+    "compiled": (AveragedSGDClassifier(loss="log_loss"), {}),
+    "adapter": (SGDClassifier(random_state=0), {}),
+    "standard": (PegasosClassifier(alpha=0.1), {"method": "standard"}),
+    "chain": (PegasosClassifier(alpha=0.1), {"cv": TimeSeriesSplit(4)}),
+    "holdout": (PegasosClassifier(alpha=0.1), {"method": "holdout"}),
+    "fit": (LogisticRegression(), {}),
+    "repeats": (PegasosClassifier(alpha=0.1), {"n_repeats": 3}),
+    "threads": (PegasosClassifier(alpha=0.1), {"n_jobs": 2}),
+}
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_together_scores_are_what_they_are_alone(data, learner):
+    X, y = data
+    estimator, options = LEARNERS[learner]
+    options = {"cv": 5} | options
+    scoring = [*SCORES, own_scorer, make_scorer(f1_score), pooled("roc_auc"), pooled("error")]
+    together = tree_cross_validate(estimator, X, y, scoring=scoring, **options)
+    names = [*SCORES, "own_scorer", "scorer", "pooled_roc_auc", "pooled_error"]
+    assert list(together.scores) == names
+    for one, name in zip(scoring, names, strict=True):
+        alone = tree_cross_validate(estimator, X, y, scoring=one, **options)
+        (score,) = alone.scores.values()
+        found = together.scores[name]
+        np.testing.assert_array_equal(found.test_score, score.test_score)
+        assert (found.mean, found.std, found.std_error) == (score.mean, score.std, score.std_error)
+        assert found.direction == score.direction
+        assert alone.n_updates == together.n_updates  # one training for all
+        assert (alone.mean, alone.std) == (score.mean, score.std)
+    assert together.mean == together.scores["error"].mean
+
+
+def test_fits_score_as_cross_validate_does(data):
+    X, y = data
+    cv, names = StratifiedKFold(4), ["roc_auc", "accuracy", "f1", "neg_log_loss"]
+    theirs = cross_validate(RandomForestClassifier(5, random_state=0), X, y, cv=cv, scoring=names)
+    ours = tree_cross_validate(
+        RandomForestClassifier(5, random_state=0), X, y, cv=cv, scoring=names
+    )
+    for name in names:
+        np.testing.assert_array_equal(ours.scores[name].test_score, theirs[f"test_{name}"])
+
+
+def test_a_dict_gives_names(data):
+    X, y = data
+    scoring = {"AUC": "roc_auc", "size": own_scorer, "other": lambda *_: 3.0}
+    result = tree_cross_validate(PegasosClassifier(), X, y, cv=4, scoring=scoring)
+    assert list(result.scores) == ["AUC", "size", "other"]
+    assert result.scores["other"].mean == 3
+    assert result.mean == result.scores["AUC"].mean
+
+
+def test_side_by_side_and_from_the_cache(data):
+    X, y = data
+    models = [PegasosClassifier(alpha=alpha) for alpha in (0.01, 0.1, 1, 3, 10, 20, 30, 40)]
+    scoring = ["error", "roc_auc", "f1_macro"]
+    for model, found in zip(
+        models, tree_cross_validate_many(models, X, y, cv=6, scoring=scoring), strict=True
+    ):
+        alone = tree_cross_validate(model, X, y, cv=6, scoring=scoring)
+        assert all(found.scores[n].mean == alone.scores[n].mean for n in scoring)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (["error"], ["error", "roc_auc", "f1_macro"]),
+        (["error", "f1_macro"], ["f1_macro"]),
+        (["f1_macro", "matthews_corrcoef"], ["f1_macro", "matthews_corrcoef"]),
+        (["f1_macro"], ["f1_macro", "error"]),
+        (["f1_macro"], ["f1_macro", own_scorer]),
+        ([pooled("f1")], ["error"]),
+    ],
+)
+def test_one_scoring_uses_what_another_has_kept(data, first, then):
+    X, y = data
+    cache = ModelCache()
+
+    def evaluate(scoring, cache):
+        objective = treecv_objective(
+            PegasosClassifier(), X, y, param_distributions=ALPHA, scoring=scoring, cache=cache
+        )
+        return objective.evaluate({"alpha": 0.1})
+
+    assert evaluate(first, cache).n_updates > 0
+    again, anew = evaluate(then, cache), evaluate(then, None)
+    assert again.n_updates == 0
+    for name, score in anew.scores.items():
+        np.testing.assert_array_equal(again.scores[name].test_score, score.test_score)
+    third = evaluate(then, cache)
+    assert all(third.scores[n].mean == anew.scores[n].mean for n in anew.scores)
+
+
+def test_fits_keep_all_scores_of_a_fold(data, tmp_path):
+    X, y = data
+    store = f"sqlite:///{tmp_path}/store.db"
+    scoring = ["error", "roc_auc", pooled("roc_auc"), pooled("neg_log_loss")]
+    options = {"param_distributions": {"C": FloatDistribution(0.1, 1)}, "cv": 4, "store": store}
+
+    def evaluate():
+        objective = treecv_objective(LogisticRegression(), X, y, scoring=scoring, **options)
+        return objective.evaluate({"C": 0.5})
+
+    first, second = evaluate(), evaluate()
+    assert first.n_updates > 0 == second.n_updates
+    for name, score in first.scores.items():
+        assert second.scores[name].mean == score.mean
+        assert second.scores[name].std_error == score.std_error
+
+
+def test_a_diverged_fold_is_the_worst_by_every_score(data):
+    X, y = data
+    wild = AveragedSGDClassifier(step_size=1e300, average=False)
+    result = tree_cross_validate(wild, X * 1e200, y, cv=4, scoring=["error", "hinge", "roc_auc"])
+    assert result.diverged_folds == 4
+    assert [score.mean for score in result.scores.values()] == [1, np.inf, -np.inf]
+    both = [pooled("error"), pooled("hinge"), pooled("roc_auc"), pooled("f1_macro")]
+    result = tree_cross_validate(wild, X * 1e200, y, cv=4, scoring=both)
+    assert result.diverged_folds == 4
+    assert [score.mean for score in result.scores.values()] == [1, np.inf, -np.inf, -np.inf]
+
+
+# In a study.
+
+
+def objective_of(data, **options):
+    X, y = data
+    options = {"param_distributions": ALPHA, "cv": 5, "scoring": SCORES} | options
+    return treecv_objective(PegasosClassifier(), X, y, **options)
+
+
+def test_the_first_score_is_optimised_unless_another_is_named(data):
+    expected = objective_of(data).evaluate({"alpha": 0.1})
+    for optimize, name in [(None, "error"), ("roc_auc", "roc_auc"), ("f1_macro", "f1_macro")]:
+        objective = objective_of(data, optimize=optimize)
+        assert objective.direction == ("minimize" if name == "error" else "maximize")
+        assert objective.directions == [objective.direction]
+        study = optuna.create_study(direction=objective.direction)
+        study.enqueue_trial({"alpha": 0.1})
+        study.optimize(objective, n_trials=1)
+        (trial,) = study.trials
+        assert trial.value == expected.scores[name].mean
+        assert objective.evaluate({"alpha": 0.1}).mean == trial.value
+        scores = json.loads(trial.user_attrs["treecv_scores"])
+        assert list(scores) == SCORES
+        assert scores == {n: pytest.approx(expected.scores[n].mean, rel=1e-5) for n in SCORES}
+        assert "mean_test_score" not in trial.user_attrs
+        assert trial.user_attrs["std_test_score"] == pytest.approx(
+            expected.scores[name].std, rel=1e-5
+        )
+        assert len(trial.user_attrs) <= 8
+
+
+def test_a_study_of_several_objectives(data, tmp_path):
+    store = f"sqlite:///{tmp_path}/store.db"
+    objective = objective_of(data, optimize=["roc_auc", "error"], store=store)
+    assert objective.directions == ["maximize", "minimize"]
+    with pytest.raises(AttributeError, match=r"use directions in place of direction"):
+        _ = objective.direction
+    study = optuna.create_study(directions=objective.directions)
+    study.optimize(objective, n_trials=5)
+    for trial in study.trials:
+        scores = objective.evaluate(trial.params).scores
+        assert trial.values == [scores["roc_auc"].mean, scores["error"].mean]
+        assert len(trial.user_attrs) <= 8
+    frame = load_evaluations(store, study=study)
+    assert len(frame) == 5 * len(SCORES) and frame["run"].is_unique
+    for trial in study.trials:
+        rows = frame[frame["trial_number"] == trial.number].set_index("scoring")
+        scores = objective.evaluate(trial.params).scores
+        assert {name: rows.loc[name, "mean"] for name in SCORES} == {
+            name: score.mean for name, score in scores.items()
+        }
+        assert rows.loc["roc_auc", "run"] == trial.user_attrs["treecv_run"]
+        assert (rows["direction"] == ["maximize", "minimize", *["maximize"] * 3]).sum() >= 3
+        work = rows["n_updates"]
+        assert work["roc_auc"] > 0 and work.drop("roc_auc").eq(0).all()  # so that sums are right
+    folds = load_fold_scores(store, study=study)
+    means = folds.groupby("run", observed=True)["score"].mean()
+    np.testing.assert_allclose(means[frame["run"]], frame["mean"], rtol=1e-12)
+    with pytest.raises(ValueError, match="study must have one objective for a best trial"):
+        objective.best_estimator(study)
+    fitted = objective.best_estimator(study.best_trials[0])
+    assert fitted.alpha == study.best_trials[0].params["alpha"]
+
+
+def test_a_grid_of_several_objectives_is_visited_once(data):
+    grid = {"alpha": [0.01, 0.1, 1.0, 10.0]}
+    X, y = data
+    objective = treecv_objective(
+        PegasosClassifier(),
+        X,
+        y,
+        param_grid=grid,
+        scoring=["error", "roc_auc"],
+        optimize=["error", "roc_auc"],
+    )
+    study = optuna.create_study(
+        directions=objective.directions, sampler=objective.grid_sampler(seed=0)
+    )
+    study.optimize(objective)
+    assert sorted(trial.params["alpha"] for trial in study.trials) == grid["alpha"]
+
+
+def test_trials_are_pruned_by_the_optimised_score(data):
+    objective = objective_of(data, optimize="roc_auc", report="folds", cv=8)
+    study = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
+    study.enqueue_trial({"alpha": 0.1})
+    study.optimize(objective, n_trials=1)
+    expected = objective.evaluate({"alpha": 0.1}).scores["roc_auc"]
+    (trial,) = study.trials
+    reported = list(trial.intermediate_values.values())
+    np.testing.assert_allclose(np.mean(reported), expected.mean, rtol=1e-12)
+
+
+def test_a_pruned_trial_has_no_pooled_score(data, tmp_path):
+    class Always(optuna.pruners.BasePruner):
+        def prune(self, study, trial):
+            return True
+
+    objective = objective_of(
+        data,
+        scoring=["error", pooled("roc_auc")],
+        report="mean",
+        store=f"sqlite:///{tmp_path}/store.db",
+    )
+    study = optuna.create_study(pruner=Always())
+    study.optimize(objective, n_trials=1)
+    (trial,) = study.trials
+    assert trial.state == optuna.trial.TrialState.PRUNED
+    assert json.loads(trial.user_attrs["treecv_scores"])["pooled_roc_auc"] == "nan"
+
+
+def test_regressors(make_data):
+    X, y = make_regression(100, 4, random_state=0)
+    scoring = ["squared_error", "r2", "neg_root_mean_squared_error", pooled("r2")]
+    result = tree_cross_validate(
+        AveragedSGDRegressor(step_size="auto"), X, y, cv=2, scoring=scoring
+    )
+    errors = result.scores["squared_error"].test_score
+    np.testing.assert_allclose(
+        result.scores["neg_root_mean_squared_error"].test_score, -np.sqrt(errors)
+    )
+
+
+# Wrong arguments.
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"scoring": ["error", "error"]}, "scoring must hold different names"),
+        ({"scoring": {"a": "f1", "b": "f1"}}, "scoring must hold each score once"),
+        ({"scoring": []}, "scoring must hold one or more scores by name"),
+        ({"scoring": {1: "error"}}, "scoring must hold one or more scores by name"),
+        ({"scoring": ["error", None]}, "scoring must be None, a loss name"),
+        ({"scoring": ["error", "roc_ac"]}, "did you mean 'roc_auc'"),
+        ({"scoring": ["error", "squared_error"]}, "scoring='squared_error' is not for a class"),
+        ({"scoring": ["error", "neg_log_loss"]}, "scoring='neg_log_loss' needs an estimator"),
+        ({"optimize": "f1"}, r"optimize must be one of the names in scoring \(error, roc_auc"),
+        ({"optimize": ["error", "error"]}, "optimize must be one of the names in scoring"),
+        ({"optimize": []}, "optimize must be one of the names in scoring"),
+        ({"optimize": 3}, "optimize must be one of the names in scoring"),
+        ({"scoring": None, "optimize": "error"}, "optimize must be None where scoring is None"),
+        (
+            {"optimize": ["error", "roc_auc"], "report": "folds"},
+            "report must be None where optimize is a list, since Optuna cannot prune",
+        ),
+        ({"pooled": True, "report": "mean"}, "report must be None where the optimised score is"),
+        (
+            {"scoring": pooled("error"), "report": "mean"},
+            "report must be None where the optimised score is",
+        ),
+        ({"pooled": 1.5}, "pooled must be"),
+        ({"scoring": own_scorer, "pooled": True}, "a scorer of make_scorer to be pooled"),
+    ],
+)
+def test_wrong_arguments_are_named(data, options, says):
+    with pytest.raises(ValueError, match=says):
+        objective_of(data, **options)
+
+
+@pytest.mark.parametrize(
+    ("optimize", "directions", "says"),
+    [
+        (["error", "roc_auc"], ["minimize"], r"directions must be \['minimize', 'maximize'\]"),
+        (["error", "roc_auc"], ["minimize", "minimize"], r"directions must be \['minimize'"),
+        ("error", ["minimize", "maximize"], "must have one objective, as this objective has"),
+        ("roc_auc", ["minimize"], "direction must be 'maximize'"),
+        (["error"], ["maximize"], "direction must be 'minimize'"),
+    ],
+)
+def test_a_study_with_other_directions_is_refused(data, optimize, directions, says):
+    study = optuna.create_study(directions=directions)
+    with pytest.raises(ValueError, match=says):
+        study.optimize(objective_of(data, optimize=optimize), n_trials=1)
+
+
+def test_a_study_keeps_to_its_scores(data):
+    study = optuna.create_study()
+    study.optimize(objective_of(data), n_trials=1)
+    with pytest.warns(UserWarning, match="other data, folds or scoring"):
+        study.optimize(objective_of(data, scoring="error"), n_trials=1)
+
+
+def test_another_optimised_score_is_another_evaluation(data):
+    """Its values cannot be compared with those before."""
+    study = optuna.create_study(direction="maximize")
+    study.optimize(objective_of(data, optimize="roc_auc"), n_trials=1)
+    with pytest.warns(UserWarning, match="other data, folds or scoring"):
+        study.optimize(objective_of(data, optimize="f1_macro"), n_trials=1)
