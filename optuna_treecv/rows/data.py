@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 from math import prod
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from scipy import sparse
@@ -122,6 +124,23 @@ class PreparedRows:
     feature_names: np.ndarray | None
     weights: np.ndarray | None = None
     score_weights: np.ndarray | None = None
+    _products: WeakValueDictionary[tuple[float, ...], np.ndarray] = field(
+        default_factory=WeakValueDictionary, init=False, repr=False, compare=False
+    )
+
+    def weights_with(self, of_classes: tuple[float, ...] | None) -> np.ndarray | None:
+        """Return the weights of padded rows times those of their classes; None: all are 1.
+
+        Learners with the same weights of classes share the array, since there may be hundreds.
+        """
+        if of_classes is None:
+            return self.weights
+        product = self._products.get(of_classes)
+        if product is None:
+            assert self.y is not None
+            product = times_classes(self.weights, of_classes, self.y, self.X.dtype)
+            self._products[of_classes] = product
+        return product
 
 
 def take_rows(X: Any, rows: slice | np.ndarray) -> Any:
@@ -441,3 +460,28 @@ def in_type(numbers: np.ndarray, dtype: Any, argument: str = "y") -> np.ndarray:
     if converted.dtype == np.float32:
         assert_all_finite(converted, input_name=argument)
     return converted
+
+
+def times_classes(
+    weights: np.ndarray | None, of_classes: tuple[float, ...], codes: np.ndarray, dtype: Any
+) -> np.ndarray:
+    """Return the weights of rows times those of their classes, rounded once.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_rows,), of type ``dtype``, or None
+        None: all are 1.
+    of_classes : tuple of float
+        The weight of each class code.
+    codes : ndarray of shape (n_rows,), int32
+        The class of each row.
+    dtype : float64 or float32
+        The type of the rows.
+    """
+    product = np.array(of_classes)[codes]
+    with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
+        if weights is not None:
+            product *= weights
+        product = product.astype(dtype, copy=False)
+    assert_all_finite(product, input_name="class_weight times sample_weight")
+    return product

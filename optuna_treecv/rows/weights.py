@@ -9,7 +9,7 @@ import numpy as np
 from optuna_treecv.rows.checks import check_array_kind
 
 
-def check_weights(argument: str, given: Any, n_rows: int) -> np.ndarray:
+def check_weights(argument: str, given: Any, n_rows: int, may_be_zero: bool = False) -> np.ndarray:
     """Return the weights of rows as a new array of float64.
 
     Parameters
@@ -18,29 +18,31 @@ def check_weights(argument: str, given: Any, n_rows: int) -> np.ndarray:
         The argument that holds them, for error messages.
     given : array-like
     n_rows : int
+    may_be_zero : bool
+        Whether all weights may be 0.
 
     Raises
     ------
     ValueError
-        If they are not one finite number of at least 0 for each row, or if all are 0.
+        If they are not one finite number of at least 0 for each row.
     """
     check_array_kind(argument, given)
     try:
-        kind, shape = np.asarray(given).dtype.kind, np.shape(given)
+        given = np.asarray(given)
     except ValueError as error:
         raise ValueError(f"{argument} must hold one weight per row: {error}.") from error
-    if len(shape) != 1:
-        raise ValueError(f"{argument} must have the shape (n_rows,), got shape {shape}.")
+    if given.ndim != 1:
+        raise ValueError(f"{argument} must have the shape (n_rows,), got shape {given.shape}.")
     if len(given) != n_rows:
         raise ValueError(
             f"{argument} must have one weight per row: X has {n_rows} rows, {argument} "
             f"{len(given)} entries."
         )
     try:
-        if kind not in "biufO":
-            raise TypeError(f"got type {np.asarray(given).dtype}")
-        weights = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        if given.dtype.kind not in "biufO":
+            raise TypeError(f"got type {given.dtype}")
+        weights = given.astype(np.float64)
+    except (OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"{argument} must hold numbers: {error}.") from error
     wrong = ~(np.isfinite(weights) & (weights >= 0))
     if np.any(wrong):
@@ -48,7 +50,7 @@ def check_weights(argument: str, given: Any, n_rows: int) -> np.ndarray:
         raise ValueError(
             f"{argument} must hold finite weights of at least 0, got {weights[row]} in row {row}."
         )
-    if not np.any(weights):
+    if not (may_be_zero or np.any(weights)):
         raise ValueError(f"{argument} must hold a weight above 0, got 0 in all rows.")
     with np.errstate(over="ignore"):
         if not np.isfinite(np.sum(weights)):
