@@ -21,6 +21,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
@@ -276,6 +277,14 @@ def test_wrong_weights(given, message, model, binary):
             tree_cross_validate(model, X, y, params={"sample_weight": given})
         named = message.replace("sample_weight", "params['sample_weight']")
         assert str(caught.value).startswith(named)
+
+
+def test_weights_too_large_for_the_type_of_the_rows(binary):
+    X, y = binary
+    with pytest.raises(ValueError, match="^Input sample_weight contains infinity or a value too"):
+        tree_cross_validate(
+            PegasosClassifier(), X.astype(np.float32), y, sample_weight=np.full(len(y), 1e39)
+        )
 
 
 def in_fold(number, ids):

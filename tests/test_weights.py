@@ -30,10 +30,16 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.tree import DecisionTreeRegressor
 
+from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import ModelCache
+from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
+from optuna_treecv import StreamingGaussianDensity
+from optuna_treecv import StreamingKMeans
+from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 
 FOLDS = KFold(5, shuffle=True, random_state=0)
@@ -206,6 +212,51 @@ def test_the_adapter_trains_with_weights(model, n_folds, order, binary, training
     )
 
 
+COMPILED = [
+    PegasosClassifier(alpha=0.1, shuffle=False),
+    AveragedSGDClassifier(shuffle=False),
+    StreamingSVRGClassifier(initial_batch_size=10, shuffle=False),
+    StreamingKMeans(n_clusters=3, random_state=0, shuffle=False),
+    StreamingGaussianDensity(),
+]
+
+
+@pytest.mark.parametrize("model", COMPILED, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("n_folds", [5, 83])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_compiled_learners_train_with_weights(model, n_folds, dtype, binary, training_paths):
+    """The tree gives what ``partial_fit`` with weights gives, phase by phase."""
+    X, y = binary[0].astype(dtype), binary[1]
+    weights = weights_of(len(y)) + 0.01
+    method = next(
+        name
+        for name in ("decision_function", "score_samples", "predict")
+        if hasattr(model, name) and not (name == "score_samples" and hasattr(model, "predict"))
+    )
+    given = {"cv": n_folds, "stratify": False, "response_method": method}
+    few_digits = 1e-3 if dtype == np.float32 else 1e-9  # BLAS sums in another order
+    found = tree_cross_val_predict(model, X, y, sample_weight=weights, **given)
+    plain = tree_cross_val_predict(model, X, y, **given)
+    assert np.any(found != plain)
+    for test, phases in training_paths(len(y), n_folds):
+        fitted = clone(model)
+        for rows in phases:
+            classes = {"classes": [0, 1]} if method == "decision_function" else {}
+            fitted.partial_fit(X[rows], y[rows], sample_weight=weights[rows], **classes)
+        expected = getattr(fitted, method)(X[test])
+        np.testing.assert_allclose(found[test], expected, rtol=1e-3 if few_digits else 1e-9)
+
+
+def test_estimators_side_by_side_have_the_weights(binary):
+    X, y = binary
+    models = [PegasosClassifier(alpha=alpha) for alpha in np.logspace(-3, 1, 20)]
+    options = {"cv": 8, "scoring": "hinge", "sample_weight": weights_of(len(y))}
+    together = tree_cross_validate_many(models, X, y, **options)
+    for model, found in zip(models, together, strict=True):
+        alone = tree_cross_validate(model, X, y, **options)
+        np.testing.assert_array_equal(found.test_score, alone.test_score)
+
+
 def trained(model, X, y, weights, phases):
     """Return a clone trained phase by phase; scikit-learn refuses phases without any weight."""
     model = clone(model)
@@ -299,12 +350,16 @@ SPLITTERS = {
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows", "ignore:.*is fitted")
 @pytest.mark.parametrize("kind", SPLITTERS)
 @pytest.mark.parametrize("method", ["auto", "standard", "fit"])
-def test_nothing_of_a_fold_reaches_its_own_model(kind, method, binary):
+@pytest.mark.parametrize(
+    "model",
+    [SGDClassifier(random_state=0, max_iter=2, tol=None), PegasosClassifier(alpha=0.1)],
+    ids=lambda model: type(model).__name__,
+)
+def test_nothing_of_a_fold_reaches_its_own_model(kind, method, model, binary):
     X, y = binary
     weights = weights_of(len(y), 3) + 1e-3
     cv, splitter = SPLITTERS[kind]
     groups = np.arange(len(y)) // 5
-    model = SGDClassifier(random_state=0, max_iter=2, tol=None)
 
     def scores(labels, weights):
         with warnings.catch_warnings():
@@ -339,6 +394,7 @@ def test_nothing_of_a_fold_reaches_its_own_model(kind, method, binary):
 
 
 MODELS = [
+    PegasosClassifier(alpha=0.1),
     SGDClassifier(random_state=0, max_iter=1, tol=None),
     LogisticRegression(),
     make_pipeline(StandardScaler(), LogisticRegression()),
