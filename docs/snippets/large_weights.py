@@ -5,7 +5,7 @@ from sklearn.preprocessing import scale
 from optuna_treecv import AveragedSGDRegressor
 
 X, y = map(scale, load_diabetes(return_X_y=True))
-weights = np.where(np.arange(len(y)) % 10 == 0, 30, 1)  # every tenth row counts for 30
+weights = np.where(np.arange(len(y)) % 10 == 0, 30, 1)
 model = AveragedSGDRegressor(step_size=0.01, random_state=0)
 
 
