@@ -321,11 +321,14 @@ class Run(Request):
     def _score(self, plan: Plan, part: Node, own: RepeatRun) -> None:
         """Score the folds of a part."""
         for piece in pieces(plan, part):
-            scores, diverged = own.scores(piece)
-            n_scored = self.n_scored + len(diverged)
-            self.chunk_scores[:, self.n_scored : n_scored] = scores
-            self.n_scored = n_scored
-            self.diverged_folds += int(np.count_nonzero(diverged))
+            self._take(*own.scores(piece))
+
+    def _take(self, scores: np.ndarray, diverged: np.ndarray) -> None:
+        """Take note of the scores of a piece, which then can go before the next piece."""
+        n_scored = self.n_scored + len(diverged)
+        self.chunk_scores[:, self.n_scored : n_scored] = scores
+        self.n_scored = n_scored
+        self.diverged_folds += int(np.count_nonzero(diverged))
 
 
 def _short(number: float | None) -> str:
