@@ -258,6 +258,9 @@ class Data:
     y : ndarray or None
     y_given : array-like or None
         ``y`` in the form in which it was given.
+    weights, score_weights : ndarray of shape (n_rows,), float64, or None
+        The weights of the rows in training and in scores; None: all are 1. They are set after the
+        checks of ``rows/weights.py``, and before rows are prepared.
     """
 
     def __init__(self, X: Any, y: Any = None) -> None:
@@ -294,13 +297,16 @@ class Data:
             raise ValueError(f"X must have fewer than 2**31 rows, got {self.n_rows}.")
         self.X = X
         self.y = y
-        self.score_weight: np.ndarray | None = None
+        self.weights: np.ndarray | None = None
+        self.score_weights: np.ndarray | None = None
         self._classes: np.ndarray | None = None
 
     def prepare(self, layout: RowLayout, order: np.ndarray) -> PreparedRows:
         """Return the rows in ``order``, in the layout that a learner needs."""
         classes = None
         y = targets = None if self.y is None else self.y[order]
+        weights = None if self.weights is None else self.weights[order]
+        score_weights = None if self.score_weights is None else self.score_weights[order]
         if layout.target == "class":
             classes = self.classes()
             targets = as_codes(y, classes)
@@ -328,16 +334,27 @@ class Data:
             if layout.target == "number":
                 assert targets is not None
                 y = in_type(targets, X.dtype)
+            if weights is not None:
+                weights = in_type(weights, X.dtype, "sample_weight")
             with naming_entries(self.X):
                 X = pad_rows(X, order, layout.intercept)
         else:
             X = take_rows(self.X, order)
         shared = (X.values, X.columns, X.begins) if isinstance(X, SparseRows) else (X,)
-        for array in (*shared, y, targets):  # read-only, since all trials share them
+        for array in (
+            *shared,
+            y,
+            targets,
+            weights,
+            score_weights,
+        ):  # read-only, since all trials share them
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
         names = self.feature_names()
-        return PreparedRows(X, y, targets, order, self.n_features, classes, names)
+        n_features = self.n_features
+        return PreparedRows(
+            X, y, targets, order, n_features, classes, names, weights, score_weights
+        )
 
     def feature_names(self) -> np.ndarray | None:
         """Return the column names of a data frame if all are strings, as scikit-learn does."""
