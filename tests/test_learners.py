@@ -14,7 +14,10 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.base import is_classifier
+from sklearn.datasets import make_blobs
 from sklearn.linear_model import SGDClassifier
+from sklearn.preprocessing import scale
+from sklearn.utils import get_tags
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -51,6 +54,15 @@ COMPILED = [
 ESTIMATORS = [*COMPILED, SGDClassifier(max_iter=1, tol=None)]
 
 
+def fails_of(estimator):
+    """Return scikit-learn's checks that an estimator must fail, and why."""
+    if isinstance(estimator, StreamingGaussianDensity):
+        return {}
+    kinds = ("dense", "sparse") if get_tags(estimator).input_tags.sparse else ("dense",)
+    why = "after one pass, rows repeated at other places are not the same as weights"
+    return {f"check_sample_weight_equivalence_on_{kind}_data": why for kind in kinds}
+
+
 @parametrize_with_checks(
     [
         PegasosClassifier(),
@@ -62,15 +74,27 @@ ESTIMATORS = [*COMPILED, SGDClassifier(max_iter=1, tol=None)]
         LSQSGDRegressor(),
         LSQSGDRegressor(fit_intercept=True, average=False),
         AveragedSGDRegressor(),
-        StreamingSVRGRegressor(),
-        RootSGDRegressor(),
+        StreamingSVRGRegressor(initial_batch_size=5),
+        RootSGDRegressor(burn_in=5),
         StreamingKMeans(),
         StreamingGaussianDensity(),
         StreamingGaussianDensity("full"),
-    ]
+    ],
+    expected_failed_checks=fails_of,
+    xfail_strict=True,
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("estimator", COMPILED[:5], ids=str)
+def test_three_blobs_are_told_apart(estimator):
+    # scikit-learn's checks demand this too, but not of estimators with the tag poor_score. They
+    # have it because one pass over fifty rows is too short for class weights of 1000 and 0.0001.
+    X, y = make_blobs(n_samples=300, random_state=0)
+    X = scale(X)
+    model = clone(estimator).set_params(random_state=0)
+    assert model.fit(X, y).score(X, y) > 0.83
 
 
 def learner_for(estimator, X, y):
@@ -253,7 +277,7 @@ def test_modes_do_not_change_in_the_middle(binary):
     X, y = binary
     for change in ({"average": True}, {"project": True}):
         model = PegasosClassifier().fit(X, y).set_params(**change)
-        with pytest.raises(ValueError, match="average and project must not change between calls"):
+        with pytest.raises(ValueError, match=f"^{[*change][0]} must not change between calls"):
             model.partial_fit(X, y)
         model.fit(X, y).partial_fit(X, y)
     model = LSQSGDRegressor().fit(X, y).set_params(average=False)

@@ -59,7 +59,8 @@ def test_another_evaluation_in_a_study_is_noticed_once(other):
     assert told(study, objective_of()) == []
     (sentence,) = told(study, objective_of(**other))
     assert sentence.startswith(
-        "the study 'mixed' has values from other data, folds or scoring (treecv_evaluation "
+        "the study 'mixed' has values from other data, weights, folds or scoring "
+        "(treecv_evaluation "
     )
     assert "use one study per evaluation" in sentence
 

@@ -11,6 +11,7 @@ What all kernels are made of:
 * ``order``: uniformly random orders, derived from (seed, row range, rows seen).
 * ``prepare``: rows permuted, padded and checked in one reading.
 * ``exp_log``: exp and log with the same bits on every machine. ``losses``: slopes of losses.
+* ``row_weight``: the weights of rows, and the balance of classes.
 
 The tree:
 
@@ -44,4 +45,4 @@ if find_spec(f"{__name__}.tree") is None:
 #: The number of the kernel format, which is part of every stored model's key. Raise it whenever
 #: the bytes or the meaning of any kernel's state change, so that no program takes a state that it
 #: would misunderstand. ``tests/test_golden_states.py`` notices such a change.
-FORMAT = 3
+FORMAT = 4

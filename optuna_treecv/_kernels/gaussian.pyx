@@ -1,8 +1,9 @@
 """A Gaussian density with diagonal or full covariance, by Welford's (1962) running sums.
 
-With the n-th row x and d = x - mean before it:
-    mean += d / n,      M += (1 - 1/n) d d^T    (or its diagonal).
-The covariance is M / n + reg I, and the output for a row is
+With a row x of weight w (``row_weight.pxd``), d = x - mean before it, and the mass W, the sum of the weights so far,
+this one included:
+    mean += (w/W) d,    M += w (1 - w/W) d d^T      (or its diagonal).
+A row of weight 0 changes nothing. The covariance is M / W + reg I, and the output for a row is
     log p(x) = -(features ln 2 pi + ln det C + (x - mean)^T C^-1 (x - mean)) / 2.
 Sums are float64 for either type of rows.
 """
@@ -14,6 +15,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from optuna_treecv._kernels.exp_log cimport logarithm
+from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.tree cimport Kernel
@@ -28,8 +30,13 @@ cdef struct Settings:
     double reg_covar
 
 
-# A state holds the rows seen in a cache line, then the mean, then M, both float64. M has `width` numbers;
+# A state holds this head in a cache line, then the mean, then M, both float64. M has `width` numbers;
 # for a full covariance it has one row of them per feature, and only the lower triangle is used.
+cdef struct Head:
+    int64_t n_seen
+    double mass                 # W
+
+
 cdef enum:
     HEAD_BYTES = 64
 
@@ -42,12 +49,13 @@ cdef inlined add_row(
     const Settings *settings,
     Py_ssize_t width,
     const floating *x,
-    double n,                   # rows, this one included
+    double weight,
+    double mass,                # this row included
     double *mean,               # INOUT, (width,)
     double *M,                  # INOUT, (width,) or (n_features, width)
 ) noexcept nogil:
-    cdef double keep = 1 - 1 / n
-    cdef double part = 1 / n
+    cdef double part = weight / mass
+    cdef double keep = weight * (1 - part)
     cdef double d
     cdef Py_ssize_t i, j
     if settings.full:
@@ -76,16 +84,23 @@ cdef inlined train_on(
     const uint32_t *order,
     unsigned char *state,       # INOUT
     const floating *of_type,
+    bint weighted,
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t width = learner.width
-    cdef int64_t *n_seen = <int64_t *> state
+    cdef Head *head = <Head *> state
     cdef const floating *x
-    cdef Py_ssize_t i
+    cdef double weight
+    cdef Py_ssize_t i, row
+    head.n_seen += stop - start
     for i in range(start, stop):
-        x = (<const floating *> rows.values) + visit(rows, order, i, stop, of_type) * width
-        n_seen[0] += 1
-        add_row(settings, width, x, <double> n_seen[0], mean_in(state), mean_in(state) + width)
+        row = visit(rows, order, i, stop, of_type)
+        weight = <double> weight_of(weighted, learner, row, state, of_type)
+        if weight == 0:
+            continue
+        x = (<const floating *> rows.values) + row * width
+        head.mass += weight
+        add_row(settings, width, x, weight, head.mass, mean_in(state), mean_in(state) + width)
 
 
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
@@ -96,8 +111,8 @@ cdef void read(const Learner *learner, const unsigned char *state, void *model) 
     cdef Py_ssize_t n = settings.n_features
     cdef const double *mean = mean_in(state)
     cdef const double *M = mean + learner.width
-    cdef double n_seen = <double> (<const int64_t *> state)[0]
-    cdef double per_row = 1 / n_seen if n_seen > 0 else 0
+    cdef double mass = (<const Head *> state).mass
+    cdef double per_mass = 1 / mass if mass > 0 else 0
     cdef double *out = <double *> model
     cdef Py_ssize_t i, j
     memset(model, 0, n * (2 + (n if settings.full else 1)) * sizeof(double))
@@ -106,11 +121,11 @@ cdef void read(const Learner *learner, const unsigned char *state, void *model) 
     out += n
     if not settings.full:
         for i in range(n):
-            out[i] = per_row * M[i] + settings.reg_covar
+            out[i] = per_mass * M[i] + settings.reg_covar
         return
     for i in range(n):
         for j in range(i + 1):
-            out[i * n + j] = out[j * n + i] = per_row * M[i * learner.width + j]
+            out[i * n + j] = out[j * n + i] = per_mass * M[i * learner.width + j]
         out[i * n + i] += settings.reg_covar
 
 
@@ -195,6 +210,7 @@ cdef class Gaussian(Kernel):
         self.own.reg_covar = reg_covar
         self.learner.settings = &self.own
         self.learner.train = train
+        self.learner.train_weighted = train_weighted
         self.learner.read = read
         self.learner.test = test
         self.set_sizes(

@@ -1,9 +1,11 @@
 """Online K-means (MacQueen 1967): each row moves the nearest centre to the mean of the rows it has
 won.
 
-The first rows that differ from every centre become centres, until there are ``n_clusters``. Then, with
-n_c the number of rows of centre c so far, including the new one,
-    c = argmin |x - m_c|^2,      m_c += (x - m_c) / n_c.
+The first rows that differ from every centre become centres, until there are ``n_clusters``. Then, with w the
+weight of the row (``row_weight.pxd``) and W_c the mass of centre c, the sum of the weights of its rows so far, this
+row included,
+    c = argmin |x - m_c|^2,      m_c += (w / W_c) (x - m_c).
+A row of weight 0 changes nothing. Without weights, W_c is the number of rows of the centre.
 """
 
 from cython cimport floating
@@ -12,6 +14,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 from libc.string cimport memset
 
+from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.tree cimport Kernel
@@ -25,7 +28,7 @@ cdef struct Settings:
     Py_ssize_t n_clusters
 
 
-# A state begins with this head, in a cache line. Then come the number of rows of each centre (int64), and
+# A state begins with this head, in a cache line. Then come the mass of each centre (float64), and
 # the centres in the type of the rows.
 cdef struct Head:
     int64_t n_seen
@@ -36,13 +39,13 @@ cdef enum:
     HEAD_BYTES = 64
 
 
-cdef inline int64_t *counts_in(const unsigned char *state) noexcept nogil:
-    return <int64_t *> (state + HEAD_BYTES)
+cdef inline double *masses_in(const unsigned char *state) noexcept nogil:
+    return <double *> (state + HEAD_BYTES)
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
     """Return where the centres begin."""
-    return <void *> (counts_in(state) + (<const Settings *> learner.settings).n_clusters)
+    return <void *> (masses_in(state) + (<const Settings *> learner.settings).n_clusters)
 
 
 cdef inline int64_t n_centres_in(const Learner *learner, const unsigned char *state) noexcept nogil:
@@ -78,25 +81,31 @@ cdef inlined train_on(
     const uint32_t *order,
     unsigned char *state,       # INOUT
     floating *centres,          # INOUT, where they lie in the state
+    bint weighted,
 ) noexcept nogil:
     cdef const floating *x
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
-    cdef int64_t *counts = counts_in(state)
+    cdef double *masses = masses_in(state)
     cdef floating *centre
     cdef floating distance, part
-    cdef Py_ssize_t i, j, c
+    cdef double weight
+    cdef Py_ssize_t i, j, c, row
     head.n_seen += stop - start
     head.n_centres = n_centres_in(learner, state)
     for i in range(start, stop):
-        x = (<const floating *> rows.values) + visit(rows, order, i, stop, centres) * width
+        row = visit(rows, order, i, stop, centres)
+        weight = <double> weight_of(weighted, learner, row, state, centres)
+        if weight == 0:
+            continue
+        x = (<const floating *> rows.values) + row * width
         distance = 1
         c = nearest(centres, head.n_centres, width, x, &distance) if head.n_centres > 0 else 0
         if distance != 0 and head.n_centres < (<const Settings *> learner.settings).n_clusters:
             c = head.n_centres
             head.n_centres += 1
-        counts[c] += 1
-        part = <floating> (1 / <double> counts[c])
+        masses[c] += weight
+        part = <floating> (weight / masses[c])
         centre = centres + c * width
         for j in range(width):
             centre[j] += part * (x[j] - centre[j])
@@ -171,6 +180,7 @@ cdef class KMeans(Kernel):
         self.own.n_clusters = n_clusters
         self.learner.settings = &self.own
         self.learner.train = train
+        self.learner.train_weighted = train_weighted
         self.learner.read = read
         self.learner.test = test
         model_bytes = n_clusters * self.learner.width * self.itemsize
@@ -182,6 +192,8 @@ cdef class KMeans(Kernel):
         memset(&state[0], 0, self.state_bytes)
 
     def counts(self, const unsigned char [::1] state):
-        """Return the number of rows that each centre has won."""
+        """Return the sum of the weights of the rows that each centre has won: ints if all sums are whole numbers."""
         self.check_state(state)
-        return [counts_in(&state[0])[c] for c in range(self.own.n_clusters)]
+        masses = [masses_in(&state[0])[c] for c in range(self.own.n_clusters)]
+        are_whole = all(mass.is_integer() and mass < 1 << 53 for mass in masses)
+        return [int(mass) for mass in masses] if are_whole else masses

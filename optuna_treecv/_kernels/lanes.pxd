@@ -252,6 +252,7 @@ cdef class LanesKernel(Kernel):
         Py_ssize_t n_models,
         LaneSettings *settings,
         train_rows train,
+        train_rows train_weighted,
         find_lane_weights weights,
     ) except -1
     cdef int set_lane_sizes(

@@ -178,6 +178,7 @@ cdef class LanesKernel(Kernel):
         Py_ssize_t n_models,
         LaneSettings *settings,
         train_rows train,
+        train_rows train_weighted,
         find_lane_weights weights,
     ) except -1:
         """Bind the rows and the settings, and count the lanes."""
@@ -197,6 +198,7 @@ cdef class LanesKernel(Kernel):
         settings.weights = weights
         self.learner.settings = settings
         self.learner.train = train
+        self.learner.train_weighted = train_weighted
         self.learner.read = read_linear
         self.learner.test = test_linear
         self.learner.remember_columns = remember_columns

@@ -37,5 +37,12 @@ cdef struct LinearSettings:
 
 cdef class LinearKernel(Kernel):
     cdef int bind_linear(
-        self, object X, object y, n_classes, LinearSettings *settings, train_rows train, find_weights weights
+        self,
+        object X,
+        object y,
+        n_classes,
+        LinearSettings *settings,
+        train_rows train,
+        train_rows train_weighted,
+        find_weights weights,
     ) except -1

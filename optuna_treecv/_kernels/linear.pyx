@@ -87,13 +87,21 @@ cdef class LinearKernel(Kernel):
     """
 
     cdef int bind_linear(
-        self, object X, object y, n_classes, LinearSettings *settings, train_rows train, find_weights weights
+        self,
+        object X,
+        object y,
+        n_classes,
+        LinearSettings *settings,
+        train_rows train,
+        train_rows train_weighted,
+        find_weights weights,
     ) except -1:
         """Bind the rows and the settings."""
         settings.first_class = self.bind_targets(X, y, n_classes)
         settings.weights = weights
         self.learner.settings = settings
         self.learner.train = train
+        self.learner.train_weighted = train_weighted
         self.learner.read = read_linear
         self.learner.test = test_linear
         return 0

@@ -7,10 +7,10 @@ Figure 1 of the paper, step t, with w_1 = 0:  eta_t = 1 / (lambda t),
 With u_t = lambda t w_{t+1} the shrinking factor cancels:
     u_t = u_{t-1} + [y u_{t-1}.x < lambda (t - 1)] y x,         the first row always.
 So a row costs one dot product and one comparison, and only if the margin is violated one vector
-addition.
+addition. A row of weight omega (``row_weight.pxd``) adds omega y x.
 
-Projection: u is stored as scale * z, |u|^2 follows from the margin and |x|^2, and the ball |w| <= 1
-/ sqrt(lambda) is |u_t|^2 <= lambda t^2. Only a step that adds a row can leave the ball. A scale that
+Projection: u is stored as scale * z, and |u + omega y x|^2 = |u|^2 + 2 omega y u.x + omega^2 |x|^2. The ball
+|w| <= 1 / sqrt(lambda) is |u_t|^2 <= lambda t^2. Only a step that adds a row can leave the ball. A scale that
 gets small is multiplied into z.
 
 Averaging: the mean of w_1..w_T is (1 / (lambda T)) sum_{i<T} u_i / i. A row added at step j with
@@ -43,14 +43,16 @@ cdef inline floating coefficient(
     double alpha,
     double steps,               # t - 1
     floating sign,              # y
+    floating weight,            # of the row
     floating *margin,           # INOUT: z.x, then y u.x
     double *scale,              # INOUT
     double *harmonic,           # INOUT: H_{t-2}, then H_{t-1}
     double *added_wide,         # OUT: the row's coefficient in v, if it is added to z
 ) noexcept nogil:
     """Return the coefficient with which row t is added to z; 0 if its margin is not violated. A step of
-    y x in u = scale z is (y / scale) x in z. Without projection the scale is 1, or NaN for good.
+    omega y x in u = scale z is (omega y / scale) x in z. Without projection the scale is 1, or NaN for good.
     """
+    cdef floating step = weight * sign
     if average and steps > 0:
         harmonic[0] += scale[0] / steps
     margin[0] *= sign
@@ -61,14 +63,15 @@ cdef inline floating coefficient(
     if not (margin[0] < <floating> (alpha * steps) or steps == 0):
         return 0
     if average:
-        added_wide[0] = sign * harmonic[0] / scale[0]
-    return <floating> (sign / scale[0])
+        added_wide[0] = step * harmonic[0] / scale[0]
+    return <floating> (step / scale[0])
 
 
 cdef inline bint leaves_ball(
     double alpha,
     double steps,               # t - 1
     double margin,              # y u_{t-1}.x
+    double weight,              # of the row
     double norm2_of_row,
     double *scale,              # INOUT
     double *norm2,              # INOUT: |u_{t-1}|^2, then |u_t|^2
@@ -78,7 +81,7 @@ cdef inline bint leaves_ball(
     the scale is now so small that H z - v loses digits: H z and v are larger than it by a factor of 1 / scale.
     """
     cdef double limit = alpha * (steps + 1) * (steps + 1)
-    norm2[0] += 2 * margin + norm2_of_row               # |u + y x|^2 = |u|^2 + 2 y u.x + |x|^2
+    norm2[0] += weight * (2 * margin + weight * norm2_of_row)
     if norm2[0] <= limit:
         return False
     if not isfinite(norm2[0]):                          # a projection onto the ball would hide it
@@ -107,5 +110,5 @@ cdef inline inlined absorb(
             check += 0 * v[j * step]
         harmonic[0] = 0
     for j in range(width):
-        z[j * step] = z[j * step] * <floating> scale[0]
+        z[j * step] = z[j * step] * <floating> scale[0] + 0     # never -0, which adding 0 times a row would change
     scale[0] = 1 + check

@@ -13,6 +13,7 @@ from libc.string cimport memset
 from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
 from optuna_treecv._kernels.linear cimport Weights
+from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport add_row
@@ -24,7 +25,6 @@ from optuna_treecv._kernels.rows cimport visit_both
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
-from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport if_below
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport two_axpys
@@ -112,13 +112,12 @@ cdef inline void move_end(
     const Settings *settings,
     double steps,
     floating margin,
-    bint made,
     Head *head,                 # INOUT
 ) noexcept nogil:
     """Move the end at which the comparison has another outcome than for the model's lambda, if there is one."""
     if not parts_ends(head, margin, steps):
         return
-    if made:
+    if margin < <floating> (settings.alpha * steps):
         head.low = raised(settings.alpha, margin, steps)
     else:
         head.high = lowered(settings.alpha, margin, steps)
@@ -134,6 +133,7 @@ cdef inlined train_row(
     double *v,                  # INOUT, likewise
     unsigned char *state,
     Log *log,
+    bint weighted,
 ) noexcept nogil:
     """Make step t of every output."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -141,6 +141,7 @@ cdef inlined train_row(
     cdef Py_ssize_t width = learner.width
     cdef int32_t y = (<const int32_t *> learner.y)[row]
     cdef bint average = settings.average
+    cdef floating weight = weight_of(weighted, learner, row, state, z)
     cdef Py_ssize_t c
     cdef floating margin, added
     cdef double added_wide, check
@@ -152,13 +153,14 @@ cdef inlined train_row(
             settings.alpha,
             steps,
             <floating> (1 if y == settings.linear.first_class + c else -1),
+            weight,
             &margin,
             &numbers[c].scale,
             &numbers[c].harmonic,
             &added_wide,
         )
         if settings.tracked_from != NEVER and steps > 0:            # the first row is always added
-            move_end(settings, steps, margin, added != 0, head)
+            move_end(settings, steps, margin, head)
         if added == 0:
             continue
         check = add_row(rows, row, added, z + c * width, log)
@@ -170,6 +172,7 @@ cdef inlined train_row(
             settings.alpha,
             steps,
             <double> margin,
+            <double> weight,
             <double> norm2_row(rows, row, z),
             &numbers[c].scale,
             &numbers[c].norm2,
@@ -189,6 +192,7 @@ cdef inlined train_on(
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where it lies in the state
     Log *log,
+    bint weighted,
 ) noexcept nogil:
     cdef Head *head = <Head *> state
     cdef double *v = sums_of(learner, state)
@@ -196,7 +200,7 @@ cdef inlined train_on(
     cdef Py_ssize_t i
     head.n_seen += stop - start
     for i in range(start, stop):
-        train_row(learner, rows, visit(rows, order, i, stop, z), steps, head, z, v, state, log)
+        train_row(learner, rows, visit(rows, order, i, stop, z), steps, head, z, v, state, log, weighted)
         steps += 1
 
 
@@ -213,6 +217,7 @@ cdef inlined train_both_on(
     unsigned char *second,      # INOUT
     floating *z_first,          # INOUT, where they lie in the states
     floating *z_second,         # INOUT
+    bint weighted,
 ) noexcept nogil:
     """Do what ``train_row`` does for two states, on dense rows without averaging or projection. A row's dot
     product must wait until the row before was added; here two such chains wait at the same time. There is
@@ -228,15 +233,15 @@ cdef inlined train_both_on(
     cdef Py_ssize_t row, other, c, at
     cdef int32_t own_class
     cdef floating signs[2]
-    cdef floating margin, other_margin, sign, other_sign, added, other_added, threshold
+    cdef floating margin, other_margin, sign, other_sign, added, other_added, threshold, weight, other_weight
     cdef double steps
     heads[0] = <Head *> first
     heads[1] = <Head *> second
     signs[0], signs[1] = -1, 1
     if heads[0].n_seen == 0:                            # the first row is always added
         i = 1
-        train_on(learner, rows, start, start + 1, order, first, z_first, NULL)
-        train_on(learner, rows, other_start, other_start + 1, order, second, z_second, NULL)
+        train_on(learner, rows, start, start + 1, order, first, z_first, NULL, weighted)
+        train_on(learner, rows, other_start, other_start + 1, order, second, z_second, NULL, weighted)
     steps = <double> (heads[0].n_seen - 1)
     heads[0].n_seen += n_rows - i
     heads[1].n_seen += n_rows - i
@@ -245,6 +250,8 @@ cdef inlined train_both_on(
         i += 1
         steps += 1
         threshold = <floating> (settings.alpha * steps)
+        weight = weight_of(weighted, learner, row, first, z_first)
+        other_weight = weight_of(weighted, learner, other, second, z_first)
         for c in range(learner.n_outputs):
             at = c * width
             own_class = settings.linear.first_class + c
@@ -254,8 +261,8 @@ cdef inlined train_both_on(
             )
             margin *= sign
             other_margin *= other_sign
-            added = if_below(sign, margin, threshold)
-            other_added = if_below(other_sign, other_margin, threshold)
+            added = if_below(weight * sign, margin, threshold)
+            other_added = if_below(other_weight * other_sign, other_margin, threshold)
             two_axpys(added, X + row * width, z_first + at, other_added, X + other * width, z_second + at, width)
             if margin != margin:                        # no comparison may hide NaN
                 heads[0].outputs[c].scale = heads[0].outputs[c].harmonic = NAN
@@ -264,25 +271,11 @@ cdef inlined train_both_on(
             if settings.tracked_from != NEVER and (
                 parts_ends(heads[0], margin, steps) | parts_ends(heads[1], other_margin, steps)
             ):
-                move_end(settings, steps, margin, added != 0, heads[0])
-                move_end(settings, steps, other_margin, other_added != 0, heads[1])
+                move_end(settings, steps, margin, heads[0])
+                move_end(settings, steps, other_margin, heads[1])
 
 
-cdef dispatched train_both(
-    const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t other_start,
-    Py_ssize_t n_rows,
-    const uint32_t *order,
-    unsigned char *first,
-    unsigned char *second,
-) noexcept nogil:
-    cdef void *z = vectors_of(learner, first)
-    cdef void *other_z = vectors_of(learner, second)
-    if learner.itemsize == 8:
-        train_both_on(learner, start, other_start, n_rows, order, first, second, <double *> z, <double *> other_z)
-    else:
-        train_both_on(learner, start, other_start, n_rows, order, first, second, <float *> z, <float *> other_z)
+include "train_both_by_type.pxi"
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
@@ -305,7 +298,7 @@ cdef class Pegasos(LinearKernel):
 
     def __init__(self, X, y, n_classes, double alpha, bint average, bint project):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, weights)
         self.own.alpha = alpha
         self.own.average = average
         self.own.project = project
@@ -313,6 +306,7 @@ cdef class Pegasos(LinearKernel):
         n_numbers = self.n_outputs * self.learner.width
         if self.learner.sparse.begins == NULL and not average and not project:
             self.learner.train_both = train_both
+            self.learner.train_both_weighted = train_both_weighted
         self.learner.n_saved = self.n_outputs * (2 if average else 1)
         self.learner.rewrites = project
         self.set_sizes(

@@ -21,6 +21,7 @@ from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.pegasos cimport absorb
 from optuna_treecv._kernels.pegasos cimport coefficient
 from optuna_treecv._kernels.pegasos cimport leaves_ball
+from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport row_at
@@ -65,6 +66,7 @@ cdef inlined train_row(
     double *v,                  # INOUT, likewise
     unsigned char *state,
     Log *log,
+    bint weighted,
 ) noexcept nogil:
     """Make step t of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -73,6 +75,7 @@ cdef inlined train_row(
     cdef Py_ssize_t width = learner.width
     cdef int32_t y = (<const int32_t *> learner.y)[row]
     cdef bint average = settings.average
+    cdef floating weight = weight_of(weighted, learner, row, state, z)
     cdef double *scale = numbers.scale
     cdef double *harmonic = numbers.harmonic
     cdef int made = 0
@@ -81,7 +84,7 @@ cdef inlined train_row(
     cdef floating added[MOST_LANES]
     cdef double added_wide[MOST_LANES]
     cdef double check[MOST_LANES]
-    cdef floating sign
+    cdef floating sign, step
     cdef double norm2
     cdef Py_ssize_t lane
     dot_lanes(rows, row, next_row, z, width, n_lanes, room, margins, z)
@@ -90,8 +93,9 @@ cdef inlined train_row(
             sign = 1 if y == classes[lane] else -1
             margins[lane] *= sign
             check[lane] = 0
+            step = weight * sign
             scale[lane] = scale[lane] if margins[lane] == margins[lane] else NAN
-            added[lane] = sign if margins[lane] < <floating> (settings.alpha[lane] * steps) or steps == 0 else 0
+            added[lane] = step if margins[lane] < <floating> (settings.alpha[lane] * steps) or steps == 0 else 0
             made |= added[lane] != 0
     else:
         for lane in range(n_lanes):
@@ -102,6 +106,7 @@ cdef inlined train_row(
                 settings.alpha[lane],
                 steps,
                 <floating> (1 if y == classes[lane] else -1),
+                weight,
                 &margins[lane],
                 &scale[lane],
                 &harmonic[lane],
@@ -124,6 +129,7 @@ cdef inlined train_row(
                 settings.alpha[lane],
                 steps,
                 <double> margins[lane],
+                <double> weight,
                 norm2,
                 &scale[lane],
                 &numbers.norm2[lane],
@@ -143,6 +149,7 @@ cdef inlined train_on(
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where it lies in the state
     Log *log,
+    bint weighted,
 ) noexcept nogil:
     cdef int64_t *n_seen = <int64_t *> state
     cdef double *v = sums_of(learner, state)
@@ -153,7 +160,7 @@ cdef inlined train_on(
     for i in range(start, stop):
         row = visit(rows, order, i, stop, z)
         next_row = row_at(order, min(i + 1, stop - 1))
-        train_row(learner, rows, row, next_row, steps, &numbers, z, v, state, log)
+        train_row(learner, rows, row, next_row, steps, &numbers, z, v, state, log, weighted)
         steps += 1
 
 
@@ -182,7 +189,7 @@ cdef class PegasosLanes(LanesKernel):
 
     def __init__(self, X, y, n_classes, alphas, bint average, bint project):
         cdef Py_ssize_t n_lanes, lane
-        self.bind_lanes(X, y, n_classes, len(alphas), &self.own.lanes, train, weights)
+        self.bind_lanes(X, y, n_classes, len(alphas), &self.own.lanes, train, train_weighted, weights)
         n_lanes = self.own.lanes.n_lanes
         for lane in range(n_lanes):
             self.own.alpha[lane] = alphas[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]

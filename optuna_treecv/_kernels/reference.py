@@ -145,6 +145,22 @@ def coarse_power_of_two(y: float) -> float:
     return float(np.int64(y * UNIT + ONE).view(np.float64))
 
 
+class Balance:
+    """Weights of rows by the classes of the rows so far: row_weight.pxd."""
+
+    def __init__(self, n_classes: int) -> None:
+        self.masses = [0.0] * n_classes
+        self.mass = 0.0
+
+    def weight(self, c: int, given: float) -> float:
+        """Count a row of class c, and return its weight."""
+        n_classes = len(self.masses)
+        self.masses[c] += given
+        self.mass += given
+        share = (self.masses[c] + 1) * n_classes
+        return given * ((self.mass + n_classes) / share)
+
+
 class Steps:
     """The steps of the rows: steps.pxd."""
 
@@ -158,19 +174,20 @@ class Steps:
         self.total = total
         self.count = count
 
-    def after(self, x: np.ndarray) -> Steps:
+    def after(self, x: np.ndarray, weight: float) -> Steps:
         """The steps after one more row; the given ones stay what they are."""
         norm2 = min(float(dot(x, x)), 1e140)
         total, count = self.total, self.count
+        times = min(weight, 1e20)
         if norm2 > 0:
-            total += coarse_log2(norm2) if self.bounded else norm2 * norm2
-            count += 1 if self.bounded else norm2
+            total += times * (coarse_log2(norm2) if self.bounded else norm2 * norm2)
+            count += times * (1 if self.bounded else norm2)
         return Steps(self.loss, self.step_size, self.alpha, total, count)
 
-    def of(self, x: np.ndarray) -> tuple[float, float, float]:
-        """Return (rate, weight, penalty) of the last row."""
+    def of(self, x: np.ndarray, weight: float) -> tuple[float, float, float]:
+        """Return (rate, weight, penalty) of the last row, which has the given weight."""
         if self.step_size:
-            return self.step_size, 1.0, self.alpha
+            return self.step_size, weight, self.alpha
         typical = 1.0
         if self.count > 0:
             typical = self.total / self.count
@@ -178,7 +195,7 @@ class Steps:
         typical = max(typical, 1e-30)
         penalty = self.alpha / typical
         rate = 1 / ((1 / 3 if self.bounded else 1) + penalty)
-        return rate, 1 / max(typical, float(dot(x, x))), penalty
+        return rate, weight / max(typical, float(dot(x, x))), penalty
 
 
 def wide(x: np.ndarray) -> np.ndarray:
@@ -200,7 +217,7 @@ class Pegasos:
         self.scale = 1.0
         self.norm2 = self.harmonic = 0.0
 
-    def train(self, x: np.ndarray, y: int) -> None:
+    def train(self, x: np.ndarray, y: int, weight: float = 1.0) -> None:
         """Step t; y is -1 or 1."""
         self.t += 1
         if self.average and self.t > 1:
@@ -210,12 +227,14 @@ class Pegasos:
             margin = self.number(self.scale * float(margin))
         if isnan(margin):
             self.scale = self.harmonic = nan
-        if margin < self.number(self.alpha * (self.t - 1)) or self.t == 1:
-            self.z = self.z + self.number(y / self.scale) * x
+        violated = margin < self.number(self.alpha * (self.t - 1)) or self.t == 1
+        added = self.number(y * weight / self.scale)
+        if violated and added != 0:
+            self.z = self.z + added * x
             if self.average:
-                self.v = self.v + (y * self.harmonic / self.scale) * wide(x)
+                self.v = self.v + (y * weight * self.harmonic / self.scale) * wide(x)
             if self.project:
-                self.norm2 += 2 * float(margin) + float(dot(x, x))
+                self.norm2 += weight * (2 * float(margin) + weight * float(dot(x, x)))
                 self._project()
 
     def _project(self) -> None:
@@ -276,7 +295,7 @@ class SGD:
         self.scale = 1.0
         self.norm2 = self.averaged = 0.0
 
-    def train(self, x: np.ndarray, y: float) -> None:
+    def train(self, x: np.ndarray, y: float, weight: float = 1.0) -> None:
         """One row."""
         begins_batch = self.n_seen % self.batch_size == 0
         if self.average and self.n_seen >= self.average_start and begins_batch:
@@ -285,8 +304,8 @@ class SGD:
         self.n_seen += 1
         margin = float(dot(self.z, x))
         g = slope(self.loss, self.epsilon, self.scale * margin, y)
-        self.steps = self.steps.after(x)
-        rate, weight, penalty = self.steps.of(x)
+        self.steps = self.steps.after(x, weight)
+        rate, weight, penalty = self.steps.of(x, weight)
         if self.batch_size == 1:
             self._step(x, margin, g, self._decayed(rate, self.n_seen), weight, penalty)
             return
@@ -389,13 +408,13 @@ class StreamingSVRG:
         self.n_batch = self.left = initial_batch_size
         self.scale, self.shift = 1.0, 0.0
 
-    def train(self, x: np.ndarray, y: float) -> None:
+    def train(self, x: np.ndarray, y: float, weight: float = 1.0) -> None:
         """One row."""
         if self.left == 0:
             self._next_phase()
         self.left -= 1
-        self.steps = self.steps.after(x)
-        rate, weight, penalty = self.steps.of(x)
+        self.steps = self.steps.after(x, weight)
+        rate, weight, penalty = self.steps.of(x, weight)
         at_anchor = slope(self.loss, self.epsilon, float(dot(self.anchor, x)), y)
         if self.in_batch:
             self.sum = self.sum + weight * at_anchor * wide(x)
@@ -465,11 +484,11 @@ class RootSGD:
         self.w = self.w_before = self.v = zeros
         self.t = 0
 
-    def train(self, x: np.ndarray, y: float) -> None:
+    def train(self, x: np.ndarray, y: float, weight: float = 1.0) -> None:
         """Row t."""
         self.t += 1
-        self.steps = self.steps.after(x)
-        rate, weight, penalty = self.steps.of(x)
+        self.steps = self.steps.after(x, weight)
+        rate, weight, penalty = self.steps.of(x, weight)
         if self.t <= self.burn_in:
             rate = penalty = 0.0
         keep = 1 - 1 / self.t
@@ -492,18 +511,20 @@ class KMeans:
     def __init__(self, n_clusters: int) -> None:
         self.n_clusters = n_clusters
         self.centres: tuple[np.ndarray, ...] = ()
-        self.counts: tuple[int, ...] = ()
+        self.masses: tuple[float, ...] = ()
 
-    def train(self, x: np.ndarray) -> None:
+    def train(self, x: np.ndarray, weight: float = 1.0) -> None:
         """One row."""
+        if weight == 0:
+            return
         c, distance = self.nearest(x) if self.centres else (0, x.dtype.type(1))
         if distance != 0 and len(self.centres) < self.n_clusters:
             c = len(self.centres)
-            self.centres, self.counts = (*self.centres, np.zeros_like(x)), (*self.counts, 0)
-        counts, centres = list(self.counts), list(self.centres)
-        counts[c] += 1
-        centres[c] = centres[c] + x.dtype.type(1 / counts[c]) * (x - centres[c])
-        self.counts, self.centres = tuple(counts), tuple(centres)
+            self.centres, self.masses = (*self.centres, np.zeros_like(x)), (*self.masses, 0.0)
+        masses, centres = list(self.masses), list(self.centres)
+        masses[c] += weight
+        centres[c] = centres[c] + x.dtype.type(weight / masses[c]) * (x - centres[c])
+        self.masses, self.centres = tuple(masses), tuple(centres)
 
     def nearest(self, x: np.ndarray) -> tuple[int, Any]:
         """The nearest centre and its squared distance."""
@@ -518,20 +539,23 @@ class Gaussian:
         self.full = full
         self.reg_covar = reg_covar
         self.rows: tuple[np.ndarray, ...] = ()
+        self.weights: tuple[float, ...] = ()
 
-    def train(self, x: np.ndarray) -> None:
+    def train(self, x: np.ndarray, weight: float = 1.0) -> None:
         """One row."""
         self.rows = (*self.rows, wide(x))
+        self.weights = (*self.weights, weight)
 
     def log_density(self, x: np.ndarray) -> float:
         """log p(x)."""
-        rows = np.array(self.rows)
-        centred = rows - rows.mean(axis=0)
-        covariance = centred.T @ centred / len(rows)
+        rows, weights = np.array(self.rows), np.array(self.weights)
+        mean = weights @ rows / weights.sum()
+        centred = rows - mean
+        covariance = (weights[:, None] * centred).T @ centred / weights.sum()
         if not self.full:
             covariance = np.diag(np.diag(covariance))
         covariance = covariance + self.reg_covar * np.eye(len(x))
-        z = wide(x) - rows.mean(axis=0)
+        z = wide(x) - mean
         log_det = np.linalg.slogdet(2 * np.pi * covariance)[1]
         return -0.5 * float(log_det + z @ np.linalg.solve(covariance, z))
 

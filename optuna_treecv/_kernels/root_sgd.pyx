@@ -5,7 +5,8 @@ For row t, with g_t(w) = slope(w.x, y) x + alpha w:
     v_t = g_t(w_{t-1}) + (1 - 1/t) (v_{t-1} - g_t(w_{t-2})),
     w_t = w_{t-1} - eta v_t,    or w_{t-1} while t <= burn_in,
 with w_0 = 0. So v is first the mean gradient at 0, and then follows w. The model is the last iterate.
-With the automatic step (``steps.pxd``), g_t(w) = weight slope(w.x, y) x + penalty w.
+With the automatic step (``steps.pxd``) or with weights of rows (``row_weight.pxd``), g_t(w) = weight slope(w.x, y) x
++ penalty w.
 """
 
 from cython cimport floating
@@ -20,6 +21,7 @@ from optuna_treecv._kernels.linear cimport Weights
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport two_slopes
+from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.steps cimport Norms
@@ -51,7 +53,7 @@ cdef enum:
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
     """Return w_t of the first output."""
-    return <void *> (state + HEAD_BYTES)
+    return <void *> (state + learner.head_bytes)
 
 
 cdef inlined step(
@@ -88,6 +90,7 @@ cdef inlined train_on(
     const uint32_t *order,
     unsigned char *state,
     floating *w,                # INOUT, where the first one lies in the state
+    bint weighted,
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
@@ -99,6 +102,7 @@ cdef inlined train_on(
     cdef Py_ssize_t i, row, c, at
     cdef double S = 0
     cdef double norm2 = 0
+    cdef double weight
     cdef Step by
     cdef double p[2]
     cdef double g[2]
@@ -106,10 +110,11 @@ cdef inlined train_on(
         row = visit(rows, order, i, stop, w)
         x = (<const floating *> rows.values) + row * width
         head.n_seen += 1
+        weight = <double> weight_of(weighted, learner, row, state, w)
         if settings.step_size == 0:
             norm2 = <double> dot(x, x, width)
-            S = typical_norm2(loss, &head.norms, norm2)
-        by = step_of(loss, settings.step_size, S, norm2, settings.alpha)
+            S = typical_norm2(loss, &head.norms, norm2, weight)
+        by = step_of(loss, settings.step_size, S, norm2, settings.alpha, weight)
         if head.n_seen <= settings.burn_in:
             by.rate = by.penalty = 0                # w is 0: even a huge alpha does not act
         for c in range(learner.n_outputs):
@@ -155,7 +160,7 @@ cdef class RootSGD(LinearKernel):
         self, X, y, n_classes, loss, double epsilon, double alpha, double step_size, int64_t burn_in
     ):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, weights)
         if self.learner.sparse.begins != NULL:
             raise ValueError("ROOT-SGD moves every weight with every row: rows must be dense.")
         self.own.loss = loss_named(loss, epsilon)

@@ -3,9 +3,9 @@ bound on the norm of the weights, and averages of all iterates or of the last on
 
 Step t, for a row x or the mean over a mini-batch, with the penalty (alpha / 2) |w|^2:
     w_{t+1} = P((1 - eta_t alpha) w_t - eta_t slope(w_t.x, y) x),        w_1 = 0,
-with eta_t = step_size / t^power and P the projection onto |w| <= radius. The automatic step is in
-``steps.pxd``; its rate is divided by t^power too. The averaged hypothesis is
-the mean of w_t over the steps t after the first ``average_start`` rows, that is of the iterates
+with eta_t = step_size / t^power and P the projection onto |w| <= radius. The weight of a row multiplies its slope
+(``row_weight.pxd``). The automatic step is in ``steps.pxd``; its rate is divided by t^power too. The averaged
+hypothesis is the mean of w_t over the steps t after the first ``average_start`` rows, that is of the iterates
 before each step (Polyak & Juditsky 1992; over the tail: Jain, Kakade, Kidambi, Netrapalli & Sidford 2018).
 Least squares with a constant step, a ball and the mean of all iterates is robust stochastic
 approximation (Nemirovski, Juditsky, Lan & Shapiro 2009, section 2.2).

@@ -15,6 +15,7 @@ from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport slope
+from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport add_row
@@ -30,7 +31,6 @@ from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
-from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport seldom
 
@@ -192,6 +192,7 @@ cdef inlined train_row(
     Log *log,
     bint branchless,
     bint automatic,             # whether the step size is 0
+    bint weighted,
 ) noexcept nogil:
     """Train on one row: make a step of every output, or add to the sum of a mini-batch."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -200,6 +201,7 @@ cdef inlined train_row(
     cdef double *v = sum_of(learner, state, 0)
     cdef double *gradient = gradient_of(learner, state, 0)
     cdef Numbers *numbers = head.outputs
+    cdef double weight = <double> weight_of(weighted, learner, row, state, z)
     cdef Py_ssize_t c
     cdef double p
     cdef double S, norm2, eta, shrink
@@ -212,10 +214,10 @@ cdef inlined train_row(
     head.n_seen += 1
     if automatic:
         norm2 = <double> norm2_row(rows, row, z)
-        S = typical_norm2(&settings.loss, &head.norms, norm2)
-        by = step_of(&settings.loss, 0, S, norm2, settings.alpha)
+        S = typical_norm2(&settings.loss, &head.norms, norm2, weight)
+        by = step_of(&settings.loss, 0, S, norm2, settings.alpha, weight)
     else:
-        by.rate, by.weight, by.penalty = settings.step_size, 1, settings.alpha
+        by.rate, by.weight, by.penalty = settings.step_size, weight, settings.alpha
     if settings.batch_size == 1:
         eta = step_size_at(settings, by.rate, head.n_seen)
         shrink = 1 - eta * by.penalty
@@ -243,14 +245,15 @@ cdef inlined train_on(
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where the first one lies in the state
     Log *log,
+    bint weighted,
 ) noexcept nogil:
     cdef Py_ssize_t i
     if (<const Settings *> learner.settings).step_size == 0:
         for i in range(start, stop):
-            train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, True)
+            train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, True, weighted)
     else:
         for i in range(start, stop):
-            train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, False)
+            train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, False, weighted)
 
 
 include "train_by_type.pxi"
@@ -266,6 +269,7 @@ cdef inlined train_both_on(
     unsigned char *second,      # INOUT
     floating *z_first,          # INOUT, where they lie in the states
     floating *z_second,         # INOUT
+    bint weighted,
 ) noexcept nogil:
     """Train two states on dense rows. A row's dot product must wait until the row before was added. While
     one state waits, the CPU works on the other's row: it looks that far ahead if it predicts branches right.
@@ -275,30 +279,16 @@ cdef inlined train_both_on(
     if (<const Settings *> learner.settings).step_size == 0:
         for i in range(n_rows):
             visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
-            train_row(learner, rows, row, first, z_first, NULL, True, True)
-            train_row(learner, rows, other, second, z_second, NULL, True, True)
+            train_row(learner, rows, row, first, z_first, NULL, True, True, weighted)
+            train_row(learner, rows, other, second, z_second, NULL, True, True, weighted)
     else:
         for i in range(n_rows):
             visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
-            train_row(learner, rows, row, first, z_first, NULL, True, False)
-            train_row(learner, rows, other, second, z_second, NULL, True, False)
+            train_row(learner, rows, row, first, z_first, NULL, True, False, weighted)
+            train_row(learner, rows, other, second, z_second, NULL, True, False, weighted)
 
 
-cdef dispatched train_both(
-    const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t other_start,
-    Py_ssize_t n_rows,
-    const uint32_t *order,
-    unsigned char *first,
-    unsigned char *second,
-) noexcept nogil:
-    cdef void *z = vectors_of(learner, first)
-    cdef void *other_z = vectors_of(learner, second)
-    if learner.itemsize == 8:
-        train_both_on(learner, start, other_start, n_rows, order, first, second, <double *> z, <double *> other_z)
-    else:
-        train_both_on(learner, start, other_start, n_rows, order, first, second, <float *> z, <float *> other_z)
+include "train_both_by_type.pxi"
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
@@ -337,7 +327,7 @@ cdef class SGD(LinearKernel):
         int64_t average_start,
     ):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.alpha = alpha
         self.own.step_size = step_size
@@ -351,6 +341,7 @@ cdef class SGD(LinearKernel):
         n_numbers = self.n_outputs * self.learner.width
         if self.learner.sparse.begins == NULL:
             self.learner.train_both = train_both
+            self.learner.train_both_weighted = train_both_weighted
         self.learner.n_saved = self.n_outputs * (2 if average else 1)
         self.learner.rewrites = True
         self.set_sizes(

@@ -22,6 +22,7 @@ from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
+from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport row_at
@@ -87,6 +88,7 @@ cdef inlined steps(
     double *v,                  # INOUT, likewise
     unsigned char *state,
     Log *log,
+    bint weighted,
 ) noexcept nogil:
     """Make the step of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -108,6 +110,7 @@ cdef inlined steps(
     cdef double eta[MOST_LANES]
     cdef double shrink[MOST_LANES]
     cdef double decay_of_t = decay(settings.power, common.n_seen) if settings.power != 0 else 1
+    cdef double weight = <double> weight_of(weighted, learner, row, state, z)
     cdef double S
     cdef double norm2 = 0
     cdef Step by
@@ -120,12 +123,13 @@ cdef inlined steps(
     for lane in range(n_lanes):
         eta[lane] = step_at(settings.step_size[lane], settings.power, decay_of_t)
         shrink[lane] = 1 - eta[lane] * settings.alpha[lane]
+        eta[lane] *= weight
     if settings.any_auto:
         norm2 = <double> norm2_row(rows, row, z)
-        S = typical_norm2(&settings.loss, &common.norms, norm2)
+        S = typical_norm2(&settings.loss, &common.norms, norm2, weight)
         for lane in range(n_lanes):
             if settings.step_size[lane] == 0:
-                by = step_of(&settings.loss, 0, S, norm2, settings.alpha[lane])
+                by = step_of(&settings.loss, 0, S, norm2, settings.alpha[lane], weight)
                 by.rate = step_at(by.rate, settings.power, decay_of_t)
                 eta[lane] = by.rate * by.weight
                 shrink[lane] = 1 - by.rate * by.penalty
@@ -171,6 +175,7 @@ cdef inlined train_on(
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where it lies in the state
     Log *log,
+    bint weighted,
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Common *common = <Common *> state
@@ -185,7 +190,7 @@ cdef inlined train_on(
             for lane in range(settings.lanes.n_lanes):
                 numbers.averaged[lane] += numbers.scale[lane]
         common.n_seen += 1
-        steps(learner, rows, row, next_row, common, &numbers, z, v, state, log)
+        steps(learner, rows, row, next_row, common, &numbers, z, v, state, log, weighted)
 
 
 include "train_by_type.pxi"
@@ -223,7 +228,7 @@ cdef class SGDLanes(LanesKernel):
         values,
     ):
         cdef Py_ssize_t n_lanes, lane
-        self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)
+        self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, train_weighted, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.power = power
         self.own.average = average

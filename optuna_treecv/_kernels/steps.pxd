@@ -1,20 +1,22 @@
 """The step of a row: as given, or the automatic one, which follows from the norms of the rows so far.
 
 A step is w -= rate * (weight * slope(w.x, y) x + penalty * w). A given step size has rate = step_size,
-weight = 1 and penalty = alpha. The automatic step divides the row by max(S, |x|^2), with S from the
-rows so far, and the penalty by S:
-    weight = 1 / max(S, |x|^2),     penalty = alpha / S,     rate = 1 / (h + penalty).
+weight = the row's own weight (``row_weight.pxd``) and penalty = alpha. The automatic step divides the row by
+max(S, |x|^2), with S from the rows so far, and the penalty by S:
+    weight = own weight / max(S, |x|^2),    penalty = alpha / S,    rate = 1 / (h + penalty).
 * Squared, Huber and epsilon-insensitive loss: S = 4 R^2 with R^2 = sum |x|^4 / sum |x|^2, the constant of
   averaged SGD (Bach & Moulines 2013: step 1 / (4 R^2)), and h = 1. The squared error judges large rows like all
   others, so they keep their weight, and steps are small where rows are heavy.
 * Hinge and logistic loss: S = the geometric mean of |x|^2, up to 6 % as its logarithm is coarse, and h = 1/3, a
   little above the largest second derivative 1/4 of the logistic loss. Their slopes are bounded, so large rows
   can be given less weight, and some outliers do not make all other steps small.
-By the maximum, a step moves the prediction of its own row at most to its target (squared loss), as
-normalised least mean squares does (Nagumo & Noda 1967), whatever came before.
+These sums and this mean are weighted, so a row of weight 0 adds nothing to S.
 
-The weight does not depend on alpha, and S not on labels. The gradients of several rows can be summed
-before ``rate`` is known.
+By the maximum, the step of a row whose weight is at most 1 moves its prediction at most to its target (squared
+loss), as normalised least mean squares does (Nagumo & Noda 1967), whatever came before.
+
+The weight does not depend on alpha, and S on labels only if classes are balanced. The gradients of several rows
+can be summed before ``rate`` is known.
 """
 
 from libc.stdint cimport int64_t
@@ -36,8 +38,8 @@ cdef extern from *:
 
 # Part of a state; 0 if the step size is given.
 cdef struct Norms:
-    double total                # sum of |x|^4, or of log2 |x|^2
-    double count                # sum of |x|^2, or the number of rows that are not 0
+    double total                # weighted sum of |x|^4, or of log2 |x|^2
+    double count                # weighted sum of |x|^2, or the mass of the rows that are not 0
 
 
 cdef struct Step:
@@ -69,14 +71,15 @@ cdef inline bint has_bounded_slopes(const Loss *loss) noexcept nogil:
     return loss.name == HINGE or loss.name == LOGISTIC
 
 
-cdef inline double typical_norm2(const Loss *loss, Norms *norms, double norm2) noexcept nogil:
+cdef inline double typical_norm2(const Loss *loss, Norms *norms, double norm2, double weight) noexcept nogil:
     """Count a row in ``norms``, and return S."""
     cdef bint bounded = has_bounded_slopes(loss)
     cdef double counted = min(norm2, 1e140)         # so that the sum of squares is finite
+    cdef double times = min(weight, 1e20)           # likewise
     cdef double S = 1                               # if all rows so far are 0
     if counted > 0:
-        norms.total += coarse_log2(counted) if bounded else counted * counted
-        norms.count += 1 if bounded else counted
+        norms.total += times * (coarse_log2(counted) if bounded else counted * counted)
+        norms.count += times * (1 if bounded else counted)
     if norms.count > 0:
         S = norms.total / norms.count
         S = coarse_power_of_two(S) if bounded else 4 * S
@@ -89,15 +92,16 @@ cdef inline Step step_of(
     double S,                   # for the automatic step
     double norm2,               # |x|^2, likewise
     double alpha,
+    double weight,              # of the row
 ) noexcept nogil:
     """Return the step of a row."""
     cdef Step step
     if step_size == 0:
-        step.weight = 1 / max(S, norm2)
+        step.weight = weight / max(S, norm2)
         step.penalty = alpha / S
         step.rate = 1 / ((1.0 / 3 if has_bounded_slopes(loss) else 1) + step.penalty)
     else:
-        step.weight = 1
+        step.weight = weight
         step.penalty = alpha
         step.rate = step_size
     return step

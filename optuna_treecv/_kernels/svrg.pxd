@@ -9,7 +9,8 @@ Stage s, at the anchor w~:
 With the penalty (alpha / 2) |w|^2, the anchor's term alpha w~ is in both g and the correction, and
 cancels. m~ is drawn from (seed, stage). Remark 7: the first stages may all have k_0 rows. Remark 8,
 the factorial schedule: k_s = 4^s s! k_0, eta_s = eta / 2^s, m_s = 4^s m. By default, an inner phase has as
-many rows as its batch, and nothing is drawn. With the automatic step (``steps.pxd``), rows are weighted, in g too.
+many rows as its batch, and nothing is drawn. With weights of rows (``row_weight.pxd``) and with the automatic step
+(``steps.pxd``), slopes are weighted, in g too. k_s and m~ count rows, whatever their weights.
 
 w is stored as scale * z + shift * G, with G the batch's sum of gradients. A row changes z only in its
 nonzero columns; scale and shift account for alpha and g. A batch's row is added to G right after its
@@ -85,9 +86,10 @@ cdef inline Step row_step(
     double S,                   # for the automatic step
     double norm2,               # |x|^2, likewise
     double alpha,
+    double weight,              # of the row
 ) noexcept nogil:
     """Return the step of a row in stage s."""
-    cdef Step step = step_of(loss, step_size, S, norm2, alpha)
+    cdef Step step = step_of(loss, step_size, S, norm2, alpha, weight)
     step.rate = scheduled(schedule, stage, step.rate)
     return step
 

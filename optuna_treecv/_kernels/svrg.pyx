@@ -15,6 +15,7 @@ from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport slope
 from optuna_treecv._kernels.losses cimport two_slopes
+from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport add_row
 from optuna_treecv._kernels.rows cimport add_row_wide
@@ -64,7 +65,7 @@ cdef enum:
 
 cdef inline double *sum_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
     """Return G of output c."""
-    return <double *> (state + HEAD_BYTES) + c * learner.width
+    return <double *> (state + learner.head_bytes) + c * learner.width
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
@@ -169,6 +170,7 @@ cdef inlined train_on(
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where the first one lies in the state
     Log *log,
+    bint weighted,
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
@@ -178,7 +180,7 @@ cdef inlined train_on(
     cdef floating *anchors = z + learner.n_outputs * width
     cdef Py_ssize_t i, row, c, at
     cdef int32_t own_class
-    cdef double g
+    cdef double g, weight
     cdef double S = 0
     cdef double norm2 = 0
     cdef Step step
@@ -188,10 +190,11 @@ cdef inlined train_on(
             next_phase(learner, head, z, anchors, sums, state, log)
         head.stage.n_seen += 1
         head.stage.left -= 1
+        weight = <double> weight_of(weighted, learner, row, state, z)
         if settings.step_size == 0:
             norm2 = <double> norm2_row(rows, row, z)
-            S = typical_norm2(loss, &head.norms, norm2)
-        step = row_step(loss, &settings.schedule, &head.stage, settings.step_size, S, norm2, settings.alpha)
+            S = typical_norm2(loss, &head.norms, norm2, weight)
+        step = row_step(loss, &settings.schedule, &head.stage, settings.step_size, S, norm2, settings.alpha, weight)
         if head.stage.in_batch:
             for c in range(learner.n_outputs):
                 at = c * width
@@ -219,7 +222,7 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
     cdef const Head *head = <const Head *> state
     cdef Py_ssize_t n_numbers = learner.n_outputs * learner.width
-    return changed_part(&head.stage, n_rows, HEAD_BYTES, n_numbers, learner.itemsize, learner.state_bytes)
+    return changed_part(&head.stage, n_rows, learner.head_bytes, n_numbers, learner.itemsize, learner.state_bytes)
 
 
 cdef class StreamingSVRG(LinearKernel):
@@ -246,7 +249,7 @@ cdef class StreamingSVRG(LinearKernel):
         uint64_t seed,
     ):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.alpha = alpha
         self.own.step_size = step_size

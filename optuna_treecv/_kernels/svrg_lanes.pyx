@@ -22,6 +22,7 @@ from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
+from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport row_at
@@ -142,9 +143,11 @@ cdef inlined batch_row(
     Py_ssize_t next_row,        # the row after it
     double S,                   # for the automatic step
     double norm2,               # |x|^2, likewise
+    double weight,
     double *shift,              # INOUT, (n_lanes,)
     const floating *anchors,    # IN, (width, n_lanes)
     double *sums,               # INOUT, likewise
+    bint weighted,
 ) noexcept nogil:
     """Compute G += weight slope(w~.x, y) x in every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -160,9 +163,11 @@ cdef inlined batch_row(
         check[lane] = 0
         predictions[lane] = <double> dots[lane]
     lane_slopes(learner, &settings.loss, row, predictions, g)
-    if settings.any_auto:
+    if settings.any_auto or weighted:
         for lane in range(n_lanes):
-            g[lane] *= step_of(&settings.loss, settings.step_size[lane], S, norm2, settings.alpha[lane]).weight
+            g[lane] *= step_of(
+                &settings.loss, settings.step_size[lane], S, norm2, settings.alpha[lane], weight
+            ).weight
     add_lanes(rows, row, g, sums, learner.width, n_lanes, check, anchors)
     spread(settings, check)
     for lane in range(n_lanes):
@@ -176,6 +181,7 @@ cdef inlined inner_step(
     Py_ssize_t next_row,        # the row after it
     double S,                   # for the automatic step
     double norm2,               # |x|^2, likewise
+    double weight,
     const Common *common,
     double *scale,              # INOUT, (n_lanes,)
     double *shift,              # INOUT, (n_lanes,)
@@ -217,6 +223,7 @@ cdef inlined inner_step(
             S,
             norm2,
             settings.alpha[lane],
+            weight,
         )
         rate[lane] = by.rate
         rate_of_row[lane] = by.rate * by.weight
@@ -260,6 +267,7 @@ cdef inlined train_on(
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where it lies in the state
     Log *log,
+    bint weighted,
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
@@ -270,6 +278,7 @@ cdef inlined train_on(
     cdef floating *anchors = z + n_lanes * learner.width
     cdef double S = 0
     cdef double norm2 = 0
+    cdef double weight
     cdef Py_ssize_t i, row, next_row
     for i in range(start, stop):
         row = visit(rows, order, i, stop, z)
@@ -278,14 +287,15 @@ cdef inlined train_on(
             next_phase(learner, common, scale, shift, z, anchors, sums, state, log)
         common.stage.n_seen += 1
         common.stage.left -= 1
+        weight = <double> weight_of(weighted, learner, row, state, z)
         if settings.any_auto:
             norm2 = <double> norm2_row(rows, row, z)
-            S = typical_norm2(&settings.loss, &common.norms, norm2)
+            S = typical_norm2(&settings.loss, &common.norms, norm2, weight)
         if common.stage.in_batch:
-            batch_row(learner, rows, row, next_row, S, norm2, shift, anchors, sums)
+            batch_row(learner, rows, row, next_row, S, norm2, weight, shift, anchors, sums, weighted)
         else:
             inner_step(
-                learner, rows, row, next_row, S, norm2, common, scale, shift, z, anchors, sums, state, log
+                learner, rows, row, next_row, S, norm2, weight, common, scale, shift, z, anchors, sums, state, log
             )
 
 
@@ -332,7 +342,7 @@ cdef class StreamingSVRGLanes(LanesKernel):
         values,
     ):
         cdef Py_ssize_t lane
-        self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)
+        self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, train_weighted, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.schedule.initial_batch_size = initial_batch_size
         self.own.schedule.batch_growth = batch_growth

@@ -80,6 +80,9 @@ cdef struct Learner:
     Sparse sparse               # sparse.begins is NULL for dense rows
     Py_ssize_t itemsize         # 8 or 4: float64 or float32
     const void *y               # (n_rows,), class codes (int32) or targets (the type of X); or NULL
+    const void *weights         # (n_rows,), the weights of the rows (the type of X); NULL: all are 1
+    Py_ssize_t n_balanced       # the number of classes if they are balanced, else 0
+    Py_ssize_t masses_begin     # where in the head the mass of each class is, and then that of all (float64)
     Py_ssize_t width            # numbers per vector, a multiple of 8
     Py_ssize_t n_outputs
     const void *settings        # those of the kernel
@@ -88,7 +91,9 @@ cdef struct Learner:
     Py_ssize_t n_saved          # sparse rows: most log entries per remembered column, or else per nonzero
     bint rewrites               # sparse rows: training may also rewrite the whole state
     train_rows train
+    train_rows train_weighted   # takes the place of `train` if rows have weights
     train_both_rows train_both  # or NULL: train one after the other
+    train_both_rows train_both_weighted     # likewise
     test_rows test
     read_state read
     find_changes changes        # or NULL: training may change everything
@@ -99,6 +104,8 @@ cdef class Kernel:
     cdef Learner learner
     cdef object keep_alive
     cdef readonly Py_ssize_t n_rows
+    cdef Py_ssize_t n_classes               # 0: y does not hold class codes
+    cdef bint is_weighed
     cdef readonly Py_ssize_t n_models       # 1, or the number of models in lanes
     cdef readonly Py_ssize_t n_outputs
     cdef readonly Py_ssize_t itemsize

@@ -8,6 +8,7 @@ rows), the model is trained in place and the changes are undone later (section 4
 phase below must then be undone too, or train a copy.
 """
 
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
@@ -195,6 +196,11 @@ cdef inline bint made_undoable(
 cdef inline Py_ssize_t finding_bytes(Py_ssize_t width) noexcept nogil:
     """Return the bytes needed to find columns, rounded up to whole cache lines."""
     return (8 * words_of(width) + 4 * (width // COLUMNS_COST + 1) + 63) // 64 * 64
+
+
+cdef inline Py_ssize_t masses_bytes(Py_ssize_t n_classes) noexcept nogil:
+    """Return the bytes of the masses of all classes and of their sum, rounded up to whole cache lines."""
+    return (8 * (n_classes + 1) + 63) // 64 * 64
 
 
 cdef inline void copy_part(
@@ -554,6 +560,7 @@ cdef class Kernel:
         if n_classes is None and y.dtype != X.dtype:
             raise TypeError(f"y must be of the type of X, {X.dtype}, got {y.dtype}.")
         self.bind(X, y, 1 if n_classes is None or n_classes == 2 else n_classes)
+        self.n_classes = 0 if n_classes is None else n_classes
         return 1 if n_classes == 2 else 0
 
     cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t state_bytes, Py_ssize_t model_bytes) except -1:
@@ -567,6 +574,51 @@ cdef class Kernel:
             self.log_bytes = (2 * self.state_bytes // 8 + 64 * head_bytes // 8) * <Py_ssize_t> sizeof(Entry)
             self.log_bytes += finding_bytes(self.learner.width)
         return 0
+
+    def weigh(self, weights, bint balanced=False):
+        """Give rows weights, which multiply their losses. Call this at most once, before there is a state.
+
+        ``weights`` is an array (n_rows,) of the type of X, or None: all weights are 1. With ``balanced``, the
+        weights of each class are also divided by its share of the rows seen so far (``row_weight.pxd``), and
+        states get longer by the masses that this needs.
+        """
+        cdef const unsigned char [::1] bytes_of_weights
+        cdef const int32_t *y = <const int32_t *> self.learner.y
+        cdef Py_ssize_t i
+        if self.state_bytes == 0 or self.is_weighed:
+            raise ValueError("weigh must be called once, after the learner was initialised.")
+        if weights is not None:
+            if weights.dtype != f"f{self.itemsize}" or weights.shape != (self.n_rows,):
+                raise ValueError(
+                    f"weights must be float{8 * self.itemsize} of shape ({self.n_rows},) as X has its rows, "
+                    f"got {weights.dtype} of shape {weights.shape}."
+                )
+            if not weights.flags.c_contiguous:
+                raise ValueError("weights must be contiguous.")
+            if not ((weights >= 0) & (weights < INFINITY)).all():
+                raise ValueError("weights must be finite and at least 0.")
+        if balanced:
+            if self.n_classes < 2:
+                raise ValueError("balanced weights need class codes of two or more classes.")
+            for i in range(self.n_rows):
+                if not 0 <= y[i] < self.n_classes:
+                    raise ValueError(f"y must hold class codes below {self.n_classes}, got {y[i]}.")
+        self.is_weighed = True
+        if weights is not None or balanced:
+            self.learner.train = self.learner.train_weighted
+            self.learner.train_both = self.learner.train_both_weighted
+        if weights is not None:
+            bytes_of_weights = weights.view("u1")
+            self.learner.weights = &bytes_of_weights[0]
+            self.keep_alive.append(bytes_of_weights)
+        if balanced:
+            self.learner.n_balanced = self.n_classes
+            self.learner.masses_begin = self.learner.head_bytes
+            self.set_sizes(
+                self.learner.head_bytes + masses_bytes(self.n_classes),
+                self.state_bytes + masses_bytes(self.n_classes),
+                self.model_bytes,
+            )
 
     cdef int check_state(self, const unsigned char [::1] state) except -1:
         if self.state_bytes == 0:

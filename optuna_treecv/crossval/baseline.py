@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | 
         return None
     nothing = np.zeros((data.n_rows, 1))
     try:
-        dummy.fit(nothing, y)
+        dummy.fit(nothing, y, sample_weight=data.weights)
         score = _score(scoring, dummy, nothing, data)
     except (TypeError, ValueError):  # a scorer of another kind; the trial will say so
         return None
@@ -60,8 +61,11 @@ def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | 
 
 
 def _score(scoring: Loss | Scorer, dummy: Any, nothing: np.ndarray, data: Data) -> float:
+    weights = data.score_weights
     if isinstance(scoring, Scorer):
-        return float(scoring.score(dummy, nothing, data.y))
+        score: Callable[..., float] = scoring.score
+        weighted = {} if weights is None else {"sample_weight": weights}
+        return float(score(dummy, nothing, data.y, **weighted))
     response = getattr(dummy, scoring.response_method)(nothing[:1])
     targets = data.y
     if isinstance(dummy, DummyClassifier):
@@ -69,4 +73,4 @@ def _score(scoring: Loss | Scorer, dummy: Any, nothing: np.ndarray, data: Data) 
         if scoring.response_method == "predict":
             response = as_codes(response, dummy.classes_)
     responses = np.repeat(response, data.n_rows, axis=0)
-    return float(np.mean(scoring.of_rows(responses, targets)))
+    return float(np.average(scoring.of_rows(responses, targets), weights=weights))

@@ -10,6 +10,7 @@ from optuna_treecv.crossval.chain import Chain
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.fit import Fit
 from optuna_treecv.crossval.methods import Method
+from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.standard import Standard
 from optuna_treecv.crossval.treecv import TreeCV
 from optuna_treecv.learners.from_estimator import name_of
@@ -43,21 +44,26 @@ def settle(
     ValueError
         If the estimator cannot be evaluated.
     """
-    method = method_for(evaluation, estimator)
+    method = method_for(evaluation, estimator, searched)
     method.check(estimator, of_class, searched)
     return method, evaluation.scoring_for(estimator, method.is_one_pass, of_class)
 
 
-def method_for(evaluation: Evaluation, estimator: Any) -> Method:
+def method_for(evaluation: Evaluation, estimator: Any, searched: Collection[str] = ()) -> Method:
     """Return the method that evaluates an estimator; warn once where it may surprise."""
     check_estimator(estimator)
     evaluation.cut_for(estimator)
-    method, why = _choose(evaluation.asked_method, estimator, evaluation.repeats[0].cut)
+    passed = evaluation.passed_to(estimator)
+    method, why = _choose(evaluation.asked_method, estimator, evaluation.repeats[0].cut, passed)
+    if method.is_one_pass:
+        passed.check_further(estimator)
+    elif hasattr(estimator, "fit"):
+        passed.check_fit(estimator, searched)
     evaluation.note_method(method.is_one_pass, why)
     return method
 
 
-def _choose(asked: str, estimator: Any, cut: Cut) -> tuple[Method, str]:
+def _choose(asked: str, estimator: Any, cut: Cut, passed: Passed) -> tuple[Method, str]:
     """Return the method that evaluates an estimator, and a sentence where it may surprise.
 
     Parameters
@@ -67,6 +73,8 @@ def _choose(asked: str, estimator: Any, cut: Cut) -> tuple[Method, str]:
     estimator : estimator
     cut : Folds or Splits
         How the rows are cut.
+    passed : Passed
+        What it gets besides X and y.
 
     Raises
     ------
@@ -78,6 +86,11 @@ def _choose(asked: str, estimator: Any, cut: Cut) -> tuple[Method, str]:
     if asked == "standard":
         return Standard(), ""
     if asked == "treecv" or is_incremental(estimator):
+        why = passed.why_not_further(estimator)
+        if why and asked != "treecv" and hasattr(estimator, "fit"):
+            return Fit(), (
+                f"{name_of(estimator)} is fitted {cut.n_folds} times (method='fit'), since {why}."
+            )
         if isinstance(cut, Folds):
             return TreeCV(), ""
         if cut.grows:

@@ -22,8 +22,13 @@ from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.baseline import baseline
 from optuna_treecv.crossval.identity import name_of_evaluation
+from optuna_treecv.crossval.identity import name_of_passed
+from optuna_treecv.crossval.masses import check_masses
+from optuna_treecv.crossval.masses import warn_if_weights_act_in_no_score
 from optuna_treecv.crossval.repeat import make_repeat
 from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.routing import Given
+from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.small_folds import why_too_small
 from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.learners.from_estimator import check_methods
@@ -43,7 +48,9 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.hold_out import first_split
 from optuna_treecv.scoring import make_scoring
+from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import scoring_for
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
@@ -60,7 +67,8 @@ class Evaluation:
 
     Parameters
     ----------
-    X, y, cv, groups, stratify, shuffle, order, method, n_repeats, scoring, random_state, n_jobs
+    X, y, cv, groups, stratify, shuffle, order, method, n_repeats, scoring, random_state, n_jobs, \
+            sample_weight, score_weight, params
         As for ``tree_cross_validate``.
     optimize, pooled
         As for ``treecv_objective``.
@@ -107,6 +115,9 @@ class Evaluation:
         pooled: bool = False,
         random_state: Any,
         n_jobs: int | None,
+        sample_weight: Any = None,
+        score_weight: Any = "same",
+        params: Any = None,
         estimator: Any = None,
         cache: AnyCache | None = None,
         with_others: bool = False,
@@ -146,6 +157,9 @@ class Evaluation:
                     f"groups must have one entry per row: X has {self.data.n_rows} rows, groups "
                     f"{n_entries} entries."
                 )
+        self._given = Given(sample_weight, score_weight, params, self.data.n_rows)
+        self._passed: Passed | None = None
+        self._name_of_passed: list[bytes | None] = []
         self._seconds = perf_counter() - began
         self._repeats: list[Repeat] = []
         self._sizes_are_checked = self._said_why = False
@@ -171,12 +185,50 @@ class Evaluation:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        # Prepared rows are larger than what they are made from, so they are made again.
-        return {**self.__dict__, "_prepared": {}, "_fold_names": {}, "_preparing": None}
+        # Prepared rows are larger than what they are made from, so they are made again. What is
+        # passed on is compared by identity, which pickling does not keep for all objects.
+        fresh: dict[str, Any] = {
+            "_prepared": {},
+            "_fold_names": {},
+            "_preparing": None,
+            "_passed": None,
+        }
+        return {**self.__dict__, **fresh}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._preparing = Lock()
+
+    def passed_to(self, estimator: Any) -> Passed:
+        """Return what an estimator and its scores get besides X and y.
+
+        It is the same for all estimators of an evaluation. The rows must have been cut.
+        """
+        metrics = () if self.scoring is None else self.scoring.metrics
+        asked = [metric.of if isinstance(metric, Pooled) else metric for metric in metrics]
+        passed = self._given.passed_to(
+            estimator, [one.score if isinstance(one, Scorer) else None for one in asked]
+        )
+        of_folds = not self._is_pooled and not (
+            metrics and all(isinstance(metric, Pooled) for metric in metrics)
+        )
+        with self._preparing:
+            is_first = self._passed is None
+            if self._passed is None:
+                if not passed.is_nothing():
+                    for repeat in self._repeats:
+                        check_masses(passed, repeat.cut, of_folds)
+                    self._name_of_passed = [name_of_passed(passed)]
+                self.data.weights, self.data.score_weights = passed.weights, passed.score_weights
+                self._passed = passed
+        if is_first and of_folds:
+            warn_if_weights_act_in_no_score(passed, self._repeats[0].cut)
+        if not passed.equals(self._passed):
+            raise ValueError(
+                "params must reach the fit and the scores of all estimators alike, but "
+                f"{name_of(estimator)} and one before it request different ones."
+            )
+        return passed
 
     def _depends_on_estimator(self) -> bool:
         """Return whether the folds are stratified for a classifier and not for others."""
@@ -307,7 +359,7 @@ class Evaluation:
     def digest(self, scoring: Scoring) -> str:
         """Return a short name for the data, the folds and a scoring."""
         cuts = [repeat.cut for repeat in self.repeats]
-        return name_of_evaluation(self.data, cuts, scoring.label)
+        return name_of_evaluation(self.data, cuts, scoring.label, *self._name_of_passed)
 
     def facts(self, scoring: Scoring, estimator: Any) -> dict[str, Any]:
         """Return what is equal for all estimators that can be compared, one of which is given."""
@@ -353,6 +405,7 @@ class Evaluation:
             raise ValueError(f"y must be given for a {kind}, got None.")
         for metric in scoring.metrics:
             check_methods(estimator, metric.methods, f"scoring={metric.name!r}", of_class)
+            self._check_takes_weights(metric)
         if self._order == "random" and not is_one_pass:
             raise ValueError(
                 "order must be 'fixed' where folds are fitted, since fit of "
@@ -362,6 +415,16 @@ class Evaluation:
             self._check_repeats_differ(estimator, is_one_pass)
         self._warn_if_folds_are_small(scoring, estimator)
         return scoring
+
+    def _check_takes_weights(self, metric: Metric) -> None:
+        scorer = metric.of if isinstance(metric, Pooled) else metric
+        if self.data.score_weights is None or not isinstance(scorer, Scorer):
+            return
+        if not scorer.takes_weights:
+            raise ValueError(
+                f"score_weight must be None with scoring={metric.name!r}, which takes no "
+                "sample_weight."
+            )
 
     def _check_repeats_differ(self, estimator: Any, is_one_pass: bool) -> None:
         first, *others = [repeat.cut for repeat in self.repeats]
@@ -406,8 +469,11 @@ class Evaluation:
             return self._prepared[layout]
 
     def data_name(self) -> tuple[bytes, bool]:
-        """Return a name for the rows as given, and whether later processes name them so too."""
-        return self.shared.data_name(self.data.X, self.data.y_given)
+        """Return a name for the rows as given with their weights and what else ``fit`` gets.
+
+        Also return whether later processes name them so too.
+        """
+        return self.shared.data_name(self.data.X, self.data.y_given, *self._name_of_passed)
 
     def fold_names(self, repeat: Repeat) -> list[bytes]:
         """Return a name for the data, the training and the test rows of each chunk."""

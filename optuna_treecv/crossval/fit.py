@@ -27,6 +27,7 @@ from optuna_treecv.crossval.pickling import explained
 from optuna_treecv.crossval.pickling import explaining_pickles
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
+from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.adapter import seeded
 from optuna_treecv.learners.compiled import CompiledEstimator
@@ -90,6 +91,7 @@ class FittedRepeat:
         self._scores = np.full((len(self._metrics), self._cut.n_folds), np.nan)
         self._diverged = np.zeros(self._cut.n_folds, bool)
         estimator = seeded(clone(request.estimator), (evaluation.seed + repeat.number) % 2**32)
+        passed = evaluation.passed_to(estimator)
         cache = evaluation.shared.cache
         data = evaluation.data_name()
         named = under_configuration(data[0]), data[1]
@@ -107,9 +109,11 @@ class FittedRepeat:
             evaluation.data.X,
             evaluation.data.y_given,
             self._metrics,
-            evaluation.data.score_weight,
+            evaluation.data.score_weights,
             evaluation.data.classes() if is_classifier(estimator) else None,
             beginnings,
+            passed.to_fit(estimator),
+            passed.is_routed,
         )
         # The columns of the responses that each pooled score needs, which are kept until the end.
         self._methods = {
@@ -237,7 +241,18 @@ def predictions_of_fits(
     data, cut = evaluation.data, repeat.cut
     estimator = seeded(clone(estimator), evaluation.seed % 2**32)
     classes = data.classes() if is_classifier(estimator) else None
-    task = FoldTask(estimator, data.X, data.y_given, (), None, classes, None)
+    passed = evaluation.passed_to(estimator)
+    task = FoldTask(
+        estimator,
+        data.X,
+        data.y_given,
+        (),
+        None,
+        classes,
+        None,
+        params=passed.to_fit(estimator),
+        is_routed=passed.is_routed,
+    )
     chunks = range(cut.n_folds)
     with explaining_pickles(task, evaluation.n_jobs_given):
         responses = Parallel(evaluation.n_jobs_given)(
@@ -252,5 +267,8 @@ def predictions_of_fits(
 def fit_on_rows_as_given(evaluation: Evaluation, estimator: Any) -> Any:
     """Return a clone of an estimator, fitted on all rows as they were given."""
     fitted = clone(estimator)
-    y = evaluation.data.y_given
-    return fitted.fit(evaluation.data.X, *(() if y is None else (y,)))
+    X, y = evaluation.data.X, evaluation.data.y_given
+    passed = evaluation.passed_to(estimator)
+    params = part_of(passed.to_fit(estimator), X, None)
+    with passed.as_configured():
+        return fitted.fit(X, *(() if y is None else (y,)), **params)

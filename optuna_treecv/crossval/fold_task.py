@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from contextlib import contextmanager
 from contextlib import nullcontext
 from dataclasses import dataclass
+from dataclasses import field
 from pickle import loads
 import re
 from time import perf_counter
@@ -17,11 +19,13 @@ from typing import NamedTuple
 from joblib.externals.loky.backend.reduction import dumps
 import numpy as np
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import _safe_split
 
 from optuna_treecv.crossval.identity import under_configuration
+from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import is_divergence
 from optuna_treecv.learners.adapter import METHOD_NAMES
 from optuna_treecv.learners.adapter import n_columns
@@ -87,6 +91,10 @@ class FoldTask:
         The sorted classes of y, for classifiers.
     beginnings : Beginnings or None
         Where fitted beginnings of Pipelines are kept.
+    params : dict
+        Further arguments of ``fit``. Those with an entry for each row are cut into folds.
+    is_routed : bool
+        Whether scikit-learn's metadata routing is enabled.
     """
 
     estimator: Any
@@ -96,6 +104,8 @@ class FoldTask:
     score_weights: np.ndarray | None
     classes: np.ndarray | None
     beginnings: Beginnings | None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    is_routed: bool = False
 
     def attempt(self, name: bytes, split: Split) -> FoldResult | Failed:
         """Do as ``score`` does, but return an error.
@@ -158,12 +168,21 @@ class FoldTask:
         test_X, test_y = map(_protected, _safe_split(estimator, self.X, self.y, test, train))
         try:
             with _explaining(estimator), self._beginnings_for(estimator, name):
-                _fit(estimator, X, y)
+                self._fit(estimator, X, y, train)
         except ValueError as error:
             if not is_divergence(error):
                 raise
             return None, test_X, test_y
         return estimator if _is_finite(estimator) else None, test_X, test_y
+
+    def _fit(self, estimator: Any, X: Any, y: Any, train: np.ndarray) -> None:
+        """Fit an estimator on training rows; it gets their part of the further arguments."""
+        if not self.params:
+            _fit(estimator, X, y, {})
+            return
+        params = part_of(self.params, self.X, train)
+        with config_context(enable_metadata_routing=self.is_routed):
+            _fit(estimator, X, y, params)
 
     def _beginnings_for(self, estimator: Any, name: bytes) -> AbstractContextManager[None]:
         """Return a context in which a Pipeline takes its fitted beginning, if that is kept.
@@ -202,16 +221,16 @@ class FoldTask:
         return answered.reshape(n_rows, -1).astype(np.float64)
 
 
-def _fit(estimator: Any, X: Any, y: Any) -> None:
+def _fit(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> None:
     """Fit an estimator; one whose compiled code asks for writable arrays gets copies."""
     labels = () if y is None else (y,)
     shape = np.shape(X)
     try:
-        estimator.fit(X, *labels)
+        estimator.fit(X, *labels, **params)
     except ValueError as error:
         if not _MAY_WRITE.search(str(error)):
             raise
-        estimator.fit(*(part.copy() for part in (X, *labels)))
+        estimator.fit(*(part.copy() for part in (X, *labels)), **params)
     if hasattr(X, "columns") and np.shape(X) != shape:
         raise _mutation(estimator)
 

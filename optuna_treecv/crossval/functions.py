@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from typing import Literal
@@ -31,6 +32,9 @@ def tree_cross_validate(
     method: Literal["auto", "treecv", "fit", "standard", "holdout"] = "auto",
     n_repeats: int = 1,
     scoring: Any = None,
+    sample_weight: Any = None,
+    score_weight: Any = "same",
+    params: Mapping[str, Any] | None = None,
     random_state: Any = 0,
     n_jobs: int | None = 1,
 ) -> CVResult:
@@ -99,6 +103,19 @@ def tree_cross_validate(
         and "neg_log_density" for density estimators. None means the first loss that fits the
         estimator. Several scores, in a list or as a dict of names to scores, take one training:
         ``CVResult.scores`` has them all, and ``mean`` is that of the first.
+    sample_weight : array-like of shape (n_rows,), default=None
+        The weights of the rows, finite and not negative. They act in training and in scores. They
+        go to ``partial_fit`` or ``fit``, in a Pipeline to those of the last step. Where metadata
+        routing of scikit-learn is enabled, a Pipeline that is fitted routes them by its requests.
+    score_weight : "same", array-like of shape (n_rows,) or None, default="same"
+        The weights of the rows in scores. "same" means ``sample_weight``; None weighs all rows
+        alike.
+    params : dict, default=None
+        Further arguments of ``fit``, as for scikit-learn's ``cross_validate``. Arrays with an
+        entry for each row are cut into folds. Where metadata routing is enabled, arguments go to
+        the ``fit`` and to the scorers that request them. ``sample_weight``, in a Pipeline
+        ``step__sample_weight`` of the last step, acts in training alone; others need
+        ``method="fit"``, which "auto" then takes.
     random_state : int, RandomState instance or None, default=0
         The seed of permutations and random orders, and of every ``random_state=None`` in the
         estimator.
@@ -152,6 +169,9 @@ def tree_cross_validate(
         method=method,
         n_repeats=n_repeats,
         scoring=scoring,
+        sample_weight=sample_weight,
+        score_weight=score_weight,
+        params=params,
         random_state=random_state,
         n_jobs=n_jobs,
         estimator=estimator,
@@ -172,6 +192,9 @@ def tree_cross_validate_many(
     method: Literal["auto", "treecv", "fit", "standard", "holdout"] = "auto",
     n_repeats: int = 1,
     scoring: Any = None,
+    sample_weight: Any = None,
+    score_weight: Any = "same",
+    params: Mapping[str, Any] | None = None,
     random_state: Any = 0,
     n_jobs: int | None = 1,
 ) -> list[CVResult]:
@@ -207,6 +230,12 @@ def tree_cross_validate_many(
         Cross-validate that many times and average.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss or a scorer, or several.
+    sample_weight : array-like of shape (n_rows,), default=None
+        The weights of the rows in training and in scores.
+    score_weight : "same", array-like of shape (n_rows,) or None, default="same"
+        Other weights in scores.
+    params : dict, default=None
+        Further arguments of ``fit``. All estimators get the same.
     random_state : int, RandomState instance or None, default=0
         The seed of permutations and random orders, and of every ``random_state=None`` in an
         estimator.
@@ -250,6 +279,9 @@ def tree_cross_validate_many(
         method=method,
         n_repeats=n_repeats,
         scoring=scoring,
+        sample_weight=sample_weight,
+        score_weight=score_weight,
+        params=params,
         random_state=random_state,
         n_jobs=n_jobs,
     )
@@ -271,6 +303,8 @@ def tree_cross_val_predict(
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
     method: Literal["auto", "treecv", "fit", "standard", "holdout"] = "auto",
+    sample_weight: Any = None,
+    params: Mapping[str, Any] | None = None,
     random_state: Any = 0,
     n_jobs: int | None = 1,
     response_method: Literal[
@@ -285,6 +319,8 @@ def tree_cross_val_predict(
         The learner and the rows.
     cv, groups, stratify, shuffle, order, method, random_state, n_jobs : see tree_cross_validate
         How the rows are cut and fed. Each row must be tested once.
+    sample_weight, params : see tree_cross_validate
+        The weights of the rows in training, and further arguments of ``fit``.
     response_method : {"predict", "decision_function", "predict_proba", "score_samples"}, \
             default="predict"
         The method of the estimator whose response is returned. Density estimators have
@@ -330,6 +366,9 @@ def tree_cross_val_predict(
         method=method,
         n_repeats=1,
         scoring=None,
+        sample_weight=sample_weight,
+        score_weight=None,
+        params=params,
         random_state=random_state,
         n_jobs=n_jobs,
         estimator=estimator,

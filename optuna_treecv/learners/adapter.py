@@ -81,6 +81,7 @@ class Adapter:
         rows = rows_of(phase)
         X = take_rows(self.rows.X, rows)
         y = None if self.rows.y is None else self.rows.y[rows]
+        weights = None if self.rows.weights is None else self.rows.weights[rows]
         classes = (
             {"classes": self.rows.classes}
             if state.is_fresh and self.rows.classes is not None
@@ -88,8 +89,8 @@ class Adapter:
         )
         try:
             with naming_entries(self.rows.X, self.rows.order):
-                partial_fit(state.estimator, X, y, **classes)
-            state.is_fresh = False
+                partial_fit(state.estimator, X, y, weights, **classes)
+            state.is_fresh &= weights is not None and not np.any(weights)
         except ValueError as error:
             if not is_divergence(error):
                 raise

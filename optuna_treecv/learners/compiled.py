@@ -9,7 +9,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from copy import copy
 from functools import cache
-from math import isinf
 from numbers import Real
 from typing import Any
 from typing import cast
@@ -25,6 +24,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils._param_validation import validate_parameter_constraints
+from sklearn.utils.validation import _num_samples
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.order import random_order
@@ -35,14 +35,17 @@ from optuna_treecv._kernels.tree import Subtree
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
+from optuna_treecv.rows.checks import is_float64
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import aligned_bytes
 from optuna_treecv.rows.data import aligned_empty
+from optuna_treecv.rows.data import in_type
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.weights import check_weights
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
@@ -69,7 +72,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     t_: int
     _state: Any  # the kernel's state, ndarray of bytes; None before the first row
     _seed: int  # of the kernel's random numbers
-    _trained_as: tuple[Any, ...]  # the values of _fixed_parameters when training began
+    _trained_as: dict[str, Any]  # what _fixed returned when training began
     _fixed_parameters: tuple[str, ...] = ()  # those that the size or meaning of a state depends on
     _outputs: Any  # method (X) -> outputs from which all predictions follow; not in every family
 
@@ -123,6 +126,15 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         """
         raise NotImplementedError
 
+    @property
+    def is_balanced(self) -> bool:
+        """Whether each row is also weighted by the inverse frequency of its class so far."""
+        return False
+
+    def weights_of_classes(self, classes: np.ndarray | None) -> tuple[float, ...] | None:
+        """Return what the weights of each class's rows are multiplied by; None: all are 1."""
+        return None
+
     @abstractmethod
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         """Set the fitted attributes from a kernel's model (bytes), for rows of ``dtype``."""
@@ -159,7 +171,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
             Names of parameters. There may be too many of them, but never too few.
         """
         if n_seen == 0:
-            return frozenset(self._fixed_parameters)
+            return frozenset(self._fixed())
         silent = {"fit_intercept", "shuffle"} | (set() if self.draws else {"random_state"})
         return frozenset(self._get_param_names()) - silent
 
@@ -195,7 +207,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         checked = {name: value for name, value in parameters if name not in but}
         name = type(self).__name__
         for parameter, value in checked.items():
-            if isinstance(value, Real) and not _is_float64(value):
+            if isinstance(value, Real) and not is_float64(value):
                 raise InvalidParameterError(
                     f"The {parameter!r} parameter of {name} must be a Python or NumPy number "
                     f"within the range of float64. Got {value!r} instead."
@@ -242,20 +254,30 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         self._settle(X, None)
         self._trained_as = self._fixed()
 
-    def _fixed(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self._fixed_parameters)
+    def _fixed(self) -> dict[str, Any]:
+        """Return what must not change while a state is trained, by the names of parameters."""
+        return {name: getattr(self, name) for name in self._fixed_parameters}
 
     def _check_unchanged(self) -> None:
         """Refuse to continue training if a fixed parameter has changed since training began."""
-        if self._fixed() != self._trained_as:
-            names = self._fixed_parameters
-            listed = " and ".join([", ".join(names[:-1]), names[-1]]) if names[1:] else names[0]
-            raise ValueError(
-                f"{listed} must not change between calls of partial_fit; call fit to start anew."
-            )
+        for name, value in self._fixed().items():
+            if value != self._trained_as[name]:
+                raise ValueError(
+                    f"{name} must not change between calls of partial_fit; call fit to start anew."
+                )
 
-    def _train(self, X: Any, y: np.ndarray | None) -> Self:
+    def _weights(self, X: Any, y: np.ndarray | None, sample_weight: Any) -> np.ndarray | None:
+        """Return the weights of validated rows, in the type of X; None: all are 1."""
+        weights = weights_of_rows(X, sample_weight, may_be_zero=True)
+        return None if weights is None else in_type(weights, X.dtype, "sample_weight")
+
+    def _train(self, X: Any, y: np.ndarray | None, sample_weight: Any, is_fit: bool) -> Self:
         """Train on validated X and prepared y in one pass, and set the fitted attributes."""
+        weights = self._weights(X, y, sample_weight)
+        if is_fit and weights is not None and not np.any(weights):
+            of_classes = self.weights_of_classes(getattr(self, "classes_", None))
+            product = "sample_weight" if of_classes is None else "class_weight times sample_weight"
+            raise ValueError(f"{product} must not be zero for all rows of fit.")
         n_rows = X.shape[0]
         order = np.arange(n_rows, dtype=np.uint32)
         if self.shuffle:
@@ -268,6 +290,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
             part = order[begin : begin + _ROWS_AT_A_TIME]
             rows = pad_rows(X, part, self.row_layout.intercept)
             kernel = self.make_kernel(rows, None if y is None else y[part], n_classes)
+            weigh(kernel, None if weights is None else weights[part], self.is_balanced)
             if state is None:
                 state = new_state(kernel)
             kernel.update(state, 0, len(part))
@@ -290,14 +313,21 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
         return tags
 
 
-def _is_float64(value: Any) -> bool:
-    """Return whether a number is one of Python or NumPy that float64 can hold, perhaps rounded."""
-    try:
-        return isinstance(value, int | float | np.generic) and (
-            not isinf(value) or value in (np.inf, -np.inf)
-        )
-    except (OverflowError, TypeError):  # an integer beyond float64; NumPy's durations are integers
-        return False
+def weights_of_rows(X: Any, sample_weight: Any, may_be_zero: bool = False) -> np.ndarray | None:
+    """Return checked weights as float64; a number is the weight of each row, None stands for 1."""
+    if sample_weight is None:
+        return None
+    with naming("X"):
+        n_rows = _num_samples(X)
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(n_rows, sample_weight)
+    return check_weights("sample_weight", sample_weight, n_rows, may_be_zero)
+
+
+def weigh(kernel: Kernel, weights: np.ndarray | None, is_balanced: bool) -> None:
+    """Give a kernel the weights of its rows, unless all are 1."""
+    if weights is not None or is_balanced:
+        kernel.weigh(weights, is_balanced)
 
 
 def new_state(kernel: Kernel) -> np.ndarray:
@@ -420,7 +450,11 @@ class CompiledLearner(KernelTrainer):
 
     def __init__(self, estimator: CompiledEstimator, rows: PreparedRows) -> None:
         n_classes = None if rows.classes is None else len(rows.classes)
-        super().__init__(estimator.make_kernel(rows.X, rows.y, n_classes), rows.X.dtype)
+        kernel = estimator.make_kernel(rows.X, rows.y, n_classes)
+        self.weights_of_classes = estimator.weights_of_classes(rows.classes)
+        self.weights = rows.weights_with(self.weights_of_classes)
+        weigh(kernel, self.weights, estimator.is_balanced)
+        super().__init__(kernel, rows.X.dtype)
         self.rows = rows
         self.settings = estimator
         self.kind = type(estimator)
@@ -439,6 +473,8 @@ class CompiledLearner(KernelTrainer):
         settings = {name: getattr(self.settings, name) for name in names}
         if "random_state" in settings:
             settings["random_state"] = self.settings._seed
+        if isinstance(settings.get("class_weight"), dict):  # its order has no influence
+            settings["class_weight"] = self.weights_of_classes
         return settings
 
     def tracking(self) -> CompiledLearner:

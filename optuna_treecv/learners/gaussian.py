@@ -18,6 +18,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv._kernels.gaussian import Gaussian
+from optuna_treecv.learners.compiled import weights_of_rows
 from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
 from optuna_treecv.rows.data import SparseRows
 
@@ -33,7 +34,8 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         + (x - \mu)^T C^{-1} (x - \mu) \right)
 
     with mean :math:`\mu`; C is the maximum-likelihood covariance plus ``reg_covar`` on its
-    diagonal. The loss "neg_log_density" is :math:`-\log p`.
+    diagonal. With ``sample_weight`` both are weighted means. The loss "neg_log_density" is
+    :math:`-\log p`.
 
     Parameters
     ----------
@@ -132,7 +134,7 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
             log_det = 2 * np.log(np.diag(factor)).sum()
         return -0.5 * (X.shape[1] * log(2 * pi) + log_det + squares)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the mean log density.
 
         Parameters
@@ -141,13 +143,17 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
             Rows.
         y : None
             Not used.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows.
 
         Returns
         -------
         float
-            Mean of ``score_samples``.
+            Mean of ``score_samples``, with these weights.
         """
-        return float(self.score_samples(X).mean())
+        densities = self.score_samples(X)
+        weights = weights_of_rows(X, sample_weight)
+        return float(densities.mean() if weights is None else np.average(densities, None, weights))
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the log densities (rows,) from the outputs (rows, 1)."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
+import numpy as np
 from sklearn.decomposition import IncrementalPCA
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
@@ -114,7 +116,21 @@ def _check_settings(estimator: Any, called: str) -> None:
                 )
 
 
-def partial_fit(estimator: Any, X: Any, y: Any, **classes: Any) -> None:
+def takes_weights(estimator: Any) -> bool:
+    """Return whether ``partial_fit`` takes ``sample_weight``; in a Pipeline that of the last step.
+
+    The class answers where the current parameters hide the method.
+    """
+    last = last_step(estimator)
+    if hasattr(last, "takes_weights"):  # a model of River
+        return bool(last.takes_weights)
+    method = getattr(last, "partial_fit", None) or getattr(type(last), "partial_fit", None)
+    return method is not None and "sample_weight" in inspect.signature(method).parameters
+
+
+def partial_fit(
+    estimator: Any, X: Any, y: Any, weights: np.ndarray | None = None, **classes: Any
+) -> None:
     """Train an estimator on one phase.
 
     Each step of a Pipeline is trained on the rows and then transforms them for the next step.
@@ -124,6 +140,9 @@ def partial_fit(estimator: Any, X: Any, y: Any, **classes: Any) -> None:
     estimator : estimator that passes ``check_incremental``
     X : rows
     y : ndarray or None
+    weights : ndarray or None
+        For the last step. Where all of them are 0, that step is not trained, because scikit-learn
+        refuses such a call.
     **classes : ndarray
         In the first phase: ``classes``, for the last step.
     """
@@ -134,7 +153,11 @@ def partial_fit(estimator: Any, X: Any, y: Any, **classes: Any) -> None:
                 partial_fit(step, X, y)
                 X = step.transform(X)
         if last not in _PASSTHROUGH:
-            partial_fit(last, X, y, **classes)
+            partial_fit(last, X, y, weights, **classes)
+    elif weights is not None:
+        if np.any(weights):
+            labels = () if y is None else (y,)
+            estimator.partial_fit(X, *labels, **classes, sample_weight=weights)
     elif hasattr(estimator, "partial_fit"):
         estimator.partial_fit(X, *(() if y is None else (y,)), **classes)
     else:

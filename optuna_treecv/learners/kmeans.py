@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv._kernels.kmeans import KMeans
+from optuna_treecv.learners.compiled import weights_of_rows
 from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
 from optuna_treecv.rows.data import SparseRows
 
@@ -26,12 +27,13 @@ class StreamingKMeans(
 ):
     r"""K-means in one pass: each row moves its nearest centre to the mean of that centre's rows.
 
-    The first distinct rows become the centres. Each further row x then updates
+    The first distinct rows become the centres. Each further row x of weight w then updates
 
-    .. math:: c = \arg\min_j |x - m_j|^2, \qquad n_c \leftarrow n_c + 1,
-        \qquad m_c \leftarrow m_c + \frac{1}{n_c} (x - m_c)
+    .. math:: c = \arg\min_j |x - m_j|^2, \qquad n_c \leftarrow n_c + w,
+        \qquad m_c \leftarrow m_c + \frac{w}{n_c} (x - m_c)
 
-    (MacQueen 1967). The loss is the squared distance to the nearest centre.
+    (MacQueen 1967, with w = 1). The loss is the squared distance to the nearest centre. A row of
+    weight 0 has no influence.
 
     Parameters
     ----------
@@ -49,7 +51,8 @@ class StreamingKMeans(
         Centres, of the type of X (float64 or float32). If there are fewer distinct rows than
         centres, the last centres repeat the first one.
     counts_ : ndarray of shape (n_clusters,)
-        Number of rows that each centre has won.
+        Sum of the weights of the rows that each centre has won: without ``sample_weight`` their
+        number. Integers if all sums are whole numbers.
     labels_ : ndarray of shape (n_samples,)
         The nearest centre of each row of the last ``fit`` or ``partial_fit``.
     t_ : int
@@ -126,7 +129,7 @@ class StreamingKMeans(
         """
         return self._nearest(self._rows_of(X))
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the score as in scikit-learn's KMeans; larger is better.
 
         Parameters
@@ -135,13 +138,17 @@ class StreamingKMeans(
             Rows.
         y : None
             Not used.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows.
 
         Returns
         -------
         float
-            Minus the sum of squared distances to the nearest centres.
+            Minus the sum of squared distances to the nearest centres, times the weights.
         """
-        return -float(np.square(self._distances(self._rows_of(X)).min(axis=1)).sum())
+        squares = np.square(self._distances(self._rows_of(X)).min(axis=1))
+        weights = weights_of_rows(X, sample_weight)
+        return -float(squares.sum() if weights is None else (weights * squares).sum())
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the number of the nearest centre, or the distance to it.
@@ -158,8 +165,8 @@ class StreamingKMeans(
         """Return the kernel with this estimator's settings over padded rows."""
         return KMeans(X, self.n_clusters)
 
-    def _train(self, X: Any, y: np.ndarray | None) -> Self:
-        super()._train(X, y)
+    def _train(self, X: Any, y: np.ndarray | None, sample_weight: Any, is_fit: bool) -> Self:
+        super()._train(X, y, sample_weight, is_fit)
         self.labels_ = self._nearest(X)
         return self
 

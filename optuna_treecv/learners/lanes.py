@@ -6,6 +6,7 @@ from optuna_treecv._kernels.lanes import MOST
 from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import KernelTrainer
+from optuna_treecv.learners.compiled import weigh
 
 # The most bytes that a state of several lanes may have. A walk uses several states at a time, and
 # a third-level cache holds 32 MB.
@@ -23,7 +24,9 @@ class Lanes(KernelTrainer):
         first, rows = learners[0].settings, learners[0].rows
         n_classes = None if rows.classes is None else len(rows.classes)
         settings = [learner.settings for learner in learners]
-        super().__init__(first.make_lanes(rows.X, rows.y, n_classes, settings), rows.X.dtype)
+        kernel = first.make_lanes(rows.X, rows.y, n_classes, settings)
+        weigh(kernel, learners[0].weights, first.is_balanced)
+        super().__init__(kernel, rows.X.dtype)
 
     @staticmethod
     def most(learner: CompiledLearner) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 from typing import Self
 
@@ -9,10 +10,14 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call
 from sklearn.utils.validation import check_is_fitted
 
+from optuna_treecv.learners.class_weights import check_class_weight
+from optuna_treecv.learners.class_weights import weights_of_classes
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.compiled import weights_of_rows
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import as_codes
@@ -21,6 +26,7 @@ from optuna_treecv.rows.data import distinct_labels
 from optuna_treecv.rows.data import find_classes
 from optuna_treecv.rows.data import in_type
 from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.data import times_classes
 
 _FLOATS = [np.float64, np.float32]
 
@@ -79,8 +85,11 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
     """
 
     _target = "class"
+    _parameter_constraints = {"class_weight": [dict, StrOptions({"balanced"}), None]}
 
-    def fit(self, X: Any, y: Any) -> Self:
+    class_weight: dict[Any, float] | str | None
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from scratch, in one pass.
 
         Parameters
@@ -89,15 +98,17 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
             Rows; float32 stays float32, everything else becomes float64.
         y : array-like of shape (n_samples,)
             At least two classes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            What the losses of the rows are multiplied by, at least 0. None stands for ones.
 
         Returns
         -------
         object
             The fitted estimator.
         """
-        return self._pass(X, y, True)
+        return self._pass(X, y, sample_weight, True)
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Continue training, with one pass over these rows.
 
         Parameters
@@ -108,13 +119,15 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
             Labels from ``classes``.
         classes : array-like of shape (n_classes,), default=None
             All classes that can occur; required in the first call.
+        sample_weight : array-like of shape (n_samples,), default=None
+            What the losses of the rows are multiplied by, at least 0. None stands for ones.
 
         Returns
         -------
         object
             The fitted estimator.
         """
-        return self._pass(X, y, not hasattr(self, "_state"), classes)
+        return self._pass(X, y, sample_weight, False, classes)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the decision values X w + intercept.
@@ -167,23 +180,58 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
             The accuracy.
         """
         check_array_kind("y", y)
+        weights = weights_of_rows(X, sample_weight)
         with naming("X and y"):
-            return super().score(X, y, sample_weight)
+            return super().score(X, y, weights)
 
-    def _pass(self, X: Any, y: Any, first: bool, *classes: Any) -> Self:
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # one pass over a small sample
+        return tags
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether each row is also weighted by the inverse frequency of its class so far."""
+        return isinstance(self.class_weight, str)
+
+    def weights_of_classes(self, classes: np.ndarray | None) -> tuple[float, ...] | None:
+        """Return what the weights of each class's rows are multiplied by; None: all are 1."""
+        if not isinstance(self.class_weight, dict) or classes is None:
+            return None
+        return weights_of_classes(self.class_weight, classes)
+
+    def check_parameters(self, but: Collection[str] = ()) -> None:
+        super().check_parameters(but)
+        if "class_weight" not in but:
+            check_class_weight(self.class_weight, type(self).__name__)
+
+    def _fixed(self) -> dict[str, Any]:
+        # Balanced classes are counted in states. A dict may change, and weights the rows to come.
+        return {**super()._fixed(), "class_weight": self.is_balanced}
+
+    def _weights(self, X: Any, y: np.ndarray | None, sample_weight: Any) -> np.ndarray | None:
+        weights = super()._weights(X, y, sample_weight)
+        of_classes = self.weights_of_classes(self.classes_)
+        if of_classes is None:
+            return weights
+        assert y is not None
+        return times_classes(weights, of_classes, y, X.dtype)
+
+    def _pass(self, X: Any, y: Any, sample_weight: Any, is_fit: bool, classes: Any = None) -> Self:
         """Train on some rows; ``classes`` is what ``partial_fit`` was given."""
         self.check_parameters()
+        first = is_fit or not hasattr(self, "_state")
         if not first:
             self._check_unchanged()
         with self._all_or_nothing():
             X, y = self._validate(X, y, first)
-            if classes:
-                self._check_classes(y, *classes)
-            else:
+            if is_fit:
                 self.classes_ = find_classes(y)
+            else:
+                self._check_classes(y, classes)
             if first:
                 self._start(X)
-            return self._train(X, as_codes(y, self.classes_))
+            return self._train(X, as_codes(y, self.classes_), sample_weight, is_fit)
 
     def _check_classes(self, y: np.ndarray, classes: Any) -> None:
         """Take the classes in the first call of ``partial_fit``, and refuse other labels."""
@@ -240,7 +288,7 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
 
     _target = "number"
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from scratch, in one pass.
 
         Parameters
@@ -249,15 +297,17 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
             Rows; float32 stays float32, everything else becomes float64.
         y : array-like of shape (n_samples,)
             Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            What the losses of the rows are multiplied by, at least 0. None stands for ones.
 
         Returns
         -------
         object
             The fitted estimator.
         """
-        return self._pass(X, y, first=True)
+        return self._pass(X, y, sample_weight, is_fit=True)
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Continue training, with one pass over these rows.
 
         Parameters
@@ -266,13 +316,15 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
             Rows; they are converted to the type of X in the first call.
         y : array-like of shape (n_samples,)
             Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            What the losses of the rows are multiplied by, at least 0. None stands for ones.
 
         Returns
         -------
         object
             The fitted estimator.
         """
-        return self._pass(X, y, first=not hasattr(self, "_state"))
+        return self._pass(X, y, sample_weight, is_fit=False)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted targets.
@@ -307,8 +359,9 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
             R^2, at most 1.
         """
         check_array_kind("y", y)
+        weights = weights_of_rows(X, sample_weight)
         with naming("X and y"):
-            return super().score(X, y, sample_weight)
+            return super().score(X, y, weights)
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the predictions (rows,) from the outputs (rows, 1)."""
@@ -319,8 +372,9 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
         tags.regressor_tags.poor_score = True  # one pass over a small sample
         return tags
 
-    def _pass(self, X: Any, y: Any, first: bool) -> Self:
+    def _pass(self, X: Any, y: Any, sample_weight: Any, is_fit: bool) -> Self:
         self.check_parameters()
+        first = is_fit or not hasattr(self, "_state")
         if not first:
             self._check_unchanged()
         with self._all_or_nothing():
@@ -328,7 +382,7 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
             y = in_type(as_numbers(y), X.dtype)
             if first:
                 self._start(X)
-            return self._train(X, y)
+            return self._train(X, y, sample_weight, is_fit)
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._take_model(kernel, model, dtype, n_features)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from numbers import Real
 from typing import Any
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
@@ -43,6 +44,10 @@ class PegasosClassifier(LinearClassifier):
         evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
         Seed of that order.
+    class_weight : dict, "balanced" or None, default=None
+        Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
+        labels that it lacks. "balanced" is the inverse frequency of the class among the rows seen
+        so far; see the notes.
 
     Attributes
     ----------
@@ -69,6 +74,11 @@ class PegasosClassifier(LinearClassifier):
     float64 and float32 are trained in their own type. A decision value above 0 means the second
     class.
 
+    With ``class_weight="balanced"``, the weight of a row of class c is multiplied by
+    :math:`(W + K) / (K (W_c + 1))`. Here :math:`W_c` is the sum of the weights of class c over the
+    rows seen so far, this row included, W is the sum over all classes, and K is the number of
+    classes. scikit-learn instead counts all rows before training.
+
     References
     ----------
     .. [1] S. Shalev-Shwartz, Y. Singer, N. Srebro and A. Cotter, "Pegasos: primal estimated
@@ -93,6 +103,7 @@ class PegasosClassifier(LinearClassifier):
         "project": ["boolean"],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
+        **LinearClassifier._parameter_constraints,
     }
 
     def __init__(
@@ -103,6 +114,8 @@ class PegasosClassifier(LinearClassifier):
         project: bool = False,
         shuffle: bool = True,
         random_state: Any = None,
+        *,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
     ) -> None:
         self.alpha = alpha
         self.fit_intercept = fit_intercept
@@ -110,6 +123,7 @@ class PegasosClassifier(LinearClassifier):
         self.project = project
         self.shuffle = shuffle
         self.random_state = random_state
+        self.class_weight = class_weight
 
     @property
     def tracked(self) -> str | None:

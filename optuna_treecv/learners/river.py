@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+import inspect
 import math
 from typing import Any
 from typing import Self
@@ -90,12 +91,34 @@ class RiverEstimator(BaseEstimator):
                 part = part[key] if of_steps else getattr(part, key)
             setattr(part, last, None)
 
-    def partial_fit(self, X: Any, y: Any = None, classes: np.ndarray | None = None) -> Self:
-        """Train the model on rows in their order."""
+    @property
+    def takes_weights(self) -> bool:
+        """Whether the model learns with weights that need not be whole numbers.
+
+        Clusterers of River take a weight and ignore it, and ``AMRules`` rounds it.
+        """
+        model = self.river_model
+        last = model[-1] if isinstance(model, compose.Pipeline) else model
+        weight = inspect.signature(last.learn_one).parameters.get("w")
+        return last._supervised and weight is not None and isinstance(weight.default, float)
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        classes: np.ndarray | None = None,
+        sample_weight: np.ndarray | None = None,
+    ) -> Self:
+        """Train the model on rows in their order; rows of weight 0 are left out."""
         if classes is not None:
             self.classes_ = classes
         model = self.river_model
-        if y is not None and _learns_many_alike(model):
+        if sample_weight is not None:  # no model that takes weights learns many alike
+            assert y is not None
+            for x, target, w in zip(_dicts(X), y.tolist(), sample_weight.tolist(), strict=True):
+                if w > 0:  # means of weights would divide by 0
+                    model.learn_one(x, target, w=w)
+        elif y is not None and _learns_many_alike(model):
             import pandas as pd
 
             # River needs a data frame. For an array its columns get the names used in learn_one.

@@ -48,7 +48,9 @@ class RootSGD(LinearEstimator):
         weights rows.
         """
         if n_seen <= self.burn_in:
-            early = {"loss", "epsilon"} | ({"step_size"} if self.step_size == "auto" else set())
+            early = {"loss", "epsilon", "class_weight"}
+            if self.step_size == "auto":
+                early.add("step_size")
             return frozenset(self._get_param_names()) & early
         return super().bound(n_seen)
 
@@ -99,6 +101,10 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
         evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
         Seed of that order.
+    class_weight : dict, "balanced" or None, default=None
+        Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
+        labels that it lacks. "balanced" is the inverse frequency of the class among the rows seen
+        so far; see the notes.
 
     Attributes
     ----------
@@ -129,6 +135,11 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
     penalty by M, the geometric mean (up to 6 %) of :math:`|x|^2` over the rows so far. The step
     size is then :math:`1 / (1/3 + \alpha / M)`. Rows larger than is typical have less weight.
 
+    With ``class_weight="balanced"``, the weight of a row of class c is multiplied by
+    :math:`(W + K) / (K (W_c + 1))`. Here :math:`W_c` is the sum of the weights of class c over the
+    rows seen so far, this row included, W is the sum over all classes, and K is the number of
+    classes. scikit-learn instead counts all rows before training.
+
     References
     ----------
     .. [1] C. J. Li, W. Mou, M. J. Wainwright and M. I. Jordan, "ROOT-SGD: sharp nonasymptotics and
@@ -147,6 +158,10 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
     """
 
     loss = "log_loss"
+    _parameter_constraints = {
+        **RootSGD._parameter_constraints,
+        **LinearClassifier._parameter_constraints,
+    }
 
     def __init__(
         self,
@@ -156,6 +171,8 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
         fit_intercept: bool = True,
         shuffle: bool = True,
         random_state: Any = None,
+        *,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
     ) -> None:
         self.alpha = alpha
         self.step_size = step_size
@@ -163,6 +180,7 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
         self.fit_intercept = fit_intercept
         self.shuffle = shuffle
         self.random_state = random_state
+        self.class_weight = class_weight
 
 
 class RootSGDRegressor(RootSGD, LinearRegressor):

@@ -164,6 +164,10 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
         evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
         Seed of that order.
+    class_weight : dict, "balanced" or None, default=None
+        Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
+        labels that it lacks. "balanced" is the inverse frequency of the class among the rows seen
+        so far; see the notes.
 
     Attributes
     ----------
@@ -194,6 +198,11 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
     penalty by M, the geometric mean (up to 6 %) of :math:`|x|^2` over the rows so far. The step
     size is then :math:`1 / (1/3 + \alpha / M)`. Rows larger than is typical have less weight.
 
+    With ``class_weight="balanced"``, the weight of a row of class c is multiplied by
+    :math:`(W + K) / (K (W_c + 1))`. Here :math:`W_c` is the sum of the weights of class c over the
+    rows seen so far, this row included, W is the sum over all classes, and K is the number of
+    classes. scikit-learn instead counts all rows before training.
+
     References
     ----------
     .. [1] B. T. Polyak and A. B. Juditsky, "Acceleration of stochastic approximation by
@@ -216,6 +225,7 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
     _parameter_constraints = {
         "loss": [StrOptions({"hinge", "log_loss"})],
         **AveragedSGD._parameter_constraints,
+        **LinearClassifier._parameter_constraints,
     }
 
     def __init__(
@@ -232,6 +242,8 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
         fit_intercept: bool = True,
         shuffle: bool = True,
         random_state: Any = None,
+        *,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
     ) -> None:
         self.loss = loss
         self.alpha = alpha
@@ -245,6 +257,7 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
         self.fit_intercept = fit_intercept
         self.shuffle = shuffle
         self.random_state = random_state
+        self.class_weight = class_weight
 
     @available_if(lambda self: self.loss == "log_loss")
     def predict_proba(self, X: Any) -> np.ndarray:

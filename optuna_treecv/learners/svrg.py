@@ -68,7 +68,7 @@ class StreamingSVRG(LinearEstimator):
         if self.settings == "theory":
             return names
         if n_seen <= self.initial_batch_size:
-            early = {"loss", "epsilon", "initial_batch_size", "settings"}
+            early = {"loss", "epsilon", "initial_batch_size", "settings", "class_weight"}
             return names & (early | {"step_size"} if self.step_size == "auto" else early)
         if n_seen <= self.breakpoints()[-1]:
             return names - {"batch_growth", "schedule", "warm_stages"}
@@ -237,6 +237,10 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     random_state : int, RandomState instance or None, default=None
         Seed of that order and of the lengths of inner phases. Inside TreeCV, None stands for the
         evaluation's seed.
+    class_weight : dict, "balanced" or None, default=None
+        Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
+        labels that it lacks. "balanced" is the inverse frequency of the class among the rows seen
+        so far; see the notes.
 
     Attributes
     ----------
@@ -274,6 +278,11 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     Training on sparse rows takes time proportional to their nonzeros and gives the same model as
     dense rows.
 
+    With ``class_weight="balanced"``, the weight of a row of class c is multiplied by
+    :math:`(W + K) / (K (W_c + 1))`. Here :math:`W_c` is the sum of the weights of class c over the
+    rows seen so far, this row included, W is the sum over all classes, and K is the number of
+    classes. scikit-learn instead counts all rows before training.
+
     References
     ----------
     .. [1] R. Frostig, R. Ge, S. M. Kakade and A. Sidford, "Competing with the empirical risk
@@ -291,6 +300,10 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     """
 
     loss = "log_loss"
+    _parameter_constraints = {
+        **StreamingSVRG._parameter_constraints,
+        **LinearClassifier._parameter_constraints,
+    }
 
     def __init__(
         self,
@@ -305,6 +318,8 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
         fit_intercept: bool = True,
         shuffle: bool = True,
         random_state: Any = None,
+        *,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
     ) -> None:
         self.alpha = alpha
         self.step_size = step_size
@@ -317,6 +332,7 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
         self.fit_intercept = fit_intercept
         self.shuffle = shuffle
         self.random_state = random_state
+        self.class_weight = class_weight
 
 
 class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):

@@ -14,7 +14,7 @@ from optuna_treecv.rows.data import RowLayout
 class UnsupervisedEstimator(CompiledEstimator):
     """A compiled estimator that is trained without targets."""
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train from scratch, in one pass.
 
         Parameters
@@ -23,15 +23,17 @@ class UnsupervisedEstimator(CompiledEstimator):
             Rows; float32 stays float32, everything else becomes float64.
         y : None
             Not used.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows, at least 0. None stands for ones.
 
         Returns
         -------
         object
             The fitted estimator.
         """
-        return self._pass(X, first=True)
+        return self._pass(X, sample_weight, is_fit=True)
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Continue training, with one pass over these rows.
 
         Parameters
@@ -40,21 +42,24 @@ class UnsupervisedEstimator(CompiledEstimator):
             Rows; they are converted to the type of X in the first call.
         y : None
             Not used.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows, at least 0. None stands for ones.
 
         Returns
         -------
         object
             The fitted estimator.
         """
-        return self._pass(X, first=not hasattr(self, "_state"))
+        return self._pass(X, sample_weight, is_fit=False)
 
     @property
     def row_layout(self) -> RowLayout:
         """The layout of the rows that this estimator needs inside TreeCV."""
         return RowLayout(padded=True)
 
-    def _pass(self, X: Any, first: bool) -> Self:
+    def _pass(self, X: Any, sample_weight: Any, is_fit: bool) -> Self:
         self.check_parameters()
+        first = is_fit or not hasattr(self, "_state")
         if not first:
             self._check_unchanged()
         types = [np.float64, np.float32] if first else self._dtype
@@ -62,7 +67,7 @@ class UnsupervisedEstimator(CompiledEstimator):
             X = self._validated(X, dtype=types, reset=first)
             if first:
                 self._start(X)
-            return self._train(X, None)
+            return self._train(X, None, sample_weight, is_fit)
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         self._dtype = dtype  # training continues in the type of the first rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
+from math import isinf
 import re
 from typing import Any
 
@@ -15,6 +16,16 @@ from scipy import sparse
 def is_integer(value: Any) -> bool:
     """Return whether a value is an integer of Python or NumPy; bools and durations are none."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
+
+
+def is_float64(value: Any) -> bool:
+    """Return whether a number is one of Python or NumPy that float64 can hold, perhaps rounded."""
+    try:
+        return isinstance(value, int | float | np.generic) and (
+            not isinf(value) or value in (np.inf, -np.inf)
+        )
+    except (OverflowError, TypeError):  # an integer beyond float64; NumPy's durations are integers
+        return False
 
 
 def check_rows(X: Any) -> None:

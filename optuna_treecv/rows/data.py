@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 from math import prod
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from scipy import sparse
@@ -122,6 +124,23 @@ class PreparedRows:
     feature_names: np.ndarray | None
     weights: np.ndarray | None = None
     score_weights: np.ndarray | None = None
+    _products: WeakValueDictionary[tuple[float, ...], np.ndarray] = field(
+        default_factory=WeakValueDictionary, init=False, repr=False, compare=False
+    )
+
+    def weights_with(self, of_classes: tuple[float, ...] | None) -> np.ndarray | None:
+        """Return the weights of padded rows times those of their classes; None: all are 1.
+
+        Learners with the same weights of classes share the array, since there may be hundreds.
+        """
+        if of_classes is None:
+            return self.weights
+        product = self._products.get(of_classes)
+        if product is None:
+            assert self.y is not None
+            product = times_classes(self.weights, of_classes, self.y, self.X.dtype)
+            self._products[of_classes] = product
+        return product
 
 
 def take_rows(X: Any, rows: slice | np.ndarray) -> Any:
@@ -239,6 +258,9 @@ class Data:
     y : ndarray or None
     y_given : array-like or None
         ``y`` in the form in which it was given.
+    weights, score_weights : ndarray of shape (n_rows,), float64, or None
+        The weights of the rows in training and in scores; None: all are 1. They are set after the
+        checks of ``rows/weights.py``, and before rows are prepared.
     """
 
     def __init__(self, X: Any, y: Any = None) -> None:
@@ -275,13 +297,16 @@ class Data:
             raise ValueError(f"X must have fewer than 2**31 rows, got {self.n_rows}.")
         self.X = X
         self.y = y
-        self.score_weight: np.ndarray | None = None
+        self.weights: np.ndarray | None = None
+        self.score_weights: np.ndarray | None = None
         self._classes: np.ndarray | None = None
 
     def prepare(self, layout: RowLayout, order: np.ndarray) -> PreparedRows:
         """Return the rows in ``order``, in the layout that a learner needs."""
         classes = None
         y = targets = None if self.y is None else self.y[order]
+        weights = None if self.weights is None else self.weights[order]
+        score_weights = None if self.score_weights is None else self.score_weights[order]
         if layout.target == "class":
             classes = self.classes()
             targets = as_codes(y, classes)
@@ -309,16 +334,27 @@ class Data:
             if layout.target == "number":
                 assert targets is not None
                 y = in_type(targets, X.dtype)
+            if weights is not None:
+                weights = in_type(weights, X.dtype, "sample_weight")
             with naming_entries(self.X):
                 X = pad_rows(X, order, layout.intercept)
         else:
             X = take_rows(self.X, order)
         shared = (X.values, X.columns, X.begins) if isinstance(X, SparseRows) else (X,)
-        for array in (*shared, y, targets):  # read-only, since all trials share them
+        for array in (
+            *shared,
+            y,
+            targets,
+            weights,
+            score_weights,
+        ):  # read-only, since all trials share them
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
         names = self.feature_names()
-        return PreparedRows(X, y, targets, order, self.n_features, classes, names)
+        n_features = self.n_features
+        return PreparedRows(
+            X, y, targets, order, n_features, classes, names, weights, score_weights
+        )
 
     def feature_names(self) -> np.ndarray | None:
         """Return the column names of a data frame if all are strings, as scikit-learn does."""
@@ -417,10 +453,35 @@ def as_numbers(y: np.ndarray | None) -> np.ndarray:
     return numbers
 
 
-def in_type(numbers: np.ndarray, dtype: Any) -> np.ndarray:
-    """Return the targets of a regressor in the type of the rows, which may be too small."""
+def in_type(numbers: np.ndarray, dtype: Any, argument: str = "y") -> np.ndarray:
+    """Return targets or weights in the type of the rows, which may be too small for them."""
     with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
         converted = numbers.astype(dtype, copy=False)
     if converted.dtype == np.float32:
-        assert_all_finite(converted, input_name="y")
+        assert_all_finite(converted, input_name=argument)
     return converted
+
+
+def times_classes(
+    weights: np.ndarray | None, of_classes: tuple[float, ...], codes: np.ndarray, dtype: Any
+) -> np.ndarray:
+    """Return the weights of rows times those of their classes, rounded once.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_rows,), of type ``dtype``, or None
+        None: all are 1.
+    of_classes : tuple of float
+        The weight of each class code.
+    codes : ndarray of shape (n_rows,), int32
+        The class of each row.
+    dtype : float64 or float32
+        The type of the rows.
+    """
+    product = np.array(of_classes)[codes]
+    with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
+        if weights is not None:
+            product *= weights
+        product = product.astype(dtype, copy=False)
+    assert_all_finite(product, input_name="class_weight times sample_weight")
+    return product

@@ -142,6 +142,18 @@ class Folds:
         counts = np.bincount(chunk * n_classes + tested, minlength=1)
         return len(counts) < self.n_folds * n_classes or bool(counts.min() < n)
 
+    def count(self, is_marked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return how many of the marked rows each chunk's model is trained on, and tested on.
+
+        Parameters
+        ----------
+        is_marked : ndarray of shape (n_rows,), bool
+            In the order of the rows as given.
+        """
+        marked = is_marked[self.order].astype(np.int64)
+        n_tested = np.add.reduceat(marked, self.begins()[:-1])
+        return marked.sum() - n_tested, n_tested
+
     def by_number(self, scores: np.ndarray) -> np.ndarray:
         """Return the scores of the first chunks, ordered by fold number.
 

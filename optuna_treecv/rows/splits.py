@@ -168,6 +168,13 @@ class Splits:
         n_classes = int(codes.max()) + 1
         return any(np.bincount(codes[test], minlength=n_classes).min() < n for test in self.tests)
 
+    def count(self, is_marked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return how many of the marked rows each chunk's model is trained on, and tested on."""
+        chunks = range(self.n_folds)
+        n_trained = [np.count_nonzero(is_marked[self.train_rows(chunk)]) for chunk in chunks]
+        n_tested = [np.count_nonzero(is_marked[self.test_rows(chunk)]) for chunk in chunks]
+        return np.array(n_trained), np.array(n_tested)
+
     def by_number(self, scores: np.ndarray) -> np.ndarray:
         """Return the scores of the first chunks, ordered by split; NaN for a split without one."""
         return scores_by_number(scores, self.n_folds, self.numbers)

@@ -46,6 +46,9 @@ BUILD = f"{_VERSION} format {FORMAT} {sys.byteorder}"
 # of ``set_output``, and callbacks.
 _KEPT_BY_CLONE = ("_metadata_request", "_sklearn_output_config", "_skl_callbacks")
 
+# Stands before weights among the arrays of rows, so that they are not taken for targets.
+_WEIGHTS = [np.array(["weights"])]
+
 # Code from outside this package may be different tomorrow under the same name. It is known by the
 # class in memory, so that its keys end with the process.
 _tokens: WeakKeyDictionary[type, bytes] = WeakKeyDictionary()
@@ -170,11 +173,13 @@ def _encode_object(value: Any) -> bytes:
 
 
 def fingerprint(rows: PreparedRows) -> bytes | None:
-    """Return a digest of prepared rows in their final order, and of what is trained on.
+    """Return a digest of prepared rows in their final order, their targets and weights.
 
     None if they hold Python objects.
     """
     parts = [_arrays(rows.X), _arrays(rows.y)]
+    if rows.weights is not None:
+        parts.append([*_WEIGHTS, rows.weights])
     if None in parts:
         return None
     hashed = sha256()  # the fastest of Python's on CPUs that have it in hardware
@@ -189,14 +194,17 @@ def fingerprint(rows: PreparedRows) -> bytes | None:
 
 
 def targets_key(rows: PreparedRows) -> bytes | None:
-    """Return a digest of what predictions are compared with, and of the labels.
+    """Return a digest of what predictions are compared with, the labels and weights in scores.
 
     None if they hold Python objects.
     """
     targets, classes = _arrays(rows.targets), _arrays(rows.classes)
     if targets is None or classes is None:
         return None
-    return digest(*(bytes(part) for array in targets + classes for part in _array(array)))
+    arrays = targets + classes
+    if rows.score_weights is not None:
+        arrays += [*_WEIGHTS, rows.score_weights]
+    return digest(*(bytes(part) for array in arrays for part in _array(array)))
 
 
 def token() -> bytes:

@@ -346,6 +346,9 @@ def treecv_objective(
     scoring: Any = None,
     optimize: str | list[str] | None = None,
     pooled: bool = False,
+    sample_weight: Any = None,
+    score_weight: Any = "same",
+    params: Mapping[str, Any] | None = None,
     random_state: Any = 0,
     n_jobs: int | None = 1,
     report: Literal["folds", "mean"] | None = None,
@@ -431,6 +434,19 @@ def treecv_objective(
     pooled : bool, default=False
         Compute each score once over the out-of-fold outputs of all rows, see
         ``optuna_treecv.pooled``.
+    sample_weight : array-like of shape (n_rows,), default=None
+        The weights of the rows, finite and not negative. They act in training and in scores. They
+        go to ``partial_fit`` or ``fit``, in a Pipeline to those of the last step. Where metadata
+        routing of scikit-learn is enabled, a Pipeline that is fitted routes them by its requests.
+    score_weight : "same", array-like of shape (n_rows,) or None, default="same"
+        The weights of the rows in scores. "same" means ``sample_weight``; None weighs all rows
+        alike.
+    params : dict, default=None
+        Further arguments of ``fit``, as for scikit-learn's ``cross_validate``. Arrays with an
+        entry for each row are cut into folds. Where metadata routing is enabled, arguments go to
+        the ``fit`` and to the scorers that request them. ``sample_weight``, in a Pipeline
+        ``step__sample_weight`` of the last step, acts in training alone; others need
+        ``method="fit"``, which "auto" then takes.
     random_state : int, RandomState instance or None, default=0
         The seed of permutations and random orders, and of every ``random_state=None`` in the
         estimator.
@@ -549,6 +565,9 @@ def treecv_objective(
         scoring=scoring,
         optimize=optimize,
         pooled=pooled,
+        sample_weight=sample_weight,
+        score_weight=score_weight,
+        params=params,
         random_state=random_state,
         n_jobs=n_jobs,
         estimator=estimator if is_estimator else None,

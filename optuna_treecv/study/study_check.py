@@ -103,9 +103,9 @@ class StudyCheck:
         own = self._evaluation.digest(run.scoring)
         if known.get("digest") != own:
             warn_caller(
-                f"the study {study.study_name!r} has values from other data, folds or scoring "
-                f"({STUDY_ATTRIBUTE} {known.get('digest')}, now {own}), which cannot be compared "
-                "with those of this objective; use one study per evaluation."
+                f"the study {study.study_name!r} has values from other data, weights, folds or "
+                f"scoring ({STUDY_ATTRIBUTE} {known.get('digest')}, now {own}), which cannot be "
+                "compared with those of this objective; use one study per evaluation."
             )
 
     def _check_sampler(self, study: optuna.Study, trial: AnyTrial) -> None:

@@ -1,0 +1,318 @@
+"""What estimators and scores get besides X and y: weights, and further arguments of ``fit``.
+
+``params`` is routed as by scikit-learn's ``cross_validate``: everything goes to ``fit``, or with
+``enable_metadata_routing=True`` to the methods that request it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from contextlib import nullcontext
+from dataclasses import dataclass
+from dataclasses import field
+import inspect
+from typing import Any
+
+import numpy as np
+from sklearn import config_context
+from sklearn import get_config
+from sklearn.pipeline import Pipeline
+from sklearn.utils.metadata_routing import MetadataRouter
+from sklearn.utils.metadata_routing import MethodMapping
+from sklearn.utils.metadata_routing import process_routing
+from sklearn.utils.validation import _check_method_params
+
+from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.learners.incremental import takes_weights
+from optuna_treecv.rows.weights import check_weights
+
+_WEIGHTS = "sample_weight"
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What an estimator and its scores get besides X and y.
+
+    Attributes
+    ----------
+    weights, score_weights : ndarray of shape (n_rows,), float64, or None
+        The weights of the rows as given in training and in scores; None: all are 1.
+    others : dict
+        Further arguments of ``fit``.
+    is_routed : bool
+        Whether scikit-learn's metadata routing is enabled.
+    """
+
+    weights: np.ndarray | None = None
+    score_weights: np.ndarray | None = None
+    others: Mapping[str, Any] = field(default_factory=dict)
+    is_routed: bool = False
+
+    @property
+    def name_of_score_weights(self) -> str:
+        """The argument that has given the weights in scores."""
+        return _WEIGHTS if self.score_weights is self.weights else "score_weight"
+
+    def is_nothing(self) -> bool:
+        """Return whether all weights are 1 and ``fit`` gets no further arguments."""
+        return self.weights is None and self.score_weights is None and not self.others
+
+    def equals(self, other: Passed) -> bool:
+        """Return whether both pass the same objects on."""
+        return (
+            self.weights is other.weights
+            and self.score_weights is other.score_weights
+            and _identities(self.others) == _identities(other.others)
+        )
+
+    def as_configured(self) -> AbstractContextManager[None]:
+        """Return a context with scikit-learn's metadata routing as it was, in any thread."""
+        if self.is_nothing():
+            return nullcontext()
+        return config_context(enable_metadata_routing=self.is_routed)
+
+    def to_fit(self, estimator: Any) -> dict[str, Any]:
+        """Return the arguments of an estimator's ``fit`` besides X and y, for all rows."""
+        if self.weights is None:
+            return dict(self.others)
+        return {**self.others, _name_of_weights(estimator, self.is_routed): self.weights}
+
+    def why_not_further(self, estimator: Any) -> str:
+        """Return why an estimator can be fitted, but not trained further, with this; else ""."""
+        if self.others:
+            return f"partial_fit is not given {', '.join(map(repr, self.others))} of params"
+        if self.weights is None:
+            return ""
+        if not takes_weights(estimator):
+            return f"partial_fit of {name_of(last_step(estimator))} takes no sample_weight"
+        if self.is_routed and not _reach_only_the_last_step(estimator, self.weights):
+            return "of a Pipeline that is trained further only the last step gets weights"
+        return ""
+
+    def check_further(self, estimator: Any) -> None:
+        """Refuse an estimator that cannot be trained further with this."""
+        why = self.why_not_further(estimator)
+        if why:
+            argument = "params" if self.others else _WEIGHTS
+            right = "; method='fit' would use it" if hasattr(estimator, "fit") else ""
+            raise ValueError(
+                f"{argument} must be None for {name_of(estimator)}, since {why}{right}."
+            )
+
+    def check_fit(self, estimator: Any, searched: Collection[str] = ()) -> None:
+        """Refuse arguments that an estimator's ``fit`` does not take.
+
+        Parameters
+        ----------
+        estimator : estimator
+        searched : collection of str
+            Parameters that a search sets. Steps of a Pipeline among them are not checked.
+        """
+        arguments = self.to_fit(estimator)
+        if self.is_routed and isinstance(estimator, Pipeline):
+            _route(_WEIGHTS if self.weights is not None else "params", estimator, arguments)
+            return
+        for name in arguments:
+            owner = _owner(estimator, name, searched)
+            if owner is not None and not _takes(owner, name.rpartition("__")[2]):
+                if name not in self.others:
+                    raise ValueError(
+                        f"sample_weight must be None for {name_of(estimator)}, since fit of "
+                        f"{name_of(owner)} takes no sample_weight."
+                    )
+                raise ValueError(
+                    f"params must hold arguments of fit of {name_of(estimator)}, got {name!r}"
+                    f"{_advice(estimator)}."
+                )
+
+
+class Given:
+    """The arguments ``sample_weight``, ``score_weight`` and ``params`` as given.
+
+    Parameters
+    ----------
+    sample_weight : array-like of shape (n_rows,) or None
+    score_weight : "same", array-like of shape (n_rows,) or None
+    params : dict or None
+    n_rows : int
+    """
+
+    def __init__(self, sample_weight: Any, score_weight: Any, params: Any, n_rows: int) -> None:
+        if params is not None and not isinstance(params, Mapping):
+            raise ValueError(f"params must be None or a dict of arguments of fit, got {params!r}.")
+        if isinstance(score_weight, str) and score_weight != "same":
+            raise ValueError(
+                f"score_weight must be 'same', None or one weight per row, got {score_weight!r}."
+            )
+        self._n_rows = n_rows
+        self._params = {} if params is None else dict(params)
+        self._is_routed = bool(get_config()["enable_metadata_routing"])
+        self._checked: dict[str, np.ndarray] = {}
+        self._weights = self._score_weights = None
+        if sample_weight is not None:
+            self._weights = check_weights(_WEIGHTS, sample_weight, n_rows)
+        self._is_same = isinstance(score_weight, str)
+        if self._is_same:
+            self._score_weights = self._weights
+        elif score_weight is not None:
+            self._score_weights = check_weights("score_weight", score_weight, n_rows)
+
+    def passed_to(self, estimator: Any, scorers: Sequence[Any]) -> Passed:
+        """Return what an estimator and its scores get.
+
+        Parameters
+        ----------
+        estimator : estimator
+        scorers : sequence of callable or None
+            What scores; None for losses, for which the estimator's ``score`` makes the requests.
+        """
+        weights, score_weights = self._weights, self._score_weights
+        to_fit = self._params
+        if self._is_routed and self._params:
+            to_fit, to_scores = self._by_requests(estimator, scorers)
+            if to_scores:
+                if weights is not None or not self._is_same:
+                    raise _given_twice("params", "score_weight")
+                (name, value), *more = to_scores.items()
+                if name != _WEIGHTS or more:
+                    raise ValueError(
+                        "params must hold only sample_weight for scorers, got "
+                        f"{', '.join(map(repr, to_scores))}."
+                    )
+                score_weights = self._check(name, value)
+        own = _name_of_weights(estimator, self._is_routed)
+        if to_fit.get(own) is not None:
+            if weights is not None:
+                raise _given_twice(f"params[{own!r}]", _WEIGHTS)
+            weights = self._check(own, to_fit[own])
+        others = {name: value for name, value in to_fit.items() if name != own}
+        return Passed(weights, score_weights, others, self._is_routed)
+
+    def _check(self, name: str, value: Any) -> np.ndarray:
+        """Return the checked weights among the params, the same array for the same one."""
+        given = next((key for key, one in self._params.items() if one is value), name)
+        if given not in self._checked:
+            self._checked[given] = check_weights(f"params[{given!r}]", value, self._n_rows)
+        return self._checked[given]
+
+    def _by_requests(
+        self, estimator: Any, scorers: Sequence[Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what ``fit`` and what the scores request of the params."""
+        of_estimator = MethodMapping().add(caller="fit", callee="fit")
+        to_score = MethodMapping().add(caller="fit", callee="score")
+        if None in scorers or not scorers:
+            of_estimator.add(caller="fit", callee="score")
+        router = MetadataRouter(owner="cross_validate")
+        router.add(estimator=estimator, method_mapping=of_estimator)
+        names = []
+        for number, scorer in enumerate(scorers or [None]):
+            names.append("estimator" if scorer is None else f"scorer{number}")
+            if scorer is not None:
+                router.add(**{names[-1]: scorer}, method_mapping=to_score)
+        routed = _route("params", router, self._params)
+        first, *more = [dict(routed[name]["score"]) for name in names]
+        if any(_identities(one) != _identities(first) for one in more):
+            raise ValueError(
+                "params must be requested by all scorers or by none, since all scores have the "
+                "same weights; score_weight would be right."
+            )
+        return dict(routed["estimator"]["fit"]), first
+
+
+def part_of(params: Mapping[str, Any], X: Any, rows: np.ndarray | None) -> dict[str, Any]:
+    """Return the arguments of one fit: those with an entry for each row of X are cut.
+
+    Other arrays are copied, because an estimator may go on from them in place (``coef_init``).
+    """
+    cut = _check_method_params(X, params, rows)
+    return {
+        name: value.copy() if isinstance(value, np.ndarray) and value is params[name] else value
+        for name, value in cut.items()
+    }
+
+
+def _route(argument: str, owner: Any, params: Mapping[str, Any]) -> Any:
+    """Route params by the requests of an object, or raise an error that names the argument."""
+    try:
+        with config_context(enable_metadata_routing=True):
+            return process_routing(owner, "fit", **params)
+    except (TypeError, ValueError) as error:
+        said = str(error).replace("cross_validate.fit", "cross_validate")
+        raise ValueError(f"{argument} cannot be routed: {said}") from error
+
+
+def _identities(params: Mapping[str, Any]) -> dict[str, int]:
+    return {name: id(value) for name, value in params.items()}
+
+
+def _given_twice(one: str, other: str) -> ValueError:
+    return ValueError(
+        f"{other} must be None where {one} gives the weights, since they are given twice."
+    )
+
+
+def _name_of_weights(estimator: Any, is_routed: bool) -> str:
+    """Return the name under which ``fit`` takes the weights of the rows.
+
+    A Pipeline without metadata routing passes them to the step that the name begins with.
+    """
+    if is_routed or not isinstance(estimator, Pipeline):
+        return _WEIGHTS
+    name, last = estimator.steps[-1]
+    return f"{name}__{_name_of_weights(last, is_routed)}"
+
+
+def _reach_only_the_last_step(estimator: Any, weights: np.ndarray) -> bool:
+    """Return whether a Pipeline routes weights to its last step and to no other."""
+    if not isinstance(estimator, Pipeline):
+        return True
+    routed = _route(_WEIGHTS, estimator, {_WEIGHTS: weights})
+    *others, last = [name for name, _ in estimator.steps]
+    if any(routed[name][method] for name in others for method in routed[name]):
+        return False
+    return _WEIGHTS in routed[last]["fit"] and _reach_only_the_last_step(
+        estimator.steps[-1][1], weights
+    )
+
+
+def _owner(estimator: Any, name: str, searched: Collection[str]) -> Any:
+    """Return the estimator whose ``fit`` gets the argument of this name, itself or a step.
+
+    None if a search sets the step.
+    """
+    prefix = ""
+    while isinstance(estimator, Pipeline):
+        step, _, rest = name.partition("__")
+        if not rest or step not in estimator.named_steps:
+            raise ValueError(
+                f"params must name a step of the Pipeline and an argument of its fit, got "
+                f"{name!r}{_advice(estimator)}."
+            )
+        if (prefix := prefix + step) in searched:
+            return None
+        estimator, name, prefix = estimator.named_steps[step], rest, f"{prefix}__"
+    return estimator
+
+
+def _takes(estimator: Any, name: str) -> bool:
+    """Return whether an estimator's ``fit`` has an argument of this name, or takes any."""
+    try:
+        parameters = inspect.signature(estimator.fit).parameters
+    except AttributeError:  # a step "passthrough"
+        return False
+    except ValueError:  # some compiled methods have no signature
+        return True
+    kinds = [parameter.kind for parameter in parameters.values()]
+    return name in parameters or inspect.Parameter.VAR_KEYWORD in kinds
+
+
+def _advice(estimator: Any) -> str:
+    """Return how the weights of a Pipeline are named."""
+    if not isinstance(estimator, Pipeline):
+        return ""
+    return f"; {_name_of_weights(estimator, False)!r}, for example, would be right"

@@ -1,0 +1,447 @@
+"""Arguments of ``fit`` and scikit-learn's metadata routing, compared with ``cross_validate``."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+import warnings
+
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.base import BaseEstimator
+from sklearn.base import ClassifierMixin
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import KFold
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
+
+FOLDS = KFold(4, shuffle=True, random_state=0)
+SGD = SGDClassifier(random_state=0, max_iter=1, tol=None)
+
+
+@pytest.fixture
+def weights(binary):
+    return np.random.default_rng(0).lognormal(0, 1.5, len(binary[1]))
+
+
+class NeedsExtra(ClassifierMixin, BaseEstimator):
+    """Predicts the class of the larger sum of a column that ``fit`` gets."""
+
+    def fit(self, X, y, column, rate=1.0, table=None):
+        assert len(column) == len(X)
+        assert table is None or len(table) == 2  # has no entry for each row
+        self.classes_ = np.unique(y)
+        self.shift_ = rate * float(np.mean(column))
+        return self
+
+    def decision_function(self, X):
+        return X[:, 0] - self.shift_
+
+    def predict(self, X):
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+
+def test_params_are_cut_as_by_cross_validate(binary):
+    X, y = binary
+    given = {"column": X[:, 1].tolist(), "rate": 2.0, "table": [0, 1]}
+    theirs = cross_validate(NeedsExtra(), X, y, cv=FOLDS, params=given, scoring="roc_auc")
+    ours = tree_cross_validate(
+        NeedsExtra(), X, y, cv=FOLDS, params=given, scoring="accuracy", shuffle=False
+    )
+    theirs = cross_validate(NeedsExtra(), X, y, cv=FOLDS, params=given, scoring="accuracy")
+    np.testing.assert_array_equal(ours.test_score, theirs["test_score"])
+
+
+def test_validation_sets_reach_each_fit(binary):
+    """An argument that is no array of all rows is passed on as it is, to each fold."""
+    lightgbm = pytest.importorskip("lightgbm")
+    X, y = binary
+    model = lightgbm.LGBMClassifier(n_estimators=5, verbose=-1, min_child_samples=2)
+    given = {"eval_set": [(X[:20], y[:20])], "callbacks": [lightgbm.early_stopping(1, verbose=0)]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = cross_validate(
+            model, X, y, cv=FOLDS, params=given, scoring="neg_log_loss", error_score="raise"
+        )
+        ours = tree_cross_validate(
+            model, X, y, cv=FOLDS, params=given, scoring="neg_log_loss", shuffle=False
+        )
+    np.testing.assert_array_equal(ours.test_score, theirs["test_score"])
+
+
+# With metadata routing.
+
+
+def requesting(scaler, last):
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression())
+    pipeline[0].set_fit_request(sample_weight=scaler)
+    pipeline[1].set_fit_request(sample_weight=last)
+    return pipeline
+
+
+@pytest.mark.parametrize("scaler", [True, False])
+@pytest.mark.parametrize("last", [True, False])
+def test_a_pipeline_routes_weights_by_its_requests(scaler, last, binary, weights):
+    if not (scaler or last):
+        return
+    X, y = binary
+    plain = make_pipeline(StandardScaler(), LogisticRegression())
+    plain = cross_validate(plain, X, y, cv=FOLDS, scoring="neg_log_loss")
+    with config_context(enable_metadata_routing=True):
+        pipeline = requesting(scaler, last)
+        scorer = get_scorer("neg_log_loss").set_score_request(sample_weight=False)
+        theirs = cross_validate(
+            pipeline, X, y, cv=FOLDS, params={"sample_weight": weights}, scoring=scorer
+        )["test_score"]
+        options = {"cv": FOLDS, "shuffle": False}
+        by_params = tree_cross_validate(
+            pipeline, X, y, params={"sample_weight": weights}, scoring=scorer, **options
+        )
+        own = tree_cross_validate(
+            pipeline,
+            X,
+            y,
+            sample_weight=weights,
+            score_weight=None,
+            scoring="neg_log_loss",
+            **options,
+        )
+    np.testing.assert_array_equal(by_params.test_score, theirs)
+    np.testing.assert_array_equal(own.test_score, theirs)
+    assert np.any(theirs != plain["test_score"])
+
+
+def test_other_names_of_requests(binary, weights):
+    X, y = binary
+    with config_context(enable_metadata_routing=True):
+        pipeline = requesting(False, "mine")
+        theirs = cross_validate(pipeline, X, y, cv=FOLDS, params={"mine": weights})
+        ours = tree_cross_validate(
+            pipeline, X, y, cv=FOLDS, params={"mine": weights}, scoring="accuracy", shuffle=False
+        )
+        np.testing.assert_array_equal(ours.test_score, theirs["test_score"])
+        model = LogisticRegression().set_fit_request(sample_weight="mine")
+        theirs = cross_validate(model, X, y, cv=FOLDS, params={"mine": weights})
+        ours = tree_cross_validate(
+            model, X, y, cv=FOLDS, params={"mine": weights}, scoring="accuracy", shuffle=False
+        )
+        np.testing.assert_array_equal(ours.test_score, theirs["test_score"])
+
+
+def test_threads_route_as_the_thread_that_made_the_objective(binary, weights):
+    """scikit-learn's configuration belongs to a thread, and Optuna's threads have none."""
+    X, y = binary
+    with config_context(enable_metadata_routing=True):
+        objective = treecv_objective(
+            lambda trial: requesting(True, True), X, y, cv=4, sample_weight=weights
+        )
+        here = objective.evaluate({}).test_score
+        made = requesting(True, True)
+        objective = treecv_objective(lambda trial: clone(made), X, y, cv=4, sample_weight=weights)
+    with ThreadPoolExecutor(1) as pool:
+        there = pool.submit(objective.evaluate, {}).result().test_score
+    np.testing.assert_array_equal(there, here)
+
+
+def test_routing_is_part_of_the_name_of_fits(binary, weights, tmp_path):
+    X, y = binary
+    with config_context(enable_metadata_routing=True):
+        made = requesting(True, True)
+    options = {"cv": 4, "sample_weight": weights, "scoring": "neg_log_loss", "score_weight": None}
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    found = []
+    for is_routed in (True, False):
+        with config_context(enable_metadata_routing=is_routed):
+            for kept in (None, store):
+                objective = treecv_objective(
+                    lambda trial: clone(made), X, y, store=kept, **options
+                )
+                found.append(objective.evaluate({}).mean)
+    assert found[0] == found[1] != found[2] == found[3]
+
+
+# The tree.
+
+
+def test_a_tree_that_cannot_use_weights_becomes_fits(binary, weights):
+    X, y = binary
+    model = PassiveAggressiveLike()
+    with pytest.warns(UserWarning, match="^PassiveAggressiveLike is fitted 4 times") as caught:
+        result = tree_cross_validate(model, X, y, cv=4, sample_weight=weights)
+    assert result.method == "fit"
+    assert len(caught) == 1
+    assert tree_cross_validate(model, X, y, cv=4).method == "treecv"
+
+
+class PassiveAggressiveLike(SGDClassifier):
+    """Takes weights in ``fit`` and none in ``partial_fit``."""
+
+    def partial_fit(self, X, y, classes=None):
+        return super().partial_fit(X, y, classes)
+
+
+def test_a_tree_is_left_for_further_arguments(binary):
+    X, y = binary
+    start = np.zeros((1, 5))
+    with pytest.warns(UserWarning, match="partial_fit is not given 'coef_init' of params"):
+        result = tree_cross_validate(SGD, X, y, cv=4, params={"coef_init": start})
+    assert result.method == "fit"
+    options = {"cv": 4, "method": "fit"}
+    again = tree_cross_validate(SGD, X, y, params={"coef_init": start}, **options)
+    np.testing.assert_array_equal(again.test_score, result.test_score)
+
+
+@pytest.mark.parametrize("last", [True, "mine"])
+def test_a_tree_under_routing_weighs_the_last_step_alone(last, binary, weights):
+    X, y = binary
+    plain = make_pipeline(StandardScaler(), SGD)
+    options = {"cv": 4, "scoring": "hinge", "score_weight": None}
+    expected = tree_cross_validate(plain, X, y, sample_weight=weights, **options)
+    assert expected.method == "treecv"
+    with config_context(enable_metadata_routing=True):
+        of_last = make_pipeline(
+            StandardScaler().set_fit_request(sample_weight=False),
+            clone(SGD).set_fit_request(sample_weight=True),
+        )
+        found = tree_cross_validate(of_last, X, y, sample_weight=weights, **options)
+        of_both = make_pipeline(
+            StandardScaler().set_fit_request(sample_weight=True),
+            clone(SGD).set_fit_request(sample_weight=True),
+        )
+        with pytest.warns(UserWarning, match="only the last step gets weights"):
+            fitted = tree_cross_validate(of_both, X, y, sample_weight=weights, **options)
+    np.testing.assert_array_equal(found.test_score, expected.test_score)
+    assert fitted.method == "fit"
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([1, -1], "sample_weight must hold finite weights of at least 0, got -1.0 in row 1."),
+        ([np.nan], "sample_weight must hold finite weights of at least 0, got nan in row 0."),
+        (
+            [1, 1, np.inf],
+            "sample_weight must hold finite weights of at least 0, got inf in row 2.",
+        ),
+        (0.5, "sample_weight must have the shape (n_rows,), got shape ()."),
+        (np.ones((83, 1)), "sample_weight must have the shape (n_rows,), got shape (83, 1)."),
+        (
+            np.ones(82),
+            "sample_weight must have one weight per row: X has 83 rows, sample_weight 82 entries.",
+        ),
+        (["a"] * 83, "sample_weight must hold numbers: got type <U1."),
+        ([None] * 83, "sample_weight must hold finite weights of at least 0, got nan in row 0."),
+        ([{}] * 83, "sample_weight must hold numbers: float() argument must be"),
+        ([[1], [1, 2]], "sample_weight must hold one weight per row: "),
+        (np.zeros(83), "sample_weight must hold a weight above 0, got 0 in all rows."),
+        (np.full(83, 1e308), "sample_weight must have a finite sum"),
+        (np.ones(83) * 1j, "Complex data not supported: sample_weight"),
+        (np.ma.ones(83), "sample_weight must not be a masked array"),
+    ],
+    ids=range(14),
+)
+@pytest.mark.parametrize("model", [SGD, KNeighborsClassifier()], ids=lambda m: type(m).__name__)
+def test_wrong_weights(given, message, model, binary):
+    X, y = binary
+    if isinstance(given, list) and len(given) < 5 and np.ndim(given[0]) == 0:
+        given = given + [1.0] * (len(y) - len(given))
+    for call in (tree_cross_validate, tree_cross_val_predict, treecv_objective):
+        with pytest.raises(ValueError) as caught:
+            call(
+                model if call is not treecv_objective else lambda _: model,
+                X,
+                y,
+                sample_weight=given,
+            )
+        assert str(caught.value).startswith(message)
+    with pytest.raises(ValueError) as caught:
+        tree_cross_validate(model, X, y, score_weight=given)
+    assert str(caught.value).startswith(message.replace("sample_weight", "score_weight"))
+    if isinstance(model, SGDClassifier):
+        with pytest.raises(ValueError) as caught:
+            tree_cross_validate(model, X, y, params={"sample_weight": given})
+        named = message.replace("sample_weight", "params['sample_weight']")
+        assert str(caught.value).startswith(named)
+
+
+def test_weights_too_large_for_the_type_of_the_rows(binary):
+    X, y = binary
+    with pytest.raises(ValueError, match="^Input sample_weight contains infinity or a value too"):
+        tree_cross_validate(
+            PegasosClassifier(), X.astype(np.float32), y, sample_weight=np.full(len(y), 1e39)
+        )
+
+
+def in_fold(number, ids):
+    weights = np.ones(len(ids))
+    weights[ids == number] = 0
+    return weights
+
+
+@pytest.mark.parametrize("method", ["auto", "fit", "standard"])
+def test_folds_without_weight(method, binary):
+    X, y = binary
+    ids = np.arange(len(y)) % 4
+    with pytest.raises(
+        ValueError,
+        match=r"^sample_weight must be above 0 in some training row of each fold, but is 0 in all "
+        "of those of fold 2; ",
+    ):
+        tree_cross_validate(
+            SGD, X, y, cv=ids, method=method, sample_weight=(ids == 2).astype(float)
+        )
+    with pytest.raises(
+        ValueError, match="^sample_weight must be above 0 in some test row of each .* of fold 3,"
+    ):
+        tree_cross_validate(SGD, X, y, cv=ids, method=method, sample_weight=in_fold(3, ids))
+    with pytest.raises(ValueError, match="^score_weight must be above 0 in some test row .* 1,"):
+        tree_cross_validate(SGD, X, y, cv=ids, method=method, score_weight=in_fold(1, ids))
+    tree_cross_validate(
+        SGD, X, y, cv=ids, method=method, sample_weight=in_fold(3, ids), score_weight=None
+    )
+    tree_cross_val_predict(SGD, X, y, cv=ids, method=method, sample_weight=in_fold(3, ids))
+    chain = [(np.arange(20), np.arange(20, 30)), (np.arange(40), np.arange(50, 60))]
+    late = (np.arange(len(y)) >= 20).astype(float)
+    with pytest.raises(ValueError, match="some training row .* of fold 0;"):
+        tree_cross_validate(SGD, X, y, cv=chain, method=method, sample_weight=late)
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "message"),
+    [
+        (
+            KNeighborsClassifier(),
+            {},
+            "sample_weight must be None for KNeighborsClassifier, since fit of "
+            "KNeighborsClassifier takes no sample_weight.",
+        ),
+        (
+            make_pipeline(StandardScaler(), KNeighborsClassifier()),
+            {},
+            "sample_weight must be None for Pipeline, since fit of KNeighborsClassifier takes no "
+            "sample_weight.",
+        ),
+        (
+            PassiveAggressiveLike(),
+            {"method": "treecv"},
+            "sample_weight must be None for PassiveAggressiveLike, since partial_fit of "
+            "PassiveAggressiveLike takes no sample_weight; method='fit' would use it.",
+        ),
+        (
+            PassiveAggressiveLike(),
+            {"method": "standard"},
+            "sample_weight must be None for PassiveAggressiveLike, since partial_fit of ",
+        ),
+        (
+            SGD,
+            {"method": "treecv", "params": {"coef_init": np.zeros((1, 5))}},
+            "params must be None for SGDClassifier, since partial_fit is not given 'coef_init' of "
+            "params; method='fit' would use it.",
+        ),
+        (
+            LogisticRegression(),
+            {"params": {"sample_weights": 1}},
+            "params must hold arguments of fit of LogisticRegression, got 'sample_weights'.",
+        ),
+        (
+            make_pipeline(StandardScaler(), LogisticRegression()),
+            {"params": {"sample_weight": 1}},
+            "params must name a step of the Pipeline and an argument of its fit, got "
+            "'sample_weight'; 'logisticregression__sample_weight', for example, would be right.",
+        ),
+        (
+            make_pipeline(StandardScaler(), LogisticRegression()),
+            {"params": {"pca__sample_weight": 1}},
+            "params must name a step of the Pipeline and an argument of its fit, got ",
+        ),
+        (LogisticRegression(), {"params": [1]}, "params must be None or a dict of arguments of"),
+        (SGD, {"score_weight": "other"}, "score_weight must be 'same', None or one weight per"),
+        (
+            SGD,
+            {"params": {"sample_weight": np.ones(83)}},
+            "sample_weight must be None where params['sample_weight'] gives the weights, since ",
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_an_estimator_does_not_take(model, given, message, binary, weights):
+    X, y = binary
+    by_params = "params" in given and "given twice" not in message and "where" not in message
+    options = given if by_params else {"sample_weight": weights} | given
+    for call in (
+        tree_cross_validate,
+        lambda model, *rest, **o: treecv_objective(
+            model, *rest, param_grid={next(iter(model.get_params())): [1]}, **o
+        ),
+    ):
+        if call is not tree_cross_validate and isinstance(model, PassiveAggressiveLike):
+            continue
+        with pytest.raises(ValueError) as caught:
+            call(model, X, y, cv=4, **options)
+        assert str(caught.value).startswith(message)
+
+
+def test_requests_that_are_missing(binary, weights):
+    X, y = binary
+    with config_context(enable_metadata_routing=True):
+        unset = requesting(None, None)
+        for options in ({"sample_weight": weights}, {"params": {"sample_weight": weights}}):
+            with pytest.raises(
+                ValueError, match=r"^sample_weight cannot be routed: \[sample_weight\] are passed"
+            ):
+                tree_cross_validate(unset, X, y, **options)
+        with pytest.raises(ValueError, match="^params cannot be routed: .*'foo'"):
+            tree_cross_validate(LogisticRegression(), X, y, params={"foo": 1})
+        model = LogisticRegression().set_fit_request(sample_weight=True)
+        scorer = get_scorer("accuracy").set_score_request(sample_weight=True)
+        with pytest.raises(ValueError, match="^score_weight must be None where params gives"):
+            tree_cross_validate(
+                model,
+                X,
+                y,
+                params={"sample_weight": weights},
+                scoring=scorer,
+                score_weight=weights,
+            )
+
+
+def test_estimators_of_one_evaluation_get_the_same(binary, weights):
+    X, y = binary
+    with config_context(enable_metadata_routing=True):
+        one, other = LogisticRegression(C=1), LogisticRegression(C=2)
+        one.set_fit_request(sample_weight=True), other.set_fit_request(sample_weight=False)
+        one.set_score_request(sample_weight=False), other.set_score_request(sample_weight=True)
+        with pytest.raises(ValueError, match="^params must reach the fit and the scores of all"):
+            tree_cross_validate_many([one, other], X, y, params={"sample_weight": weights})
+
+
+def test_weights_that_act_in_no_score(binary, weights):
+    X, y = binary
+    with pytest.warns(UserWarning, match="^sample_weight has no effect on scores") as caught:
+        weighted = tree_cross_validate(GaussianNB(), X, y, cv="loo", sample_weight=weights)
+    assert len(caught) == 1
+    silent = tree_cross_validate(
+        GaussianNB(), X, y, cv="loo", sample_weight=weights, score_weight=None
+    )
+    np.testing.assert_array_equal(weighted.test_score, silent.test_score)
+    with pytest.warns(UserWarning, match="^score_weight has no effect on scores"):
+        tree_cross_validate(GaussianNB(), X, y, cv=KFold(len(y)), score_weight=weights)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tree_cross_validate(GaussianNB(), X, y, cv="loo", sample_weight=np.full(len(y), 2))
+        tree_cross_val_predict(GaussianNB(), X, y, cv="loo", sample_weight=weights)

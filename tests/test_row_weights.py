@@ -1,0 +1,631 @@
+"""Weights of rows in the kernels: each kernel equals its NumPy twin with the same weights."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import partial
+from math import inf
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+from scipy import sparse
+from test_golden_states import CASES
+from test_golden_states import FAMILIES
+from test_golden_states import N_ROWS
+from test_golden_states import trained
+from test_golden_states import VALUES
+from test_kernels import CLASSIFIERS
+from test_kernels import FLOATS
+from test_kernels import fresh
+from test_kernels import name_of
+from test_kernels import REGRESSORS
+from test_kernels import takes_sparse
+from test_kernels import weights as model_of
+
+from optuna_treecv._kernels import reference
+from optuna_treecv._kernels.gaussian import Gaussian
+from optuna_treecv._kernels.kmeans import KMeans
+from optuna_treecv._kernels.pegasos import Pegasos
+from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
+from optuna_treecv._kernels.sgd import SGD
+from optuna_treecv._kernels.sgd_lanes import SGDLanes
+from optuna_treecv._kernels.svrg import StreamingSVRG
+from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
+from optuna_treecv._kernels.tree import Memory
+from optuna_treecv._kernels.tree import Subtree
+from optuna_treecv.rows.data import aligned_empty
+from optuna_treecv.rows.data import pad_rows
+
+# How rows are weighted: by an array, or balanced, or both.
+KINDS = ["weights", "balanced", "both"]
+
+
+def rows_of(n, d, dtype, density=1.0, seed=0):
+    """Return the same prepared rows twice, dense and sparse."""
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(n, d)) * (rng.random((n, d)) < density)).astype(dtype)
+    order = np.arange(n, dtype=np.uint32)
+    return pad_rows(X, order, True), pad_rows(sparse.csr_array(X), order, True)
+
+
+def weights_of(n, dtype, seed=0):
+    """Return weights that are 0, 1, usual, large, tiny, or so tiny that they underflow."""
+    rng = np.random.default_rng(seed)
+    tiny = np.finfo(dtype).smallest_subnormal
+    usual = rng.uniform(0.2, 3, n)
+    return np.choose(
+        rng.choice(6, n, p=[0.15, 0.2, 0.45, 0.05, 0.1, 0.05]),
+        [np.zeros(n), np.ones(n), usual, 20 * usual, 1e-9 * usual, np.full(n, tiny)],
+    ).astype(dtype)
+
+
+def weigh(kernel, kind, given):
+    kernel.weigh(given if kind != "balanced" else None, kind != "weights")
+
+
+class Weigher:
+    """Gives the twins the weights of rows; balanced ones depend on the rows before."""
+
+    def __init__(self, kind, given, codes, n_classes):
+        self.given = given if kind != "balanced" else None
+        self.codes = codes
+        self.dtype = given.dtype
+        self.balance = reference.Balance(n_classes) if kind != "weights" else None
+
+    def next(self, row):
+        given = 1.0 if self.given is None else float(self.given[row])
+        if self.balance is None:
+            return given
+        return float(self.dtype.type(self.balance.weight(self.codes[row], given)))
+
+
+class Twins:
+    """The twins of all outputs of a kernel."""
+
+    def __init__(self, case, dense, y, n_classes, weigher):
+        _, twin, options = case
+        self.dense, self.weigher = dense, weigher
+        n_outputs = 1 if n_classes in (None, 2) else n_classes
+        self.models = [
+            twin(*options, np.zeros(dense.shape[1], dense.dtype)) for _ in range(n_outputs)
+        ]
+        self.targets = [
+            [float(target) for target in y]
+            if n_classes is None
+            else np.where(y == c + (n_classes == 2), 1, -1)
+            for c in range(n_outputs)
+        ]
+
+    def train(self, rows):
+        for row in rows:
+            weight = self.weigher.next(row)
+            for model, targets in zip(self.models, self.targets, strict=True):
+                model.train(self.dense[row], targets[row], weight)
+
+    def weights(self):
+        return np.array([model.weights() for model in self.models])
+
+
+def problem(case, n, dtype, n_classes, **options):
+    """Return rows, targets and the number of classes for a case of test_kernels.py."""
+    dense, sparse_rows = rows_of(n, 11, dtype, **options)
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, n_classes, n).astype(np.int32)
+    if case in REGRESSORS:
+        return dense, sparse_rows, rng.normal(size=n).astype(dtype), None
+    return dense, sparse_rows, y, n_classes
+
+
+# Every learner and its twin.
+
+
+def check_against_twins(case, dtype, kind, n_classes):
+    make, _, options = case
+    dense, sparse_rows, y, n_classes = problem(case, 120, dtype, n_classes, density=0.6)
+    given = weights_of(120, dtype)
+    order = np.random.default_rng(2).permutation(120).astype(np.uint32)
+    twins = Twins(case, dense, y, n_classes, Weigher(kind, given, y, n_classes))
+    twins.train([*range(50), *order[:70]])
+    expected = twins.weights()
+    assert np.all(np.isfinite(expected)) and np.any(expected)
+    for X in [dense, sparse_rows] if takes_sparse(case) else [dense]:
+        kernel = make(X, y, n_classes, *options)
+        weigh(kernel, kind, given)
+        state = fresh(kernel)
+        kernel.update(state, 0, 50)
+        kernel.update_in_order(state, order[:70])
+        assert kernel.n_seen(state) == 120
+        assert np.array_equal(model_of(kernel, state, dtype), expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("case", CLASSIFIERS, ids=name_of)
+def test_weighted_classifier_equals_twin(case, n_classes, kind, dtype):
+    check_against_twins(case, dtype, kind, n_classes)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", REGRESSORS, ids=name_of)
+def test_weighted_regressor_equals_twin(case, dtype):
+    check_against_twins(case, dtype, "weights", 2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_weighted_kmeans_equals_its_twin(dtype):
+    X, _ = rows_of(120, 7, dtype)
+    X[20:24] = X[3]
+    given = weights_of(120, dtype)
+    kernel, twin = KMeans(X, 6), reference.KMeans(6)
+    kernel.weigh(given)
+    state = fresh(kernel)
+    order = np.random.default_rng(2).permutation(120).astype(np.uint32)
+    kernel.update(state, 0, 50)
+    kernel.update_in_order(state, order[:70])
+    for row in [*range(50), *order[:70]]:
+        twin.train(X[row], float(given[row]))
+    model = aligned_empty((kernel.model_bytes,))
+    kernel.read_out(state, model)
+    assert np.array_equal(model.view(dtype).reshape(6, -1), twin.centres)
+    assert kernel.counts(state) == list(twin.masses)
+    assert kernel.n_seen(state) == 120
+
+
+# Trees: pairs of dense rows, the undo log of sparse rows, random orders.
+
+
+def walked(kernel, n_folds, random, seed):
+    """Return the outputs of all folds, (n_models, n_rows, n_outputs)."""
+    states = aligned_empty((9, kernel.state_bytes))
+    kernel.start(states[0])
+    out = np.zeros((kernel.n_models * kernel.n_rows, kernel.n_outputs), f"f{kernel.itemsize}")
+    memory = Memory(
+        states,
+        aligned_empty((kernel.model_bytes,)),
+        aligned_empty((kernel.log_bytes,)) if kernel.log_bytes else None,
+        np.empty(kernel.n_rows, np.uint32) if random else None,
+    )
+    subtree = Subtree(0, n_folds, n_folds, None, random, seed)
+    kernel.walk_subtree(subtree, memory, out.view(np.uint8))
+    return out.reshape(kernel.n_models, kernel.n_rows, kernel.n_outputs)
+
+
+@pytest.mark.parametrize("random", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", [*CLASSIFIERS[::2], *REGRESSORS[::2]], ids=name_of)
+def test_weighted_trees_equal_the_naive_tree(case, dtype, kind, random):
+    make, _, options = case
+    n, n_folds = 26, 13
+    dense, sparse_rows, y, n_classes = problem(case, n, dtype, 3, density=0.3)
+    if n_classes is None and kind != "weights":
+        return
+    given = weights_of(n, dtype)
+    bounds = [i * n // n_folds for i in range(n_folds + 1)]
+    chunks = [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    expected = np.zeros((1, n, 3 if n_classes else 1), dtype)
+
+    def train(twins, rows, n_seen):
+        twins = deepcopy(twins)
+        if random and len(rows) > 1:
+            rows = reference.random_order(5, rows[0], rows[-1] + 1, n_seen)
+        twins.train(rows)
+        return twins
+
+    def test(twins, fold):
+        for row in chunks[fold]:
+            expected[0, row] = [reference.dot(w, dense[row]) for w in twins.weights()]
+
+    start = Twins(case, dense, y, n_classes, Weigher(kind, given, y, n_classes))
+    reference.treecv(chunks, train, test, start)
+    for X in [dense, sparse_rows] if takes_sparse(case) else [dense]:
+        kernel = make(X, y, n_classes, *options)
+        weigh(kernel, kind, given)
+        assert np.array_equal(walked(kernel, n_folds, random, 5), expected)
+
+
+SPARSE = [case for case in [*CLASSIFIERS, *REGRESSORS] if takes_sparse(case)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(SPARSE),
+    st.sampled_from(FLOATS),
+    st.sampled_from(KINDS),
+    st.integers(2, 70),
+    st.sampled_from([0.02, 0.2]),
+    st.integers(0, 2**32),
+    st.booleans(),
+)
+def test_sparse_rows_are_undone_with_their_weights(
+    case, dtype, kind, n_folds, density, seed, random
+):
+    # Few nonzeros in many columns: most phases are undone. Dense rows are copied.
+    make, _, options = case
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(70, 250)) * (rng.random((70, 250)) < density)).astype(dtype)
+    order = np.arange(70, dtype=np.uint32)
+    y, n_classes = rng.integers(0, 3, 70).astype(np.int32), 3
+    if case in REGRESSORS:
+        y, n_classes, kind = X[:, 0] + 1, None, "weights"
+    outs = []
+    for rows in (pad_rows(X, order, False), pad_rows(sparse.csr_array(X), order, False)):
+        kernel = make(rows, y, n_classes, *options)
+        weigh(kernel, kind, weights_of(70, dtype, seed))
+        outs.append(walked(kernel, n_folds, random, seed))
+    assert np.array_equal(*outs)
+
+
+# Lanes. A kernel with lanes, and the kernel of each lane alone.
+
+ALPHAS = [1e-6, 1e-3, 0.03, 0.3, 2.0]
+SGD_VALUES = [(0.01, 0.05, inf), (0.3, 0.0, inf), (15.0, 0.1, inf), (0.01, 0.3, 0.5)]
+SVRG_VALUES = [(1e-3, 0.05), (0.1, 0.0), (0.5, 0.5)]
+STAGES = (4, 2.0, 7, 0, False, 3)
+LANES = {
+    **{
+        f"PEGASOS {average} {project}": (
+            lambda X, y, k, a=average, p=project: PegasosLanes(X, y, k, ALPHAS, a, p),
+            [partial(Pegasos, alpha=alpha, average=average, project=project) for alpha in ALPHAS],
+        )
+        for average in (False, True)
+        for project in (False, True)
+    },
+    **{
+        f"SGD {loss} {power}": (
+            lambda X, y, k, n=loss, p=power: SGDLanes(X, y, k, n, 0.1, p, True, 9, SGD_VALUES),
+            [
+                lambda X, y, k, n=loss, p=power, v=values: SGD(
+                    X, y, k, n, 0.1, v[0], v[1], p, v[2], 1, True, 9
+                )
+                for values in SGD_VALUES
+            ],
+        )
+        for loss, power in (("hinge", 0.0), ("log_loss", 0.5), ("squared_error", 0.3))
+    },
+    **{
+        f"SVRG {loss} {len(values)}": (
+            lambda X, y, k, n=loss, v=values: StreamingSVRGLanes(X, y, k, n, 0.1, *STAGES, v),
+            [
+                lambda X, y, k, n=loss, v=one: StreamingSVRG(X, y, k, n, 0.1, *v, *STAGES)
+                for one in values
+            ],
+        )
+        for loss in ("log_loss", "huber")
+        for values in (SVRG_VALUES, SVRG_VALUES[:1])  # with and without the automatic step
+    },
+}
+
+
+@pytest.mark.parametrize("random", [False, True])
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("family", LANES)
+def test_each_weighted_lane_is_what_it_is_alone(family, dtype, kind, is_sparse, random):
+    together, alone = LANES[family]
+    is_classifier = not family.endswith(("squared_error 0.3", "huber 3", "huber 1"))
+    if not is_classifier and kind != "weights":
+        return
+    for d, n_folds in ((11, 5), (200, 60)):
+        X = rows_of(60, d, dtype, 0.05 if is_sparse else 0.6)[is_sparse]
+        given = weights_of(60, dtype)
+        codes = np.random.default_rng(1).integers(0, 3, 60).astype(np.int32)
+        y, n_classes = (codes, 3) if is_classifier else (codes.astype(dtype), None)
+        kernels = [make(X, y, n_classes) for make in (together, *alone)]
+        for kernel in kernels:
+            weigh(kernel, kind, given)
+        lanes, *others = [walked(kernel, n_folds, random, 3) for kernel in kernels]
+        assert np.any(lanes)
+        for lane, other in zip(lanes, others, strict=True):
+            np.testing.assert_array_equal(lane, other[0])
+            assert np.array_equal(np.signbit(lane), np.signbit(other[0]))
+
+
+# What weights mean.
+
+
+@pytest.mark.parametrize(("family", "dtype", "form"), CASES)
+def test_weights_of_1_change_no_bit(family, dtype, form):
+    values = VALUES.astype(dtype)
+    X = pad_rows(
+        sparse.csr_array(values) if form == "sparse" else values,
+        np.arange(N_ROWS, dtype=np.uint32),
+        True,
+    )
+    options = {
+        "y_type": lambda y: y if y.dtype == np.int32 else y.astype(dtype),
+        "is_sparse": form == "sparse",
+    }
+    make, _ = FAMILIES[family]
+    for plain, weighted in zip(make(X, **options), make(X, **options), strict=True):
+        weighted.weigh(np.ones(N_ROWS, dtype))
+        assert trained(weighted) == trained(plain)
+
+
+@pytest.mark.parametrize("step_size", [0.05, 0.0])
+@pytest.mark.parametrize("loss", ["hinge", "log_loss", "squared_error", "huber"])
+def test_a_row_of_weight_0_adds_nothing(loss, step_size):
+    # Without penalty, decay and averaging, the number of steps does not matter.
+    dense, _ = rows_of(80, 9, np.float64)
+    y = np.random.default_rng(1).integers(0, 2, 80).astype(np.int32)
+    targets, n_classes = (y, 2) if loss in ("hinge", "log_loss") else (y - 0.5, None)
+    dense[::3] *= 1000
+    given = np.where(np.arange(80) % 3 == 0, 0.0, 1.0)
+    kernel = SGD(dense, targets, n_classes, loss, 0.1, 0.0, step_size, 0.0, inf, 1, False, 0)
+    without = SGD(dense, targets, n_classes, loss, 0.1, 0.0, step_size, 0.0, inf, 1, False, 0)
+    kernel.weigh(given)
+    state, state_without = fresh(kernel), fresh(without)
+    kernel.update(state, 0, 80)
+    without.update_in_order(state_without, np.flatnonzero(given).astype(np.uint32))
+    found = model_of(kernel, state, np.float64)
+    assert np.any(found)
+    assert np.array_equal(found, model_of(without, state_without, np.float64))
+
+
+@pytest.mark.parametrize("project", [False, True])
+@pytest.mark.parametrize("alpha", [1e-5, 1e-2, 1.0])
+def test_weighted_pegasos_is_the_textbooks(alpha, project):
+    X, _ = rows_of(200, 9, np.float64)
+    given = np.where(np.arange(200) % 7 == 0, 0, weights_of(200, np.float64))
+    codes = (X[:, 0] + 0.3 * X[:, 1] > 0.2).astype(np.int32)
+    w = np.zeros(X.shape[1])
+    hypotheses = [w]
+    for t, (x, y, weight) in enumerate(zip(X, 2.0 * codes - 1, given, strict=True), start=1):
+        violated = y * (w @ x) < 1
+        w = (1 - 1 / t) * w + (weight * y * x / (alpha * t) if violated else 0)
+        if project:
+            w = min(1, 1 / np.sqrt(alpha) / max(np.linalg.norm(w), 1e-300)) * w
+        hypotheses.append(w)
+    for average, expected in ((False, w), (True, np.mean(hypotheses[:-1], axis=0))):
+        kernel = Pegasos(X, codes, 2, alpha, average, project)
+        kernel.weigh(given)
+        state = fresh(kernel)
+        kernel.update(state, 0, 200)
+        np.testing.assert_allclose(
+            model_of(kernel, state, np.float64)[0],
+            expected,
+            rtol=1e-9,
+            atol=1e-9 * np.abs(expected).max(),
+        )
+
+
+def test_balanced_weights_are_the_inverse_frequencies_so_far():
+    # Each row has a column of its own and violates its margin, so u holds its signed weights.
+    codes = np.array([0, 0, 2, 0, 1, 1, 0, 2], np.int32)
+    given = np.array([1, 2, 0.5, 1, 0, 3, 1, 1.0])
+    for weights in (np.ones(8), given):
+        kernel = Pegasos(np.eye(8), codes, 3, 1.0, False, False)
+        kernel.weigh(weights, True)
+        state = fresh(kernel)
+        kernel.update(state, 0, 8)
+        u = 8 * model_of(kernel, state, np.float64)
+        for row in range(8):
+            seen = weights[: row + 1]
+            mass = seen[codes[: row + 1] == codes[row]].sum()
+            expected = weights[row] * (seen.sum() + 3) / (3 * (mass + 1))
+            signs = np.where(codes[row] == np.arange(3), 1, -1)
+            np.testing.assert_allclose(u[:, row], signs * expected, rtol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=30, max_size=30), st.integers(0, 9))
+def test_a_weight_in_kmeans_is_that_many_rows_at_once(repeats, seed):
+    X, _ = rows_of(30, 3, np.float64, seed=seed)
+    X[9] = X[4]
+    weighted, repeated = KMeans(X, 4), KMeans(X, 4)
+    weighted.weigh(np.array(repeats, float))
+    state, state_of_repeated = fresh(weighted), fresh(repeated)
+    weighted.update(state, 0, 30)
+    repeated.update_in_order(state_of_repeated, np.repeat(np.arange(30, dtype=np.uint32), repeats))
+    models = []
+    for kernel, of in ((weighted, state), (repeated, state_of_repeated)):
+        models.append(aligned_empty((kernel.model_bytes,)))
+        kernel.read_out(of, models[-1])
+    np.testing.assert_allclose(*(model.view(np.float64) for model in models), atol=1e-12)
+    counts = weighted.counts(state)
+    assert counts == repeated.counts(state_of_repeated)
+    assert all(isinstance(count, int) for count in counts)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=20, max_size=20), st.integers(0, 99))
+def test_a_weight_of_a_density_is_that_many_rows_anywhere(full, repeats, seed):
+    X, _ = rows_of(20, 3, np.float64, seed=seed)
+    if not any(repeats):
+        repeats[3] = 1
+    weighted, repeated = Gaussian(X, 3, full, 1e-3), Gaussian(X, 3, full, 1e-3)
+    weighted.weigh(np.array(repeats, float))
+    state, state_of_repeated = fresh(weighted), fresh(repeated)
+    rows = np.repeat(np.arange(20, dtype=np.uint32), repeats)
+    weighted.update(state, 0, 20)
+    repeated.update_in_order(state_of_repeated, np.random.default_rng(seed).permutation(rows))
+    assert weighted.n_seen(state) == 20
+    out, out_of_repeated = np.zeros((20, 1)), np.zeros((20, 1))
+    for kernel, of, to in ((weighted, state, out), (repeated, state_of_repeated, out_of_repeated)):
+        model = aligned_empty((kernel.model_bytes,))
+        kernel.test(of, model, 0, 20, to.view(np.uint8))
+    np.testing.assert_allclose(out, out_of_repeated, rtol=1e-9)
+    # A row of weight 0 is absent, bit for bit.
+    absent = fresh(weighted)
+    weighted.update_in_order(absent, np.flatnonzero(repeats).astype(np.uint32))
+    assert np.array_equal(absent[8:], state[8:])
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_weighted_density_is_that_of_weighted_moments(dtype, full):
+    X, _ = rows_of(40, 7, dtype)
+    given = weights_of(40, dtype)
+    kernel, twin = Gaussian(X, 8, full, 0.1), reference.Gaussian(full, 0.1)
+    kernel.weigh(given)
+    state = fresh(kernel)
+    kernel.update(state, 0, 40)
+    for x, weight in zip(X, given, strict=True):
+        twin.train(x, float(weight))
+    out = np.zeros((40, 1), dtype)
+    kernel.test(state, aligned_empty((kernel.model_bytes,)), 0, 40, out.view(np.uint8))
+    expected = [twin.log_density(x) for x in X]
+    np.testing.assert_allclose(out[:, 0], expected, rtol=1e-4 if dtype == np.float32 else 1e-11)
+
+
+def test_counts_of_kmeans_are_floats_where_weights_are():
+    X, _ = rows_of(10, 3, np.float64)
+    kernel = KMeans(X, 1)
+    kernel.weigh(np.full(10, 0.75))
+    state = fresh(kernel)
+    kernel.update(state, 0, 10)
+    assert kernel.counts(state) == [7.5]
+
+
+# Intervals of lambda.
+
+
+def ends_by_the_recursion(X, codes, given, alpha, dtype):
+    """Return the ends of the interval: ratios of margin to steps in the textbook recursion."""
+    u = np.zeros(X.shape[1], dtype)
+    made, not_made = [0.0], [inf]
+    for t, (x, sign, weight) in enumerate(zip(X, 2 * codes - 1, given, strict=True), start=1):
+        margin = sign * float(u.astype(np.longdouble) @ x.astype(np.longdouble))
+        if t == 1 or margin < alpha * (t - 1):
+            u += dtype(weight * sign) * x
+            if t > 1:
+                made.append(margin / (t - 1))
+        else:
+            not_made.append(margin / (t - 1))
+    return max(made), min(not_made)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("alpha", [1e-4, 0.1, 2.0])
+def test_weighted_states_are_the_same_for_all_lambdas_of_their_interval(
+    alpha, n_classes, kind, average, dtype
+):
+    n = 100
+    dense, sparse_rows = rows_of(n, 9, dtype, 0.7)
+    codes = (np.abs(dense[:, 0] * 2).astype(np.int32) % n_classes).astype(np.int32)
+    given = weights_of(n, dtype)
+    # A row that is added 0 times, or underflows: its comparison counts nevertheless.
+    given[40:60:2] = 0
+    given[41:60:2] = np.finfo(dtype).smallest_subnormal
+
+    def train(alpha, n_rows, X):
+        kernel = Pegasos(X, codes, n_classes, alpha, average, False)
+        weigh(kernel, kind, given)
+        kernel.track()
+        state = fresh(kernel)
+        kernel.update(state, 0, n_rows)
+        vectors = state.copy()
+        vectors[8:24] = 0  # the bytes that hold the ends of the interval
+        return vectors, kernel.domain_of(state)
+
+    rng = np.random.default_rng(0)
+    for n_rows in (2, 10, 42, n):
+        state, (low, high) = train(alpha, n_rows, dense)
+        other_state, other_ends = train(alpha, n_rows, sparse_rows)
+        assert np.array_equal(other_state, state) and other_ends == (low, high)
+        assert 0 <= low <= alpha <= high
+        bottom, top = max(low, 1e-9), min(high, 1e4)
+        inside = [low, high, np.nextafter(low, 9), np.nextafter(high, 0), bottom, top]
+        inside += np.exp(rng.uniform(np.log(bottom), np.log(top), 4)).tolist()
+        for other in inside:
+            if 0 < other < inf and low <= other <= high:
+                assert np.array_equal(train(other, n_rows, dense)[0], state), other
+        if n_classes == 2 and kind == "weights":
+            ends = ends_by_the_recursion(
+                dense[:n_rows], codes[:n_rows], given[:n_rows], alpha, dtype
+            )
+            near = 1e-9 if dtype == np.float64 else 1e-4
+            assert low == pytest.approx(ends[0], rel=near, abs=1e-30)
+            assert high == pytest.approx(ends[1], rel=near)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("alpha", [1e-4, 0.1, 2.0])
+def test_weighted_pairs_track_the_same_intervals(alpha, kind, dtype):
+    dense, _ = rows_of(90, 9, dtype)
+    codes = (np.abs(dense[:, 0] * 2).astype(np.int32) % 3).astype(np.int32)
+    kernel = Pegasos(dense, codes, 3, alpha, False, False)
+    weigh(kernel, kind, weights_of(90, dtype))
+    kernel.track()
+    order = np.random.default_rng(0).permutation(90).astype(np.uint32)
+    for begin in (0, 1, 30):  # from the first row, and later
+        first, second = fresh(kernel), fresh(kernel)
+        kernel.update(first, 0, begin)
+        kernel.update(second, 0, begin)
+        turns = first.copy(), second.copy()
+        kernel.update_both(first, 30, 60, second, 60, 88, order)
+        kernel.update_in_order(turns[0], order[30:60])
+        kernel.update_in_order(turns[1], order[60:88])
+        assert np.array_equal(first, turns[0]) and np.array_equal(second, turns[1])
+
+
+# What weigh refuses.
+
+
+def pegasos(n_classes=2, dtype=np.float64):
+    X = np.ones((6, 8), dtype)
+    return Pegasos(X, np.arange(6, dtype=np.int32) % n_classes, n_classes, 0.1, False, False)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones(5), r"float64 of shape \(6,\) as X has its rows, got float64 of shape \(5,\)"),
+        (np.ones(6, np.float32), "got float32"),
+        (np.ones((6, 1)), r"got float64 of shape \(6, 1\)"),
+        (np.ones(12)[::2], "contiguous"),
+        (np.array([1, 1, -1e-300, 1, 1, 1]), "finite and at least 0"),
+        (np.array([1, 1, np.nan, 1, 1, 1]), "finite and at least 0"),
+        (np.array([1, 1, np.inf, 1, 1, 1]), "finite and at least 0"),
+    ],
+)
+def test_wrong_weights_are_refused(weights, message):
+    kernel = pegasos()
+    with pytest.raises(ValueError, match=message):
+        kernel.weigh(weights)
+    kernel.weigh(np.ones(6))
+
+
+def test_weigh_is_called_once():
+    kernel = pegasos()
+    kernel.weigh(None, True)
+    with pytest.raises(ValueError, match="called once"):
+        kernel.weigh(None, True)
+
+
+def test_only_class_codes_are_balanced():
+    X, codes = np.ones((6, 8)), np.array([0, 1, 2, 0, 1, 2], np.int32)
+    for kernel in (
+        KMeans(X, 2),
+        SGD(X, np.ones(6), None, "huber", 0.1, 0.0, 0.1, 0.0, inf, 1, False, 0),
+        Pegasos(X, np.zeros(6, np.int32), 1, 0.1, False, False),
+    ):
+        with pytest.raises(ValueError, match="two or more classes"):
+            kernel.weigh(None, True)
+    with pytest.raises(ValueError, match="class codes below 2, got 2"):
+        Pegasos(X, codes, 2, 0.1, False, False).weigh(None, True)
+
+
+@pytest.mark.parametrize("n_classes", [2, 7, 8])
+def test_states_get_longer_by_the_masses(n_classes):
+    X, y = np.ones((8, 8)), np.arange(8, dtype=np.int32) % n_classes
+    for make in (
+        lambda: Pegasos(X, y, n_classes, 0.1, False, False),
+        lambda: PegasosLanes(X, y, n_classes, [0.1, 0.2], True, False),
+    ):
+        plain, weighted, balanced = make(), make(), make()
+        weighted.weigh(np.ones(8))
+        balanced.weigh(None, True)
+        assert weighted.state_bytes == plain.state_bytes
+        assert balanced.state_bytes == plain.state_bytes + (64 if n_classes < 8 else 128)
+        assert balanced.model_bytes == plain.model_bytes

@@ -1,0 +1,453 @@
+"""Weights of rows in an evaluation, compared with scikit-learn and with separate trainings."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import SGDRegressor
+from sklearn.metrics import get_scorer
+from sklearn.metrics import zero_one_loss
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import KFold
+from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import RepeatedKFold
+from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeRegressor
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import ModelCache
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import pooled
+from optuna_treecv import StreamingGaussianDensity
+from optuna_treecv import StreamingKMeans
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
+
+FOLDS = KFold(5, shuffle=True, random_state=0)
+TRIAL = optuna.trial.create_trial(value=0.0)
+
+
+def always(model):
+    """Return what makes a trial of a study without parameters an estimator."""
+    return lambda trial: clone(model)
+
+
+def weights_of(n_rows, seed=0):
+    """Return weights of many sizes, some of them 0."""
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random(n_rows) < 0.2, 0.0, rng.lognormal(0, 1.5, n_rows))
+
+
+# Fits: scikit-learn's own numbers.
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LogisticRegression(),
+        DecisionTreeClassifier(random_state=0),
+        SGDClassifier(random_state=0),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        Pipeline([("a", StandardScaler()), ("b", make_pipeline(LogisticRegression()))]),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_fits_have_the_scores_of_cross_validate(estimator, as_frame, binary):
+    X, y = binary
+    weights = weights_of(len(y))
+    if as_frame:
+        X, y, weights = pd.DataFrame(X).add_prefix("c"), pd.Series(y), pd.Series(weights)
+    name = "sample_weight"
+    if isinstance(estimator, Pipeline):
+        last = estimator.steps[-1][0]
+        name = f"{last}__logisticregression__{name}" if last == "b" else f"{last}__{name}"
+    theirs = cross_validate(
+        estimator,
+        X,
+        y,
+        cv=FOLDS,
+        scoring="neg_log_loss" if name != "sample_weight" else None,
+        params={name: weights},
+    )["test_score"]
+    options = {"cv": FOLDS, "shuffle": False, "method": "fit"}
+    options["scoring"] = "neg_log_loss" if name != "sample_weight" else "accuracy"
+    ours = tree_cross_validate(
+        estimator, X, y, sample_weight=weights, score_weight=None, **options
+    )
+    np.testing.assert_array_equal(ours.test_score, theirs)
+    by_params = tree_cross_validate(estimator, X, y, params={name: weights}, **options)
+    np.testing.assert_array_equal(by_params.test_score, theirs)
+    without = tree_cross_validate(estimator, X, y, **options)
+    assert np.any(without.test_score != theirs)
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba"])
+def test_fits_predict_as_cross_val_predict(method, binary):
+    X, y = binary
+    weights = weights_of(len(y))
+    model = LogisticRegression()
+    theirs = cross_val_predict(
+        model, X, y, cv=FOLDS, params={"sample_weight": weights}, method=method
+    )
+    options = {"cv": FOLDS, "method": "fit", "response_method": method}
+    ours = tree_cross_val_predict(model, X, y, sample_weight=weights, **options)
+    np.testing.assert_array_equal(ours, theirs)
+    by_params = tree_cross_val_predict(
+        model, X, y, params={"sample_weight": list(weights)}, **options
+    )
+    np.testing.assert_array_equal(by_params, theirs)
+
+
+def test_the_best_estimator_of_fits_has_the_weights(binary):
+    X, y = binary
+    weights = weights_of(len(y))
+    for model, name in [
+        (LogisticRegression(), "sample_weight"),
+        (
+            make_pipeline(StandardScaler(), LogisticRegression()),
+            "logisticregression__sample_weight",
+        ),
+    ]:
+        objective = treecv_objective(always(model), X, y, sample_weight=weights)
+        found = objective.best_estimator(TRIAL)
+        expected = clone(model).fit(X, y, **{name: weights})
+        np.testing.assert_array_equal(found.decision_function(X), expected.decision_function(X))
+
+
+@pytest.mark.parametrize("scoring", ["neg_log_loss", "accuracy", "log_loss"])
+def test_weights_in_scores_alone(scoring, binary):
+    X, y = binary
+    weights = weights_of(len(y))
+    found = tree_cross_validate(
+        LogisticRegression(), X, y, cv=FOLDS, scoring=scoring, score_weight=weights
+    )
+    scorer = get_scorer(scoring if scoring in ("neg_log_loss", "accuracy") else "neg_log_loss")
+    sign = -1 if scoring == "log_loss" else 1
+    for (train, test), score in zip(FOLDS.split(X), found.test_score, strict=True):
+        model = LogisticRegression().fit(X[train], y[train])
+        expected = scorer(model, X[test], y[test], sample_weight=weights[test])
+        assert score == pytest.approx(sign * expected, rel=1e-12)
+
+
+def test_whole_weights_are_repeated_rows(regression):
+    X, y = regression
+    times = np.random.default_rng(0).integers(0, 4, len(y))
+    repeated = np.repeat(np.arange(len(y)), times)
+    ids = np.arange(len(y)) % 5
+    for model in (Ridge(), DecisionTreeRegressor(max_depth=3, random_state=0)):
+        weighted = tree_cross_validate(model, X, y, cv=ids, sample_weight=times)
+        plain = tree_cross_validate(model, X[repeated], y[repeated], cv=ids[repeated])
+        assert weighted.mean != tree_cross_validate(model, X, y, cv=ids).mean
+        np.testing.assert_allclose(weighted.test_score, plain.test_score, rtol=1e-8)
+
+
+def test_pooled_scores_have_the_weights(binary):
+    X, y = binary
+    weights = weights_of(len(y))
+    options = {"cv": "loo", "shuffle": False}
+    for model in (LogisticRegression(), SGDClassifier(random_state=0, max_iter=1)):
+        predicted = tree_cross_val_predict(model, X, y, **options)
+        expected = zero_one_loss(y, predicted, sample_weight=weights)
+        found = tree_cross_validate(
+            model, X, y, scoring=pooled("error"), score_weight=weights, **options
+        )
+        assert found.mean == pytest.approx(expected, rel=1e-12)
+        assert found.mean != tree_cross_validate(model, X, y, **options).mean
+        with pytest.raises(ValueError, match="^score_weight must be above 0 in some test row of"):
+            tree_cross_validate(model, X, y, score_weight=weights, **options)
+
+
+# Training further: a replay by hand.
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("n_folds", [5, 16, 83])
+@pytest.mark.parametrize(
+    "model", [SGDClassifier(random_state=0, max_iter=1, tol=None), MultinomialNB()], ids=str
+)
+def test_the_adapter_trains_with_weights(model, n_folds, order, binary, training_paths):
+    X, y = np.abs(binary[0]), binary[1]
+    weights = weights_of(len(y))
+    expected = np.empty((len(y), 2))
+    for test, phases in training_paths(len(y), n_folds, order):
+        expected[test] = (
+            trained(model, X, y, weights, phases).predict_proba(X[test])
+            if isinstance(model, MultinomialNB)
+            else trained(model, X, y, weights, phases).decision_function(X[test])[:, None]
+        )
+    found = tree_cross_val_predict(
+        model,
+        X,
+        y,
+        cv=n_folds,
+        stratify=False,
+        order=order,
+        sample_weight=weights,
+        response_method="predict_proba"
+        if isinstance(model, MultinomialNB)
+        else "decision_function",
+    )
+    np.testing.assert_array_equal(
+        found.reshape(len(y), -1), expected[:, : found.reshape(len(y), -1).shape[1]]
+    )
+
+
+COMPILED = [
+    PegasosClassifier(alpha=0.1, shuffle=False),
+    AveragedSGDClassifier(shuffle=False),
+    StreamingSVRGClassifier(initial_batch_size=10, shuffle=False),
+    StreamingKMeans(n_clusters=3, random_state=0, shuffle=False),
+    StreamingGaussianDensity(),
+]
+
+
+@pytest.mark.parametrize("model", COMPILED, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("n_folds", [5, 83])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_compiled_learners_train_with_weights(model, n_folds, dtype, binary, training_paths):
+    """The tree gives what ``partial_fit`` with weights gives, phase by phase."""
+    X, y = binary[0].astype(dtype), binary[1]
+    weights = weights_of(len(y)) + 0.01
+    method = next(
+        name
+        for name in ("decision_function", "score_samples", "predict")
+        if hasattr(model, name) and not (name == "score_samples" and hasattr(model, "predict"))
+    )
+    given = {"cv": n_folds, "stratify": False, "response_method": method}
+    few_digits = 1e-3 if dtype == np.float32 else 1e-9  # BLAS sums in another order
+    found = tree_cross_val_predict(model, X, y, sample_weight=weights, **given)
+    plain = tree_cross_val_predict(model, X, y, **given)
+    assert np.any(found != plain)
+    for test, phases in training_paths(len(y), n_folds):
+        fitted = clone(model)
+        for rows in phases:
+            classes = {"classes": [0, 1]} if method == "decision_function" else {}
+            fitted.partial_fit(X[rows], y[rows], sample_weight=weights[rows], **classes)
+        expected = getattr(fitted, method)(X[test])
+        np.testing.assert_allclose(found[test], expected, rtol=1e-3 if few_digits else 1e-9)
+
+
+def test_estimators_side_by_side_have_the_weights(binary):
+    X, y = binary
+    models = [PegasosClassifier(alpha=alpha) for alpha in np.logspace(-3, 1, 20)]
+    options = {"cv": 8, "scoring": "hinge", "sample_weight": weights_of(len(y))}
+    together = tree_cross_validate_many(models, X, y, **options)
+    for model, found in zip(models, together, strict=True):
+        alone = tree_cross_validate(model, X, y, **options)
+        np.testing.assert_array_equal(found.test_score, alone.test_score)
+
+
+def trained(model, X, y, weights, phases):
+    """Return a clone trained phase by phase; scikit-learn refuses phases without any weight."""
+    model = clone(model)
+    for rows in phases:
+        if weights[rows].any():
+            model.partial_fit(X[rows], y[rows], classes=[0, 1], sample_weight=weights[rows])
+    return model
+
+
+def test_the_last_step_of_a_pipeline_gets_the_weights(binary, training_paths):
+    X, y = binary
+    weights = weights_of(len(y))
+    pipeline = make_pipeline(StandardScaler(), SGDClassifier(random_state=0, max_iter=1))
+    found = tree_cross_val_predict(
+        pipeline,
+        X,
+        y,
+        cv=7,
+        stratify=False,
+        sample_weight=weights,
+        response_method="decision_function",
+    )
+    by_name = tree_cross_val_predict(
+        pipeline,
+        X,
+        y,
+        cv=7,
+        stratify=False,
+        response_method="decision_function",
+        params={"sgdclassifier__sample_weight": weights},
+    )
+    np.testing.assert_array_equal(by_name, found)
+    for test, phases in training_paths(len(y), 7):
+        scaler, sgd = clone(pipeline[0]), clone(pipeline[1])
+        for rows in phases:
+            scaler.partial_fit(X[rows])
+            if weights[rows].any():
+                sgd.partial_fit(
+                    scaler.transform(X[rows]), y[rows], [0, 1], sample_weight=weights[rows]
+                )
+        np.testing.assert_array_equal(
+            sgd.decision_function(scaler.transform(X[test])), found[test]
+        )
+
+
+def test_the_best_estimator_of_the_adapter_has_the_weights(binary):
+    X, y = binary
+    weights = weights_of(len(y))
+    model = SGDRegressor(random_state=0, max_iter=1)
+    objective = treecv_objective(always(model), X, y, sample_weight=weights, shuffle=False)
+    found = objective.best_estimator(TRIAL)
+    expected = clone(model).partial_fit(X, y, sample_weight=weights)
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
+
+
+@pytest.mark.parametrize("method", ["treecv", "standard", "fit", "holdout"])
+@pytest.mark.parametrize("scoring", ["error", "hinge", "roc_auc"])
+def test_weights_of_one_are_no_weights(method, scoring, binary):
+    X, y = binary
+    model = SGDClassifier(random_state=0, max_iter=1, tol=None)
+    options = {"cv": 6, "method": method, "scoring": scoring}
+    plain = tree_cross_validate(model, X, y, **options)
+    ones = tree_cross_validate(model, X, y, sample_weight=np.ones(len(y)), **options)
+    np.testing.assert_array_equal(ones.test_score, plain.test_score)
+
+
+# No label and no weight of a fold acts on its own model.
+
+
+def response(estimator, rows, _):
+    """Score a model by what it says of the rows, whatever their labels and weights are."""
+    return float(estimator.decision_function(rows).sum())
+
+
+IDS = np.random.default_rng(1).integers(-1, 4, 83)
+SPLITTERS = {
+    "int": (
+        6,
+        PredefinedSplit(np.searchsorted(np.arange(1, 6) * 83 // 6, np.arange(83), "right")),
+    ),
+    "loo": ("loo", KFold(83)),
+    "KFold": (FOLDS, FOLDS),
+    "GroupKFold": (GroupKFold(4), GroupKFold(4)),
+    "ids": (IDS, PredefinedSplit(IDS)),
+    "repeated": (cv := RepeatedKFold(n_splits=3, n_repeats=2, random_state=0), cv),
+    "chain": (TimeSeriesSplit(4), TimeSeriesSplit(4)),
+    "overlapping": (cv := ShuffleSplit(4, random_state=0), cv),
+}
+
+
+@pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows", "ignore:.*is fitted")
+@pytest.mark.parametrize("kind", SPLITTERS)
+@pytest.mark.parametrize("method", ["auto", "standard", "fit"])
+@pytest.mark.parametrize(
+    "model",
+    [SGDClassifier(random_state=0, max_iter=2, tol=None), PegasosClassifier(alpha=0.1)],
+    ids=lambda model: type(model).__name__,
+)
+def test_nothing_of_a_fold_reaches_its_own_model(kind, method, model, binary):
+    X, y = binary
+    weights = weights_of(len(y), 3) + 1e-3
+    cv, splitter = SPLITTERS[kind]
+    groups = np.arange(len(y)) // 5
+
+    def scores(labels, weights):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "SGDClassifier.max_iter")
+            return tree_cross_validate(
+                model,
+                X,
+                labels,
+                cv=cv,
+                groups=groups if kind == "GroupKFold" else None,
+                stratify=False,
+                shuffle=False,
+                method=method,
+                scoring=response,
+                sample_weight=weights,
+                score_weight=None,
+            ).test_score
+
+    before = scores(y, weights)
+    splits = list(splitter.split(X, y, groups))
+    n_moved = 0
+    for number in {0, len(splits) // 2, len(splits) - 1}:
+        is_other = np.ones(len(y), bool)
+        is_other[splits[number][0]] = False
+        after = scores(np.where(is_other, 1 - y, y), np.where(is_other, 2 * weights, weights))
+        assert after[number] == before[number]
+        n_moved += np.count_nonzero(after != before)
+    assert n_moved
+
+
+# Names: nothing is shared between different weights.
+
+
+MODELS = [
+    PegasosClassifier(alpha=0.1),
+    SGDClassifier(random_state=0, max_iter=1, tol=None),
+    LogisticRegression(),
+    make_pipeline(StandardScaler(), LogisticRegression()),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("what", ["sample_weight", "score_weight"])
+@pytest.mark.parametrize("scoring", ["hinge", "roc_auc"])
+def test_a_shared_cache_tells_weights_apart(model, what, scoring, binary):
+    X, y = binary
+    cache = ModelCache()
+    options = {"cv": 4, "scoring": scoring}
+    found = []
+    for weights in (None, weights_of(len(y), 1), weights_of(len(y), 2), np.ones(len(y))):
+        given = {what: weights}
+        shared = treecv_objective(always(model), X, y, cache=cache, **given, **options).evaluate(
+            {}
+        )
+        alone = treecv_objective(always(model), X, y, cache=None, **given, **options).evaluate({})
+        np.testing.assert_array_equal(shared.test_score, alone.test_score)
+        found.append(shared.mean)
+    assert len(set(found)) == 3
+    again = treecv_objective(
+        always(model), X, y, cache=cache, **{what: weights_of(len(y), 2)}, **options
+    )
+    again = again.evaluate({})
+    assert again.n_updates == 0
+    assert again.mean == found[2]
+
+
+@pytest.mark.parametrize("name", ["sample_weight", "score_weight", "params"])
+def test_studies_and_stores_tell_weights_apart(name, binary, tmp_path):
+    X, y = binary
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    means = []
+    for weights in (None, weights_of(len(y), 1), weights_of(len(y), 2)):
+        given = {"sample_weight": weights} if name == "params" else weights
+        for _ in range(2):
+            objective = treecv_objective(
+                always(DecisionTreeClassifier(random_state=0)),
+                X,
+                y,
+                store=store,
+                **{name: given},
+            )
+            result = objective.evaluate({})
+        assert result.n_updates == 0  # found in the store
+        means.append(result.mean)
+        if weights is None:
+            study = optuna.create_study()
+            study.optimize(objective, n_trials=1)
+            continue
+        with pytest.warns(UserWarning, match="other data, weights, folds or scoring"):
+            study.optimize(objective, n_trials=1)
+    assert len(set(means)) == 3
