@@ -7,7 +7,6 @@ from optuna_treecv.crossval.functions import tree_cross_val_predict
 from optuna_treecv.crossval.functions import tree_cross_validate
 from optuna_treecv.crossval.functions import tree_cross_validate_many
 from optuna_treecv.crossval.run import CVResult
-from optuna_treecv.crossval.run import Score
 from optuna_treecv.learners.gaussian import StreamingGaussianDensity
 from optuna_treecv.learners.kmeans import StreamingKMeans
 from optuna_treecv.learners.pegasos import PegasosClassifier
@@ -32,7 +31,6 @@ __all__ = [
     "PegasosClassifier",
     "RootSGDClassifier",
     "RootSGDRegressor",
-    "Score",
     "StreamingGaussianDensity",
     "StreamingKMeans",
     "StreamingSVRGClassifier",

@@ -506,12 +506,6 @@ def test_trials_without_parameters(fill):
     assert spoken(figure) == ["The study has no hyper-parameters."]
 
 
-def test_a_study_of_two_objectives_is_refused():
-    study = optuna.create_study(directions=["minimize", "minimize"])
-    with pytest.raises(ValueError, match="study must have one objective"):
-        report.plot_time(study, "any")
-
-
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
 def test_figures_are_small_and_fit_into_a_card(fill, plot):
     filled = fill()

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
+from optuna_dashboard import get_note
 import pytest
 from sklearn.datasets import make_regression
 from sklearn.ensemble import RandomForestClassifier
@@ -26,8 +27,15 @@ from optuna_treecv import pooled
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.dashboard import publish
+from optuna_treecv.history import forget
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
+from optuna_treecv.report import plot_fold_scores
+from optuna_treecv.report import plot_parameters
+from optuna_treecv.report import plot_sharing
+from optuna_treecv.report import plot_time
+from optuna_treecv.reporting.cli import main
 
 ALPHA = {"alpha": FloatDistribution(1e-4, 1e1, log=True)}
 SCORES = ["error", "roc_auc", "hinge", "balanced_accuracy", "f1_macro"]
@@ -233,6 +241,51 @@ def test_a_study_of_several_objectives(data, tmp_path):
         objective.best_estimator(study)
     fitted = objective.best_estimator(study.best_trials[0])
     assert fitted.alpha == study.best_trials[0].params["alpha"]
+
+
+def test_several_scores_of_a_trial_are_one_evaluation(data, tmp_path, capsys):
+    store = f"sqlite:///{tmp_path}/store.db"
+    study = optuna.create_study(study_name="several")
+    study.optimize(objective_of(data, store=store), n_trials=3)
+    assert main(["store", store]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["several", "3", "0"]
+    assert forget(store, keep_runs=[study.trials[1].user_attrs["treecv_run"]]) == 2 * len(SCORES)
+    frame = load_evaluations(store)
+    assert set(frame["trial_number"]) == {1} and list(frame["scoring"]) == SCORES
+    assert len(load_evaluations(store, study=study)) == len(SCORES)
+
+
+@pytest.mark.parametrize("scoring", [["error", "roc_auc"], pooled("roc_auc")], ids=str)
+def test_a_trial_of_the_store_can_be_shown(data, tmp_path, scoring):
+    store = f"sqlite:///{tmp_path}/store.db"
+    objective = objective_of(data, scoring=scoring, store=store)
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=3)
+    publish(study, store)
+    note = get_note(study)
+    assert f"## Best: trial {study.best_trial.number}, " in note and "nan" not in note
+    assert "roc_auc" in note and " ± " in note
+    plot_parameters(study)
+
+
+def test_the_note_lists_the_front(data, tmp_path):
+    store = f"sqlite:///{tmp_path}/store.db"
+    objective = objective_of(data, optimize=["error", "roc_auc"], store=store)
+    study = optuna.create_study(directions=objective.directions)
+    publish(study, store)
+    study.optimize(objective, n_trials=15)
+    publish(study, store)
+    note = get_note(study)
+    front = [trial.number for trial in study.best_trials]
+    part = note.partition("## Pareto front")[2].partition("No other trial")[0]
+    rows = [line.split("|")[1:3] for line in part.splitlines() if line.startswith("| ")][2:]
+    assert sorted(int(number.strip("&emsp; ")) for number, _ in rows) == sorted(front)
+    assert "error, minimize; roc_auc, maximize" in note
+    best = study.trials[int(note.partition("best_estimator(study.trials[")[2].partition("]")[0])]
+    assert best.number in front
+    assert best.values[0] == min(trial.values[0] for trial in study.trials)
+    for plot in (plot_parameters, plot_fold_scores, plot_sharing, plot_time):
+        plot(study, store)
 
 
 def test_a_grid_of_several_objectives_is_visited_once(data):

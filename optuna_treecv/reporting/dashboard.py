@@ -213,7 +213,7 @@ def _pareto(study: optuna.Study) -> str:
     """Return the table of the Pareto front; empty for a study with one objective."""
     if len(study.directions) == 1:
         return ""
-    front = sorted(study.best_trials, key=lambda trial: sign_of(study) * trial.values[0])
+    front = _front(study)
     if not front:
         return ""
     scores = {trial.number: scores_of(trial.user_attrs) for trial in front}
@@ -236,14 +236,20 @@ def _pareto(study: optuna.Study) -> str:
     )
 
 
+def _front(study: optuna.Study) -> list[FrozenTrial]:
+    """Return the trials of the Pareto front, the best one by the first score first."""
+    return sorted(study.best_trials, key=lambda trial: sign_of(study) * trial.values[0])
+
+
 def _use(study: optuna.Study, frame: Frame) -> str:
     """Return lines of Python that make the model of the best trial."""
+    which = "study"
+    if len(study.directions) > 1 and (front := _front(study)):
+        frame = frame[frame["trial_number"] == front[0].number]
+        which = f"study.trials[{front[0].number}]"
     best = best_of(study, frame, 1)
     if best.empty:
         return ""
-    which = "study"
-    if len(study.directions) > 1:
-        which = f"study.trials[{best['trial_number'].iloc[0]}]"
     number, learner = best[["trial_number", "learner"]].iloc[0]
     params = ", ".join(f"{name}={value!r}" for name, value in study.trials[number].params.items())
     return (

@@ -121,7 +121,7 @@ def pooled(scoring: Any) -> Pooled:
     ...     PegasosClassifier(alpha=0.01), scale(X), y, cv="loo", scoring=pooled("roc_auc")
     ... )
     >>> round(result.mean, 3)
-    0.99
+    0.988
     """
     metric = _metric(scoring)
     if isinstance(metric, Pooled):

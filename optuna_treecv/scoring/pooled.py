@@ -92,6 +92,7 @@ def pooled_score(
         If the score is not defined on the rows.
     """
     weights = np.ones(len(rows)) if rows.weights is None else rows.weights
+    targets: Any = rows.targets
     if isinstance(metric.of, Loss):
         with np.errstate(all="ignore"):
             losses = metric.of.of_rows(rows.response(method), rows.targets)
@@ -108,16 +109,16 @@ def pooled_score(
     if method == "predict" and classes is not None:
         response = response.astype(np.intp)  # class codes, perhaps beside other outputs as floats
     if known is not None:
-        value = known.of_folds(response, rows.targets, rows.weights, np.zeros(1, np.int64))[0]
+        value = known.of_folds(response, targets, rows.weights, np.zeros(1, np.int64))[0]
         if np.isfinite(value):
-            influence = known.influence(response, rows.targets, rows.weights)
+            influence = known.influence(response, targets, rows.weights)
             return PooledScore(float(value), _length(weights * influence))
     stand_in = _Answers(estimator, classes, method)
 
     def score(part: Any) -> float:
         stand_in.answer = _as_answered(response[part], method, classes)
-        targets = rows.targets if rows.targets is None else rows.targets[part]
-        y = targets if classes is None or targets is None else classes[targets]
+        y = None if targets is None else targets[part]
+        y = y if classes is None or y is None else classes[y]
         params = {} if rows.weights is None else {"sample_weight": rows.weights[part]}
         X = np.empty((len(stand_in.answer), 0))
         assert isinstance(metric.of, Scorer)

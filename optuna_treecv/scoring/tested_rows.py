@@ -114,9 +114,10 @@ def by_metric(
         If the score is not defined on a fold.
     """
     diverged = rows.diverged()
+    targets: Any = rows.targets
     begins = np.arange(len(rows)) if rows.begins is None else rows.begins
     with np.errstate(all="ignore"):
-        scores = metric.of_folds(rows.response(method), rows.targets, rows.weights, begins)
+        scores = metric.of_folds(rows.response(method), targets, rows.weights, begins)
     missing = np.isnan(scores) & ~diverged
     if np.any(missing):
         n_rows = np.diff(begins, append=len(rows))[np.argmax(missing)]

@@ -43,7 +43,7 @@ COLUMNS = [column.name for column in _COLUMNS]
 _MOST_PACKED = 1032
 
 
-def further_run(run: str, number: int) -> str:
+def further_run(run: str, number: int | str) -> str:
     """Return the name of the evaluation that has a trial's second score (number 1), third, ...."""
     return f"{run}-{number}"
 
@@ -186,7 +186,10 @@ def delete_evaluations(
     study_name: str | None = None,
     before: datetime | None = None,
 ) -> int:
-    """Delete evaluations with their fold scores; return how many evaluations were deleted."""
+    """Delete evaluations with their fold scores; return how many evaluations were deleted.
+
+    A kept evaluation keeps those of its trial's other scores.
+    """
     query = select(EvaluationRow.run)
     if study_name is not None:
         query = query.where(EvaluationRow.study_name == study_name)
@@ -194,7 +197,9 @@ def delete_evaluations(
         query = query.where(EvaluationRow.created_at < before)
     kept = set(keep_runs)
     with database.writing() as session:
-        deleted = [run for run in session.scalars(query) if run not in kept]
+        deleted = [
+            run for run in session.scalars(query) if not kept & {run, run.partition("-")[0]}
+        ]
         for part in parts(deleted):
             # SQLite enforces foreign keys only if asked to, and a user's Engine may not ask.
             for table in (FoldScoreRow, FoldScoreBlockRow, EvaluationRow):

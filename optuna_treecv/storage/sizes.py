@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.tables import Base
 from optuna_treecv.storage.tables import EvaluationRow
 
@@ -45,13 +46,17 @@ def table_sizes(session: Session) -> list[TableSize]:
 
 
 def study_sizes(session: Session) -> list[StudySize]:
-    """Return the number of complete and pruned evaluations for each study, by name."""
+    """Return the number of complete and pruned evaluations for each study, by name.
+
+    The several scores of a trial count once.
+    """
     by_study = (
         select(
             EvaluationRow.study_name,
             func.sum(case((EvaluationRow.state == "complete", 1), else_=0)),
             func.sum(case((EvaluationRow.state == "pruned", 1), else_=0)),
         )
+        .where(EvaluationRow.run.not_like(further_run("%", "%")))
         .group_by(EvaluationRow.study_name)
         .order_by(EvaluationRow.study_name)
     )
