@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 from scipy.special import expit
+from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
@@ -94,6 +95,15 @@ def test_unequal_estimators_have_unequal_keys_and_clones_have_equal_ones():
     keys = [lasting_key(estimator) for estimator in ESTIMATORS]
     assert len(set(keys)) == len(ESTIMATORS)
     assert [lasting_key(clone(estimator)) for estimator in ESTIMATORS] == keys
+
+
+def test_requests_for_metadata_are_part_of_a_key():
+    with config_context(enable_metadata_routing=True):
+        requests = [True, False, "mine"]
+        keys = {lasting_key(SVC().set_fit_request(sample_weight=one)) for one in requests}
+        again = lasting_key(clone(SVC().set_fit_request(sample_weight=True)))
+    assert len(keys | {lasting_key(SVC())}) == 4
+    assert again in keys
 
 
 def digest_of_keys():

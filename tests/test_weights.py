@@ -336,6 +336,27 @@ def test_the_best_estimator_of_the_adapter_has_the_weights(binary):
     np.testing.assert_array_equal(found.coef_, expected.coef_)
 
 
+def test_a_first_phase_without_weight(binary, training_paths):
+    """The first call of ``partial_fit`` names the classes, and it may come later than usual."""
+    X, y = binary
+    weights = weights_of(len(y)) + 0.01
+    weights[len(y) // 2 :] = 0  # the first phase of the left half of the tree
+    model = SGDClassifier(random_state=0, max_iter=1, tol=None)
+    found = tree_cross_val_predict(
+        model,
+        X,
+        y,
+        cv=4,
+        stratify=False,
+        shuffle=False,
+        sample_weight=weights,
+        response_method="decision_function",
+    )
+    for test, phases in training_paths(len(y), 4, shuffle=False):
+        fitted = trained(model, X, y, weights, phases)
+        np.testing.assert_array_equal(found[test], fitted.decision_function(X[test]))
+
+
 @pytest.mark.parametrize("method", ["treecv", "standard", "fit", "holdout"])
 @pytest.mark.parametrize("scoring", ["error", "hinge", "roc_auc"])
 def test_weights_of_one_are_no_weights(method, scoring, binary):

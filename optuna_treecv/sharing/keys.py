@@ -44,7 +44,8 @@ BUILD = f"{_VERSION} format {FORMAT} {sys.byteorder}"
 
 # What scikit-learn's ``clone`` copies besides the parameters: requests for metadata, the setting
 # of ``set_output``, and callbacks.
-_KEPT_BY_CLONE = ("_metadata_request", "_sklearn_output_config", "_skl_callbacks")
+_REQUESTS = "_metadata_request"
+_KEPT_BY_CLONE = ("_sklearn_output_config", "_skl_callbacks")
 
 # Stands before weights among the arrays of rows, so that they are not taken for targets.
 _WEIGHTS = [np.array(["weights"])]
@@ -144,6 +145,8 @@ def _settings_of(estimator: Any) -> list[Any]:
     # XGBoost's get_params draws a number from a generator, which would change the next fit.
     encode(attributes.get("random_state"))
     kept = [(name, attributes[name]) for name in _KEPT_BY_CLONE if name in attributes]
+    if _REQUESTS in attributes:
+        kept.append((_REQUESTS, repr(attributes[_REQUESTS])))  # names, strings and bools
     return [sorted(estimator.get_params(False).items()), *kept]
 
 
