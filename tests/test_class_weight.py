@@ -78,6 +78,25 @@ def test_a_dict_is_the_same_as_weights_of_rows(estimator, n_classes, dtype):
     assert_same(both, expected)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+def test_a_dict_is_the_same_as_weights_of_rows_in_the_tree(estimator, dtype):
+    X, y, weights = rare_class(3, dtype)
+    of_classes = {0: 0.3, 2: 4.1}
+    weighted = clone(estimator).set_params(class_weight=of_classes)
+    of_rows = np.array([of_classes.get(c, 1) for c in y])
+    options = {"cv": 7, "scoring": "hinge"}
+    for given in (None, weights):
+        found = tree_cross_validate(
+            weighted, X, y, sample_weight=given, score_weight=None, **options
+        )
+        product = of_rows if given is None else of_rows * given.astype(dtype)
+        expected = tree_cross_validate(
+            estimator, X, y, sample_weight=product, score_weight=None, **options
+        )
+        assert found.test_score.tobytes() == expected.test_score.tobytes()
+
+
 LABELS = [
     np.array(["no", "yes"]),
     np.array(["no", "yes"], object),
@@ -263,9 +282,10 @@ def test_an_estimator_is_its_learner(estimator, class_weight, dtype, is_sparse):
 
 @pytest.mark.parametrize("cv", [7, 90])
 @pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("is_weighted", [False, True])
 @pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
-def test_no_label_of_a_held_out_fold_acts_on_its_own_model(estimator, order, cv):
-    X, y, _ = rare_class(3)
+def test_no_label_of_a_held_out_fold_acts_on_its_own_model(estimator, is_weighted, order, cv):
+    X, y, weights = rare_class(3)
     estimator = clone(estimator).set_params(class_weight="balanced")
     fold = np.arange(len(y)) % cv
 
@@ -277,6 +297,7 @@ def test_no_label_of_a_held_out_fold_acts_on_its_own_model(estimator, order, cv)
             shuffle=False,
             random_state=0,
             response_method="decision_function",
+            sample_weight=weights if is_weighted else None,
         )
 
     before = outputs(y)
