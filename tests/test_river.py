@@ -124,6 +124,43 @@ def test_regressors_equal_a_loop(model, n_folds, order, regression, training_pat
     np.testing.assert_allclose(ours.test_score, expected, rtol=1e-8)
 
 
+WEIGHTED = [
+    linear_model.LinearRegression(),
+    scaled(linear_model.LinearRegression()),
+    tree.HoeffdingTreeRegressor(grace_period=10),
+]
+
+
+@pytest.mark.parametrize("model", WEIGHTED, ids=str)
+def test_weights_equal_a_loop(model, regression, training_paths):
+    """Rows of weight 0 are left out: River's means of weights would divide by 0."""
+    X, y = regression
+    rng = np.random.default_rng(0)
+    weights = np.where(rng.random(len(y)) < 0.2, 0, rng.lognormal(0, 1, len(y)))
+    found = tree_cross_val_predict(model, X, y, cv=5, sample_weight=weights)
+    for test, phases in training_paths(len(y), 5):
+        own = model.clone()
+        for row in np.concatenate(phases):
+            if weights[row] > 0:
+                own.learn_one(dict(enumerate(X[row])), y[row], w=weights[row])
+        expected = [own.predict_one(dict(enumerate(x))) for x in X[test]]
+        np.testing.assert_allclose(found[test], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [naive_bayes.GaussianNB(), scaled(neighbors.KNNClassifier()), cluster.CluStream()],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.parametrize("method", ["auto", "standard"])
+def test_models_that_learn_without_weights(model, method, binary):
+    X, y = binary
+    with pytest.raises(ValueError, match=r"^sample_weight must be None for \w+, since p"):
+        tree_cross_validate(
+            model, X, y, method=method, scoring=lambda *_: 0.0, sample_weight=np.ones(len(y))
+        )
+
+
 @pytest.mark.parametrize("scale", [False, True])
 def test_clusters(scale, binary, training_paths):
     X = binary[0] * 3 + 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+import pickle
 import warnings
 
+from joblib import parallel_config
 import numpy as np
 import pytest
 from sklearn import config_context
@@ -12,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import cross_validate
@@ -121,6 +124,58 @@ def test_a_pipeline_routes_weights_by_its_requests(scaler, last, binary, weights
     np.testing.assert_array_equal(by_params.test_score, theirs)
     np.testing.assert_array_equal(own.test_score, theirs)
     assert np.any(theirs != plain["test_score"])
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_scorers_get_the_weights_that_they_request(asks, binary, weights):
+    X, y = binary
+    with config_context(enable_metadata_routing=True):
+        model = LogisticRegression().set_fit_request(sample_weight=True)
+        scorers = {
+            name: get_scorer(name).set_score_request(sample_weight=asks)
+            for name in ("neg_log_loss", "roc_auc")
+        }
+        given = {"params": {"sample_weight": weights}, "scoring": scorers, "cv": FOLDS}
+        theirs = cross_validate(model, X, y, **given)
+        ours = tree_cross_validate(model, X, y, shuffle=False, **given)
+        for name, score in ours.scores.items():
+            np.testing.assert_allclose(score.test_score, theirs[f"test_{name}"], rtol=1e-12)
+        scorers["roc_auc"].set_score_request(sample_weight=not asks)
+        with pytest.raises(ValueError, match="^params must be requested by all scorers or by"):
+            tree_cross_validate(model, X, y, **given)
+        model.set_score_request(sample_weight=asks)  # which decides for losses
+        by_loss = tree_cross_validate(
+            model, X, y, shuffle=False, **given | {"scoring": "log_loss"}
+        )
+    np.testing.assert_allclose(by_loss.test_score, -theirs["test_neg_log_loss"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("model", [SGD, LogisticRegression()], ids=lambda m: type(m).__name__)
+def test_an_objective_with_weights_can_be_pickled(model, binary, weights):
+    X, y = binary
+    params = {"sample_weight": weights}
+    if isinstance(model, SGDClassifier):
+        params["coef_init"] = 0.5 * np.ones((1, 5))
+    grid = {"random_state": [0, 1]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        objective = treecv_objective(
+            model, X, y, param_grid=grid, cv=4, params=params, score_weight=weights
+        )
+    before = objective.evaluate({"random_state": 0}).test_score
+    copied = pickle.loads(pickle.dumps(objective))
+    for _ in range(2):
+        np.testing.assert_array_equal(copied.evaluate({"random_state": 0}).test_score, before)
+
+
+def test_workers_get_their_part_of_the_weights(binary, weights):
+    X, y = binary
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    options = {"cv": 4, "scoring": "log_loss", "sample_weight": weights}
+    alone = tree_cross_validate(model, X, y, **options)
+    with parallel_config("threading"):
+        together = tree_cross_validate(model, X, y, n_jobs=2, **options)
+    np.testing.assert_array_equal(together.test_score, alone.test_score)
 
 
 def test_other_names_of_requests(binary, weights):
@@ -394,6 +449,21 @@ def test_what_an_estimator_does_not_take(model, given, message, binary, weights)
         with pytest.raises(ValueError) as caught:
             call(model, X, y, cv=4, **options)
         assert str(caught.value).startswith(message)
+
+
+def test_scorers_that_take_no_weights(regression, binary, weights):
+    X, y = regression
+    with pytest.raises(
+        ValueError, match="^score_weight must be None with scoring='neg_max_error',"
+    ):
+        tree_cross_validate(
+            Ridge(), X, y, scoring="neg_max_error", sample_weight=weights[: len(y)]
+        )
+    X, y = binary
+    with pytest.raises(ValueError, match="^score_weight must be None with scoring='own', which"):
+        tree_cross_validate(
+            SGD, X, y, scoring={"own": lambda model, X, y: 0.0}, score_weight=weights
+        )
 
 
 def test_requests_that_are_missing(binary, weights):

@@ -149,6 +149,30 @@ def test_weights_in_scores_alone(scoring, binary):
         assert score == pytest.approx(sign * expected, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    "model", [PegasosClassifier(alpha=0.1), MultinomialNB(), LogisticRegression()], ids=str
+)
+@pytest.mark.parametrize("kind", ["int", "ids", "KFold", "chain", "overlapping"])
+def test_scores_weigh_the_rows_that_are_tested(model, kind, binary):
+    X, y = np.abs(binary[0]), binary[1]
+    weights = weights_of(len(y)) + 0.01
+    weight_of = dict(zip(X[:, 0], weights, strict=True))
+
+    def own(estimator, rows, labels, sample_weight=None):
+        mine = [weight_of[first] for first in rows[:, 0]]
+        np.testing.assert_array_equal(sample_weight, mine)
+        return np.average(estimator.predict(rows) == labels, weights=mine)
+
+    scoring = {"own": own, "error": "error", "accuracy": "accuracy", "f1": "f1_micro"}
+    options = {"cv": SPLITTERS[kind][0], "scoring": scoring, "score_weight": weights}
+    if kind == "overlapping" and not isinstance(model, LogisticRegression):
+        options["method"] = "standard"
+    scores = tree_cross_validate(model, X, y, **options).scores
+    for name, sign in (("error", -1), ("accuracy", 1), ("f1", 1)):
+        expected = scores["own"].test_score if sign == 1 else 1 - scores["own"].test_score
+        np.testing.assert_allclose(scores[name].test_score, expected, rtol=1e-12)
+
+
 def test_whole_weights_are_repeated_rows(regression):
     X, y = regression
     times = np.random.default_rng(0).integers(0, 4, len(y))

@@ -317,10 +317,12 @@ def tree_cross_val_predict(
     ----------
     estimator, X, y : see tree_cross_validate
         The learner and the rows.
-    cv, groups, stratify, shuffle, order, method, random_state, n_jobs : see tree_cross_validate
+    cv, groups, stratify, shuffle, order, method : see tree_cross_validate
         How the rows are cut and fed. Each row must be tested once.
     sample_weight, params : see tree_cross_validate
         The weights of the rows in training, and further arguments of ``fit``.
+    random_state, n_jobs : see tree_cross_validate
+        The seed, and the number of threads or workers.
     response_method : {"predict", "decision_function", "predict_proba", "score_samples"}, \
             default="predict"
         The method of the estimator whose response is returned. Density estimators have
