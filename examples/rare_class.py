@@ -1,8 +1,8 @@
 """Find a rare class: class 4 of Covertype, 0.5 % of 581,012 rows.
 
-Trials search the penalty and the weight of the rare class. Each has three scores from one training, and the study
-optimises two of them, so it has a Pareto front. scikit-learn downloads the data once (11 MB) or finds it in
-$SCIKIT_LEARN_DATA. Afterwards:
+Trials search the penalty and the weight of the rare class. Each has three scores from one
+training, and the study optimises two of them, so it has a Pareto front. scikit-learn downloads the
+data once (11 MB) or finds it in $SCIKIT_LEARN_DATA. Afterwards:
 
     optuna-dashboard sqlite:///rare_class.db
 """
