@@ -2,12 +2,13 @@
 
 Trials search the penalty and the weight of the rare class. Each has three scores from one
 training, and the study optimises two of them, so it has a Pareto front. scikit-learn downloads the
-data once (11 MB) or finds it in $SCIKIT_LEARN_DATA. Afterwards:
+data once (11 MB) or finds it in $SCIKIT_LEARN_DATA. An argument is the number of trials. Afterwards:
 
     optuna-dashboard sqlite:///rare_class.db
 """
 
 import json
+import sys
 
 import optuna
 from sklearn.datasets import fetch_covtype
@@ -43,7 +44,8 @@ study = optuna.create_study(
     directions=objective.directions,
     sampler=optuna.samplers.TPESampler(seed=0),
 )
-study.optimize(objective, n_trials=40, show_progress_bar=True)
+n_trials = int(sys.argv[1]) if len(sys.argv) > 1 else 40
+study.optimize(objective, n_trials=n_trials, show_progress_bar=True)
 
 LINE = "{:>17}  {:>17}  {:>6}  {:>7}  {}"
 print(f"\nThe Pareto front of {len(study.trials)} trials:")
