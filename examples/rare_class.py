@@ -2,7 +2,8 @@
 
 Trials search the penalty and the weight of the rare class. Each has three scores from one
 training, and the study optimises two of them, so it has a Pareto front. scikit-learn downloads the
-data once (11 MB) or finds it in $SCIKIT_LEARN_DATA. An argument is the number of trials. Afterwards:
+data once (11 MB) or finds it in $SCIKIT_LEARN_DATA. An argument is the number of trials.
+Afterwards:
 
     optuna-dashboard sqlite:///rare_class.db
 """
