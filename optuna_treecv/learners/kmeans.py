@@ -49,7 +49,8 @@ class StreamingKMeans(
         Centres, of the type of X (float64 or float32). If there are fewer distinct rows than
         centres, the last centres repeat the first one.
     counts_ : ndarray of shape (n_clusters,)
-        Number of rows that each centre has won.
+        Number of rows that each centre has won, or the sum of their weights: int64 if all sums are
+        whole numbers, else float64.
     labels_ : ndarray of shape (n_samples,)
         The nearest centre of each row of the last ``fit`` or ``partial_fit``.
     t_ : int
