@@ -113,6 +113,7 @@ class Case:
             warnings.simplefilter("always")
             scores = self.metric.of_folds(*self.arguments, self.bounds[:-1])
         assert scores.dtype == np.float64
+        assert all(warning.filename == __file__ for warning in caught)
         return scores, [str(warning.message) for warning in caught]
 
     def theirs(self):
@@ -148,7 +149,11 @@ def check(case, tolerance=1e-12):
 
 # Dyadic numbers: their sums are exact, so that scikit-learn finds no spread where there is none.
 WEIGHTS = st.sampled_from([0.0, 0.0, 0.5, 1.0, 3.0])
-PROBABILITIES = [[1, 0, 0], [0.25, 0.25, 0.5], [0.2, 0.3, 0.5], [0, 0.125, 0.875]]
+PROBABILITIES = {
+    # In float64, 1 - (1 - 1e-12) is not 1e-12.
+    2: [[1, 0], [0.9, 0.1], [0.5, 0.5], [1e-12, 1 - 1e-12], [0, 1]],
+    3: [[1, 0, 0], [0.25, 0.25, 0.5], [0.2, 0.3, 0.5], [0, 0.125, 0.875]],
+}
 
 
 @st.composite
@@ -177,11 +182,8 @@ def cases(draw, name):
         return Case(
             name, "decision_function", classes, np.array(decision, dtype), codes, weights, sizes
         )
-    if n_classes == 2:
-        second = np.array(rows_of(st.sampled_from([0.0, 1e-12, 0.1, 0.5, 1.0])), dtype)
-        probabilities = np.column_stack([1 - second, second])
-    else:
-        probabilities = np.array(rows_of(st.sampled_from(PROBABILITIES)), dtype)
+    values = PROBABILITIES[n_classes]
+    probabilities = np.array(rows_of(st.sampled_from(values)), dtype)
     return Case(name, "predict_proba", classes, probabilities, codes, weights, sizes)
 
 
@@ -261,7 +263,7 @@ def test_influence_gives_the_standard_error_of_a_bootstrap(name):
     rng, rows = np.random.default_rng(7), np.arange(400)
     scores = [
         case.one(rows, rng.multinomial(400, np.full(400, 1 / 400)).astype(float))[0]
-        for _ in range(300)
+        for _ in range(200)
     ]
     standard_error = np.sqrt(np.square(case.metric.influence(*case.arguments)).sum())
     assert standard_error == pytest.approx(np.std(scores), rel=0.15)
@@ -283,19 +285,38 @@ def test_a_row_without_weight_has_a_finite_influence(name, response, targets):
     assert np.all(np.isfinite(influence))
 
 
+@pytest.mark.parametrize("predicted", [[0, 0, 0], [0, 2, 0], [0, -1, 0], [1, 1, 1]])
+def test_balanced_accuracy_leaves_out_classes_without_weight(predicted):
+    """Class 1 has no weight, class 2 no row; predictions name one of them, or neither."""
+    codes, predicted = np.array([0, 1, 0], np.int32), np.array(predicted, np.int32)
+    weights = np.array([1.0, 0.0, 2.0])
+    check(Case("balanced_accuracy", "predict", np.arange(3), predicted, codes, weights, [2, 1]))
+
+
 def test_equal_targets_have_no_spread():
     """Here scikit-learn's r2 may be -1e30, because a mean of equal numbers is rounded."""
-    y, begins = np.full(7, 0.1), np.array([0, 3])
-    scores = METRICS["r2"].of_folds(y + np.arange(7), y, np.full(7, 0.3), begins)
-    np.testing.assert_array_equal(scores, 0)
-    np.testing.assert_array_equal(METRICS["r2"].of_folds(y, y, None, begins), 1)
+    of_folds, y = METRICS["r2"].of_folds, np.array([0.1, 0.1, 0.1, 0.2])
+    assert y[:3].mean() != 0.1
+    begins, weights = np.zeros(1, np.int64), np.array([1.0, 1.0, 1.0, 0.0])
+    assert of_folds(np.ones(3), y[:3], None, begins) == 0
+    assert of_folds(np.ones(4), y, weights, begins) == 0
+    assert of_folds(y, y, weights, begins) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_log_loss_of_certain_predictions_is_that_of_clipped_ones(dtype):
+    probabilities, codes = np.eye(2, dtype=dtype), np.array([0, 1], np.int32)
+    weights = np.ones(2)  # with weights, scikit-learn sums in float64
+    case = Case("neg_log_loss", "predict_proba", codes, probabilities, codes, weights, [2])
+    np.testing.assert_allclose(case.ours()[0], case.theirs()[0], rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("column", [0, 1, 2])
+@pytest.mark.parametrize("number", [-0.5, 1.5])
 @pytest.mark.parametrize("name", OF_PROBABILITIES)
-def test_a_fold_with_numbers_that_are_no_probabilities_has_no_score(name, column):
+def test_a_fold_with_numbers_that_are_no_probabilities_has_no_score(name, number, column):
     probabilities = np.tile([0.25, 0.25, 0.5], (9, 1))
-    probabilities[4, column] = 1.5
+    probabilities[4, column] = number
     codes = np.tile([0, 1, 2], 3).astype(np.int32)
     case = Case(name, "predict_proba", np.arange(3), probabilities, codes, None, [3, 3, 3])
     np.testing.assert_array_equal(np.isnan(case.ours()[0]), [False, True, False])

@@ -580,7 +580,7 @@ def pegasos(n_classes=2, dtype=np.float64):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        (np.ones(5), r"float64 of shape \(6,\) as X has its rows, got float64 of shape \(5,\)"),
+        (np.ones(5), r"float64 of shape \(6,\), one per row of X, got float64 of shape \(5,\)"),
         (np.ones(6, np.float32), "got float32"),
         (np.ones((6, 1)), r"got float64 of shape \(6, 1\)"),
         (np.ones(12)[::2], "contiguous"),

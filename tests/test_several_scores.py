@@ -18,6 +18,7 @@ from sklearn.metrics import make_scorer
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import StratifiedKFold
 from sklearn.model_selection import TimeSeriesSplit
+from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -148,6 +149,24 @@ def test_one_scoring_uses_what_another_has_kept(data, first, then):
         np.testing.assert_array_equal(again.scores[name].test_score, score.test_score)
     third = evaluate(then, cache)
     assert all(third.scores[n].mean == anew.scores[n].mean for n in anew.scores)
+
+
+def test_a_scorer_of_ones_own_is_no_other_of_the_same_name(data):
+    """Scores kept under a scorer's name in scikit-learn are not those of a function."""
+    X, y = data
+    scoring = {"theirs": "f1_macro", "own": lambda *_: 7.0}
+    scoring["own"].__name__ = "f1_macro"
+    objective = treecv_objective(
+        GaussianNB(),
+        X,
+        y,
+        param_distributions={"var_smoothing": FloatDistribution(1e-9, 1e-8)},
+        scoring=scoring,
+        method="treecv",
+    )
+    for _ in range(2):
+        result = objective.evaluate({"var_smoothing": 1e-9})
+        assert result.scores["own"].mean == 7 != result.scores["theirs"].mean
 
 
 def test_fits_keep_all_scores_of_a_fold(data, tmp_path):
@@ -355,6 +374,7 @@ def test_regressors(make_data):
     [
         ({"scoring": ["error", "error"]}, "scoring must hold different names"),
         ({"scoring": {"a": "f1", "b": "f1"}}, "scoring must hold each score once"),
+        ({"scoring": {"error", "roc_auc"}}, "several of these in a list or dict"),
         ({"scoring": []}, "scoring must hold one or more scores by name"),
         ({"scoring": {1: "error"}}, "scoring must hold one or more scores by name"),
         ({"scoring": ["error", None]}, "scoring must be None, a loss name"),

@@ -14,7 +14,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 from libc.string cimport memset
 
-from optuna_treecv._kernels.row_weight cimport weight_of
+from optuna_treecv._kernels.row_weight cimport given_weight
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.tree cimport Kernel
@@ -95,7 +95,7 @@ cdef inlined train_on(
     head.n_centres = n_centres_in(learner, state)
     for i in range(start, stop):
         row = visit(rows, order, i, stop, centres)
-        weight = <double> weight_of(weighted, learner, row, state, centres)
+        weight = <double> given_weight(weighted, learner, row, centres)
         if weight == 0:
             continue
         x = (<const floating *> rows.values) + row * width

@@ -84,7 +84,7 @@ cdef inlined train_row(
     cdef floating added[MOST_LANES]
     cdef double added_wide[MOST_LANES]
     cdef double check[MOST_LANES]
-    cdef floating sign, step
+    cdef floating sign
     cdef double norm2
     cdef Py_ssize_t lane
     dot_lanes(rows, row, next_row, z, width, n_lanes, room, margins, z)
@@ -93,9 +93,9 @@ cdef inlined train_row(
             sign = 1 if y == classes[lane] else -1
             margins[lane] *= sign
             check[lane] = 0
-            step = weight * sign
             scale[lane] = scale[lane] if margins[lane] == margins[lane] else NAN
-            added[lane] = step if margins[lane] < <floating> (settings.alpha[lane] * steps) or steps == 0 else 0
+            added[lane] = sign if margins[lane] < <floating> (settings.alpha[lane] * steps) or steps == 0 else 0
+            added[lane] *= weight
             made |= added[lane] != 0
     else:
         for lane in range(n_lanes):

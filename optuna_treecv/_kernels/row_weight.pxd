@@ -26,16 +26,24 @@ cdef inline double balanced_weight(
     return w * ((masses[learner.n_balanced] + n_classes) / (n_classes * (masses[c] + 1)))
 
 
-cdef inline floating weight_of(
+cdef inline floating given_weight(
     bint weighted,              # a constant; if it is False, all weights are 1 and fold away
+    const Learner *learner,
+    Py_ssize_t row,
+    const floating *of_type,
+) noexcept nogil:
+    """Return the weight that was given for a row, for kernels without classes."""
+    return (<const floating *> learner.weights)[row] if weighted else 1
+
+
+cdef inline floating weight_of(
+    bint weighted,              # a constant, as above
     const Learner *learner,
     Py_ssize_t row,
     unsigned char *state,       # INOUT
     const floating *of_type,
 ) noexcept nogil:
     """Return the weight of the next row that a state is trained on, in the type of the rows."""
-    if not weighted:
-        return 1
-    if learner.n_balanced:
+    if weighted and learner.n_balanced:
         return <floating> balanced_weight(learner, row, state, of_type)
-    return (<const floating *> learner.weights)[row]
+    return given_weight(weighted, learner, row, of_type)

@@ -201,10 +201,9 @@ cdef inlined train_row(
     cdef double *v = sum_of(learner, state, 0)
     cdef double *gradient = gradient_of(learner, state, 0)
     cdef Numbers *numbers = head.outputs
-    cdef double weight = <double> weight_of(weighted, learner, row, state, z)
     cdef Py_ssize_t c
     cdef double p
-    cdef double S, norm2, eta, shrink
+    cdef double S, norm2, eta, shrink, weight
     cdef Step by
     cdef bint begins_step = settings.batch_size == 1 or head.n_seen % settings.batch_size == 0
     if settings.average and head.n_seen >= settings.average_start and begins_step:
@@ -212,6 +211,7 @@ cdef inlined train_row(
         for c in range(learner.n_outputs):
             numbers[c].averaged += numbers[c].scale
     head.n_seen += 1
+    weight = <double> weight_of(weighted, learner, row, state, z)
     if automatic:
         norm2 = <double> norm2_row(rows, row, z)
         S = typical_norm2(&settings.loss, &head.norms, norm2, weight)

@@ -586,11 +586,11 @@ cdef class Kernel:
         cdef const int32_t *y = <const int32_t *> self.learner.y
         cdef Py_ssize_t i
         if self.state_bytes == 0 or self.is_weighed:
-            raise ValueError("weigh must be called once, after the learner was initialised.")
+            raise ValueError("weigh is called once, after the learner was initialised.")
         if weights is not None:
             if weights.dtype != f"f{self.itemsize}" or weights.shape != (self.n_rows,):
                 raise ValueError(
-                    f"weights must be float{8 * self.itemsize} of shape ({self.n_rows},) as X has its rows, "
+                    f"weights must be float{8 * self.itemsize} of shape ({self.n_rows},), one per row of X, "
                     f"got {weights.dtype} of shape {weights.shape}."
                 )
             if not weights.flags.c_contiguous:

@@ -153,11 +153,10 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
                 f"{optimize!r}."
             )
         return None
-    is_several = isinstance(scoring, Mapping | list | tuple | set | frozenset)
     if isinstance(scoring, Mapping):
         given = dict(scoring)
-    elif is_several:
-        given = _by_name(sorted(scoring) if isinstance(scoring, set | frozenset) else scoring)
+    elif isinstance(scoring, list | tuple):
+        given = _by_name(scoring)
     else:
         metric = _metric(scoring)
         given = {metric.name: metric}

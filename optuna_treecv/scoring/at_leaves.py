@@ -115,7 +115,8 @@ class Leaves:
     def suffice(self, names: Collection[str]) -> bool:
         """Return whether all scores follow from these results."""
         return all(
-            metric.name in names or ("outputs" in names and i not in self._at_leaf)
+            ("outputs" in names and i not in self._at_leaf)
+            or (metric.is_registered and metric.name in names)
             for i, metric in enumerate(self._metrics)
         )
 

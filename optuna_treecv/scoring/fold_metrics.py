@@ -16,7 +16,7 @@ begins : ndarray of shape (n_folds,), int64
     rows from its begin on. ``begins[0]`` is 0, and no fold is empty.
 
 A fold for which scikit-learn raises an error gets NaN. Where scikit-learn warns of folds, there is
-one warning for all of them.
+one warning for all of them. Its sentence treats rows of weight 0 as absent.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _warn(name: str, what: str, is_concerned: Array, why: str) -> None:
             f"{name} is {what} for {n_concerned} of {len(is_concerned)} fold(s), {why}; fewer or "
             "stratified folds would be right.",
             UndefinedMetricWarning,
-            stacklevel=3,
+            stacklevel=4,  # the line that called of_folds, behind np.errstate
         )
 
 
@@ -227,16 +227,16 @@ def _neg_rmse_influence(predicted: Array, y: Array, weights: Weights) -> Array:
 @np.errstate(divide="ignore", invalid="ignore")
 def _r2(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
     """Return 1 - SSE / SST; where SST is 0, this is 1 without errors and 0 otherwise."""
-    have_weight = _have_weight(weights, begins)
     have_one_row = np.diff(begins, append=len(y)) == 1
-    _warn("r2", "undefined (NaN)", have_one_row & have_weight, "which have one row")
+    are_undefined = have_one_row & _have_weight(weights, begins)
+    _warn("r2", "undefined (NaN)", are_undefined, "which have one row")
     weights, fold = _or_ones(weights, y), _fold_of_rows(begins, len(y))
     sse = _sums(weights * np.square(predicted - y), begins)
     # Measured from one of them, equal numbers have a mean and an SST of exactly 0.
     y = y - np.maximum.reduceat(np.where(weights > 0, y, -np.inf), begins)[fold]
     sst = _sums(weights * np.square(y - _means(y, weights, begins)[fold]), begins)
     scores = 1 - np.where(sst != 0, sse / sst, sse != 0)
-    return np.where(have_weight & ~have_one_row, scores, np.nan)
+    return np.where(have_one_row, np.nan, scores)
 
 
 @np.errstate(divide="ignore", invalid="ignore")
@@ -268,7 +268,7 @@ def _balanced_accuracy(predicted: Array, codes: Array, weights: Weights, begins:
         "balanced_accuracy",
         "a mean over fewer classes",
         np.logical_or.reduceat(names_missing, begins) & have_weight,
-        "in which some classes are only predicted or have no weight",
+        "in which a predicted class has no rows",
     )
     recalls = np.where(is_missing, 0, found / totals)
     return recalls.sum(axis=1) / np.count_nonzero(totals, axis=1)
@@ -375,7 +375,7 @@ def _roc_auc(response: Array, codes: Array, weights: Weights, begins: Array) -> 
         areas = _sums(_steps(negatives, firsts) * heights, firsts)
         scores[folds] = areas / positives[lasts] / negatives[lasts]
     are_undefined = np.isnan(scores) & _have_weight(weights, begins)
-    _warn("roc_auc", "undefined (NaN)", are_undefined, "which have weight in one class only")
+    _warn("roc_auc", "undefined (NaN)", are_undefined, "which have rows of one class only")
     return scores
 
 
@@ -404,7 +404,7 @@ def _average_precision(response: Array, codes: Array, weights: Weights, begins: 
         precision = np.where(positives > 0, positives / (positives + negatives), 0)
         scores[folds] = _sums(_steps(positives, firsts) * precision, firsts) / positives[lasts]
     are_empty = np.isnan(scores) & _have_weight(weights, begins)
-    _warn("average_precision", "set to 0", are_empty, "which have no weight of positives")
+    _warn("average_precision", "set to 0", are_empty, "which have no positive rows")
     return np.where(are_empty, 0, scores)
 
 

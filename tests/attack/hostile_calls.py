@@ -284,6 +284,30 @@ def estimators() -> list[Any]:
     ]
 
 
+def odd_weights(rng: np.random.Generator) -> Any:
+    """Return weights of rows or of classes that are wrong, or just unusual."""
+    weights = rng.random(30)
+    odd = pick(rng, (0, -1, np.nan, np.inf, 1e-320, 1e300, 1e39, 2**53))
+    values: list[Callable[[], Any]] = [
+        lambda: np.where(np.arange(30) == 7, odd, weights),
+        lambda: np.full(30, odd),
+        lambda: np.where(np.arange(30) % 2, odd, weights).astype(np.float32),
+        lambda: np.where(np.arange(30) == 7, odd, weights).tolist(),
+        lambda: weights[: int(rng.integers(30))],
+        lambda: weights[:, None],
+        lambda: weights.astype(pick(rng, ("U8", "S8", "O", "c16", "?", "i1", "M8[s]", "f2"))),
+        lambda: np.ma.masked_less(weights, 0.5),
+        lambda: {"0": 1, 1: 2},
+        lambda: {0: odd},
+        lambda: {0: odd, 1: odd},
+        lambda: dict.fromkeys(range(int(rng.integers(4))), weights[0]),
+        lambda: {0: weights},
+        lambda: {0: str(odd)},
+        lambda: "balanced",
+    ]
+    return pick(rng, values)()
+
+
 def odd_argument(rng: np.random.Generator, name: str) -> Any:
     """Return a hostile value for an argument, made for it more often than not."""
     made_for = {
@@ -292,6 +316,8 @@ def odd_argument(rng: np.random.Generator, name: str) -> Any:
         "groups": odd_targets,
         "cv": odd_folds,
         "scoring": odd_scoring,
+        "sample_weight": odd_weights,
+        "class_weight": odd_weights,
     }
     if name in made_for and rng.random() < 0.8:
         return made_for[name](rng)
@@ -405,6 +431,8 @@ def call_of_an_estimator(rng: np.random.Generator) -> Call:
     name = method.split()[0]
     own, parameters = estimator, ""
     valid = {"X": X, "y": y} if "fit" in method or method == "score" else {"X": X}
+    if "fit" in method or method == "score":
+        valid |= {"sample_weight": pick(rng, (None, rng.random(30)))}
     if "fit" in method:
         own, parameters = with_odd_parameters(rng, estimator)
         valid |= classes if name == "partial_fit" else {}
@@ -420,7 +448,7 @@ def call_of_an_estimator(rng: np.random.Generator) -> Call:
         return getattr(model, name)(**arguments)
 
     text = f"{type(estimator).__name__}({parameters}).{method}({text})"
-    return Call(text, {"X", "y", "classes", *estimator.get_params()}, run)
+    return Call(text, {"X", "y", "classes", "sample_weight", *estimator.get_params()}, run)
 
 
 def call_of_a_store(rng: np.random.Generator) -> Call:
