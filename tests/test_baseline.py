@@ -77,3 +77,20 @@ def test_where_there_is_none(estimator, y, scoring):
     facts = facts_of(estimator, y, scoring)
     assert "baseline" not in facts
     assert (facts["n_folds"], facts["n_repeats"], facts["n_updates_standard"]) == (4, 1, 600)
+
+
+@pytest.mark.parametrize("scoring", ["error", "accuracy"])
+def test_the_constant_is_learned_and_scored_with_weights(scoring):
+    weights = np.where(LABELS == "b", 0.1, RNG.random(200))
+    best = max("abc", key=lambda label: weights[LABELS == label].sum())
+    right = weights[LABELS == best].sum() / weights.sum()
+    facts = facts_of(CLASSIFIER, LABELS, scoring, sample_weight=weights)
+    assert best != "b"  # which is the most frequent one
+    assert facts["baseline"] == pytest.approx(1 - right if scoring == "error" else right)
+    plain = facts_of(CLASSIFIER, LABELS, scoring, sample_weight=weights, score_weight=None)
+    right = np.mean(LABELS == best)
+    assert plain["baseline"] == pytest.approx(1 - right if scoring == "error" else right)
+    numbers = facts_of(REGRESSOR, NUMBERS, "squared_error", sample_weight=weights)
+    mean = np.average(NUMBERS, weights=weights)
+    expected = np.average((NUMBERS - mean) ** 2, weights=weights)
+    assert numbers["baseline"] == pytest.approx(expected)

@@ -275,7 +275,7 @@ def test_a_tree_under_routing_weighs_the_last_step_alone(last, binary, weights):
             StandardScaler().set_fit_request(sample_weight=True),
             clone(SGD).set_fit_request(sample_weight=True),
         )
-        with pytest.warns(UserWarning, match="only the last step gets weights"):
+        with pytest.warns(UserWarning, match="gives weights to the last step of a"):
             fitted = tree_cross_validate(of_both, X, y, sample_weight=weights, **options)
     np.testing.assert_array_equal(found.test_score, expected.test_score)
     assert fitted.method == "fit"
@@ -425,6 +425,7 @@ def test_folds_without_weight(method, binary):
             "params must name a step of the Pipeline and an argument of its fit, got ",
         ),
         (LogisticRegression(), {"params": [1]}, "params must be None or a dict of arguments of"),
+        (SGD, {"params": {1: 2}}, "params must hold arguments of fit by name, got [1]."),
         (SGD, {"score_weight": "other"}, "score_weight must be 'same', None or one weight per"),
         (
             SGD,
@@ -482,15 +483,16 @@ def test_requests_that_are_missing(binary, weights):
             tree_cross_validate(LogisticRegression(), X, y, params={"foo": 1})
         model = LogisticRegression().set_fit_request(sample_weight=True)
         scorer = get_scorer("accuracy").set_score_request(sample_weight=True)
+        given = {"params": {"sample_weight": weights}, "scoring": scorer}
         with pytest.raises(ValueError, match="^score_weight must be None where params gives"):
-            tree_cross_validate(
-                model,
-                X,
-                y,
-                params={"sample_weight": weights},
-                scoring=scorer,
-                score_weight=weights,
-            )
+            tree_cross_validate(model, X, y, score_weight=weights, **given)
+        with pytest.raises(ValueError, match="^sample_weight must be None where params gives"):
+            tree_cross_validate(model, X, y, sample_weight=weights, **given)
+        tree_cross_validate(model, X, y, score_weight=None, **given)
+        model.set_score_request(sample_weight=True)
+        predicted = tree_cross_val_predict(model, X, y, params={"sample_weight": weights})
+    expected = tree_cross_val_predict(model, X, y, sample_weight=weights)
+    np.testing.assert_array_equal(predicted, expected)
 
 
 def test_estimators_of_one_evaluation_get_the_same(binary, weights):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -204,14 +205,13 @@ class Evaluation:
 
         It is the same for all estimators of an evaluation. The rows must have been cut.
         """
-        metrics = () if self.scoring is None else self.scoring.metrics
+        metrics: Sequence[Metric | None] = [None]  # a loss that the estimator decides on
+        if self.scoring is not None:
+            metrics = self.scoring.metrics
         asked = [metric.of if isinstance(metric, Pooled) else metric for metric in metrics]
-        passed = self._given.passed_to(
-            estimator, [one.score if isinstance(one, Scorer) else None for one in asked]
-        )
-        of_folds = not self._is_pooled and not (
-            metrics and all(isinstance(metric, Pooled) for metric in metrics)
-        )
+        scorers = [one.score if isinstance(one, Scorer) else None for one in asked]
+        passed = self._given.passed_to(estimator, scorers)
+        of_folds = not (self._is_pooled or all(isinstance(one, Pooled) for one in metrics))
         with self._preparing:
             is_first = self._passed is None
             if self._passed is None:

@@ -90,7 +90,7 @@ class Passed:
         if not takes_weights(estimator):
             return f"partial_fit of {name_of(last_step(estimator))} takes no sample_weight"
         if self.is_routed and not _reach_only_the_last_step(estimator, self.weights):
-            return "of a Pipeline that is trained further only the last step gets weights"
+            return "the tree gives weights to the last step of a Pipeline alone"
         return ""
 
     def check_further(self, estimator: Any) -> None:
@@ -144,6 +144,8 @@ class Given:
     def __init__(self, sample_weight: Any, score_weight: Any, params: Any, n_rows: int) -> None:
         if params is not None and not isinstance(params, Mapping):
             raise ValueError(f"params must be None or a dict of arguments of fit, got {params!r}.")
+        if params is not None and not all(isinstance(name, str) for name in params):
+            raise ValueError(f"params must hold arguments of fit by name, got {list(params)}.")
         if isinstance(score_weight, str) and score_weight != "same":
             raise ValueError(
                 f"score_weight must be 'same', None or one weight per row, got {score_weight!r}."
@@ -155,8 +157,8 @@ class Given:
         self._weights = self._score_weights = None
         if sample_weight is not None:
             self._weights = check_weights(_WEIGHTS, sample_weight, n_rows)
-        self._is_same = isinstance(score_weight, str)
-        if self._is_same:
+        self._weighs_scores = score_weight is not None
+        if isinstance(score_weight, str):
             self._score_weights = self._weights
         elif score_weight is not None:
             self._score_weights = check_weights("score_weight", score_weight, n_rows)
@@ -169,14 +171,16 @@ class Given:
         estimator : estimator
         scorers : sequence of callable or None
             What scores; None for losses, for which the estimator's ``score`` makes the requests.
+            They get nothing where ``score_weight`` is None.
         """
         weights, score_weights = self._weights, self._score_weights
         to_fit = self._params
         if self._is_routed and self._params:
             to_fit, to_scores = self._by_requests(estimator, scorers)
             if to_scores:
-                if weights is not None or not self._is_same:
-                    raise _given_twice("params", "score_weight")
+                if score_weights is not None:
+                    is_same = score_weights is weights
+                    raise _given_twice("params", _WEIGHTS if is_same else "score_weight")
                 (name, value), *more = to_scores.items()
                 if name != _WEIGHTS or more:
                     raise ValueError(
@@ -202,20 +206,20 @@ class Given:
     def _by_requests(
         self, estimator: Any, scorers: Sequence[Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what ``fit`` and what the scores request of the params."""
+        """Return what ``fit`` and what all scores alike request of the params."""
         of_estimator = MethodMapping().add(caller="fit", callee="fit")
         to_score = MethodMapping().add(caller="fit", callee="score")
-        if None in scorers or not scorers:
-            of_estimator.add(caller="fit", callee="score")
         router = MetadataRouter(owner="cross_validate")
-        router.add(estimator=estimator, method_mapping=of_estimator)
         names = []
-        for number, scorer in enumerate(scorers or [None]):
+        for number, scorer in enumerate(scorers if self._weighs_scores else ()):
             names.append("estimator" if scorer is None else f"scorer{number}")
             if scorer is not None:
                 router.add(**{names[-1]: scorer}, method_mapping=to_score)
+        if "estimator" in names:
+            of_estimator.add(caller="fit", callee="score")
+        router.add(estimator=estimator, method_mapping=of_estimator)
         routed = _route("params", router, self._params)
-        first, *more = [dict(routed[name]["score"]) for name in names]
+        first, *more = [dict(routed[name]["score"]) for name in names] or [{}]
         if any(_identities(one) != _identities(first) for one in more):
             raise ValueError(
                 "params must be requested by all scorers or by none, since all scores have the "
