@@ -195,3 +195,13 @@ def test_what_cannot_be_pooled_is_refused(scoring, says):
 
 def test_pooled_twice_is_pooled_once():
     assert pooled(pooled("error")) == pooled("error")
+
+
+def test_fits_pool_a_scorer_that_is_given_twice(data):
+    X, y = data
+    scorer = metrics.make_scorer(metrics.roc_auc_score, response_method="decision_function")
+    scoring = {"one": pooled(scorer), "other": pooled(scorer), "error": pooled("error")}
+    result = tree_cross_validate(LogisticRegression(), X, y, scoring=scoring, cv=5)
+    assert result.scores["one"].mean == result.scores["other"].mean
+    alone = tree_cross_validate(LogisticRegression(), X, y, scoring=pooled("error"), cv=5)
+    assert result.scores["error"].mean == alone.mean
