@@ -9,6 +9,8 @@ import optuna
 from optuna.distributions import FloatDistribution
 import pytest
 from sklearn import metrics
+from sklearn.base import BaseEstimator
+from sklearn.base import ClassifierMixin
 from sklearn.datasets import make_regression
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
@@ -205,3 +207,25 @@ def test_fits_pool_a_scorer_that_is_given_twice(data):
     assert result.scores["one"].mean == result.scores["other"].mean
     alone = tree_cross_validate(LogisticRegression(), X, y, scoring=pooled("error"), cv=5)
     assert result.scores["error"].mean == alone.mean
+
+
+class KnowsAnotherLabel(ClassifierMixin, BaseEstimator):
+    """Predicts a label that no row has."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), 9)
+
+
+def test_a_predicted_label_that_is_no_class_is_not_taken_for_one(data):
+    X, y = data
+    options = {"cv": 5, "stratify": False, "shuffle": False}
+    for name in ("accuracy", "error"):
+        result = tree_cross_validate(KnowsAnotherLabel(), X, y, scoring=pooled(name), **options)
+        assert result.mean == (name == "error")
+    for name in ("f1_macro", "f1"):
+        with pytest.raises(ValueError, match=rf"scoring='{name}' cannot be pooled .* no class"):
+            tree_cross_validate(KnowsAnotherLabel(), X, y, scoring=pooled(name), **options)
