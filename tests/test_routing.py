@@ -13,6 +13,7 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
@@ -65,6 +66,28 @@ def test_params_are_cut_as_by_cross_validate(binary):
     )
     theirs = cross_validate(NeedsExtra(), X, y, cv=FOLDS, params=given, scoring="accuracy")
     np.testing.assert_array_equal(ours.test_score, theirs["test_score"])
+
+
+class Counting(DummyClassifier):
+    """Changes an object that ``fit`` gets, and predicts at random by it."""
+
+    def fit(self, X, y, calls=None, log=None):
+        calls.append(len(y))
+        self.set_params(random_state=len(calls))
+        return super().fit(X, y)
+
+
+def test_a_fit_changes_no_argument_of_another(binary):
+    X, y = binary
+    model = Counting(strategy="uniform")
+    calls, log = [], open(__file__)  # noqa: SIM115  # which cannot be copied
+    with log:
+        given = {"params": {"calls": calls, "log": log}, "cv": FOLDS, "shuffle": False}
+        found = tree_cross_validate(model, X, y, **given)
+    expected = DummyClassifier(strategy="uniform", random_state=1)
+    plain = tree_cross_validate(expected, X, y, cv=FOLDS, shuffle=False)
+    np.testing.assert_array_equal(found.test_score, plain.test_score)
+    assert calls == []
 
 
 def test_validation_sets_reach_each_fit(binary):
