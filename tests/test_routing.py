@@ -25,6 +25,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
@@ -88,6 +89,45 @@ def test_a_fit_changes_no_argument_of_another(binary):
     plain = tree_cross_validate(expected, X, y, cv=FOLDS, shuffle=False)
     np.testing.assert_array_equal(found.test_score, plain.test_score)
     assert calls == []
+
+
+def test_names_tell_arguments_of_fit_apart(binary):
+    X, y = binary
+    cache = ModelCache()
+    options = {"cv": FOLDS, "scoring": "roc_auc"}
+    given = [
+        {"column": X[:, 1], "rate": 0.0},
+        {"column": X[:, 1], "rate": 0.5},
+        {"column": X[:, 2], "rate": 0.5},
+        {"column": X[:, 2], "rate": 0.5, "table": "ab"},
+        {"column": X[:, 2], "rate": 0.5, "table": [(X[:3], y[:3]), (X[:4], y[:4])]},
+        {"column": X[:, 2], "rate": 0.5, "table": [(X[:3], y[:3]), (X[:4], y[1:5])]},
+    ]
+    for params in given:
+        for n_updates in (3 * len(y), 0):
+            objective = treecv_objective(
+                lambda trial: NeedsExtra(), X, y, cache=cache, params=params, **options
+            )
+            found = objective.evaluate({})
+            assert found.n_updates == n_updates
+            alone = tree_cross_validate(NeedsExtra(), X, y, params=params, **options)
+            np.testing.assert_array_equal(found.test_score, alone.test_score)
+
+
+def test_arguments_without_a_name_are_not_shared(binary):
+    X, y = binary
+    cache = ModelCache()
+    for _ in range(2):
+        objective = treecv_objective(
+            lambda trial: NeedsExtra(),
+            X,
+            y,
+            cv=FOLDS,
+            cache=cache,
+            params={"column": X[:, 1], "table": [lambda: 0, lambda: 1]},
+        )
+        assert objective.evaluate({}).n_updates == 3 * len(y)
+        assert objective.evaluate({}).n_updates == 0
 
 
 def test_validation_sets_reach_each_fit(binary):
