@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 import pickle
+from threading import Barrier
 import warnings
 
 from joblib import parallel_config
@@ -31,6 +32,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.crossval.routing import Given
 
 FOLDS = KFold(4, shuffle=True, random_state=0)
 SGD = SGDClassifier(random_state=0, max_iter=1, tol=None)
@@ -271,6 +273,20 @@ def test_threads_route_as_the_thread_that_made_the_objective(binary, weights):
     with ThreadPoolExecutor(1) as pool:
         there = pool.submit(objective.evaluate, {}).result().test_score
     np.testing.assert_array_equal(there, here)
+
+
+def test_threads_get_the_same_weights(monkeypatch):
+    both = Barrier(2)
+
+    def check(*_):
+        both.wait(10)
+        return np.ones(2)
+
+    monkeypatch.setattr("optuna_treecv.crossval.routing.check_weights", check)
+    given = Given(None, "same", {"sample_weight": [1, 1]}, 2)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda model: given.passed_to(model, [None]), [SGD, SGD])
+    assert one.equals(other)
 
 
 def test_routing_is_part_of_the_name_of_fits(binary, weights, tmp_path):

@@ -201,7 +201,8 @@ class Given:
         """Return the checked weights among the params, the same array for the same one."""
         given = next((key for key, one in self._params.items() if one is value), name)
         if given not in self._checked:
-            self._checked[given] = check_weights(f"params[{given!r}]", value, self._n_rows)
+            weights = check_weights(f"params[{given!r}]", value, self._n_rows)
+            self._checked.setdefault(given, weights)  # atomic, for trials in several threads
         return self._checked[given]
 
     def _by_requests(
