@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 import pickle
+from threading import Barrier
 import warnings
 
 from joblib import parallel_config
@@ -13,6 +14,7 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
@@ -24,11 +26,13 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.crossval.routing import Given
 
 FOLDS = KFold(4, shuffle=True, random_state=0)
 SGD = SGDClassifier(random_state=0, max_iter=1, tol=None)
@@ -65,6 +69,67 @@ def test_params_are_cut_as_by_cross_validate(binary):
     )
     theirs = cross_validate(NeedsExtra(), X, y, cv=FOLDS, params=given, scoring="accuracy")
     np.testing.assert_array_equal(ours.test_score, theirs["test_score"])
+
+
+class Counting(DummyClassifier):
+    """Changes an object that ``fit`` gets, and predicts at random by it."""
+
+    def fit(self, X, y, calls=None, log=None):
+        calls.append(len(y))
+        self.set_params(random_state=len(calls))
+        return super().fit(X, y)
+
+
+def test_a_fit_changes_no_argument_of_another(binary):
+    X, y = binary
+    model = Counting(strategy="uniform")
+    calls, log = [], open(__file__)  # noqa: SIM115  # which cannot be copied
+    with log:
+        given = {"params": {"calls": calls, "log": log}, "cv": FOLDS, "shuffle": False}
+        found = tree_cross_validate(model, X, y, **given)
+    expected = DummyClassifier(strategy="uniform", random_state=1)
+    plain = tree_cross_validate(expected, X, y, cv=FOLDS, shuffle=False)
+    np.testing.assert_array_equal(found.test_score, plain.test_score)
+    assert calls == []
+
+
+def test_names_tell_arguments_of_fit_apart(binary):
+    X, y = binary
+    cache = ModelCache()
+    options = {"cv": FOLDS, "scoring": "roc_auc"}
+    given = [
+        {"column": X[:, 1], "rate": 0.0},
+        {"column": X[:, 1], "rate": 0.5},
+        {"column": X[:, 2], "rate": 0.5},
+        {"column": X[:, 2], "rate": 0.5, "table": "ab"},
+        {"column": X[:, 2], "rate": 0.5, "table": [(X[:3], y[:3]), (X[:4], y[:4])]},
+        {"column": X[:, 2], "rate": 0.5, "table": [(X[:3], y[:3]), (X[:4], y[1:5])]},
+    ]
+    for params in given:
+        for n_updates in (3 * len(y), 0):
+            objective = treecv_objective(
+                lambda trial: NeedsExtra(), X, y, cache=cache, params=params, **options
+            )
+            found = objective.evaluate({})
+            assert found.n_updates == n_updates
+            alone = tree_cross_validate(NeedsExtra(), X, y, params=params, **options)
+            np.testing.assert_array_equal(found.test_score, alone.test_score)
+
+
+def test_arguments_without_a_name_are_not_shared(binary):
+    X, y = binary
+    cache = ModelCache()
+    for _ in range(2):
+        objective = treecv_objective(
+            lambda trial: NeedsExtra(),
+            X,
+            y,
+            cv=FOLDS,
+            cache=cache,
+            params={"column": X[:, 1], "table": [lambda: 0, lambda: 1]},
+        )
+        assert objective.evaluate({}).n_updates == 3 * len(y)
+        assert objective.evaluate({}).n_updates == 0
 
 
 def test_validation_sets_reach_each_fit(binary):
@@ -208,6 +273,20 @@ def test_threads_route_as_the_thread_that_made_the_objective(binary, weights):
     with ThreadPoolExecutor(1) as pool:
         there = pool.submit(objective.evaluate, {}).result().test_score
     np.testing.assert_array_equal(there, here)
+
+
+def test_threads_get_the_same_weights(monkeypatch):
+    both = Barrier(2)
+
+    def check(*_):
+        both.wait(10)
+        return np.ones(2)
+
+    monkeypatch.setattr("optuna_treecv.crossval.routing.check_weights", check)
+    given = Given(None, "same", {"sample_weight": [1, 1]}, 2)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda model: given.passed_to(model, [None]), [SGD, SGD])
+    assert one.equals(other)
 
 
 def test_routing_is_part_of_the_name_of_fits(binary, weights, tmp_path):

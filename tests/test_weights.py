@@ -61,36 +61,31 @@ def weights_of(n_rows, seed=0):
 
 
 @pytest.mark.parametrize(
-    "estimator",
+    ("estimator", "name"),
     [
-        LogisticRegression(),
-        DecisionTreeClassifier(random_state=0),
-        SGDClassifier(random_state=0),
-        make_pipeline(StandardScaler(), LogisticRegression()),
-        Pipeline([("a", StandardScaler()), ("b", make_pipeline(LogisticRegression()))]),
+        (LogisticRegression(), "sample_weight"),
+        (DecisionTreeClassifier(max_depth=3, random_state=0), "sample_weight"),
+        (SGDClassifier("log_loss", random_state=0), "sample_weight"),
+        (
+            make_pipeline(StandardScaler(), LogisticRegression()),
+            "logisticregression__sample_weight",
+        ),
+        (
+            Pipeline([("a", StandardScaler()), ("b", make_pipeline(LogisticRegression()))]),
+            "b__logisticregression__sample_weight",
+        ),
     ],
-    ids=lambda estimator: type(estimator).__name__,
+    ids=["LogisticRegression", "DecisionTree", "SGD", "Pipeline", "Pipeline in Pipeline"],
 )
 @pytest.mark.parametrize("as_frame", [False, True])
-def test_fits_have_the_scores_of_cross_validate(estimator, as_frame, binary):
+def test_fits_have_the_scores_of_cross_validate(estimator, name, as_frame, binary):
     X, y = binary
     weights = weights_of(len(y))
     if as_frame:
         X, y, weights = pd.DataFrame(X).add_prefix("c"), pd.Series(y), pd.Series(weights)
-    name = "sample_weight"
-    if isinstance(estimator, Pipeline):
-        last = estimator.steps[-1][0]
-        name = f"{last}__logisticregression__{name}" if last == "b" else f"{last}__{name}"
-    theirs = cross_validate(
-        estimator,
-        X,
-        y,
-        cv=FOLDS,
-        scoring="neg_log_loss" if name != "sample_weight" else None,
-        params={name: weights},
-    )["test_score"]
-    options = {"cv": FOLDS, "shuffle": False, "method": "fit"}
-    options["scoring"] = "neg_log_loss" if name != "sample_weight" else "accuracy"
+    options = {"cv": FOLDS, "scoring": "neg_log_loss"}
+    theirs = cross_validate(estimator, X, y, params={name: weights}, **options)["test_score"]
+    options |= {"shuffle": False, "method": "fit"}
     ours = tree_cross_validate(
         estimator, X, y, sample_weight=weights, score_weight=None, **options
     )
@@ -186,7 +181,7 @@ def test_whole_weights_are_repeated_rows(regression):
 
 
 def test_pooled_scores_have_the_weights(binary):
-    X, y = binary
+    X, y = binary[0][:40], binary[1][:40]
     weights = weights_of(len(y))
     options = {"cv": "loo", "shuffle": False}
     for model in (LogisticRegression(), SGDClassifier(random_state=0, max_iter=1)):
@@ -207,68 +202,51 @@ def test_pooled_scores_have_the_weights(binary):
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("n_folds", [5, 16, 83])
 @pytest.mark.parametrize(
-    "model", [SGDClassifier(random_state=0, max_iter=1, tol=None), MultinomialNB()], ids=str
+    ("model", "method"),
+    [
+        (SGDClassifier(random_state=0, max_iter=1, tol=None), "decision_function"),
+        (MultinomialNB(), "predict_proba"),
+    ],
+    ids=["SGD", "naive Bayes"],
 )
-def test_the_adapter_trains_with_weights(model, n_folds, order, binary, training_paths):
+def test_the_adapter_trains_with_weights(model, method, n_folds, order, binary, training_paths):
     X, y = np.abs(binary[0]), binary[1]
     weights = weights_of(len(y))
-    expected = np.empty((len(y), 2))
+    options = {"cv": n_folds, "stratify": False, "order": order, "response_method": method}
+    found = tree_cross_val_predict(model, X, y, sample_weight=weights, **options)
     for test, phases in training_paths(len(y), n_folds, order):
-        expected[test] = (
-            trained(model, X, y, weights, phases).predict_proba(X[test])
-            if isinstance(model, MultinomialNB)
-            else trained(model, X, y, weights, phases).decision_function(X[test])[:, None]
-        )
-    found = tree_cross_val_predict(
-        model,
-        X,
-        y,
-        cv=n_folds,
-        stratify=False,
-        order=order,
-        sample_weight=weights,
-        response_method="predict_proba"
-        if isinstance(model, MultinomialNB)
-        else "decision_function",
-    )
-    np.testing.assert_array_equal(
-        found.reshape(len(y), -1), expected[:, : found.reshape(len(y), -1).shape[1]]
-    )
+        fitted = trained(model, X, y, weights, phases)
+        np.testing.assert_array_equal(found[test], getattr(fitted, method)(X[test]))
 
 
-COMPILED = [
-    PegasosClassifier(alpha=0.1, shuffle=False),
-    AveragedSGDClassifier(shuffle=False),
-    StreamingSVRGClassifier(initial_batch_size=10, shuffle=False),
-    StreamingKMeans(n_clusters=3, random_state=0, shuffle=False),
-    StreamingGaussianDensity(),
-]
-
-
-@pytest.mark.parametrize("model", COMPILED, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        (PegasosClassifier(alpha=0.1, shuffle=False), "decision_function"),
+        (AveragedSGDClassifier(shuffle=False), "decision_function"),
+        (StreamingSVRGClassifier(initial_batch_size=10, shuffle=False), "decision_function"),
+        (StreamingKMeans(n_clusters=3, random_state=0, shuffle=False), "predict"),
+        (StreamingGaussianDensity(), "score_samples"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
 @pytest.mark.parametrize("n_folds", [5, 83])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_compiled_learners_train_with_weights(model, n_folds, dtype, binary, training_paths):
-    """The tree gives what ``partial_fit`` with weights gives, phase by phase."""
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-9), (np.float32, 1e-3)])
+def test_compiled_learners_train_with_weights(
+    model, method, n_folds, dtype, rtol, binary, training_paths
+):
+    """The tree gives what ``partial_fit`` gives phase by phase, but for the sums of BLAS."""
     X, y = binary[0].astype(dtype), binary[1]
     weights = weights_of(len(y)) + 0.01
-    method = next(
-        name
-        for name in ("decision_function", "score_samples", "predict")
-        if hasattr(model, name) and not (name == "score_samples" and hasattr(model, "predict"))
-    )
-    given = {"cv": n_folds, "stratify": False, "response_method": method}
-    few_digits = 1e-3 if dtype == np.float32 else 1e-9  # BLAS sums in another order
-    found = tree_cross_val_predict(model, X, y, sample_weight=weights, **given)
-    plain = tree_cross_val_predict(model, X, y, **given)
-    assert np.any(found != plain)
+    options = {"cv": n_folds, "stratify": False, "response_method": method}
+    found = tree_cross_val_predict(model, X, y, sample_weight=weights, **options)
+    assert np.any(found != tree_cross_val_predict(model, X, y, **options))
+    classes = {"classes": [0, 1]} if method == "decision_function" else {}
     for test, phases in training_paths(len(y), n_folds):
         fitted = clone(model)
         for rows in phases:
-            classes = {"classes": [0, 1]} if method == "decision_function" else {}
             fitted.partial_fit(X[rows], y[rows], sample_weight=weights[rows], **classes)
-        expected = getattr(fitted, method)(X[test])
-        np.testing.assert_allclose(found[test], expected, rtol=1e-3 if few_digits else 1e-9)
+        np.testing.assert_allclose(found[test], getattr(fitted, method)(X[test]), rtol=rtol)
 
 
 def test_estimators_side_by_side_have_the_weights(binary):

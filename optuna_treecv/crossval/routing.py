@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import field
 import inspect
@@ -130,6 +131,10 @@ class Passed:
                 )
 
 
+#: What is passed where no argument says anything.
+NOTHING = Passed()
+
+
 class Given:
     """The arguments ``sample_weight``, ``score_weight`` and ``params`` as given.
 
@@ -162,6 +167,11 @@ class Given:
             self._score_weights = self._weights
         elif score_weight is not None:
             self._score_weights = check_weights("score_weight", score_weight, n_rows)
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether none of the arguments says anything."""
+        return self._weights is None and self._score_weights is None and not self._params
 
     def passed_to(self, estimator: Any, scorers: Sequence[Any]) -> Passed:
         """Return what an estimator and its scores get.
@@ -200,7 +210,8 @@ class Given:
         """Return the checked weights among the params, the same array for the same one."""
         given = next((key for key, one in self._params.items() if one is value), name)
         if given not in self._checked:
-            self._checked[given] = check_weights(f"params[{given!r}]", value, self._n_rows)
+            weights = check_weights(f"params[{given!r}]", value, self._n_rows)
+            self._checked.setdefault(given, weights)  # atomic, for trials in several threads
         return self._checked[given]
 
     def _by_requests(
@@ -231,13 +242,20 @@ class Given:
 def part_of(params: Mapping[str, Any], X: Any, rows: np.ndarray | None) -> dict[str, Any]:
     """Return the arguments of one fit: those with an entry for each row of X are cut.
 
-    Other arrays are copied, because an estimator may go on from them in place (``coef_init``).
+    Others are copied, because a fit may change them: it goes on from ``coef_init`` in place, and
+    callbacks count.
     """
     cut = _check_method_params(X, params, rows)
     return {
-        name: value.copy() if isinstance(value, np.ndarray) and value is params[name] else value
-        for name, value in cut.items()
+        name: _copied(value) if value is params[name] else value for name, value in cut.items()
     }
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return deepcopy(value)
+    except Exception:  # noqa: BLE001  # such as for an open file: all fits share it
+        return value
 
 
 def _route(argument: str, owner: Any, params: Mapping[str, Any]) -> Any:
