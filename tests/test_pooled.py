@@ -241,3 +241,9 @@ def test_decision_values_of_pairs_of_classes_are_refused(scoring):
         tree_cross_validate(estimator, X, y, cv=3, scoring=scoring)
     predicted = tree_cross_val_predict(estimator, X, y, cv=3, response_method="decision_function")
     assert predicted.shape == (80, 6)
+
+
+def test_a_scorer_that_refuses_labels_says_so_of_all_rows(data):
+    X, y = data
+    with pytest.raises(ValueError, match="^scoring='f1' cannot score all tested rows together: "):
+        tree_cross_validate(PegasosClassifier(), X, np.array(["a", "b"])[y], scoring=pooled("f1"))

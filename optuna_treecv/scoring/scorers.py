@@ -168,9 +168,8 @@ def score_of(
             raise undefined(scorer, str(error), estimator, n_rows, is_pooled) from error
         if not scorer.is_made:  # a user's own scorer may raise what it likes
             raise
-        raise ValueError(
-            f"scoring={scorer.name!r} cannot score {name_of(estimator)}: {error}"
-        ) from error
+        scored = "all tested rows together" if is_pooled else name_of(estimator)
+        raise ValueError(f"scoring={scorer.name!r} cannot score {scored}: {error}") from error
     try:
         score = float(returned)
     except (TypeError, ValueError) as error:
