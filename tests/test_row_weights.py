@@ -326,6 +326,22 @@ def test_each_weighted_lane_is_what_it_is_alone(family, dtype, kind, is_sparse, 
             assert np.array_equal(np.signbit(lane), np.signbit(other[0]))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_no_number_of_pegasos_is_minus_zero(dtype):
+    # The projection at row 1 is multiplied into the tiny number that row 0 has added.
+    X = np.zeros((2, 8), dtype)
+    X[0, 5], X[1, 0] = -1, 1
+    kernel = Pegasos(X, np.ones(2, np.int32), 2, 1e-6, False, True)
+    kernel.weigh(np.array([np.finfo(dtype).smallest_subnormal, 1], dtype))
+    state = fresh(kernel)
+    kernel.update(state, 0, 1)
+    z = state[64 : 64 + X[0].nbytes].view(dtype)
+    assert z[5] < 0
+    kernel.update(state, 1, 2)
+    assert z[0] > 0 and z[5] == 0
+    assert not np.any(np.signbit(z))
+
+
 # What weights mean.
 
 

@@ -423,7 +423,7 @@ def test_a_study_with_other_directions_is_refused(data, optimize, directions, sa
 def test_a_study_keeps_to_its_scores(data):
     study = optuna.create_study()
     study.optimize(objective_of(data), n_trials=1)
-    with pytest.warns(UserWarning, match="other data, folds or scoring"):
+    with pytest.warns(UserWarning, match="other data, weights, folds or scoring"):
         study.optimize(objective_of(data, scoring="error"), n_trials=1)
 
 
@@ -431,5 +431,5 @@ def test_another_optimised_score_is_another_evaluation(data):
     """Its values cannot be compared with those before."""
     study = optuna.create_study(direction="maximize")
     study.optimize(objective_of(data, optimize="roc_auc"), n_trials=1)
-    with pytest.warns(UserWarning, match="other data, folds or scoring"):
+    with pytest.warns(UserWarning, match="other data, weights, folds or scoring"):
         study.optimize(objective_of(data, optimize="f1_macro"), n_trials=1)

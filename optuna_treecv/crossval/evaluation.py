@@ -29,6 +29,7 @@ from optuna_treecv.crossval.masses import warn_if_weights_act_in_no_score
 from optuna_treecv.crossval.repeat import make_repeat
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.routing import Given
+from optuna_treecv.crossval.routing import NOTHING
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.small_folds import why_too_small
 from optuna_treecv.crossval.subtrees import MAX_BLOCKS
@@ -205,6 +206,8 @@ class Evaluation:
 
         It is the same for all estimators of an evaluation. The rows must have been cut.
         """
+        if self._given.is_nothing:
+            return NOTHING
         metrics: Sequence[Metric | None] = [None]  # a loss that the estimator decides on
         if self.scoring is not None:
             metrics = self.scoring.metrics

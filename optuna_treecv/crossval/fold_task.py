@@ -209,7 +209,7 @@ class FoldTask:
         if not rows.are_finite:
             return loss.if_diverged, True
         scores, diverged = by_loss(loss, rows)
-        return float(scores[0]), bool(diverged[0])
+        return float(scores[0]), diverged is not None
 
     def _columns(self, metric: Pooled, fitted: Any, X: Any, n_rows: int) -> np.ndarray:
         """Return the response for a pooled score, a column for each of its numbers."""

@@ -131,6 +131,10 @@ class Passed:
                 )
 
 
+#: What is passed where no argument says anything.
+NOTHING = Passed()
+
+
 class Given:
     """The arguments ``sample_weight``, ``score_weight`` and ``params`` as given.
 
@@ -163,6 +167,11 @@ class Given:
             self._score_weights = self._weights
         elif score_weight is not None:
             self._score_weights = check_weights("score_weight", score_weight, n_rows)
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether none of the arguments says anything."""
+        return self._weights is None and self._score_weights is None and not self._params
 
     def passed_to(self, estimator: Any, scorers: Sequence[Any]) -> Passed:
         """Return what an estimator and its scores get.

@@ -201,6 +201,8 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         return weights_of_classes(self.class_weight, classes)
 
     def check_parameters(self, but: Collection[str] = ()) -> None:
+        if self.class_weight is None:  # this saves a tenth of a short trial
+            but = {*but, "class_weight"}
         super().check_parameters(but)
         if "class_weight" not in but:
             check_class_weight(self.class_weight, type(self).__name__)

@@ -174,16 +174,17 @@ class Leaves:
             NaN for pooled ones.
         diverged : ndarray of shape (n_folds,), bool
         """
-        scores = np.full((len(self._metrics), folds.n_folds), np.nan)
+        scores = np.empty((len(self._metrics), folds.n_folds))
         diverged = np.zeros(folds.n_folds, bool)
         rows = None if self.outputs is None else self._tested_rows(folds)
         for i, metric in enumerate(self._metrics):
+            bad: np.ndarray | None
             if isinstance(metric, Loss):
                 assert rows is not None
                 scores[i], bad = by_loss(metric, rows)
             elif isinstance(metric, Pooled):
                 assert rows is not None
-                bad = rows.diverged()
+                scores[i], bad = np.nan, rows.diverged()
             elif (found := self._fast.get(i)) is not None:
                 assert rows is not None
                 method = response_of(metric, self._estimator)
@@ -191,7 +192,8 @@ class Leaves:
             else:
                 scores[i] = self._called(i, folds)
                 bad = scores[i] == metric.if_diverged
-            diverged |= bad
+            if bad is not None:
+                diverged |= bad
         return scores, diverged
 
     def _called(self, number: int, folds: Node) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,13 @@ class TestedRows:
         self.begins = begins
         self._respond = respond
         self._responses: dict[str, np.ndarray] = {}
+
+    @cached_property
+    def are_finite(self) -> bool:
+        """Whether all outputs are finite."""
         with np.errstate(all="ignore"):
             # Any value that is not finite makes the sum not finite. So may a sum of large values.
-            self.are_finite = bool(np.isfinite(outputs.sum())) or bool(np.isfinite(outputs).all())
+            return bool(np.isfinite(self.outputs.sum()) or np.isfinite(self.outputs).all())
 
     def __len__(self) -> int:
         return len(self.outputs)
@@ -80,13 +85,13 @@ class TestedRows:
         return np.repeat(folds, np.diff(self.begins, append=len(self)))
 
 
-def by_loss(loss: Loss, rows: TestedRows) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean loss of each fold, and which folds have diverged."""
+def by_loss(loss: Loss, rows: TestedRows) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the mean loss of each fold, and which folds have diverged; None if none have."""
     with np.errstate(all="ignore"):
         losses = loss.of_rows(rows.response(loss.response_method), rows.targets)
         scores = fold_means(losses, rows.weights, rows.begins)
-        if rows.are_finite and np.isfinite(scores.sum()):
-            return scores, np.zeros(len(scores), bool)
+        if np.isfinite(scores.sum()) and rows.are_finite:
+            return scores, None
     diverged = rows.diverged() | rows.in_folds(~np.isfinite(losses)) | ~np.isfinite(scores)
     scores[diverged] = loss.if_diverged
     return scores, diverged
