@@ -9,12 +9,16 @@ import optuna
 from optuna.distributions import FloatDistribution
 import pytest
 from sklearn import metrics
+from sklearn.base import BaseEstimator
+from sklearn.base import ClassifierMixin
+from sklearn.datasets import make_classification
 from sklearn.datasets import make_regression
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import StratifiedKFold
+from sklearn.svm import SVC
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -195,3 +199,45 @@ def test_what_cannot_be_pooled_is_refused(scoring, says):
 
 def test_pooled_twice_is_pooled_once():
     assert pooled(pooled("error")) == pooled("error")
+
+
+def test_fits_pool_a_scorer_that_is_given_twice(data):
+    X, y = data
+    scorer = metrics.make_scorer(metrics.roc_auc_score, response_method="decision_function")
+    scoring = {"one": pooled(scorer), "other": pooled(scorer), "error": pooled("error")}
+    result = tree_cross_validate(LogisticRegression(), X, y, scoring=scoring, cv=5)
+    assert result.scores["one"].mean == result.scores["other"].mean
+    alone = tree_cross_validate(LogisticRegression(), X, y, scoring=pooled("error"), cv=5)
+    assert result.scores["error"].mean == alone.mean
+
+
+class KnowsAnotherLabel(ClassifierMixin, BaseEstimator):
+    """Predicts a label that no row has."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), 9)
+
+
+def test_a_predicted_label_that_is_no_class_is_not_taken_for_one(data):
+    X, y = data
+    options = {"cv": 5, "stratify": False, "shuffle": False}
+    for name in ("accuracy", "error"):
+        result = tree_cross_validate(KnowsAnotherLabel(), X, y, scoring=pooled(name), **options)
+        assert result.mean == (name == "error")
+    for name in ("f1_macro", "f1"):
+        with pytest.raises(ValueError, match=rf"scoring='{name}' cannot be pooled .* no class"):
+            tree_cross_validate(KnowsAnotherLabel(), X, y, scoring=pooled(name), **options)
+
+
+@pytest.mark.parametrize("scoring", ["hinge", [pooled("hinge"), pooled("error")]])
+def test_decision_values_of_pairs_of_classes_are_refused(scoring):
+    X, y = make_classification(80, n_informative=5, n_classes=4, random_state=0)
+    estimator = SVC(decision_function_shape="ovo")
+    with pytest.raises(ValueError, match="decision_function of SVC must have 4 columns, .* got 6"):
+        tree_cross_validate(estimator, X, y, cv=3, scoring=scoring)
+    predicted = tree_cross_val_predict(estimator, X, y, cv=3, response_method="decision_function")
+    assert predicted.shape == (80, 6)

@@ -26,6 +26,7 @@ from sklearn.model_selection import TimeSeriesSplit
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.tree import DecisionTreeRegressor
@@ -266,6 +267,21 @@ def trained(model, X, y, weights, phases):
         if weights[rows].any():
             model.partial_fit(X[rows], y[rows], classes=[0, 1], sample_weight=weights[rows])
     return model
+
+
+@pytest.mark.parametrize("kind", [PegasosClassifier, AveragedSGDClassifier])
+def test_rows_of_weight_0_are_steps_of_a_compiled_last_step(kind, binary):
+    X, y = binary
+    model = kind(shuffle=False, class_weight="balanced")
+    options = {
+        "cv": "loo",
+        "sample_weight": weights_of(len(y)),
+        "response_method": "decision_function",
+    }
+    alone = tree_cross_val_predict(model, X, y, **options)
+    pipeline = make_pipeline(FunctionTransformer(), model)
+    found = tree_cross_val_predict(pipeline, X, y, **options)
+    np.testing.assert_allclose(found, alone, rtol=1e-9)
 
 
 def test_the_last_step_of_a_pipeline_gets_the_weights(binary, training_paths):

@@ -116,12 +116,9 @@ class FittedRepeat:
             passed.is_routed,
         )
         # The columns of the responses that each pooled score needs, which are kept until the end.
-        self._methods = {
-            metric: response_of(metric, estimator)
-            for metric in self._metrics
-            if isinstance(metric, Pooled)
-        }
-        widths = [n_columns(method, self._task.classes) for method in self._methods.values()]
+        self._pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
+        self._methods = [response_of(metric, estimator) for metric in self._pooled]
+        widths = [n_columns(method, self._task.classes) for method in self._methods]
         self._ends = np.cumsum(widths, dtype=np.intp)
         self._responses: list[np.ndarray] = []
 
@@ -200,9 +197,9 @@ class FittedRepeat:
         elif data.y is not None:
             targets = as_numbers(data.y)[tested]
         weights = None if task.score_weights is None else task.score_weights[tested]
-        number = list(self._methods).index(metric)
+        number = self._pooled.index(metric)
         outputs = np.split(np.concatenate(self._responses), self._ends, axis=1)[number]
-        method = self._methods[metric]
+        method = self._methods[number]
         answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
         rows = TestedRows(outputs, lambda _: answered, targets, weights, begins)
         return pooled_score(metric, method, rows, self._task.estimator, task.classes)

@@ -202,9 +202,8 @@ class FoldTask:
             targets = as_codes(np.ravel(y), self.classes)
         elif y is not None:
             targets = as_numbers(np.ravel(y))  # it may be one column of a table
-        with _explaining(fitted):
-            answered = _response(fitted, X, loss.response_method, self.classes)
-        outputs = answered.reshape(len(answered), -1)
+        outputs = self._numbers(loss.response_method, fitted, X)
+        answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
         rows = TestedRows(outputs, lambda _: answered, targets, weights, np.zeros(1, np.intp))
         if not rows.are_finite:
             return loss.if_diverged, True
@@ -216,9 +215,20 @@ class FoldTask:
         method = response_of(metric, self.estimator)
         if fitted is None:
             return np.full((n_rows, n_columns(method, self.classes)), np.nan)
+        return self._numbers(method, fitted, X).astype(np.float64)
+
+    def _numbers(self, method: str, fitted: Any, X: Any) -> np.ndarray:
+        """Return the response that a score needs, (n_rows, n_columns)."""
         with _explaining(fitted):
             answered = _response(fitted, X, method, self.classes)
-        return answered.reshape(n_rows, -1).astype(np.float64)
+        columns = answered.reshape(len(answered), -1)
+        expected = n_columns(method, self.classes)
+        if columns.shape[1] != expected:
+            raise ValueError(
+                f"{method} of {name_of(fitted)} must have {expected} columns, as many as a score "
+                f"of these classes needs, got {columns.shape[1]}."
+            )
+        return columns
 
 
 def _fit(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from sklearn.decomposition import IncrementalPCA
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
+from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.without_effect import kind_in_table
 from optuna_treecv.learners.without_effect import trained_parts
 
@@ -149,7 +150,7 @@ def partial_fit(
     y : ndarray or None
     weights : ndarray or None
         For the last step. Where all of them are 0, that step is not trained, because scikit-learn
-        refuses such a call.
+        refuses such a call; but a compiled one is, since each row is a step of it.
     **classes : ndarray
         In the first phase: ``classes``, for the last step.
     """
@@ -162,7 +163,7 @@ def partial_fit(
         if last not in _PASSTHROUGH:
             partial_fit(last, X, y, weights, **classes)
     elif weights is not None:
-        if np.any(weights):
+        if np.any(weights) or isinstance(estimator, CompiledEstimator):
             labels = () if y is None else (y,)
             estimator.partial_fit(X, *labels, **classes, sample_weight=weights)
     elif hasattr(estimator, "partial_fit"):

@@ -16,6 +16,7 @@ from sklearn.utils import get_tags
 from sklearn.utils import Tags
 
 from optuna_treecv.learners.adapter import METHOD_NAMES
+from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.losses import Loss
 from optuna_treecv.scoring.scorers import score_of
@@ -113,6 +114,11 @@ def pooled_score(
         if np.isfinite(value):
             influence = known.influence(response, targets, rows.weights)
             return PooledScore(float(value), _length(weights * influence))
+    if method == "predict" and classes is not None and np.any(response < 0):
+        raise ValueError(
+            f"scoring={metric.of.name!r} cannot be pooled for {name_of(estimator)}, which "
+            "predicts a label that is no class of y, or none; 'error' would be right."
+        )
     stand_in = _Answers(estimator, classes, method)
 
     def score(part: Any) -> float:
