@@ -74,7 +74,7 @@ def test_rows(rows):
         ),
         (
             {"scoring": int},
-            "scoring must be None, a loss name, a scorer name or a scorer.*got",
+            "scoring must be None, a loss name, a scorer name, a scorer.*got",
         ),
         ({"cv": MASKED}, "^cv must not be a masked array, since its mask would be ignored; "),
         ({"groups": MASKED}, "^groups must not be a masked array, since its mask would be ign"),
