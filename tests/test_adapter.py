@@ -10,6 +10,8 @@ from optuna.distributions import FloatDistribution
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.base import ClassifierMixin
 from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.cluster import MiniBatchKMeans
@@ -350,3 +352,37 @@ def test_divergence_in_a_pipeline(binary):
     X, y = np.sign(binary[0]) * 1e200, binary[1]
     result = tree_cross_validate(make_pipeline("passthrough", GaussianNB()), X, y, cv=4)
     assert result.diverged_folds == 4
+
+
+class AnswersAlike(ClassifierMixin, BaseEstimator):
+    """Answers in the same way for each row, as its parameter says."""
+
+    def __init__(self, label=None):
+        self.label = label
+
+    def partial_fit(self, X, y, classes=None):
+        self.classes_ = np.unique(y) if classes is None else classes
+        return self
+
+    fit = partial_fit
+
+    def predict(self, X):
+        return np.full(len(X), self.label)
+
+    def decision_function(self, X):
+        return np.zeros(len(X))
+
+
+@pytest.mark.parametrize("method", ["treecv", "fit"])
+@pytest.mark.parametrize("label", [-1, 3, 9])
+def test_a_predicted_label_between_the_classes_is_wrong(method, label):
+    X, y = np.zeros((30, 1)), np.repeat([0, 5], 15)
+    result = tree_cross_validate(AnswersAlike(label), X, y, cv=3, method=method)
+    assert result.mean == 1
+
+
+@pytest.mark.parametrize("method", ["treecv", "fit"])
+def test_decision_values_without_a_column_for_each_class_are_refused(method):
+    X, y = np.zeros((30, 1)), np.arange(30) % 3
+    with pytest.raises(ValueError, match="decision_function of AnswersAlike must have 3 columns"):
+        tree_cross_validate(AnswersAlike(0), X, y, cv=3, method=method, scoring="hinge")

@@ -26,6 +26,7 @@ from sklearn.utils.metaestimators import _safe_split
 
 from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.routing import part_of
+from optuna_treecv.learners.adapter import in_columns
 from optuna_treecv.learners.adapter import is_divergence
 from optuna_treecv.learners.adapter import METHOD_NAMES
 from optuna_treecv.learners.adapter import n_columns
@@ -34,6 +35,7 @@ from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.splits import Split
 from optuna_treecv.scoring import by_loss
 from optuna_treecv.scoring import Loss
@@ -221,14 +223,7 @@ class FoldTask:
         """Return the response that a score needs, (n_rows, n_columns)."""
         with _explaining(fitted):
             answered = _response(fitted, X, method, self.classes)
-        columns = answered.reshape(len(answered), -1)
-        expected = n_columns(method, self.classes)
-        if columns.shape[1] != expected:
-            raise ValueError(
-                f"{method} of {name_of(fitted)} must have {expected} columns, as many as a score "
-                f"of these classes needs, got {columns.shape[1]}."
-            )
-        return columns
+        return in_columns(answered, method, fitted, self.classes)
 
 
 def _fit(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> None:
@@ -255,8 +250,7 @@ def _response(fitted: Any, X: Any, method: str, classes: np.ndarray | None) -> n
     if classes is None:
         return answered
     if method == "predict":
-        codes = np.minimum(np.searchsorted(classes, answered), len(classes) - 1)
-        return np.where(classes[codes] == answered, codes, -1)  # it may predict no class of y
+        return predicted_codes(answered, classes)
     known = fitted.classes_
     if len(known) == len(classes):
         return answered

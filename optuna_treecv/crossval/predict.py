@@ -61,7 +61,10 @@ def _of_trained_models(
             raise ValueError(f"{estimator!r} diverges; {DIVERGENCE_ADVICE}")
         codes = prepared.astype(np.intp)
         if rows.classes is not None and np.any(codes < 0):
-            raise ValueError(f"{name_of(estimator)} predicts no class where it has learned none.")
+            raise ValueError(
+                f"{name_of(estimator)} predicts no class where it has learned none, or a label "
+                "that is no class of y."
+            )
         prepared = codes if rows.classes is None else rows.classes[codes]
     predictions = np.empty_like(prepared)
     predictions[rows.order] = prepared

@@ -15,6 +15,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import partial_fit
+from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
@@ -110,7 +111,9 @@ class Adapter:
         for method, columns in self._columns.items():
             with naming_entries(self.rows.X, self.rows.order):
                 response = self._response(state.estimator, X, method)
-            out[start:stop, columns] = np.reshape(response, (stop - start, -1))
+            out[start:stop, columns] = in_columns(
+                response, method, state.estimator, self.rows.classes
+            )
 
     def _response(self, estimator: Any, X: Any, method: str) -> np.ndarray:
         """Return an estimator's response to rows, class codes in place of labels."""
@@ -118,7 +121,7 @@ class Adapter:
         if method == "distance":
             return response.min(axis=1)
         if method == "predict" and self.rows.classes is not None:
-            return np.searchsorted(self.rows.classes, response)
+            return predicted_codes(response, self.rows.classes)
         return response
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
@@ -138,6 +141,26 @@ def n_columns(method: str, classes: np.ndarray | None) -> int:
     n_classes = 0 if classes is None else len(classes)
     one_per_class = method == "predict_proba" or (method == "decision_function" and n_classes > 2)
     return n_classes if one_per_class else 1
+
+
+def in_columns(
+    response: np.ndarray, method: str, estimator: Any, classes: np.ndarray | None
+) -> np.ndarray:
+    """Return a response with the columns that scores expect, (n_rows, n_columns).
+
+    Raises
+    ------
+    ValueError
+        If it has others, such as the decision values of pairs of classes.
+    """
+    columns = np.reshape(response, (len(response), -1))
+    expected = n_columns(method, classes)
+    if columns.shape[1] != expected:
+        raise ValueError(
+            f"{method} of {type(estimator).__name__} must have {expected} columns, as many as a "
+            f"score of these classes needs, got {columns.shape[1]}."
+        )
+    return columns
 
 
 def is_divergence(error: ValueError) -> bool:

@@ -433,6 +433,12 @@ def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:
     return np.searchsorted(classes, y).astype(np.int32)
 
 
+def predicted_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the class codes of predicted labels, -1 for labels that are no class."""
+    codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    return np.where(classes[codes] == labels, codes, -1)
+
+
 def as_numbers(y: np.ndarray | None) -> np.ndarray:
     """Return the targets of a regressor as float64.
 
