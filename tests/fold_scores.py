@@ -80,3 +80,22 @@ for models, dtype, form in product(
     scores = np.concatenate([result.test_score for result in results])
     digest = hashlib.sha256(scores.tobytes()).hexdigest()[:16]
     print(digest, len(models), models[0], np.dtype(dtype), form.__name__)
+
+# Weights of rows, and balanced classes where there are classes.
+weights = rng.exponential(size=3000) * (rng.random(3000) > 0.1)
+for estimator, dtype in product(estimators, [np.float64, np.float32]):
+    regressor = is_regressor(estimator)
+    if "class_weight" in estimator.get_params():
+        estimator.set_params(class_weight="balanced")
+    predictions = tree_cross_val_predict(
+        estimator,
+        X.astype(dtype),
+        y if regressor else np.digitize(y, [-0.3, 0.5]),
+        cv=30,
+        stratify=False,
+        sample_weight=weights,
+        response_method=METHODS.get(type(estimator).__name__)
+        or ("predict" if regressor else "decision_function"),
+    )
+    digest = hashlib.sha256(np.ascontiguousarray(predictions).tobytes()).hexdigest()[:16]
+    print(digest, "weighted", str(estimator).replace("\n", ""), np.dtype(dtype))
