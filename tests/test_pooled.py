@@ -16,6 +16,7 @@ from sklearn.datasets import make_regression
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import make_scorer
 from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
@@ -125,6 +126,15 @@ def test_the_standard_error_is_that_of_new_rows(make_data):
         found.append([(score.mean, score.std_error) for score in scores])
     means, errors = np.moveaxis(found, 2, 0)
     np.testing.assert_allclose(errors.mean(axis=0), means.std(axis=0), rtol=0.35)
+
+
+def test_the_jackknife_over_folds_agrees_with_that_over_rows(make_data):
+    X, y = make_data(400, 3)
+    scoring = {"rows": pooled("f1"), "folds": pooled(make_scorer(metrics.f1_score))}
+    result = tree_cross_validate(PegasosClassifier(alpha=0.1), X, y, cv=50, scoring=scoring)
+    rows, folds = result.scores.values()
+    assert folds.mean == pytest.approx(rows.mean, rel=1e-12)
+    assert folds.std_error == pytest.approx(rows.std_error, rel=0.3)
 
 
 def test_one_fold_has_a_standard_error_from_its_rows(data):

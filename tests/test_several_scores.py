@@ -32,11 +32,19 @@ from optuna_treecv.dashboard import publish
 from optuna_treecv.history import forget
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
+from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.report import plot_fold_scores
 from optuna_treecv.report import plot_parameters
 from optuna_treecv.report import plot_sharing
 from optuna_treecv.report import plot_time
 from optuna_treecv.reporting.cli import main
+from optuna_treecv.rows.data import Data
+from optuna_treecv.scoring import ArrayThenCount
+from optuna_treecv.scoring import Leaves
+from optuna_treecv.scoring import make_scoring
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Plan
 
 ALPHA = {"alpha": FloatDistribution(1e-4, 1e1, log=True)}
 SCORES = ["error", "roc_auc", "hinge", "balanced_accuracy", "f1_macro"]
@@ -184,6 +192,38 @@ def test_fits_keep_all_scores_of_a_fold(data, tmp_path):
     for name, score in first.scores.items():
         assert second.scores[name].mean == score.mean
         assert second.scores[name].std_error == score.std_error
+
+
+def test_fits_tell_apart_scores_of_which_the_first_is_the_same(data):
+    X, y = data
+    cache, space = ModelCache(), {"C": FloatDistribution(0.1, 1)}
+    for second in ("roc_auc", "f1_macro", "balanced_accuracy"):
+        scoring = ["error", second]
+        found = [
+            treecv_objective(
+                *(LogisticRegression(), X, y),
+                param_distributions=space,
+                cv=4,
+                scoring=scoring,
+                cache=one,
+            ).evaluate({"C": 0.5})
+            for one in (cache, None)
+        ]
+        assert found[0].scores[second].mean == found[1].scores[second].mean
+
+
+def test_outputs_that_were_never_computed_are_not_kept(data):
+    """Scores may be kept after the outputs behind them are gone."""
+    X, y = data
+    model = PegasosClassifier()
+    rows = Data(X, y).prepare(layout_for(model), np.arange(len(X), dtype=np.uint32))
+    learner, plan = make_learner(model, rows, (), 0), Plan(len(X), 6)
+    leaves = Leaves(plan, learner, model, [make_scoring("f1_macro").first])
+    assert set(leaves.to_keep()) == {"f1_macro", "outputs"}
+    kept = ArrayThenCount.of(np.arange(6) / 6, 100).memory
+    leaves.results()["f1_macro"].take(kept)
+    assert leaves.to_keep() == {}
+    np.testing.assert_array_equal(leaves.scores(Node(0, 6))[0], [np.arange(6) / 6])
 
 
 def test_a_diverged_fold_is_the_worst_by_every_score(data):

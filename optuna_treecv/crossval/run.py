@@ -228,15 +228,14 @@ class Run(Request):
             "learner": name_of(self.estimator),
         }
 
-    def fold_scores(self, number: int | None = None) -> np.ndarray:
+    def fold_scores(self, number: int) -> np.ndarray:
         """Return the scores of all folds, repeat after repeat; NaN where there is none (yet).
 
         Parameters
         ----------
-        number : int or None
-            That of the metric; None: the first optimised one.
+        number : int
+            That of the metric.
         """
-        number = self.scoring.optimized[0] if number is None else number
         scored = self.chunk_scores[number, : self.n_scored]
         n_folds = self.evaluation.n_folds
         each = [
