@@ -37,6 +37,7 @@ from optuna_treecv.sharing import origins
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.sharing.results import Results
 
 
 class OfTheseTests(BaseEstimator):
@@ -358,3 +359,12 @@ def test_nan_equals_itself_and_a_list_equals_a_tuple():
     assert lasting_key(float("nan")) == lasting_key(np.nan) == lasting_key(np.float64("nan"))
     assert lasting_key(-float("nan")) == lasting_key(float("nan"))
     assert lasting_key([1, (2,)]) == lasting_key((1, [2]))
+
+
+def test_kept_scores_are_those_of_this_scikit_learn(monkeypatch):
+    """Outputs come from this package alone."""
+    keys = Results(None, (b"trained",), b"targets")
+    f1, outputs = keys._key_of("f1_macro", 80), keys._key_of("outputs", 80)
+    monkeypatch.setattr("optuna_treecv.sharing.results.SCORED_BY", b"another scikit-learn")
+    assert keys._key_of("f1_macro", 80) != f1
+    assert keys._key_of("outputs", 80) == outputs

@@ -490,3 +490,22 @@ def test_studies_and_stores_tell_weights_apart(name, binary, tmp_path):
         with pytest.warns(UserWarning, match="other data, weights, folds or scoring"):
             study.optimize(objective, n_trials=1)
     assert len(set(means)) == 3
+
+
+def test_weights_that_all_vanish_in_float32_are_refused(binary):
+    X, y = binary
+    X = X.astype(np.float32)
+    weights = np.full(len(y), 1e-50)
+    with pytest.raises(ValueError, match="sample_weight must hold a weight above 0 in float32"):
+        tree_cross_validate(PegasosClassifier(), X, y, cv=4, sample_weight=weights)
+    weights[::2] = 1
+    tree_cross_validate(PegasosClassifier(), X, y, cv=4, sample_weight=weights)
+
+
+@pytest.mark.parametrize("method", ["treecv", "standard"])
+def test_weights_of_classes_leave_each_fold_a_row_with_weight(binary, method):
+    X, y = binary
+    model = PegasosClassifier(class_weight={0: 0, 1: 1})
+    with pytest.raises(ValueError, match="class_weight .* for the classes of all those of fold 1"):
+        tree_cross_validate(model, X, y, cv=y, method=method)  # fold 1 has all rows of class 1
+    tree_cross_validate(model, X, y, cv=4, method=method)

@@ -6,6 +6,7 @@ import numpy as np
 
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.routing import Passed
+from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
 
@@ -40,6 +41,23 @@ def check_masses(passed: Passed, cut: Cut, of_folds: bool) -> None:
                 f"but is 0 in all of those of fold {number}, whose score would be 0/0; fewer "
                 "folds, score_weight=None or pooled scores, for example, would be right."
             )
+
+
+def check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
+    """Refuse weights of classes by which all training rows of a fold have the weight 0."""
+    if learner.weights_of_classes is None or all(learner.weights_of_classes):
+        return
+    assert learner.weights is not None
+    have_weight = np.zeros(len(learner.weights), bool)
+    have_weight[learner.rows.order] = learner.weights > 0
+    n_trained, _ = cut.count(have_weight)
+    if not np.all(n_trained):
+        number = cut.number(int(np.argmin(n_trained)))
+        raise ValueError(
+            "class_weight must give some training row of each fold a weight above 0, but is 0 for "
+            f"the classes of all those of fold {number}; stratified folds, for example, would be "
+            "right."
+        )
 
 
 def warn_if_weights_act_in_no_score(passed: Passed, cut: Cut) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.crossval.identity import under_configuration
+from optuna_treecv.crossval.masses import check_masses_of_classes
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Bound
 from optuna_treecv.crossval.request import Request
@@ -113,6 +114,8 @@ def bind(request: Request, method: str, repeat: Repeat, rows: PreparedRows) -> B
     responses = responses_of(request.estimator, request.scoring.metrics)
     learner = evaluation.learner(request.estimator, rows, responses, repeat)
     identity = evaluation.shared.identity(layout_for(request.estimator), rows, repeat.number)
+    if isinstance(learner, CompiledLearner):
+        check_masses_of_classes(learner, repeat.cut)
     folds = repeat.key
     if not isinstance(request.estimator, CompiledEstimator):
         folds = under_configuration(folds)

@@ -336,6 +336,11 @@ class Data:
                 y = in_type(targets, X.dtype)
             if weights is not None:
                 weights = in_type(weights, X.dtype, "sample_weight")
+                if not np.any(weights):
+                    raise ValueError(
+                        f"sample_weight must hold a weight above 0 in {X.dtype}, the type of X, "
+                        "in which all of them are 0; weights of about 1 would be right."
+                    )
             with naming_entries(self.X):
                 X = pad_rows(X, order, layout.intercept)
         else:

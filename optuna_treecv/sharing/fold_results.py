@@ -5,7 +5,6 @@ A killed trial goes on at its next fold, and the same fit is never made twice.
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 from typing import NamedTuple
 
@@ -14,17 +13,14 @@ import numpy as np
 from optuna_treecv.scoring import ArrayThenCount
 from optuna_treecv.scoring import COUNT_BYTES
 from optuna_treecv.scoring import Scoring
-from optuna_treecv.sharing.keys import BUILD
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.sharing.keys import SCORED_BY
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
-
-# The losses are from this package, and the scorers from scikit-learn.
-_SCORED_BY = f"{BUILD} scikit-learn {version('scikit-learn')}".encode()
 
 # Shorter fits are not written, as a store takes about a millisecond for each.
 _SECONDS_TO_WRITE = 1e-3
@@ -95,7 +91,7 @@ class FoldResults:
             if settings is None:
                 return
         names = (encode(metric.name) for metric in scoring.metrics)
-        self._settings = digest(b"fit", _SCORED_BY, named, settings, *names)
+        self._settings = digest(b"fit", SCORED_BY, named, settings, *names)
 
     @property
     def name(self) -> str:

@@ -41,6 +41,8 @@ _PACKAGE = "optuna_treecv"
 _VERSION = version("optuna-treecv")
 #: The bytes of a state may change their meaning between two commits of one version.
 BUILD = f"{_VERSION} format {FORMAT} {sys.byteorder}"
+#: What scores depend on besides: the losses are from this package, the scorers from scikit-learn.
+SCORED_BY = f"{BUILD} scikit-learn {version('scikit-learn')}".encode()
 
 # What scikit-learn's ``clone`` copies besides the parameters: requests for metadata, the setting
 # of ``set_output``, and callbacks.

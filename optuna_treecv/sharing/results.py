@@ -17,6 +17,7 @@ from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.sharing.keys import SCORED_BY
 from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
@@ -97,9 +98,12 @@ class Results:
                 self._cache.keep(key, results.memory, seconds)
 
     def _key_of(self, name: str, n_bytes: int) -> Key | None:
-        """Scores depend on what predictions are compared with, outputs do not."""
-        targets = b"" if name == "outputs" else self._targets
-        return None if targets is None else (*self._key, targets, encode(name), n_bytes)
+        """Scores depend on what predictions are compared with, and by whose code."""
+        if name == "outputs":
+            return *self._key, b"", encode(name), n_bytes
+        if self._targets is None:
+            return None
+        return *self._key, digest(SCORED_BY, self._targets), encode(name), n_bytes
 
 
 def results_of(
