@@ -324,7 +324,8 @@ def test_a_trial_of_the_store_can_be_shown(data, tmp_path, scoring):
     note = get_note(study)
     assert f"## Best: trial {study.best_trial.number}, " in note and "nan" not in note
     assert "roc_auc" in note and " ± " in note
-    plot_parameters(study)
+    for shown in (note, plot_parameters(study).layout.title.text):
+        assert ("jackknife" in shown) == (objective.directions == ["maximize"])
 
 
 def test_the_note_lists_the_front(data, tmp_path):

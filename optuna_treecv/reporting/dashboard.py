@@ -19,6 +19,7 @@ from optuna_treecv.reporting.evaluated import clock_of
 from optuna_treecv.reporting.evaluated import evaluations_of
 from optuna_treecv.reporting.evaluated import facts_of
 from optuna_treecv.reporting.evaluated import Frame
+from optuna_treecv.reporting.evaluated import how_sure
 from optuna_treecv.reporting.evaluated import metric_of
 from optuna_treecv.reporting.evaluated import number_of_trials
 from optuna_treecv.reporting.evaluated import plus_minus
@@ -201,10 +202,13 @@ def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) 
         ]
         for number, estimate in zip(best["trial_number"], estimates, strict=True)
     ]
+    error = "± is the standard error of the fold mean, std / √folds, as if folds were independent."
+    if how_sure(frame) != "std / √folds":
+        error = "± is the standard error over rows, by the jackknife."
     return (
         f"## Best: trial {best['trial_number'].iloc[0]}, {metric} {estimates[0]}\n\n"
         f"{_table(['trial', metric, *others, *names], rows)}\n\n"
-        "± is the standard error of the fold mean, std / √folds, as if folds were independent. "
+        f"{error} "
         f"The best of {len(frame)} trials on the same folds looks a little better than it is."
     )
 

@@ -139,6 +139,12 @@ def plus_minus(mean: float, standard_error: float) -> str:
     return f"{mean:.{digits}f} ± {standard_error:.{digits}f}"
 
 
+def how_sure(frame: Frame) -> str:
+    """Return as text how the standard errors were computed."""
+    are_pooled = frame["std"].isna().all() and frame["standard_error"].notna().any()
+    return "jackknife over rows" if are_pooled else "std / √folds"
+
+
 def amount(count: float) -> str:
     """Return a count as text, such as 56,232 or 12.3 million."""
     for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):

@@ -20,6 +20,7 @@ from optuna_treecv.reporting.evaluated import evaluations_of
 from optuna_treecv.reporting.evaluated import fold_scores_of
 from optuna_treecv.reporting.evaluated import Frame
 from optuna_treecv.reporting.evaluated import has_value
+from optuna_treecv.reporting.evaluated import how_sure
 from optuna_treecv.reporting.evaluated import metric_of
 from optuna_treecv.reporting.evaluated import number_of_trials
 from optuna_treecv.reporting.evaluated import paired_differences
@@ -109,7 +110,7 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
                 y=group["mean"].where(~away, edge).to_numpy(),
                 customdata=group[["trial_number", "mean", "standard_error", "folds_scored"]],
                 hovertemplate=f"trial %{{customdata[0]}}: {name} = %{{x}}<br>{metric_of(frame)} "
-                "%{customdata[1]:.4g} ± %{customdata[2]:.2g} (std / √folds)<br>"
+                f"%{{customdata[1]:.4g}} ± %{{customdata[2]:.2g}} ({how_sure(frame)})<br>"
                 "%{customdata[3]:,} folds<extra></extra>",
                 error_y=_bars(group) if label in ("complete", "pruned") else None,
                 mode="markers",
@@ -122,7 +123,8 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
             labels.add(label)
     figure.update_yaxes(y_axis)
     figure.update_yaxes(title_text=metric_of(frame), col=1)
-    return _finish(figure, title, "bars: ± standard error, std / √folds", trials, frame, store)
+    subtitle = f"bars: ± standard error, {how_sure(frame)}"
+    return _finish(figure, title, subtitle, trials, frame, store)
 
 
 def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Figure:

@@ -84,13 +84,14 @@ class Scoring:
 
 
 def pooled(scoring: Any) -> Pooled:
-    """Score over the out-of-fold outputs of all rows, in place of the mean over folds.
+    r"""Score over the out-of-fold outputs of all rows, in place of the mean over folds.
 
     Metrics such as ``"roc_auc"``, ``"f1"`` and ``"neg_root_mean_squared_error"`` are no means over
     rows, and are biased or undefined on folds of few rows. Pooled, they are what a single
     validation set would give, also for leave-one-out. But models of different folds are then
-    compared on one scale, and there are no fold scores. The standard error is
-    that of the infinitesimal jackknife over rows.
+    compared on one scale, and there are no fold scores. The standard error is that of the
+    infinitesimal jackknife over rows (Jaeckel 1972), :math:`\sqrt{\sum_i (w_i \, \partial \theta /
+    \partial w_i)^2}` for a score :math:`\theta` and rows of weights :math:`w_i`.
 
     Parameters
     ----------

@@ -74,8 +74,9 @@ def pooled_score(
 
     Its standard error is that of the infinitesimal jackknife,
     :math:`\sqrt{\sum_i (w_i \, \partial \theta / \partial w_i)^2}` for a score
-    :math:`\theta` and rows of weights :math:`w_i` (Efron 1982, section 6.3). For a scorer without
-    known derivatives it is that of the jackknife, which leaves out up to 50 groups of folds.
+    :math:`\theta` and rows of weights :math:`w_i` (Jaeckel 1972; Efron 1982, chapter 6). For a
+    scorer without known derivatives it is that of the jackknife, which leaves out up to 50 groups
+    of folds.
 
     Parameters
     ----------
