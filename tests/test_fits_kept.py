@@ -167,8 +167,8 @@ def test_folds_with_one_half_in_common_are_kept_apart():
 
 def test_scores_of_other_versions_are_not_taken(tmp_path, monkeypatch):
     updates = []
-    for scored_by in (fold_results._SCORED_BY, b"another version", fold_results._SCORED_BY):
-        monkeypatch.setattr(fold_results, "_SCORED_BY", scored_by)
+    for scored_by in (fold_results.SCORED_BY, b"another version", fold_results.SCORED_BY):
+        monkeypatch.setattr(fold_results, "SCORED_BY", scored_by)
         objective = treecv_objective(
             lambda trial: RandomForestClassifier(3, random_state=0),
             X_CLASSES,
