@@ -21,6 +21,7 @@ from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport train_rows
+from optuna_treecv._kernels.vec8 cimport inlined
 
 
 cdef extern from "lane_loops.h" nogil:
@@ -109,7 +110,7 @@ ctypedef fused Weight:
     float
 
 
-cdef inline void dot_lanes(
+cdef inline inlined dot_lanes(
     const Rows *rows,
     Py_ssize_t row,
     Py_ssize_t next_row,        # its weights are prefetched
@@ -147,7 +148,7 @@ cdef inline void dot_lanes(
             lane_dots_sparse_wide(x, columns, n, next_columns, n_next, w, n_lanes, room, out)
 
 
-cdef inline void add_lanes(
+cdef inline inlined add_lanes(
     const Rows *rows,
     Py_ssize_t row,
     const Weight *c,            # IN, (n_lanes,), 0 where there is nothing to add

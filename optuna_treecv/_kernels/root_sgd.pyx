@@ -26,6 +26,7 @@ from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
+from optuna_treecv._kernels.steps cimport automatic_weight
 from optuna_treecv._kernels.steps cimport step_of
 from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.tree cimport Learner
@@ -102,6 +103,7 @@ cdef inlined train_on(
     cdef Py_ssize_t i, row, c, at
     cdef double S = 0
     cdef double norm2 = 0
+    cdef double row_weight = 0
     cdef double weight
     cdef Step by
     cdef double p[2]
@@ -113,8 +115,9 @@ cdef inlined train_on(
         weight = <double> weight_of(weighted, learner, row, state, w)
         if settings.step_size == 0:
             norm2 = <double> dot(x, x, width)
-            S = typical_norm2(loss, &head.norms, norm2, weight)
-        by = step_of(loss, settings.step_size, S, norm2, settings.alpha, weight)
+            typical_norm2(loss, &head.norms, norm2, weight, &S)
+            row_weight = automatic_weight(S, norm2, weight)
+        by = step_of(loss, settings.step_size, S, row_weight, settings.alpha, weight)
         if head.n_seen <= settings.burn_in:
             by.rate = by.penalty = 0                # w is 0: even a huge alpha does not act
         for c in range(learner.n_outputs):

@@ -26,6 +26,7 @@ from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.rows cimport visit_both
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
+from optuna_treecv._kernels.steps cimport automatic_weight
 from optuna_treecv._kernels.steps cimport step_of
 from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.tree cimport Learner
@@ -214,8 +215,8 @@ cdef inlined train_row(
     weight = <double> weight_of(weighted, learner, row, state, z)
     if automatic:
         norm2 = <double> norm2_row(rows, row, z)
-        S = typical_norm2(&settings.loss, &head.norms, norm2, weight)
-        by = step_of(&settings.loss, 0, S, norm2, settings.alpha, weight)
+        typical_norm2(&settings.loss, &head.norms, norm2, weight, &S)
+        by = step_of(&settings.loss, 0, S, automatic_weight(S, norm2, weight), settings.alpha, weight)
     else:
         by.rate, by.weight, by.penalty = settings.step_size, weight, settings.alpha
     if settings.batch_size == 1:

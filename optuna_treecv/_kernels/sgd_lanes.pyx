@@ -35,6 +35,7 @@ from optuna_treecv._kernels.sgd cimport step_at
 from optuna_treecv._kernels.sgd cimport with_row
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
+from optuna_treecv._kernels.steps cimport automatic_weight
 from optuna_treecv._kernels.steps cimport step_of
 from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.tree cimport Learner
@@ -111,7 +112,7 @@ cdef inlined steps(
     cdef double shrink[MOST_LANES]
     cdef double decay_of_t = decay(settings.power, common.n_seen) if settings.power != 0 else 1
     cdef double weight = <double> weight_of(weighted, learner, row, state, z)
-    cdef double S
+    cdef double S, row_weight
     cdef double norm2 = 0
     cdef Step by
     cdef Py_ssize_t lane
@@ -126,10 +127,11 @@ cdef inlined steps(
         eta[lane] *= weight
     if settings.any_auto:
         norm2 = <double> norm2_row(rows, row, z)
-        S = typical_norm2(&settings.loss, &common.norms, norm2, weight)
+        typical_norm2(&settings.loss, &common.norms, norm2, weight, &S)
+        row_weight = automatic_weight(S, norm2, weight)
         for lane in range(n_lanes):
             if settings.step_size[lane] == 0:
-                by = step_of(&settings.loss, 0, S, norm2, settings.alpha[lane], weight)
+                by = step_of(&settings.loss, 0, S, row_weight, settings.alpha[lane], weight)
                 by.rate = step_at(by.rate, settings.power, decay_of_t)
                 eta[lane] = by.rate * by.weight
                 shrink[lane] = 1 - by.rate * by.penalty

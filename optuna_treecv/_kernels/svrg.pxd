@@ -84,12 +84,12 @@ cdef inline Step row_step(
     const Stage *stage,
     double step_size,           # 0: auto
     double S,                   # for the automatic step
-    double norm2,               # |x|^2, likewise
+    double row_weight,          # likewise: `automatic_weight`
     double alpha,
     double weight,              # of the row
 ) noexcept nogil:
     """Return the step of a row in stage s."""
-    cdef Step step = step_of(loss, step_size, S, norm2, alpha, weight)
+    cdef Step step = step_of(loss, step_size, S, row_weight, alpha, weight)
     step.rate = scheduled(schedule, stage, step.rate)
     return step
 

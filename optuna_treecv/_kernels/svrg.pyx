@@ -25,6 +25,7 @@ from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
+from optuna_treecv._kernels.steps cimport automatic_weight
 from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.svrg_stages cimport Schedule
 from optuna_treecv._kernels.svrg_stages cimport Stage
@@ -183,6 +184,7 @@ cdef inlined train_on(
     cdef double g, weight
     cdef double S = 0
     cdef double norm2 = 0
+    cdef double row_weight = 0
     cdef Step step
     for i in range(start, stop):
         row = visit(rows, order, i, stop, z)
@@ -193,8 +195,11 @@ cdef inlined train_on(
         weight = <double> weight_of(weighted, learner, row, state, z)
         if settings.step_size == 0:
             norm2 = <double> norm2_row(rows, row, z)
-            S = typical_norm2(loss, &head.norms, norm2, weight)
-        step = row_step(loss, &settings.schedule, &head.stage, settings.step_size, S, norm2, settings.alpha, weight)
+            typical_norm2(loss, &head.norms, norm2, weight, &S)
+            row_weight = automatic_weight(S, norm2, weight)
+        step = row_step(
+            loss, &settings.schedule, &head.stage, settings.step_size, S, row_weight, settings.alpha, weight
+        )
         if head.stage.in_batch:
             for c in range(learner.n_outputs):
                 at = c * width

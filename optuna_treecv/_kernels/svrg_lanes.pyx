@@ -29,7 +29,7 @@ from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
-from optuna_treecv._kernels.steps cimport step_of
+from optuna_treecv._kernels.steps cimport automatic_weight
 from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.svrg_stages cimport Schedule
 from optuna_treecv._kernels.svrg_stages cimport Stage
@@ -66,7 +66,7 @@ cdef struct Common:
     Norms norms                 # of the rows so far, if a lane has the automatic step
 
 
-cdef inline void spread(const Settings *settings, double *check) noexcept nogil:
+cdef inline inlined spread(const Settings *settings, double *check) noexcept nogil:
     """Spread NaN from one lane of a model to all lanes of this model."""
     cdef Py_ssize_t n_outputs = settings.lanes.n_outputs
     cdef Py_ssize_t first = 0
@@ -141,8 +141,7 @@ cdef inlined batch_row(
     const Rows *rows,
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
-    double S,                   # for the automatic step
-    double norm2,               # |x|^2, likewise
+    double row_weight,          # for the automatic step: `automatic_weight`
     double weight,
     double *shift,              # INOUT, (n_lanes,)
     const floating *anchors,    # IN, (width, n_lanes)
@@ -165,9 +164,7 @@ cdef inlined batch_row(
     lane_slopes(learner, &settings.loss, row, predictions, g)
     if settings.any_auto or weighted:
         for lane in range(n_lanes):
-            g[lane] *= step_of(
-                &settings.loss, settings.step_size[lane], S, norm2, settings.alpha[lane], weight
-            ).weight
+            g[lane] *= row_weight if settings.step_size[lane] == 0 else weight
     add_lanes(rows, row, g, sums, learner.width, n_lanes, check, anchors)
     spread(settings, check)
     for lane in range(n_lanes):
@@ -180,7 +177,7 @@ cdef inlined inner_step(
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
     double S,                   # for the automatic step
-    double norm2,               # |x|^2, likewise
+    double row_weight,          # likewise: `automatic_weight`
     double weight,
     const Common *common,
     double *scale,              # INOUT, (n_lanes,)
@@ -221,7 +218,7 @@ cdef inlined inner_step(
             &common.stage,
             settings.step_size[lane],
             S,
-            norm2,
+            row_weight,
             settings.alpha[lane],
             weight,
         )
@@ -278,6 +275,7 @@ cdef inlined train_on(
     cdef floating *anchors = z + n_lanes * learner.width
     cdef double S = 0
     cdef double norm2 = 0
+    cdef double row_weight = 0
     cdef double weight
     cdef Py_ssize_t i, row, next_row
     for i in range(start, stop):
@@ -290,12 +288,13 @@ cdef inlined train_on(
         weight = <double> weight_of(weighted, learner, row, state, z)
         if settings.any_auto:
             norm2 = <double> norm2_row(rows, row, z)
-            S = typical_norm2(&settings.loss, &common.norms, norm2, weight)
+            typical_norm2(&settings.loss, &common.norms, norm2, weight, &S)
+            row_weight = automatic_weight(S, norm2, weight)
         if common.stage.in_batch:
-            batch_row(learner, rows, row, next_row, S, norm2, weight, shift, anchors, sums, weighted)
+            batch_row(learner, rows, row, next_row, row_weight, weight, shift, anchors, sums, weighted)
         else:
             inner_step(
-                learner, rows, row, next_row, S, norm2, weight, common, scale, shift, z, anchors, sums, state, log
+                learner, rows, row, next_row, S, row_weight, weight, common, scale, shift, z, anchors, sums, state, log
             )
 
 
