@@ -177,9 +177,9 @@ def test_a_scorer_of_ones_own_is_no_other_of_the_same_name(data):
         assert result.scores["own"].mean == 7 != result.scores["theirs"].mean
 
 
-def test_fits_keep_all_scores_of_a_fold(data, tmp_path):
+def test_fits_keep_all_scores_of_a_fold(data, store_url):
     X, y = data
-    store = f"sqlite:///{tmp_path}/store.db"
+    store = store_url
     scoring = ["error", "roc_auc", pooled("roc_auc"), pooled("neg_log_loss")]
     options = {"param_distributions": {"C": FloatDistribution(0.1, 1)}, "cv": 4, "store": store}
 
@@ -269,8 +269,8 @@ def test_the_first_score_is_optimised_unless_another_is_named(data):
         assert len(trial.user_attrs) <= 8
 
 
-def test_a_study_of_several_objectives(data, tmp_path):
-    store = f"sqlite:///{tmp_path}/store.db"
+def test_a_study_of_several_objectives(data, store_url):
+    store = store_url
     objective = objective_of(data, optimize=["roc_auc", "error"], store=store)
     assert objective.directions == ["maximize", "minimize"]
     with pytest.raises(AttributeError, match=r"use directions in place of direction"):
@@ -302,8 +302,8 @@ def test_a_study_of_several_objectives(data, tmp_path):
     assert fitted.alpha == study.best_trials[0].params["alpha"]
 
 
-def test_several_scores_of_a_trial_are_one_evaluation(data, tmp_path, capsys):
-    store = f"sqlite:///{tmp_path}/store.db"
+def test_several_scores_of_a_trial_are_one_evaluation(data, store_url, capsys):
+    store = store_url
     study = optuna.create_study(study_name="several")
     study.optimize(objective_of(data, store=store), n_trials=3)
     assert main(["store", store]) == 0
