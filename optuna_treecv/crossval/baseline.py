@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,9 +62,8 @@ def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | 
 def _score(scoring: Loss | Scorer, dummy: Any, nothing: np.ndarray, data: Data) -> float:
     weights = data.score_weights
     if isinstance(scoring, Scorer):
-        score: Callable[..., float] = scoring.score
         weighted = {} if weights is None else {"sample_weight": weights}
-        return float(score(dummy, nothing, data.y, **weighted))
+        return float(scoring.score(dummy, nothing, data.y, **weighted))
     response = getattr(dummy, scoring.response_method)(nothing[:1])
     targets = data.y
     if isinstance(dummy, DummyClassifier):

@@ -53,9 +53,7 @@ class Score:
 
     def __repr__(self) -> str:
         """Return all but the fold scores."""
-        spread = f"std={_short(self.std)}"
-        if self.std_error is not None:
-            spread = f"std_error={_short(self.std_error)}"
+        spread = _spread(self.std, self.std_error)
         return (
             f"Score(mean={self.mean:.6g}, {spread}, direction={self.direction!r}, "
             f"test_score=<{len(self.test_score)} scores>)"
@@ -121,9 +119,7 @@ class CVResult:
         if len(self.scores) > 1:
             means = (f"{name!r}: {score.mean:.6g}" for name, score in self.scores.items())
             several = f"    scores={{{', '.join(means)}}},\n"
-        spread = f"std={_short(self.std)}"
-        if self.std_error is not None:
-            spread = f"std_error={_short(self.std_error)}"
+        spread = _spread(self.std, self.std_error)
         return (
             f"CVResult(mean={self.mean:.6g}, {spread}, method={self.method!r}, "
             f"n_folds={self.n_folds}, test_score=<{len(self.test_score)} scores>,\n"
@@ -330,8 +326,11 @@ class Run(Request):
         self.diverged_folds += int(np.count_nonzero(diverged))
 
 
-def _short(number: float | None) -> str:
-    return "None" if number is None else f"{number:.6g}"
+def _spread(std: float | None, std_error: float | None) -> str:
+    """Return the standard error as text where there is one, else the standard deviation."""
+    if std_error is not None:
+        return f"std_error={std_error:.6g}"
+    return "std=None" if std is None else f"std={std:.6g}"
 
 
 def mean_and_std(scores: np.ndarray) -> tuple[float, float | None]:

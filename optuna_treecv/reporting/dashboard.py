@@ -23,7 +23,6 @@ from optuna_treecv.reporting.evaluated import how_sure
 from optuna_treecv.reporting.evaluated import metric_of
 from optuna_treecv.reporting.evaluated import number_of_trials
 from optuna_treecv.reporting.evaluated import plus_minus
-from optuna_treecv.reporting.evaluated import scores_of
 from optuna_treecv.reporting.evaluated import sign_of
 from optuna_treecv.reporting.evaluated import time_of
 from optuna_treecv.reporting.evaluated import work_of
@@ -32,6 +31,7 @@ from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
 from optuna_treecv.reporting.history import check_study
+from optuna_treecv.storage.evaluations import scores_of_trial
 
 try:
     from optuna_dashboard import get_note
@@ -191,13 +191,13 @@ def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) 
         plus_minus(mean, error)
         for mean, error in zip(best["mean"], best["standard_error"], strict=True)
     ]
-    others = list(scores_of(trials[best["trial_number"].iloc[0]].user_attrs))
+    others = list(scores_of_trial(trials[best["trial_number"].iloc[0]].user_attrs))
     others = [name for name in others if name != metric]
     rows = [
         [
             number,
             estimate,
-            *(_value(scores_of(trials[number].user_attrs).get(name, "")) for name in others),
+            *(_value(scores_of_trial(trials[number].user_attrs).get(name, "")) for name in others),
             *(_value(trials[number].params.get(name, "")) for name in names),
         ]
         for number, estimate in zip(best["trial_number"], estimates, strict=True)
@@ -220,7 +220,7 @@ def _pareto(study: optuna.Study) -> str:
     front = _front(study)
     if not front:
         return ""
-    scores = {trial.number: scores_of(trial.user_attrs) for trial in front}
+    scores = {trial.number: scores_of_trial(trial.user_attrs) for trial in front}
     names = list(dict.fromkeys(name for own in scores.values() for name in own))
     params = sorted({name for trial in front for name in trial.params})
     shown = front[:: -(-len(front) // _MOST_ON_FRONT)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-import json
 import math
 from typing import Any
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
 from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
-from optuna_treecv.storage.evaluations import SCORES_ATTRIBUTE
+from optuna_treecv.storage.evaluations import scores_of_trial
 from optuna_treecv.storage.evaluations import STD_ERROR_ATTRIBUTE
 from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 
@@ -97,16 +96,7 @@ def _mean_of(known: Mapping[str, Any], facts: Mapping[str, Any]) -> float:
     """Return the mean of the first optimised score of a pruned trial from its attributes."""
     if "mean_test_score" in known:
         return known["mean_test_score"]
-    return float(scores_of(known).get(str(facts.get("scoring")), np.nan))
-
-
-def scores_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trial's scores by name; empty if there is only one."""
-    try:
-        scores = json.loads(attributes.get(SCORES_ATTRIBUTE, "{}"))
-    except (TypeError, ValueError):  # someone has changed it
-        return {}
-    return scores if isinstance(scores, dict) else {}
+    return float(scores_of_trial(known).get(str(facts.get("scoring")), np.nan))
 
 
 def number_of_trials(argument: str, value: Any) -> int:

@@ -31,6 +31,8 @@ import warnings
 import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 
+from optuna_treecv.scoring.losses import fold_sizes
+
 Array: TypeAlias = np.ndarray
 Weights: TypeAlias = np.ndarray | None
 
@@ -106,7 +108,7 @@ def _sums(values: Array, begins: Array) -> Array:
 
 
 def _fold_of_rows(begins: Array, n_rows: int) -> Array:
-    return np.repeat(np.arange(len(begins)), np.diff(begins, append=n_rows))
+    return np.repeat(np.arange(len(begins)), fold_sizes(begins, n_rows))
 
 
 def _class_sums(values: Array, codes: Array, n_classes: int, begins: Array) -> Array:
@@ -227,7 +229,7 @@ def _neg_rmse_influence(predicted: Array, y: Array, weights: Weights) -> Array:
 @np.errstate(divide="ignore", invalid="ignore")
 def _r2(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
     """Return 1 - SSE / SST; where SST is 0, this is 1 without errors and 0 otherwise."""
-    have_one_row = np.diff(begins, append=len(y)) == 1
+    have_one_row = fold_sizes(begins, len(y)) == 1
     are_undefined = have_one_row & _have_weight(weights, begins)
     _warn("r2", "undefined (NaN)", are_undefined, "which have one row")
     weights, fold = _or_ones(weights, y), _fold_of_rows(begins, len(y))
@@ -340,7 +342,7 @@ def _curves(
         Where the first and the last threshold of each fold stand.
     """
     descending = -_ranked_by(response)
-    sizes = np.diff(begins, append=len(codes))
+    sizes = fold_sizes(begins, len(codes))
     by_size = np.argsort(sizes, kind="stable")
     distinct, firsts_of_size = np.unique(sizes[by_size], return_index=True)
     for size, of_size in zip(distinct, np.split(by_size, firsts_of_size[1:]), strict=True):

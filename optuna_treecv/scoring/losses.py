@@ -59,7 +59,7 @@ def fold_means(
 
 
 def fold_sizes(begins: np.ndarray, n_rows: int) -> np.ndarray:
-    """Return the number of rows of each fold; ``np.diff`` takes five times as long."""
+    """Return the number of rows of each fold; ``np.diff`` takes longer for few folds."""
     sizes = np.empty_like(begins)
     np.subtract(begins[1:], begins[:-1], out=sizes[:-1])
     sizes[-1] = n_rows - begins[-1]

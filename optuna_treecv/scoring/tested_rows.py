@@ -10,6 +10,7 @@ import numpy as np
 
 from optuna_treecv.scoring.fold_metrics import FoldMetric
 from optuna_treecv.scoring.losses import fold_means
+from optuna_treecv.scoring.losses import fold_sizes
 from optuna_treecv.scoring.losses import Loss
 from optuna_treecv.scoring.scorers import Scorer
 from optuna_treecv.scoring.scorers import undefined
@@ -82,7 +83,7 @@ class TestedRows:
         """Return which rows are in the given folds, (n_folds,) of bool."""
         if self.begins is None:
             return folds
-        return np.repeat(folds, np.diff(self.begins, append=len(self)))
+        return np.repeat(folds, fold_sizes(self.begins, len(self)))
 
 
 def by_loss(loss: Loss, rows: TestedRows) -> tuple[np.ndarray, np.ndarray | None]:
@@ -125,7 +126,7 @@ def by_metric(
         scores = metric.of_folds(rows.response(method), targets, rows.weights, begins)
     missing = np.isnan(scores) & ~diverged
     if np.any(missing):
-        n_rows = np.diff(begins, append=len(rows))[np.argmax(missing)]
+        n_rows = fold_sizes(begins, len(rows))[np.argmax(missing)]
         raise undefined(scorer, "NaN", estimator, int(n_rows))
     diverged |= ~np.isfinite(scores)
     scores[diverged] = scorer.if_diverged

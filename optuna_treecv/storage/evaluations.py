@@ -48,6 +48,20 @@ def further_run(run: str, number: int | str) -> str:
     return f"{run}-{number}"
 
 
+def first_run(run: str) -> str:
+    """Return the name of the evaluation that has the first score of the same trial."""
+    return run.partition("-")[0]
+
+
+def scores_of_trial(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the means of a trial's scores by name; empty if it has only one."""
+    try:
+        scores = json.loads(attributes.get(SCORES_ATTRIBUTE, "{}"))
+    except (TypeError, ValueError):  # someone has changed it
+        return {}
+    return scores if isinstance(scores, dict) else {}
+
+
 def runs_of_trial(attributes: Mapping[str, Any]) -> list[str]:
     """Return the names of a trial's evaluations, one for each score, the first one first.
 
@@ -59,10 +73,7 @@ def runs_of_trial(attributes: Mapping[str, Any]) -> list[str]:
     run = attributes.get(RUN_ATTRIBUTE)
     if not isinstance(run, str):
         return []
-    try:
-        n_scores = len(json.loads(attributes.get(SCORES_ATTRIBUTE, "[0]")))
-    except (TypeError, ValueError):  # someone has changed it
-        n_scores = 1
+    n_scores = len(scores_of_trial(attributes))
     return [run, *(further_run(run, number) for number in range(1, n_scores))]
 
 
@@ -197,9 +208,7 @@ def delete_evaluations(
         query = query.where(EvaluationRow.created_at < before)
     kept = set(keep_runs)
     with database.writing() as session:
-        deleted = [
-            run for run in session.scalars(query) if not kept & {run, run.partition("-")[0]}
-        ]
+        deleted = [run for run in session.scalars(query) if not kept & {run, first_run(run)}]
         for part in parts(deleted):
             # SQLite enforces foreign keys only if asked to, and a user's Engine may not ask.
             for table in (FoldScoreRow, FoldScoreBlockRow, EvaluationRow):

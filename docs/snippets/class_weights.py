@@ -1,6 +1,6 @@
 """Recall and precision of the rarest class of Covertype with and without weights of classes.
 
-python docs/snippets/rare_class.py
+python docs/snippets/class_weights.py
 """
 
 from sklearn.datasets import fetch_covtype
