@@ -1,0 +1,142 @@
+"""The protocol of a family: estimators of one class whose models follow from sums over rows.
+
+A family is bound to prepared rows and to several estimators that differ in one parameter, such as
+``alpha``. Each of these estimators is a *point*. What is done for one fold serves all points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+from typing import Protocol
+
+import numpy as np
+
+#: The prepared rows of a training or a test set.
+RowNumbers = slice | np.ndarray
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The training and the test rows of each fold, as numbers of prepared rows.
+
+    Attributes
+    ----------
+    n_rows : int
+        The number of prepared rows.
+    bounds : ndarray of shape (n_chunks + 1,), int64
+        The tested rows ``bounds[c]`` to ``bounds[c + 1] - 1`` are those of chunk c.
+    tested : ndarray of shape (bounds[-1],) or None
+        The prepared row behind each tested row; None: the same.
+    trains : list of (int or ndarray) or None
+        The prepared rows that each model is trained on; an int n means the first n rows. None: all
+        rows outside of the chunk.
+    """
+
+    n_rows: int
+    bounds: np.ndarray
+    tested: np.ndarray | None = None
+    trains: list[int | np.ndarray] | None = None
+
+    @property
+    def n_chunks(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def are_single_rows(self) -> bool:
+        """Whether each model is trained on all rows but one, and every row is left out once."""
+        return self.trains is None and self.n_chunks == self.n_rows
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """The number of test rows of each chunk."""
+        return np.diff(self.bounds)
+
+    def test_rows(self, first: int, last: int) -> RowNumbers:
+        """Return the prepared rows that the chunks ``first`` to ``last - 1`` test."""
+        part = slice(int(self.bounds[first]), int(self.bounds[last]))
+        return part if self.tested is None else self.tested[part]
+
+
+class Tested(NamedTuple):
+    """What the models of several consecutive chunks say of their test rows.
+
+    Attributes
+    ----------
+    first, last : int
+        The chunks ``first`` to ``last - 1``.
+    outputs : ndarray of shape (n_points, n_rows, n_outputs), float64
+        For the rows of ``Chunks.test_rows(first, last)``; not finite where a model is not.
+    """
+
+    first: int
+    last: int
+    outputs: np.ndarray
+
+
+class Kept(Protocol):
+    """Where a family keeps what it will need again for further points."""
+
+    def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
+        """Return an array of ``size`` float64, read-only, by a name.
+
+        Parameters
+        ----------
+        name : str
+            Different arrays of one family on the same folds have different names.
+        size : int
+        make : callable
+            Fills a new array, if none is kept under this name. A kept array is the same bit for
+            bit.
+        """
+
+
+class Family(Protocol):
+    """Several estimators bound to rows.
+
+    Attributes
+    ----------
+    n_points : int
+    n_outputs : int
+        How many numbers a model says of a row.
+    """
+
+    n_points: int
+    n_outputs: int
+
+    def test(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
+        """Test each chunk with models that are trained on its training rows.
+
+        Parameters
+        ----------
+        chunks : Chunks
+        kept : Kept
+        most_rows : int
+            The most test rows that should be yielded together. A chunk is never divided.
+
+        Yields
+        ------
+        Tested
+            Consecutive chunks, from the first to the last one.
+
+        Raises
+        ------
+        ValueError
+            If a model is not defined on its training rows.
+        """
+
+    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return the response that follows from a model's outputs.
+
+        Parameters
+        ----------
+        outputs : ndarray of shape (n_rows, n_outputs)
+        method : {"predict", "decision_function", "predict_proba"}
+
+        Returns
+        -------
+        ndarray
+            As the estimator's method would; "predict" of classifiers gives class codes.
+        """
