@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from typing import NamedTuple
 from typing import Protocol
 
@@ -93,18 +94,62 @@ class Kept(Protocol):
         """
 
 
-class Family(Protocol):
-    """Several estimators bound to rows.
+class Facts(NamedTuple):
+    """What is known of an evaluation before its rows are prepared.
 
     Attributes
     ----------
+    n_features : int
+    is_sparse : bool
+    has_weights : bool
+        Whether rows have weights in training.
+    has_scaler : bool
+        Whether a ``StandardScaler`` stands before the estimator.
+    n_trained : int
+        The rows of the smallest training set.
+    n_of_class : int
+        The rows of the rarest class in any training set; ``n_trained`` without classes.
+    """
+
+    n_features: int
+    is_sparse: bool
+    has_weights: bool
+    has_scaler: bool
+    n_trained: int
+    n_of_class: int
+
+
+class Family(Protocol):
+    """Several estimators bound to rows.
+
+    Parameters
+    ----------
+    estimators : sequence of estimators
+        Those of scikit-learn. They differ in ``parameter`` alone.
+    rows : PreparedRows
+        Padded and without a column of ones; X may be sparse. ``targets`` are class codes, or
+        numbers of shape (n_rows,) or (n_rows, n_targets).
+    scaler : StandardScaler or None
+        Stands before the estimators, and is fitted on the training rows of each fold.
+    n_jobs : int
+        The number of threads. No number depends on it.
+
+    Attributes
+    ----------
+    parameter : str
+        The parameter in which the estimators differ.
     n_points : int
     n_outputs : int
         How many numbers a model says of a row.
     """
 
+    parameter: str
     n_points: int
     n_outputs: int
+
+    @staticmethod
+    def why_not(estimator: Any, facts: Facts) -> str:
+        """Return why an estimator has no exact folds, a clause; "" if it has them."""
 
     def test(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
         """Test each chunk with models that are trained on its training rows.
