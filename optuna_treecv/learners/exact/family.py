@@ -77,6 +77,24 @@ class Tested(NamedTuple):
     outputs: np.ndarray
 
 
+class Squares(NamedTuple):
+    """The sums of squares of each chunk's test rows.
+
+    Attributes
+    ----------
+    errors : ndarray of shape (n_points, n_chunks, n_targets)
+        sum w (y - prediction)^2.
+    totals : ndarray of shape (n_chunks, n_targets)
+        sum w (y - mean)^2, with the mean of the test rows.
+    weights : ndarray of shape (n_chunks,)
+        sum w.
+    """
+
+    errors: np.ndarray
+    totals: np.ndarray
+    weights: np.ndarray
+
+
 class Kept(Protocol):
     """Where a family keeps what it will need again for further points."""
 
@@ -171,6 +189,9 @@ class Family(Protocol):
         ValueError
             If a model is not defined on its training rows.
         """
+
+    def squares(self, chunks: Chunks, kept: Kept) -> Squares | None:
+        """Return the sums of squared errors without any outputs; None if that is not possible."""
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the response that follows from a model's outputs.

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from threading import Lock
 from typing import Any
 from typing import TypeVar
@@ -22,6 +23,11 @@ Result = TypeVar("Result")
 _lock = Lock()
 _n_inside = 0
 _limit: Any = None
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()  # looking for the libraries takes 40 ms
 
 
 def in_order(
@@ -59,7 +65,7 @@ def one_blas_thread() -> Generator[None]:
     with _lock:
         _n_inside += 1
         if _n_inside == 1:
-            _limit = ThreadpoolController().limit(limits=1, user_api="blas")
+            _limit = _controller().limit(limits=1, user_api="blas")
     try:
         yield
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from math import isqrt
+from typing import Generic
 from typing import NamedTuple
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ Sums = TypeVar("Sums")
 MOST_BYTES = 2**28
 
 
-class FoldSums(NamedTuple):
+class FoldSums(NamedTuple, Generic[Sums]):
     """The sums of a chunk's training rows and of its test rows.
 
     Attributes
@@ -36,8 +37,8 @@ class FoldSums(NamedTuple):
     """
 
     chunk: int
-    train: object
-    test: object
+    train: Sums
+    test: Sums | None
 
 
 def training_sums(
@@ -47,7 +48,7 @@ def training_sums(
     n_bytes: int,
     n_jobs: int,
     with_test: bool = False,
-) -> Iterator[FoldSums]:
+) -> Iterator[FoldSums[Sums]]:
     """Yield the sums of each chunk's training rows, chunk after chunk.
 
     Parameters
@@ -96,7 +97,7 @@ def _within(
     outside: list[Sums],
     n_jobs: int,
     with_test: bool,
-) -> Iterator[FoldSums]:
+) -> Iterator[FoldSums[Sums]]:
     """Yield the sums of all but each one; ``outside`` belongs to all of them."""
     each = list(in_order(n_jobs, of_one, numbers))
     after: list[Sums] = each[-1:]  # of the last one, the last two, ...
@@ -116,7 +117,7 @@ def _of_given(
     chunks: Chunks,
     n_jobs: int,
     with_test: bool,
-) -> Iterator[FoldSums]:
+) -> Iterator[FoldSums[Sums]]:
     """Yield the sums of given training rows; growing first parts of the rows are read once."""
     trains = chunks.trains
     assert trains is not None

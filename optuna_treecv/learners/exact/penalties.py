@@ -1,0 +1,119 @@
+"""Solves (G + alpha I) z = b for many alphas, with one factorisation of G.
+
+G = Q T Q' with a tridiagonal T takes O(d^3) once; each alpha then takes O(d) for T + alpha I and
+O(d^2) for the product with Q.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import linalg
+from scipy.linalg import lapack
+
+# Orthogonal transformations mix columns, so that rounding errors are those of the largest one.
+# Where the diagonal varies more than this, each alpha has a Cholesky factorisation of its own,
+# which the scales of the columns do not hurt.
+_MOST_RATIO = 1e6
+
+
+class Penalties:
+    """The factorised equations, as views of one flat array that can be kept.
+
+    Parameters
+    ----------
+    memory : ndarray of shape (size(n, n_targets),), float64
+    n, n_targets : int
+        The size of G, and the columns of b.
+    """
+
+    def __init__(self, memory: np.ndarray, n: int, n_targets: int) -> None:
+        sizes = [n * n, (n - 1) * (n - 1), n, n - 1, n - 1, n * n_targets, n * n_targets]
+        gram, reflectors, diagonal, beside, tau, b, rotated, _ = np.split(memory, np.cumsum(sizes))
+        self._gram = gram.reshape(n, n)
+        self._reflectors = reflectors.reshape(n - 1, n - 1).T  # in Fortran's order
+        self._diagonal, self._beside, self._tau = diagonal, beside, tau
+        self._b, self._rotated = b.reshape(n, n_targets), rotated.reshape(n, n_targets)
+
+    @staticmethod
+    def size(n: int, n_targets: int) -> int:
+        """Return how many numbers the factorised equations take."""
+        return n * n + (n - 1) * (n - 1) + n + 2 * (n - 1) + 2 * n * n_targets
+
+    def factor(self, gram: np.ndarray, b: np.ndarray) -> None:
+        """Factorise a symmetric matrix by LAPACK's dsytrd."""
+        self._gram[:] = gram
+        self._b[:] = b
+        if len(gram) == 1:
+            return
+        work, _ = lapack.dsytrd_lwork(len(gram), lower=1)
+        reduced, self._diagonal[:], self._beside[:], self._tau[:], _ = lapack.dsytrd(
+            gram, lower=1, lwork=int(work)
+        )
+        self._reflectors[:] = reduced[1:, :-1]
+        self._rotated[:] = self._rotate(b, "T")
+
+    def solve(self, alphas: np.ndarray) -> np.ndarray:
+        """Return (G + alpha I)^-1 b for each alpha.
+
+        Parameters
+        ----------
+        alphas : ndarray of shape (n_alphas,)
+
+        Returns
+        -------
+        ndarray of shape (n_alphas, n, n_targets)
+            NaN for an alpha of 0 with a singular G.
+        """
+        n, n_targets = self._b.shape
+        if n == 1:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                solved = self._b / (self._gram + alphas[:, None, None])
+            return np.where(np.isfinite(solved), solved, np.nan)
+        solved = np.empty((len(alphas), n, n_targets))
+        own = self._gram.diagonal()
+        low, high = own.min(), own.max()
+        are_even = high + alphas <= _MOST_RATIO * (low + alphas)
+        for i, alpha in enumerate(alphas):
+            if are_even[i]:
+                *_, solved[i], failed = lapack.dptsv(
+                    self._diagonal + alpha, self._beside, self._rotated
+                )
+                are_even[i] = not failed
+            if not are_even[i]:
+                solved[i] = self._by_cholesky(alpha)
+        if np.any(are_even):
+            z = solved[are_even].transpose(1, 0, 2).reshape(n, -1)
+            back = self._rotate(z, "N").reshape(n, -1, n_targets)
+            solved[are_even] = back.transpose(1, 0, 2)
+        return solved
+
+    def _rotate(self, b: np.ndarray, transposed: str) -> np.ndarray:
+        """Return Q'b or Qb."""
+        rotated = b.copy()
+        rotated[1:], _, _ = lapack.dormqr(
+            "L", transposed, self._reflectors, self._tau, b[1:], lwork=64 * b.shape[1]
+        )
+        return rotated
+
+    def _by_cholesky(self, alpha: float) -> np.ndarray:
+        if alpha == 0 and self._is_singular():
+            return np.full_like(self._b, np.nan)
+        gram = self._gram.copy()
+        gram.flat[:: len(gram) + 1] += alpha
+        _, z, failed = lapack.dposv(gram.T, self._b, lower=1, overwrite_a=True)
+        return self._by_eigenvectors(alpha) if failed else np.asarray(z)
+
+    def _by_eigenvectors(self, alpha: float) -> np.ndarray:
+        """Solve with a G that is singular but for its rounding errors."""
+        values, vectors = linalg.eigh(self._gram)
+        scaled = (vectors.T @ self._b) / (np.maximum(values, 0) + alpha)[:, None]
+        return np.asarray(vectors @ scaled)
+
+    def _is_singular(self) -> bool:
+        """Return whether columns depend on each other, whatever their scales are."""
+        own = self._gram.diagonal()
+        if own.min() <= 0:
+            return True
+        scale = np.sqrt(own)
+        values = linalg.eigvalsh(self._gram / scale / scale[:, None])
+        return bool(values[0] < 10 * len(own) * np.finfo(np.float64).eps)

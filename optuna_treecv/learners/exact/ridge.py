@@ -1,0 +1,295 @@
+"""Ridge regression, and the classifier that regresses on labels of -1 and 1, from moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv.learners.exact.blocks import blocks
+from optuna_treecv.learners.exact.blocks import copy_rows
+from optuna_treecv.learners.exact.blocks import n_rows_of
+from optuna_treecv.learners.exact.family import Chunks
+from optuna_treecv.learners.exact.family import Facts
+from optuna_treecv.learners.exact.family import Kept
+from optuna_treecv.learners.exact.family import RowNumbers
+from optuna_treecv.learners.exact.family import Squares
+from optuna_treecv.learners.exact.family import Tested
+from optuna_treecv.learners.exact.moments import about
+from optuna_treecv.learners.exact.moments import merge
+from optuna_treecv.learners.exact.moments import Moments
+from optuna_treecv.learners.exact.moments import moments_of
+from optuna_treecv.learners.exact.penalties import Penalties
+from optuna_treecv.learners.exact.spread import scale_by
+from optuna_treecv.learners.exact.threads import in_order
+from optuna_treecv.learners.exact.training_sums import FoldSums
+from optuna_treecv.learners.exact.training_sums import training_sums
+from optuna_treecv.rows.data import PreparedRows
+
+# The bytes of factorised folds that are held, and kept for further alphas.
+_MOST_BYTES = 2**27
+
+# The rows of one product with the coefficients of all alphas.
+_ROWS = 4096
+
+# A matrix of d x d numbers for each fold, and more of them while it is factorised: 800 MB.
+_MOST_COLUMNS = 5000
+
+# Below this share of a fold's squares, its sum of squared errors is computed from outputs, since
+# from moments it would be a small difference of large sums.
+_LEAST_SHARE = 1e-4
+
+
+class _Fold(NamedTuple):
+    """What a fold's models are made from; views of one record.
+
+    Attributes
+    ----------
+    equations : Penalties
+    origin : ndarray of shape (n_features + n_targets,)
+        What is subtracted from X and from what is predicted.
+    scale : ndarray of shape (n_features,)
+        By what X is divided.
+    test : ndarray
+        Weight, mean and scatter of the test rows; empty where they are not needed.
+    """
+
+    equations: Penalties
+    origin: np.ndarray
+    scale: np.ndarray
+    test: np.ndarray
+
+
+class RidgeFolds:
+    """Ridge regression: coef = (X'X + alpha I)^-1 X'y of centred rows, for all alphas."""
+
+    parameter = "alpha"
+
+    def __init__(
+        self,
+        estimators: Sequence[Any],
+        rows: PreparedRows,
+        scaler: StandardScaler | None,
+        n_jobs: int,
+    ) -> None:
+        self.n_points = len(estimators)
+        self._alphas = np.array([float(one.alpha) for one in estimators])
+        self._fit_intercept = bool(estimators[0].fit_intercept)
+        self._rows = rows
+        self._scaler = scaler
+        self._n_jobs = n_jobs
+        self.n_outputs = self._count_targets()
+
+    @staticmethod
+    def why_not(estimator: Any, facts: Facts) -> str:
+        """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        if not np.isscalar(estimator.alpha):
+            return "alpha is not one number"
+        if estimator.positive:
+            return "positive=True has no closed form"
+        if estimator.solver not in ("auto", "cholesky", "svd"):
+            return f"solver={estimator.solver!r} is iterative"
+        if facts.is_sparse and estimator.fit_intercept:
+            return "for sparse rows with an intercept scikit-learn takes an iterative solver"
+        if facts.n_features > _MOST_COLUMNS:
+            return f"X has more than {_MOST_COLUMNS} columns"
+        if facts.n_features >= facts.n_trained:
+            return "X has more columns than a training set has rows"
+        return ""
+
+    def _count_targets(self) -> int:
+        targets = self._rows.targets
+        assert targets is not None
+        return 1 if targets.ndim == 1 else targets.shape[1]
+
+    def _copy_targets(self, part: RowNumbers, out: np.ndarray) -> None:
+        assert self._rows.targets is not None
+        out[:] = self._rows.targets[part].reshape(out.shape)
+
+    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return the predictions."""
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
+
+    def test(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
+        """Test each chunk with models that are trained on its training rows."""
+        groups = self._folds(chunks, kept, most_rows, with_test=False)
+        yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
+
+    def squares(self, chunks: Chunks, kept: Kept) -> Squares | None:
+        """Return the sums of squared errors, from the moments of the test rows.
+
+        None where they would be small differences of large sums.
+        """
+        n_targets = self.n_outputs
+        shape = (self.n_points, chunks.n_chunks, n_targets)
+        errors, totals, weights = np.empty(shape), np.empty(shape[1:]), np.empty(shape[1])
+        for first, folds in self._folds(chunks, kept, _ROWS, with_test=True):
+            for chunk, fold in enumerate(folds, first):
+                found = self._squares(fold)
+                if found is None:
+                    return None
+                errors[:, chunk], totals[chunk], weights[chunk] = found
+        return Squares(errors, totals, weights)
+
+    def _squares(self, fold: _Fold) -> tuple[np.ndarray, np.ndarray, float] | None:
+        """Return y'y - 2 w'X'y + w'X'Xw about the mean, plus the square of the mean error."""
+        d, n_columns = self._rows.n_features, len(fold.origin)
+        weight, mean = float(fold.test[0]), fold.test[1 : 1 + n_columns]
+        scatter = fold.test[1 + n_columns :].reshape(n_columns, n_columns)
+        coef = self._coef(fold)  # (d, n_points * n_targets)
+        step = mean - fold.origin
+        shape = (self.n_points, n_columns - d)
+        product = scatter[:d, :d] @ coef
+        product -= 2 * np.tile(scatter[:d, d:], self.n_points)
+        totals = scatter.diagonal()[d:]
+        errors = np.einsum("ij,ij->j", coef, product).reshape(shape) + totals
+        errors += weight * np.square(step[d:] - (step[:d] @ coef).reshape(shape))
+        if np.any(errors < _LEAST_SHARE * (totals + weight * np.square(step[d:]))):
+            return None
+        return errors, totals, weight
+
+    def _coef(self, fold: _Fold) -> np.ndarray:
+        """Return the coefficients of all points side by side, (d, n_points * n_targets)."""
+        solved = fold.equations.solve(self._alphas)
+        if np.any(np.isnan(solved)):
+            raise ValueError(
+                "alpha must be above 0 where columns of X depend on each other within a training "
+                "set, got alpha=0; a small alpha such as 1e-6 would be right."
+            )
+        return solved.transpose(1, 0, 2).reshape(len(fold.scale), -1) / fold.scale[:, None]
+
+    def _test(self, chunks: Chunks, group: tuple[int, list[_Fold]]) -> Tested:
+        """Return what the models of a group of folds say of their test rows."""
+        first, folds = group
+        last = first + len(folds)
+        start, stop = chunks.bounds[first], chunks.bounds[last]
+        d = self._rows.n_features
+        outputs = np.empty((self.n_points, self.n_outputs, stop - start))
+        buffer = np.empty((min(_ROWS, stop - start), d))
+        end = 0
+        for chunk, fold in enumerate(folds, first):
+            coef = np.ascontiguousarray(self._coef(fold).T)
+            origin = fold.origin[d:, None]
+            for some in blocks(chunks.test_rows(chunk, chunk + 1), _ROWS):
+                block = buffer[: n_rows_of(some)]
+                copy_rows(self._rows, some, block)
+                block -= fold.origin[:d]
+                begin, end = end, end + len(block)
+                said = (coef @ block.T).reshape(self.n_points, self.n_outputs, -1)
+                np.add(said, origin, out=outputs[:, :, begin:end])
+        return Tested(first, last, outputs.transpose(0, 2, 1))
+
+    def _folds(
+        self, chunks: Chunks, kept: Kept, most_rows: int, with_test: bool
+    ) -> Iterator[tuple[int, list[_Fold]]]:
+        """Yield the number of the first and the factorised folds of each group of chunks."""
+        n_test = 1 + self._n_columns + self._n_columns**2 if with_test else 0
+        size = Penalties.size(self._rows.n_features, self.n_outputs)
+        size += self._n_columns + self._rows.n_features + n_test
+        k = chunks.n_chunks
+        each: Iterator[np.ndarray]
+        if 8 * size * k <= _MOST_BYTES:
+
+            def make(memory: np.ndarray) -> None:
+                for record, one in zip(
+                    memory.reshape(k, size), self._factored(chunks, size, with_test), strict=True
+                ):
+                    record[:] = one
+
+            name = "folds with their test rows" if with_test else "folds"
+            each = iter(kept(name, size * k, make).reshape(k, size))
+        else:
+            each = self._factored(chunks, size, with_test)
+        first = 0
+        while first < k:
+            most = np.searchsorted(chunks.bounds, chunks.bounds[first] + most_rows, side="right")
+            last = max(first + 1, min(int(most) - 1, k))
+            yield first, [self._fold_of(one) for one in islice(each, last - first)]
+            first = last
+
+    @property
+    def _n_columns(self) -> int:
+        return self._rows.n_features + self.n_outputs
+
+    def _fold_of(self, record: np.ndarray) -> _Fold:
+        """Return the parts of a record."""
+        d = self._rows.n_features
+        n_equations = Penalties.size(d, self.n_outputs)
+        ends = np.cumsum([n_equations, self._n_columns, d])
+        equations, origin, scale, test = np.split(record, ends)
+        return _Fold(Penalties(equations, d, self.n_outputs), origin, scale, test)
+
+    def _factored(self, chunks: Chunks, size: int, with_test: bool) -> Iterator[np.ndarray]:
+        """Yield the record of each fold."""
+
+        def sums_of(part: RowNumbers) -> Moments:
+            with_spread = self._scaler is not None
+            return moments_of(self._rows, part, self.n_outputs, self._copy_targets, with_spread)
+
+        n_bytes = 8 * self._n_columns**2
+        sums = training_sums(sums_of, merge, chunks, n_bytes, self._n_jobs, with_test)
+        yield from in_order(self._n_jobs, partial(self._factor, size), sums)
+
+    def _factor(self, size: int, sums: FoldSums[Moments]) -> np.ndarray:
+        """Return the record of one fold."""
+        d, train = self._rows.n_features, sums.train
+        record = np.empty(size)
+        fold = self._fold_of(record)
+        fold.origin[:] = train.mean if self._fit_intercept else 0
+        fold.scale[:] = 1
+        if self._scaler is not None:
+            assert train.spread is not None
+            centre, fold.scale[:] = scale_by(self._scaler, train.spread)
+            if centre is not None and not self._fit_intercept:
+                fold.origin[:d] = centre
+        second = train.scatter if self._fit_intercept else about(train, fold.origin)
+        gram = second[:d, :d] / fold.scale / fold.scale[:, None]
+        fold.equations.factor(gram, second[:d, d:] / fold.scale[:, None])
+        if sums.test is not None:
+            fold.test[0] = sums.test.weight
+            fold.test[1 : 1 + self._n_columns] = sums.test.mean
+            fold.test[1 + self._n_columns :] = sums.test.scatter.ravel()
+        return record
+
+
+class RidgeClassifierFolds(RidgeFolds):
+    """``RidgeClassifier``: the largest of the regressions on labels of -1 and 1."""
+
+    @staticmethod
+    def why_not(estimator: Any, facts: Facts) -> str:
+        """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        if estimator.class_weight is not None:
+            return f"class_weight={estimator.class_weight!r} weighs rows by class"
+        if facts.n_of_class == 0:
+            return "a training set lacks a class"
+        return RidgeFolds.why_not(estimator, facts)
+
+    def _count_targets(self) -> int:
+        assert self._rows.classes is not None
+        n_classes = len(self._rows.classes)
+        return 1 if n_classes == 2 else n_classes
+
+    def _copy_targets(self, part: RowNumbers, out: np.ndarray) -> None:
+        assert self._rows.targets is not None
+        codes = self._rows.targets[part]
+        out[:] = -1
+        if out.shape[1] == 1:
+            out[codes == 1] = 1
+        else:
+            out[np.arange(len(codes)), codes] = 1
+
+    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return class codes or decision values."""
+        if method == "predict":
+            is_binary = outputs.shape[1] == 1
+            return (outputs[:, 0] > 0).astype(int) if is_binary else outputs.argmax(axis=1)
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
+
+    def squares(self, chunks: Chunks, kept: Kept) -> None:
+        """Return None: scores of classes are no sums of squares."""
