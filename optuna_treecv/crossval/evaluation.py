@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Hashable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from threading import Lock
 from time import perf_counter
 from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -59,6 +62,8 @@ from optuna_treecv.sharing.between_runs import SharedBetweenRuns
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
+
+T = TypeVar("T")
 
 
 class Evaluation:
@@ -168,7 +173,8 @@ class Evaluation:
         self._are_one_pass: set[bool] = set()
         self._scored_by: str | None = None  # the name of the first estimator's scoring
         self._fold_names: dict[int, list[bytes]] = {}
-        self._prepared: dict[RowLayout, tuple[PreparedRows, float]] = {}
+        self._prepared: dict[tuple[RowLayout, bytes], tuple[PreparedRows, float]] = {}
+        self._facts: dict[Any, Any] = {}
         self._preparing = Lock()
         if not self._depends_on_estimator() or estimator is not None:
             self.cut_for(estimator)
@@ -232,6 +238,14 @@ class Evaluation:
                 f"{name_of(estimator)} and one before it request different ones."
             )
         return passed
+
+    def fact(self, name: Hashable, find: Callable[[], T]) -> T:
+        """Return what is found once and kept under a name."""
+        with self._preparing:
+            if name not in self._facts:
+                self._facts[name] = find()
+            found: T = self._facts[name]
+            return found
 
     def _depends_on_estimator(self) -> bool:
         """Return whether the folds are stratified for a classifier and not for others."""
@@ -462,14 +476,38 @@ class Evaluation:
         The rows of the first repeat, which is the default, are kept, so that there is one copy of
         the data. The rows of other repeats are made each time.
         """
-        layout = layout_for(estimator)
-        if repeat is not None and repeat.number > 0:
-            return self._prepare(layout, repeat)
+        return self.rows_in(layout_for(estimator), repeat)
+
+    def rows_in(
+        self,
+        layout: RowLayout,
+        repeat: Repeat | None = None,
+        transform: Callable[[Data], Data] | None = None,
+        name: bytes | None = b"",
+    ) -> tuple[PreparedRows, float]:
+        """Return the rows of a repeat in a layout, and the seconds that took.
+
+        Of transformed rows, those asked for last are kept.
+
+        Parameters
+        ----------
+        layout : RowLayout
+        repeat : Repeat or None
+            The default is the first one.
+        transform : callable or None
+            Makes the data that are prepared from those given.
+        name : bytes or None
+            Tells transformations apart; None if they have no name.
+        """
+        if name is None or (repeat is not None and repeat.number > 0):
+            return self._prepare(layout, repeat or self.repeats[0], transform)
         with self._preparing:
-            if layout not in self._prepared:
-                rows, seconds = self._prepare(layout, self.repeats[0])
-                self._prepared[layout] = rows, seconds + self._seconds
-            return self._prepared[layout]
+            if (layout, name) not in self._prepared:
+                for known in [known for known in self._prepared if name and known[1]]:
+                    del self._prepared[known]
+                rows, seconds = self._prepare(layout, self.repeats[0], transform)
+                self._prepared[layout, name] = rows, seconds + self._seconds
+            return self._prepared[layout, name]
 
     def data_name(self) -> tuple[bytes, bool]:
         """Return a name for the rows as given with their weights and what else ``fit`` gets.
@@ -489,10 +527,16 @@ class Evaluation:
                 ]
             return self._fold_names[repeat.number]
 
-    def _prepare(self, layout: RowLayout, repeat: Repeat) -> tuple[PreparedRows, float]:
+    def _prepare(
+        self,
+        layout: RowLayout,
+        repeat: Repeat,
+        transform: Callable[[Data], Data] | None = None,
+    ) -> tuple[PreparedRows, float]:
         began = perf_counter()
-        rows = self.data.prepare(layout, repeat.cut.order)
-        if self.shared.cache is not None:
+        data = self.data if transform is None else transform(self.data)
+        rows = data.prepare(layout, repeat.cut.order)
+        if self.shared.cache is not None and transform is None:
             self.shared.identity(layout, rows, repeat.number)  # digesting the rows is part of it
         return rows, perf_counter() - began
 

@@ -94,6 +94,16 @@ class Passed:
             return "the tree gives weights to the last step of a Pipeline alone"
         return ""
 
+    def why_not_by_sums(self, estimator: Any) -> str:
+        """Return why models do not follow from sums over weighted rows, a clause; else ""."""
+        if self.others:
+            return f"fit gets {', '.join(map(repr, self.others))} of params"
+        if self.weights is None or not self.is_routed:
+            return ""
+        if not _reach_only_the_last_step(estimator, self.weights):
+            return "weights are routed to other steps than the last one"
+        return ""
+
     def check_further(self, estimator: Any) -> None:
         """Refuse an estimator that cannot be trained further with this."""
         why = self.why_not_further(estimator)

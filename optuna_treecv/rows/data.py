@@ -301,6 +301,12 @@ class Data:
         self.score_weights: np.ndarray | None = None
         self._classes: np.ndarray | None = None
 
+    def with_rows(self, X: Any) -> Data:
+        """Return data of other rows with the same targets and weights."""
+        data = Data(X, self.y_given)
+        data.weights, data.score_weights = self.weights, self.score_weights
+        return data
+
     def prepare(self, layout: RowLayout, order: np.ndarray) -> PreparedRows:
         """Return the rows in ``order``, in the layout that a learner needs."""
         classes = None

@@ -7,9 +7,12 @@ from optuna_treecv.scoring.asked import response_of
 from optuna_treecv.scoring.asked import Scoring
 from optuna_treecv.scoring.asked import scoring_for
 from optuna_treecv.scoring.at_leaves import Leaves
+from optuna_treecv.scoring.from_squares import follows_from_squares
+from optuna_treecv.scoring.from_squares import scores_from_squares
 from optuna_treecv.scoring.kept import ArrayThenCount
 from optuna_treecv.scoring.kept import COUNT_BYTES
 from optuna_treecv.scoring.losses import Loss
+from optuna_treecv.scoring.of_folds import scores_of_folds
 from optuna_treecv.scoring.pooled import Pooled
 from optuna_treecv.scoring.pooled import pooled_score
 from optuna_treecv.scoring.pooled import PooledScore
@@ -30,10 +33,13 @@ __all__ = [
     "Scoring",
     "TestedRows",
     "by_loss",
+    "follows_from_squares",
     "make_scoring",
     "pooled",
     "pooled_score",
     "response_of",
     "score_of",
+    "scores_from_squares",
+    "scores_of_folds",
     "scoring_for",
 ]

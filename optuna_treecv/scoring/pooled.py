@@ -11,16 +11,12 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.utils import get_tags
-from sklearn.utils import Tags
 
-from optuna_treecv.learners.adapter import METHOD_NAMES
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.losses import Loss
-from optuna_treecv.scoring.scorers import score_of
 from optuna_treecv.scoring.scorers import Scorer
+from optuna_treecv.scoring.stand_in import StandIn
 from optuna_treecv.scoring.tested_rows import TestedRows
 
 # The most groups of folds that the jackknife leaves out.
@@ -120,16 +116,13 @@ def pooled_score(
             f"scoring={metric.of.name!r} cannot be pooled for {name_of(estimator)}, which "
             "predicts a label that is no class of y, or none; 'error' would be right."
         )
-    stand_in = _Answers(estimator, classes, method)
+    stand_in = StandIn(estimator, classes, method)
 
     def score(part: Any) -> float:
-        stand_in.answer = _as_answered(response[part], method, classes)
         y = None if targets is None else targets[part]
-        y = y if classes is None or y is None else classes[y]
-        params = {} if rows.weights is None else {"sample_weight": rows.weights[part]}
-        X = np.empty((len(stand_in.answer), 0))
+        weights = None if rows.weights is None else rows.weights[part]
         assert isinstance(metric.of, Scorer)
-        return score_of(metric.of, stand_in, X, y, classes, params, is_pooled=True)
+        return stand_in.score(metric.of, response[part], y, weights, is_pooled=True)
 
     return PooledScore(score(slice(None)), _jackknife(score, rows))
 
@@ -152,32 +145,3 @@ def _jackknife(score: Any, rows: TestedRows) -> float:
 
 def _length(parts: np.ndarray) -> float:
     return float(np.sqrt(np.sum(np.square(parts))))
-
-
-class _Answers(BaseEstimator):
-    """Stands in for a fitted estimator, for scorers: it gives ``answer`` whatever the rows are."""
-
-    def __init__(self, like: Any, classes: np.ndarray | None, method: str) -> None:
-        self._tags = get_tags(like)
-        if classes is not None:
-            self.classes_ = classes
-        self.answer = np.empty(0)
-
-        def answer(X: Any) -> np.ndarray:
-            return self.answer.copy()
-
-        answer.__name__ = METHOD_NAMES.get(method, method)  # scikit-learn looks at it
-        setattr(self, answer.__name__, answer)
-
-    def __sklearn_tags__(self) -> Tags:
-        return self._tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-
-def _as_answered(response: np.ndarray, method: str, classes: np.ndarray | None) -> np.ndarray:
-    """Return a response in the form in which an estimator gives it: labels in place of codes."""
-    if method != "predict" or classes is None:
-        return response
-    return classes[response]

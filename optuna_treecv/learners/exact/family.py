@@ -127,6 +127,8 @@ class Facts(NamedTuple):
         The rows of the smallest training set.
     n_of_class : int
         The rows of the rarest class in any training set; ``n_trained`` without classes.
+    is_asked : bool
+        Whether exact folds were asked for by name, and not found by "auto".
     """
 
     n_features: int
@@ -135,6 +137,7 @@ class Facts(NamedTuple):
     has_scaler: bool
     n_trained: int
     n_of_class: int
+    is_asked: bool = False
 
 
 class Family(Protocol):

@@ -95,7 +95,7 @@ class RidgeFolds:
             return "positive=True has no closed form"
         if estimator.solver not in ("auto", "cholesky", "svd"):
             return f"solver={estimator.solver!r} is iterative"
-        if facts.is_sparse and estimator.fit_intercept:
+        if facts.is_sparse and estimator.fit_intercept and not facts.is_asked:
             return "for sparse rows with an intercept scikit-learn takes an iterative solver"
         if facts.n_features > _MOST_COLUMNS:
             return f"X has more than {_MOST_COLUMNS} columns"

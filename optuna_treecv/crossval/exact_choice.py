@@ -1,0 +1,87 @@
+"""Whether an evaluation can have exact folds, and why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.exact_rows import sample_after
+from optuna_treecv.crossval.routing import Passed
+from optuna_treecv.learners.exact.families import parts_of
+from optuna_treecv.learners.exact.family import Facts
+from optuna_treecv.rows.data import as_codes
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import Scorer
+
+_RESPONSES = {"predict", "decision_function", "predict_proba"}
+
+
+def why_not_exact(
+    evaluation: Evaluation, estimator: Any, passed: Passed, is_asked: bool = False
+) -> str:
+    """Return why an estimator has no exact folds in an evaluation, a clause; "" if it has them.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        The rows are cut.
+    estimator : estimator
+    passed : Passed
+        What it gets besides X and y.
+    is_asked : bool
+        Whether exact folds were asked for by name.
+    """
+    parts = parts_of(estimator)
+    if isinstance(parts, str):
+        return parts
+    if evaluation.repeats[0].plan.random and not is_asked:
+        return "order='random' has no meaning for sums over rows"
+    why = passed.why_not_by_sums(estimator) or _why_not_scored(evaluation)
+    if why:
+        return why
+    after = sample_after(parts.steps, evaluation.data)
+    if isinstance(after, str):
+        return after
+    n_trained, n_of_class = _fewest_trained(evaluation, is_classifier(estimator))
+    n_features, is_sparse = after
+    facts = Facts(
+        n_features=n_features,
+        is_sparse=is_sparse,
+        has_weights=passed.weights is not None,
+        has_scaler=parts.scaler is not None,
+        n_trained=n_trained,
+        n_of_class=n_of_class,
+        is_asked=is_asked,
+    )
+    return parts.family.why_not(parts.last, facts)
+
+
+def _why_not_scored(evaluation: Evaluation) -> str:
+    """Return why a score needs more than predictions, a clause; "" if none does."""
+    for metric in () if evaluation.scoring is None else evaluation.scoring.metrics:
+        scorer = metric.of if isinstance(metric, Pooled) else metric
+        if isinstance(scorer, Scorer) and not scorer.is_made:
+            return f"the scorer {scorer.name} may look at more than predictions"
+        methods = [scorer.methods] if isinstance(scorer.methods, str) else scorer.methods
+        if not _RESPONSES.issuperset(methods or ()):
+            return f"the score {scorer.name} needs other responses than predictions"
+    return ""
+
+
+def _fewest_trained(evaluation: Evaluation, of_classes: bool) -> tuple[int, int]:
+    """Return the rows of the smallest training set, and of the rarest class in any of them."""
+    data = evaluation.data
+
+    def count() -> tuple[int, int]:
+        codes = as_codes(data.y, data.classes()) if of_classes else np.zeros(data.n_rows, np.intp)
+        trained = [
+            [repeat.cut.count(codes == code)[0] for code in range(int(codes.max()) + 1)]
+            for repeat in evaluation.repeats
+        ]
+        n_trained = min(int(np.sum(of_repeat, axis=0).min()) for of_repeat in trained)
+        return n_trained, min(int(np.min(of_repeat)) for of_repeat in trained)
+
+    return evaluation.fact(("fewest trained", of_classes), count)

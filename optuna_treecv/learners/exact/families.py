@@ -1,0 +1,73 @@
+"""Which estimators have exact folds, and the parts of a Pipeline that ends with one."""
+
+from __future__ import annotations
+
+from typing import Any
+from typing import NamedTuple
+
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import RidgeClassifier
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
+
+from optuna_treecv.learners.exact.family import Family
+from optuna_treecv.learners.exact.ridge import RidgeClassifierFolds
+from optuna_treecv.learners.exact.ridge import RidgeFolds
+
+#: The families of estimators. A subclass may do something else, so that it has none.
+FAMILIES: dict[type, type[Family]] = {
+    Ridge: RidgeFolds,
+    RidgeClassifier: RidgeClassifierFolds,
+}
+
+# Transformers that learn the number of columns alone, though their tags say that they need fit.
+_STATELESS = (PolynomialFeatures,)
+
+
+class Parts(NamedTuple):
+    """An estimator, and what stands before it in a Pipeline.
+
+    Attributes
+    ----------
+    steps : tuple of transformers
+        Stateless ones, which come first.
+    scaler : StandardScaler or None
+    last : estimator
+        Of one of the ``FAMILIES``.
+    prefix : str
+        Before the names of the last estimator's parameters.
+    """
+
+    steps: tuple[Any, ...]
+    scaler: StandardScaler | None
+    last: Any
+    prefix: str
+
+    @property
+    def family(self) -> type[Family]:
+        return FAMILIES[type(self.last)]
+
+    @property
+    def parameter(self) -> str:
+        """The parameter of the whole estimator that may differ between points."""
+        return self.prefix + self.family.parameter
+
+
+def parts_of(estimator: Any) -> Parts | str:
+    """Return the parts of an estimator, or why it has no exact folds, a clause."""
+    before, last, prefix = [], estimator, ""
+    while type(last) is Pipeline:
+        *some, (name, last) = last.steps
+        before += [step for _, step in some if step not in (None, "passthrough")]
+        prefix += f"{name}__"
+    if type(last) not in FAMILIES:
+        return f"models of {type(last).__name__} do not follow from sums over rows"
+    scaler = None
+    if before and type(before[-1]) is StandardScaler:
+        scaler = before.pop()
+    for step in before:
+        if type(step) not in _STATELESS and get_tags(step).requires_fit:
+            return f"the step {type(step).__name__} learns from the rows"
+    return Parts(tuple(before), scaler, last, prefix)
