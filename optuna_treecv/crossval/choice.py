@@ -8,16 +8,20 @@ from typing import Any
 from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.chain import Chain
 from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.exact import Exact
+from optuna_treecv.crossval.exact_choice import why_not_exact
 from optuna_treecv.crossval.fit import Fit
 from optuna_treecv.crossval.methods import Method
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.standard import Standard
 from optuna_treecv.crossval.treecv import TreeCV
+from optuna_treecv.learners.exact.families import FAMILIES
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
-from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Scoring
+
+_WHY_EXACT = "its models follow from sums over rows"
 
 
 def settle(
@@ -54,47 +58,59 @@ def method_for(evaluation: Evaluation, estimator: Any, searched: Collection[str]
     check_estimator(estimator)
     evaluation.cut_for(estimator)
     passed = evaluation.passed_to(estimator)
-    method, why = _choose(evaluation.asked_method, estimator, evaluation.repeats[0].cut, passed)
+    method, warning = _choose(evaluation, estimator, passed)
     if method.is_one_pass:
         passed.check_further(estimator)
     elif hasattr(estimator, "fit"):
         passed.check_fit(estimator, searched)
-    evaluation.note_method(method.is_one_pass, why)
+    evaluation.note_method(method.is_one_pass, warning)
     return method
 
 
-def _choose(asked: str, estimator: Any, cut: Cut, passed: Passed) -> tuple[Method, str]:
+def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Method, str]:
     """Return the method that evaluates an estimator, and a sentence where it may surprise.
 
     Parameters
     ----------
-    asked : str
-        One of ``ASKED_METHODS``.
+    evaluation : Evaluation
+        The rows are cut.
     estimator : estimator
-    cut : Folds or Splits
-        How the rows are cut.
     passed : Passed
         What it gets besides X and y.
 
     Raises
     ------
     ValueError
-        If "treecv" is asked for where the rows are cut into splits that it does not train.
+        If "exact" is asked for where there are no exact folds, or "treecv" where the rows are cut
+        into splits that the tree does not train.
     """
+    asked, cut = evaluation.asked_method, evaluation.repeats[0].cut
     if asked == "fit":
         return Fit(), ""
     if asked == "standard":
         return Standard(), ""
+    why_fit = ""
+    if asked != "treecv":
+        why_fit = why_not_exact(evaluation, estimator, passed, is_asked=asked == "exact")
+        if not why_fit:
+            return Exact("" if asked == "exact" else _WHY_EXACT), ""
+        if asked == "exact":
+            raise ValueError(
+                f"method='exact' must have an estimator whose models follow from sums over rows "
+                f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after stateless "
+                f"steps or a StandardScaler, but {why_fit}; method='auto' would be right."
+            )
     if asked == "treecv" or is_incremental(estimator):
         why = passed.why_not_further(estimator)
         if why and asked != "treecv" and hasattr(estimator, "fit"):
-            return Fit(), (
+            return Fit(why), (
                 f"{name_of(estimator)} is fitted {cut.n_folds} times (method='fit'), since {why}."
             )
+        trained_further = "" if asked == "treecv" else f"{name_of(estimator)} has partial_fit"
         if isinstance(cut, Folds):
-            return TreeCV(), ""
+            return TreeCV(trained_further), ""
         if cut.grows:
-            return Chain(), ""
+            return Chain(trained_further), ""
         if asked == "treecv" or not hasattr(estimator, "fit"):
             fit = "method='fit' or " if hasattr(estimator, "fit") else ""
             raise ValueError(
@@ -102,8 +118,8 @@ def _choose(asked: str, estimator: Any, cut: Cut, passed: Passed) -> tuple[Metho
                 "or on growing first parts of the rows, since the tree does, but "
                 f"{cut.why_no_tree}; {fit}method='standard' would be right."
             )
-        return Fit(), (
+        return Fit(cut.why_no_tree), (
             f"{name_of(estimator)} is fitted {cut.n_folds} times (method='fit'), since the tree "
             f"trains each model on all rows that it does not test, but {cut.why_no_tree}."
         )
-    return Fit(), ""
+    return Fit(why_fit), ""

@@ -476,7 +476,7 @@ class Evaluation:
         The rows of the first repeat, which is the default, are kept, so that there is one copy of
         the data. The rows of other repeats are made each time.
         """
-        return self.rows_in(layout_for(estimator), repeat)
+        return self.rows_in(layout_for(estimator), repeat, are_named=True)
 
     def rows_in(
         self,
@@ -484,6 +484,7 @@ class Evaluation:
         repeat: Repeat | None = None,
         transform: Callable[[Data], Data] | None = None,
         name: bytes | None = b"",
+        are_named: bool = False,
     ) -> tuple[PreparedRows, float]:
         """Return the rows of a repeat in a layout, and the seconds that took.
 
@@ -498,14 +499,16 @@ class Evaluation:
             Makes the data that are prepared from those given.
         name : bytes or None
             Tells transformations apart; None if they have no name.
+        are_named : bool
+            Whether models are known by a digest of the prepared rows, which takes time too.
         """
         if name is None or (repeat is not None and repeat.number > 0):
-            return self._prepare(layout, repeat or self.repeats[0], transform)
+            return self._prepare(layout, repeat or self.repeats[0], transform, are_named)
         with self._preparing:
             if (layout, name) not in self._prepared:
                 for known in [known for known in self._prepared if name and known[1]]:
                     del self._prepared[known]
-                rows, seconds = self._prepare(layout, self.repeats[0], transform)
+                rows, seconds = self._prepare(layout, self.repeats[0], transform, are_named)
                 self._prepared[layout, name] = rows, seconds + self._seconds
             return self._prepared[layout, name]
 
@@ -527,16 +530,22 @@ class Evaluation:
                 ]
             return self._fold_names[repeat.number]
 
+    def folds_name(self, repeat: Repeat) -> bytes:
+        """Return a name for how the rows as given are cut."""
+        order = repeat.cut.order
+        return self.fact(("folds", repeat.number), lambda: digest(repeat.key, order.tobytes()))
+
     def _prepare(
         self,
         layout: RowLayout,
         repeat: Repeat,
-        transform: Callable[[Data], Data] | None = None,
+        transform: Callable[[Data], Data] | None,
+        are_named: bool,
     ) -> tuple[PreparedRows, float]:
         began = perf_counter()
         data = self.data if transform is None else transform(self.data)
         rows = data.prepare(layout, repeat.cut.order)
-        if self.shared.cache is not None and transform is None:
+        if self.shared.cache is not None and are_named:
             self.shared.identity(layout, rows, repeat.number)  # digesting the rows is part of it
         return rows, perf_counter() - began
 

@@ -49,8 +49,11 @@ class Fit:
     """As many fits as there are folds."""
 
     name = "fit"
-    has_lanes = False
+    side_by_side = None
     is_one_pass = False
+
+    def __init__(self, why: str = "") -> None:
+        self.why = why
 
     def check(
         self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Generator
+from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +22,49 @@ from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import TestedBlock
 
 
+class Missing(NamedTuple):
+    """Results that are needed and missing.
+
+    Attributes
+    ----------
+    name : str
+        The name under which they are kept.
+    n_bytes : int
+        The bytes that they will take while they wait for their trial.
+    """
+
+    name: str
+    n_bytes: int
+
+
+class SideBySide(Protocol):
+    """How several estimators are evaluated together."""
+
+    def parameters(self, estimator: Any) -> tuple[str, ...]:
+        """Return the parameters in which the estimators may differ; none: it is left alone."""
+
+    def missing(self, request: Request) -> Missing | None:
+        """Return what is missing of the first repeat; None if the results are there already."""
+
+    def evaluate(self, requests: Sequence[Request], are_leased: bool) -> bool:
+        """Compute what can be computed together, into ``Request.ahead``.
+
+        A request that raises an error is left to its own run.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            All of one evaluation and of this method.
+        are_leased : bool
+            Whether other processes may wait for the results.
+
+        Returns
+        -------
+        bool
+            Whether anything was computed.
+        """
+
+
 class Method(Protocol):
     """A way to evaluate the folds of one repeat."""
 
@@ -28,8 +73,12 @@ class Method(Protocol):
         """The name under which results are kept, and which ``CVResult.method`` has."""
 
     @property
-    def has_lanes(self) -> bool:
-        """Whether several compiled learners can be evaluated side by side."""
+    def why(self) -> str:
+        """Why it was chosen, a clause; "" where the user has chosen it."""
+
+    @property
+    def side_by_side(self) -> SideBySide | None:
+        """How several estimators are evaluated together; None: each one alone."""
 
     @property
     def is_one_pass(self) -> bool:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.scoring import Scoring
-from optuna_treecv.sharing.results import OutputsAhead
 from optuna_treecv.sharing.results import Results
 from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.tree.learner import Learner
@@ -40,11 +39,14 @@ class Request:
     scoring : Scoring
     cache : ModelCache, StoredModelCache or None
         Where the estimator's models and results are kept.
-    ahead : dict of int to OutputsAhead
-        The outputs of repeats that were computed before they are iterated over. They go when they
+    ahead : dict
+        By repeat, the results that were computed before it is iterated over, with their
+        ``n_bytes``. They go when they
         are used, or with the request.
     bound : Bound or None
         The estimator bound to the rows of the first repeat.
+    names : dict
+        By repeat, the names of the results, where looking them up takes time.
     is_leased : bool
         Whether other processes may wait for the outputs, so that they go to the store at once.
     comes_again : bool
@@ -56,7 +58,8 @@ class Request:
         self.estimator = estimator
         self.scoring = scoring
         self.cache = evaluation.shared.cache_for(estimator)
-        self.ahead: dict[int, OutputsAhead] = {}
+        self.ahead: dict[int, Any] = {}
         self.bound: Bound | None = None
+        self.names: dict[int, Any] = {}
         self.is_leased = False
         self.comes_again = True

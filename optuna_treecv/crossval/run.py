@@ -79,9 +79,11 @@ class CVResult:
         The standard error of a pooled score, None for others.
     scores : dict of str to Score
         The result of each score by its name, in the order of ``scoring``.
-    method : {"treecv", "chain", "fit", "standard", "holdout"}
+    method : {"exact", "treecv", "chain", "fit", "standard", "holdout"}
         How the folds were evaluated. "chain" is what the tree becomes for a splitter of time
         series.
+    why : str
+        Why "auto" has chosen it, or nothing faster; "" where the user has chosen.
     n_folds : int
         Folds per repeat.
     n_updates : int
@@ -105,6 +107,7 @@ class CVResult:
     std_error: float | None
     scores: dict[str, Score]
     method: str
+    why: str
     n_folds: int
     n_updates: int
     n_updates_saved: int
@@ -253,6 +256,7 @@ class Run(Request):
             std_error=first.std_error,
             scores=scores,
             method=self.method_name,
+            why=self.method.why,
             n_folds=evaluation.n_folds,
             n_updates=self.n_updates,
             n_updates_saved=max(0, self._n_needed - self.n_updates),

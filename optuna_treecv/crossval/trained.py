@@ -14,6 +14,7 @@ import numpy as np
 
 from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.masses import check_masses_of_classes
+from optuna_treecv.crossval.methods import SideBySide
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Bound
 from optuna_treecv.crossval.request import Request
@@ -44,8 +45,11 @@ class Trained(ABC):
     """A method that trains models further."""
 
     name: str
-    has_lanes = False
+    side_by_side: SideBySide | None = None
     is_one_pass = True
+
+    def __init__(self, why: str = "") -> None:
+        self.why = why
 
     def check(
         self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()

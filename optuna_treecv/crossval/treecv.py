@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from optuna_treecv.crossval.lanes import CompiledLanes
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.learners.compiled import CompiledLearner
@@ -28,7 +29,7 @@ class TreeCV(Trained):
     """At most n log2(2k) row updates for k folds of n rows in all."""
 
     name = "treecv"
-    has_lanes = True
+    side_by_side = CompiledLanes("treecv")
 
     def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
         """Return a learner that looks models up in the cache, if its states have keys."""

@@ -132,3 +132,7 @@ class OutputsAhead(NamedTuple):
 
     outputs: ArrayThenCount
     seconds: float
+
+    @property
+    def n_bytes(self) -> int:
+        return self.outputs.memory.nbytes

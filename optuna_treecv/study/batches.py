@@ -13,8 +13,8 @@ from weakref import WeakSet
 
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.side_by_side import evaluate_side_by_side
-from optuna_treecv.crossval.side_by_side import has_lanes
 from optuna_treecv.crossval.side_by_side import missing_result
+from optuna_treecv.crossval.side_by_side import parameters_beside
 from optuna_treecv.storage.leases import Leases
 
 #: The largest batch. One walk has at most 128 lanes, so larger batches save nothing.
@@ -85,7 +85,7 @@ class Batches:
         """
         if self._size < 2 or (others is None and self._expected() < 2):
             return
-        if not has_lanes(run):
+        if not parameters_beside(run):
             return
         while missing_result(run):
             request = _Request(run)
@@ -108,7 +108,7 @@ class Batches:
 
         A thread that waits for another process holds no lock and no lease meanwhile.
         """
-        if self._leases is not None and has_lanes(run):
+        if self._leases is not None and parameters_beside(run):
             while missing := missing_result(run):
                 with self._leases.hold([missing.name]) as mine:
                     if mine:
@@ -140,9 +140,7 @@ class Batches:
 
     def _fitting(self, runs: Iterable[Run], most: int, held: set[str]) -> list[Run]:
         """Return some runs to be computed ahead, as many as there is room for."""
-        waiting = sum(
-            ahead.outputs.memory.nbytes for run in self._runs_ahead for ahead in run.ahead.values()
-        )
+        waiting = sum(ahead.n_bytes for run in self._runs_ahead for ahead in run.ahead.values())
         found: list[Run] = []
         for run in runs:
             if len(found) == most:

@@ -26,6 +26,7 @@ from optuna_treecv.crossval.refit import fit_on_all_rows
 from optuna_treecv.crossval.run import CVResult
 from optuna_treecv.crossval.run import mean_and_std
 from optuna_treecv.crossval.run import Run
+from optuna_treecv.crossval.side_by_side import parameters_beside
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.sharing.memory_cache import check_bytes
 from optuna_treecv.sharing.memory_cache import ModelCache
@@ -149,7 +150,7 @@ class TreeCVObjective:
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
                     is_point = not any(map(is_continuous, trial.distributions.values()))
                     run.comes_again = self._grids is not None or is_point
-                    others = None if self._grids is None else partial(self._unseen, trial)
+                    others = None if self._grids is None else partial(self._unseen, trial, run)
                     self._batches.compute(run, others)
                 with self._batches.leased(run):
                     if self._report is None:
@@ -244,16 +245,16 @@ class TreeCVObjective:
             raise ValueError("grid_sampler needs an objective with a param_grid.")
         return GridSampler(self._grids, seed=seed)
 
-    def _unseen(self, trial: optuna.Trial) -> Iterator[Run]:
+    def _unseen(self, trial: optuna.Trial, own: Run) -> Iterator[Run]:
         """Yield runs for points of the grid that have no trial yet.
 
-        They can all be trained side by side with the given trial. If the trial is not at a point
-        of the grid, there are none.
+        They can all be evaluated side by side with the given trial, whose run is ``own``. If the
+        trial is not at a point of the grid, there are none.
         """
         assert self._grids is not None
         names = list(self._grids[0])
         mine = {name: trial.params[name] for name in names}
-        lanes = getattr(self._estimator, "lane_parameters", ())
+        lanes = parameters_beside(own)
         trials = trial.study.get_trials(deepcopy=False)
         seen = [tuple(one.params.get(name) for name in names) for one in trials]
         ahead = self._ahead.setdefault(trial.study, {})

@@ -1,0 +1,360 @@
+"""The method "exact": the folds of estimators whose models follow from sums over their rows.
+
+The sums of all folds take one reading of the rows, and what is done for a fold serves all values
+of one parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Generator
+from collections.abc import Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.exact_rows import prepared_after
+from optuna_treecv.crossval.methods import Missing
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.request import Request
+from optuna_treecv.learners.exact.families import Parts
+from optuna_treecv.learners.exact.families import parts_of
+from optuna_treecv.learners.exact.family import Chunks
+from optuna_treecv.learners.exact.family import Family
+from optuna_treecv.learners.exact.family import Tested
+from optuna_treecv.learners.exact.threads import one_blas_thread
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.scoring import follows_from_squares
+from optuna_treecv.scoring import Metric
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import pooled_score
+from optuna_treecv.scoring import PooledScore
+from optuna_treecv.scoring import response_of
+from optuna_treecv.scoring import scores_from_squares
+from optuna_treecv.scoring import scores_of_folds
+from optuna_treecv.scoring import TestedRows
+from optuna_treecv.sharing.exact_results import ExactName
+from optuna_treecv.sharing.exact_results import ExactResult
+from optuna_treecv.sharing.exact_results import KeptSums
+from optuna_treecv.sharing.exact_results import name_of_exact
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.walk import TestedBlock
+
+# The rows of several folds that are tested together, and the bytes of what the models of all
+# points say of the rows that are tested together.
+_ROWS = 2**14
+_MOST_BYTES = 2**27
+
+
+class Exact:
+    """One reading of the rows for all folds and all values of a parameter."""
+
+    name = "exact"
+    is_one_pass = False
+
+    def __init__(self, why: str = "") -> None:
+        self.why = why
+        self.side_by_side = PointsTogether()
+
+    def check(
+        self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()
+    ) -> None:
+        """Refuse wrong parameters, as the estimator's own ``fit`` would."""
+        parts = parts_of(estimator)
+        assert isinstance(parts, Parts)
+        if parts.prefix + parts.family.parameter not in searched:
+            parts.last._validate_params()
+
+    def begin(self, request: Request, repeat: Repeat) -> ExactRepeat:
+        """Find kept scores, or compute them."""
+        return ExactRepeat(request, repeat)
+
+
+class ExactRepeat:
+    """One estimator's way through one repeat.
+
+    Parameters
+    ----------
+    request : Request
+    repeat : Repeat
+    """
+
+    def __init__(self, request: Request, repeat: Repeat) -> None:
+        self._request = request
+        self._repeat = repeat
+        self._name = _name_of(request, repeat)
+        self.key, self.fingerprint = self._name.key, self._name.fingerprint
+        self.seconds_prepare = self.seconds_before = 0.0
+        self.n_updates = 0
+        self._found: ExactResult | None = None
+
+    def blocks(self) -> Generator[TestedBlock]:
+        """Take the results where they are kept or were computed ahead, or compute them."""
+        ahead = self._request.ahead.pop(self._repeat.number, None)
+        found = self._name.find(*_shape(self._request, self._repeat)) if ahead is None else ahead
+        if found is None:
+            (found,) = evaluate_points([self._request], self._repeat)
+        if not found.was_kept:
+            self.n_updates = found.n_updates
+            self.seconds_prepare = found.seconds_prepare
+        if ahead is not None:
+            self.seconds_before = found.seconds
+        self._found = found
+        n_rows = self._repeat.cut.n_rows
+        for block in self._repeat.parts:
+            yield TestedBlock(block, n_rows)
+            n_rows = 0
+
+    def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores of folds, and which of these have diverged."""
+        assert self._found is not None
+        part = slice(folds.first, folds.last)
+        return self._found.scores[:, part], self._found.diverged[part]
+
+    def pooled(self, metric: Pooled) -> PooledScore:
+        """Return a score over all rows."""
+        assert self._found is not None
+        number = self._request.scoring.metrics.index(metric)
+        return PooledScore(*map(float, self._found.pooled[number]))
+
+    def keep(self, n_needed: int, seconds: float) -> None:
+        """Keep the scores."""
+        assert self._found is not None
+        if not self._found.was_kept:
+            self._name.keep(self._found, seconds)
+
+
+class PointsTogether:
+    """Evaluates estimators together that differ in one parameter, such as ``alpha``."""
+
+    def parameters(self, estimator: Any) -> tuple[str, ...]:
+        """Return the parameter in which estimators may differ."""
+        parts = parts_of(estimator)
+        return (parts.parameter,) if isinstance(parts, Parts) else ()
+
+    def missing(self, request: Request) -> Missing | None:
+        """Return what is missing of the first repeat; None if the results are there already."""
+        repeat = request.evaluation.repeats[0]
+        shape = _shape(request, repeat)
+        name = _name_of(request, repeat)
+        if repeat.number in request.ahead or name.find(*shape) is not None:
+            return None
+        n_bytes = ExactResult.n_bytes_of(*shape) * request.evaluation.n_repeats
+        return Missing(name.key or str(id(request)), n_bytes)
+
+    def evaluate(self, requests: Sequence[Request], are_leased: bool) -> bool:
+        """Compute the scores of requests that differ in one parameter alone."""
+        is_any = False
+        for repeat in requests[0].evaluation.repeats:
+            groups: dict[bytes, list[Request]] = {}
+            for request in requests:
+                name = _name_of(request, repeat)
+                if repeat.number in request.ahead or name.of_sums is None:
+                    continue
+                if name.find(*_shape(request, repeat)) is None:
+                    groups.setdefault(name.of_sums, []).append(request)
+            for group in groups.values():
+                if len(group) == 1:
+                    continue
+                try:
+                    found = evaluate_points(group, repeat)
+                except Exception:  # noqa: BLE001  # the run of each one will raise its own
+                    continue
+                for request, own in zip(group, found, strict=True):
+                    request.ahead[repeat.number] = own
+                is_any = True
+        return is_any
+
+
+def evaluate_points(requests: Sequence[Request], repeat: Repeat) -> list[ExactResult]:
+    """Compute the scores of requests that differ in one parameter alone."""
+    first = requests[0]
+    evaluation, scoring = first.evaluation, first.scoring
+    parts = _parts(first.estimator)
+    rows, seconds_prepare = prepared_after(evaluation, parts, repeat)
+    began = perf_counter()
+    estimators = [_parts(request.estimator).last for request in requests]
+    name = _name_of(first, repeat)
+    kept = name.kept_sums()
+    scorer = _Scorer(first, rows, chunks_of(repeat.cut))
+    found: list[ExactResult] = []
+    with one_blas_thread():
+        size = scorer.most_points(parts)
+        for begin in range(0, len(estimators), size):
+            family = parts.family(
+                estimators[begin : begin + size], rows, parts.scaler, evaluation.n_jobs
+            )
+            found += scorer.score(family, kept)
+    seconds = (perf_counter() - began) / len(found)
+    for one in found:
+        one.seconds = seconds
+        one.seconds_prepare = seconds_prepare
+        one.n_updates = 0 if kept.were_there else repeat.cut.n_rows
+    return found
+
+
+def predictions_of_exact(
+    evaluation: Evaluation, repeat: Repeat, estimator: Any, method: str
+) -> np.ndarray:
+    """Return the out-of-fold responses in the order of the rows as given."""
+    parts = _parts(estimator)
+    rows, _ = prepared_after(evaluation, parts, repeat)
+    with one_blas_thread():
+        family = parts.family([parts.last], rows, parts.scaler, evaluation.n_jobs)
+        tested = family.test(chunks_of(repeat.cut), KeptSums(None, None), _ROWS)
+        prepared = np.concatenate([family.respond(one.outputs[0], method) for one in tested])
+    if method == "predict" and rows.classes is not None:
+        prepared = rows.classes[prepared]
+    predictions = np.empty_like(prepared)
+    predictions[rows.order] = prepared
+    return predictions
+
+
+def chunks_of(cut: Cut) -> Chunks:
+    """Return the training and test rows of each fold as numbers of prepared rows."""
+    if isinstance(cut, Folds):
+        return Chunks(cut.n_rows, cut.begins())
+    trains: list[int | np.ndarray] = []
+    for chunk in range(cut.n_folds):
+        rows = cut.prepared(cut.train_rows(chunk))
+        is_first_part = len(rows) and np.array_equal(rows, np.arange(len(rows)))
+        trains.append(len(rows) if is_first_part else rows)
+    return Chunks(cut.n_rows, cut.bounds(), cut.prepared(cut.tested()), trains)
+
+
+class _Scorer:
+    """Scores what the models of all points say.
+
+    Parameters
+    ----------
+    request : Request
+        One of those that are evaluated together.
+    rows : PreparedRows
+    chunks : Chunks
+    """
+
+    def __init__(self, request: Request, rows: PreparedRows, chunks: Chunks) -> None:
+        self._metrics = request.scoring.metrics
+        self._estimator = request.estimator
+        self._classes = rows.classes
+        self._chunks = chunks
+        self._targets = _behind(rows.targets, chunks)
+        self._weights = _behind(rows.score_weights, chunks)
+        self._pooled = [i for i, one in enumerate(self._metrics) if isinstance(one, Pooled)]
+        # Sums of squares are over the weights of training, which may have been rounded.
+        data = request.evaluation.data
+        same = data.score_weights is data.weights and (
+            rows.weights is None or rows.weights.dtype == np.float64
+        )
+        self._by_squares = (
+            same
+            and all(follows_from_squares(metric) for metric in self._metrics)
+            and int(np.median(chunks.sizes)) >= rows.n_features
+        )
+
+    def most_points(self, parts: Parts) -> int:
+        """Return how many points are evaluated at once, so that their outputs take little room."""
+        n_classes = 1 if self._classes is None else len(self._classes)
+        n_targets = 1 if self._targets is None or self._targets.ndim == 1 else len(self._targets.T)
+        n_rows = max(int(self._chunks.sizes.max()), _ROWS)
+        if self._pooled:
+            n_rows = int(self._chunks.bounds[-1])
+        return max(1, _MOST_BYTES // (8 * n_rows * max(n_classes, n_targets)))
+
+    def score(self, family: Family, kept: KeptSums) -> list[ExactResult]:
+        """Return the scores of each point."""
+        if self._by_squares:
+            found = self._from_squares(family, kept)
+            if found is not None:
+                return found
+        n_points, k = family.n_points, self._chunks.n_chunks
+        found = [ExactResult.empty(len(self._metrics), k) for _ in range(n_points)]
+        outputs = []
+        for tested in family.test(self._chunks, kept, _ROWS):
+            if self._pooled:
+                outputs.append(tested.outputs)
+            for one, said in zip(found, tested.outputs, strict=True):
+                part = slice(tested.first, tested.last)
+                one.scores[:, part], one.diverged[part] = self._scores(family, tested, said)
+        if self._pooled:
+            for one, said in zip(found, np.concatenate(outputs, axis=1), strict=True):
+                everything = Tested(0, k, said[None])
+                rows = self._tested_rows(family, everything, said)
+                for i in self._pooled:
+                    one.pooled[i] = self._pooled_score(self._metrics[i], rows)
+        return found
+
+    def _from_squares(self, family: Family, kept: KeptSums) -> list[ExactResult] | None:
+        squares = family.squares(self._chunks, kept)
+        if squares is None or not np.all(np.isfinite(squares.errors)):
+            return None
+        scores = [scores_from_squares(metric, *squares) for metric in self._metrics]
+        if any(one is None for one in scores):
+            return None
+        of_points = np.stack([one for one in scores if one is not None], axis=1)
+        return [ExactResult.of(one) for one in of_points]
+
+    def _scores(
+        self, family: Family, tested: Tested, said: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        rows = self._tested_rows(family, tested, said)
+        return scores_of_folds(self._metrics, rows, self._estimator, self._classes)
+
+    def _tested_rows(self, family: Family, tested: Tested, said: np.ndarray) -> TestedRows:
+        bounds = self._chunks.bounds[tested.first : tested.last + 1]
+        part = slice(int(bounds[0]), int(bounds[-1]))
+        each = len(bounds) - 1 == part.stop - part.start
+        return TestedRows(
+            said,
+            partial(family.respond, said),
+            None if self._targets is None else self._targets[part],
+            None if self._weights is None else self._weights[part],
+            None if each else bounds[:-1] - bounds[0],
+        )
+
+    def _pooled_score(self, metric: Metric, rows: TestedRows) -> PooledScore:
+        assert isinstance(metric, Pooled)
+        method = response_of(metric, self._estimator)
+        return pooled_score(metric, method, rows, self._estimator, self._classes)
+
+
+def _behind(of_rows: np.ndarray | None, chunks: Chunks) -> np.ndarray | None:
+    """Return what stands behind the tested rows."""
+    return of_rows if of_rows is None or chunks.tested is None else of_rows[chunks.tested]
+
+
+def _parts(estimator: Any) -> Parts:
+    parts = parts_of(estimator)
+    assert isinstance(parts, Parts)
+    return parts
+
+
+def _shape(request: Request, repeat: Repeat) -> tuple[int, int]:
+    return len(request.scoring.metrics), repeat.cut.n_folds
+
+
+def _name_of(request: Request, repeat: Repeat) -> ExactName:
+    """Return the name of a request's results on a repeat; it is looked up once."""
+    if repeat.number not in request.names:
+        evaluation = request.evaluation
+        parts = _parts(request.estimator)
+
+        def without_point() -> Any:
+            return clone(request.estimator).set_params(**{parts.parameter: 0.5})
+
+        request.names[repeat.number] = name_of_exact(
+            evaluation.shared.cache,
+            request.estimator,
+            without_point(),
+            evaluation.data_name(),
+            evaluation.folds_name(repeat),
+            request.scoring,
+        )
+    found: ExactName = request.names[repeat.number]
+    return found

@@ -1,0 +1,173 @@
+"""Evaluates several compiled learners together while the rows are read once.
+
+The outputs wait in their requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.methods import Missing
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.request import Request
+from optuna_treecv.crossval.trained import bind
+from optuna_treecv.crossval.trained import outputs_are_enough
+from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.lanes import Lanes
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.scoring import ArrayThenCount
+from optuna_treecv.sharing.keys import lanes_key
+from optuna_treecv.sharing.results import OutputsAhead
+from optuna_treecv.sharing.results import Results
+from optuna_treecv.sharing.stored_cache import StoredModelCache
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.walk import walk_tree
+
+
+class CompiledLanes:
+    """Trains several compiled learners row by row, in one walk over the tree.
+
+    Parameters
+    ----------
+    method : str
+        The name under which results are kept.
+    """
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def parameters(self, estimator: Any) -> tuple[str, ...]:
+        """Return the parameters in which estimators may differ."""
+        return estimator.lane_parameters if isinstance(estimator, CompiledEstimator) else ()
+
+    def missing(self, request: Request) -> Missing | None:
+        """Return what is missing of the first repeat; None if the results are there already."""
+        found = self._missing(request, request.evaluation.repeats[0], {})
+        if found is None:
+            return None
+        n_bytes = _output_bytes(found.learner) * request.evaluation.n_repeats
+        return Missing(found.results.name, n_bytes)
+
+    def evaluate(self, requests: Sequence[Request], are_leased: bool) -> bool:
+        """Compute the outputs of those learners that can be trained side by side."""
+        is_any = False
+        evaluation = requests[0].evaluation
+        for repeat in evaluation.repeats:
+            for group in self._groups(requests, repeat):
+                names = list(group)
+                learner = group[names[0]].learner
+                least, most = Lanes.least(learner), Lanes.most(learner)
+                if most < least:
+                    continue
+                for first in range(0, len(names), most):
+                    part = names[first : first + most]
+                    if len(part) >= least:
+                        members = {name: group[name] for name in part}
+                        _evaluate_group(evaluation, members, repeat, are_leased)
+                        is_any = True
+        return is_any
+
+    def _groups(
+        self, requests: Sequence[Request], repeat: Repeat
+    ) -> Iterable[dict[str, _Unfinished]]:
+        """Group the learners whose results are missing; a group can be evaluated side by side.
+
+        The keys within a group are the names of the results.
+        """
+        groups: dict[tuple[RowLayout, bytes], dict[str, _Unfinished]] = {}
+        prepared: dict[RowLayout, PreparedRows] = {}
+        for request in requests:
+            found = self._missing(request, repeat, prepared)
+            if found is not None:
+                alike = layout_for(request.estimator), lanes_key(found.learner)
+                groups.setdefault(alike, {})[found.results.name] = found
+        return groups.values()
+
+    def _missing(
+        self, request: Request, repeat: Repeat, prepared: dict[RowLayout, PreparedRows]
+    ) -> _Unfinished | None:
+        """Return a request's learner if its results on a repeat are needed and missing.
+
+        The repeat's rows are taken from ``prepared``, or put there.
+        """
+        evaluation = request.evaluation
+        layout = layout_for(request.estimator)
+        try:
+            if layout not in prepared:
+                prepared[layout] = evaluation.rows(request.estimator, repeat)[0]
+            learner, _, results = bind(request, self._method, repeat, prepared[layout])
+        except Exception:  # noqa: BLE001  # the run will raise it
+            return None
+        assert isinstance(learner, CompiledLearner)
+        if (
+            results is None
+            or not all(
+                outputs_are_enough(request.estimator, learner, metric)
+                for metric in request.scoring.metrics
+            )
+            or results.has_outputs(_output_bytes(learner))
+            or repeat.number in request.ahead
+        ):
+            return None
+        return _Unfinished(request, learner, results)
+
+
+class _Unfinished(NamedTuple):
+    """A request whose results on a repeat are needed and missing."""
+
+    request: Request
+    learner: CompiledLearner
+    results: Results
+
+
+def _output_bytes(learner: CompiledLearner) -> int:
+    return len(learner.rows.order) * learner.n_outputs * learner.dtype.itemsize
+
+
+def _evaluate_group(
+    evaluation: Evaluation, group: dict[str, _Unfinished], repeat: Repeat, are_leased: bool
+) -> None:
+    """Compute the outputs of a group in one walk."""
+    began = perf_counter()
+    plan, shared = repeat.plan, evaluation.shared
+    lanes = Lanes([one.learner for one in group.values()])
+    out = np.empty((len(group) * plan.n_rows, lanes.n_outputs), lanes.dtype)
+
+    def test(node: Node, state: Any) -> int:
+        return lanes.walk_subtree(plan, node, state, out)
+
+    blocks = walk_tree(plan, lanes, test, repeat.blocks, evaluation.n_jobs)
+    n_updates = sum(block.n_updates for block in blocks)
+    seconds = (perf_counter() - began) / len(group)
+    outputs = _cut(out, len(group), n_updates)
+    for one, own in zip(group.values(), outputs, strict=True):
+        one.request.ahead[repeat.number] = OutputsAhead(own, seconds)
+    if are_leased:
+        assert isinstance(shared.cache, StoredModelCache)
+        shared.cache.write(
+            one.results.to_write(own, seconds)
+            for one, own in zip(group.values(), outputs, strict=True)
+        )
+
+
+def _cut(array: np.ndarray, n_parts: int, n_updates: int) -> list[ArrayThenCount]:
+    """Copy an array into equal parts that can go one by one.
+
+    The array shrinks meanwhile to nothing, so that this takes the memory of one more part.
+    """
+    size = len(array) // n_parts
+    parts = []
+    for begin in range(len(array) - size, -1, -size):
+        parts.append(ArrayThenCount.of(array[begin:], n_updates))
+        array.resize((begin, *array.shape[1:]), refcheck=False)
+    return parts[::-1]

@@ -1,0 +1,228 @@
+"""Results of exact folds, and the sums behind them that serve further values of a parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.scoring import Scoring
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import Key
+from optuna_treecv.sharing.keys import lasting_key
+from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.sharing.keys import SCORED_BY
+from optuna_treecv.sharing.memory_cache import ModelCache
+from optuna_treecv.sharing.stored_cache import AnyCache
+from optuna_treecv.sharing.stored_cache import StoredModelCache
+
+# Results that took less time are not written, as a store takes about a millisecond for each.
+_SECONDS_TO_WRITE = 1e-2
+
+
+class ExactResult:
+    """The scores of one estimator on one repeat.
+
+    Parameters
+    ----------
+    numbers : ndarray of shape (n_metrics * n_folds + n_folds + 2 * n_metrics,)
+        The scores, which folds have diverged, and the pooled scores with their standard errors.
+    n_metrics, n_folds : int
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_metrics, n_folds)
+        NaN for pooled ones.
+    diverged : ndarray of shape (n_folds,)
+    pooled : ndarray of shape (n_metrics, 2)
+        NaN for those that are not pooled.
+    n_updates : int
+        The rows that were read for it.
+    seconds, seconds_prepare : float
+        The time that it took, and the time in which the rows were prepared.
+    was_kept : bool
+        Whether it comes from a cache or a store.
+    """
+
+    def __init__(self, numbers: np.ndarray, n_metrics: int, n_folds: int) -> None:
+        self.numbers = numbers
+        scores, diverged, pooled = np.split(
+            numbers, [n_metrics * n_folds, n_metrics * n_folds + n_folds]
+        )
+        self.scores = scores.reshape(n_metrics, n_folds)
+        self.diverged = diverged
+        self.pooled = pooled.reshape(n_metrics, 2)
+        self.n_updates = 0
+        self.seconds = self.seconds_prepare = 0.0
+        self.was_kept = False
+
+    @staticmethod
+    def n_bytes_of(n_metrics: int, n_folds: int) -> int:
+        """Return the bytes of a result."""
+        return 8 * (n_metrics * n_folds + n_folds + 2 * n_metrics)
+
+    @classmethod
+    def empty(cls, n_metrics: int, n_folds: int) -> ExactResult:
+        """Return a result without scores yet."""
+        n_numbers = cls.n_bytes_of(n_metrics, n_folds) // 8
+        return cls(np.full(n_numbers, np.nan), n_metrics, n_folds)
+
+    @classmethod
+    def of(cls, scores: np.ndarray) -> ExactResult:
+        """Return the result with these scores, (n_metrics, n_folds), all of which are finite."""
+        result = cls.empty(*scores.shape)
+        result.scores[:] = scores
+        result.diverged[:] = 0
+        return result
+
+    @property
+    def n_bytes(self) -> int:
+        return self.numbers.nbytes
+
+
+class KeptSums:
+    """What a family keeps for further points; follows ``learners.exact.family.Kept``.
+
+    Parameters
+    ----------
+    cache : ModelCache or None
+    name : bytes or None
+        What the sums depend on; None: nothing is kept.
+    """
+
+    def __init__(self, cache: ModelCache | None, name: bytes | None) -> None:
+        self._cache = cache
+        self._name = name
+        self._n_found = self._n_made = 0
+
+    @property
+    def were_there(self) -> bool:
+        """Whether all that was asked for was kept."""
+        return self._n_found > 0 and self._n_made == 0
+
+    def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
+        """Return an array by its name, or make it."""
+        key: Key = (b"" if self._name is None else self._name, encode(name), 8 * size)
+        if self._cache is not None and self._name is not None:
+            found = self._cache.find(key)
+            if found is not None:
+                self._n_found += 1
+                return found
+        self._n_made += 1
+        began = perf_counter()
+        memory = np.empty(size)
+        make(memory)
+        memory.flags.writeable = False
+        if self._cache is not None and self._name is not None:
+            self._cache.keep(key, memory, perf_counter() - began)
+        return memory
+
+
+class ExactName:
+    """The name of an estimator's results on a repeat, and where they are kept.
+
+    Parameters
+    ----------
+    memory : ModelCache or None
+    store : StoredModelCache or None
+        None where later processes do not know the results by the same name.
+    result : bytes or None
+        What the results depend on; None: they are not kept.
+    sums : bytes or None
+        What the sums depend on: all but the point.
+    fingerprint : str
+        The name of the rows.
+    """
+
+    def __init__(
+        self,
+        memory: ModelCache | None,
+        store: StoredModelCache | None,
+        result: bytes | None,
+        sums: bytes | None,
+        fingerprint: str,
+    ) -> None:
+        self._memory = memory
+        self._store = store
+        self._result = result
+        self.of_sums = sums
+        self.fingerprint = fingerprint if memory is not None and result is not None else ""
+
+    @property
+    def key(self) -> str:
+        """What is evaluated how, in hexadecimal digits; "" if it has no name."""
+        return "" if self._result is None or self._memory is None else self._result.hex()
+
+    def kept_sums(self) -> KeptSums:
+        """Return where sums are kept; in memory alone, since they are large and quickly made."""
+        return KeptSums(self._memory, self.of_sums)
+
+    def find(self, n_metrics: int, n_folds: int) -> ExactResult | None:
+        """Return the results if they are kept."""
+        if self._result is None or self._memory is None:
+            return None
+        key = self._result, ExactResult.n_bytes_of(n_metrics, n_folds)
+        cache: AnyCache = self._memory if self._store is None else self._store
+        found = cache.find(key)
+        if found is None:
+            return None
+        result = ExactResult(found.view(np.float64), n_metrics, n_folds)
+        result.was_kept = True
+        return result
+
+    def keep(self, found: ExactResult, seconds: float) -> None:
+        """Keep results, and what they took."""
+        if self._result is None or self._memory is None:
+            return
+        found.numbers.flags.writeable = False
+        memory = found.numbers.view(np.uint8)
+        key = self._result, len(memory)
+        self._memory.keep(key, memory, seconds)
+        if self._store is not None and seconds > _SECONDS_TO_WRITE:
+            self._store.write([(key, memory, seconds)])
+
+
+def name_of_exact(
+    cache: AnyCache | None,
+    estimator: Any,
+    without_point: Any,
+    data: tuple[bytes, bool],
+    folds: bytes,
+    scoring: Scoring,
+) -> ExactName:
+    """Return the name of an estimator's results.
+
+    Parameters
+    ----------
+    cache : ModelCache, StoredModelCache or None
+    estimator : estimator
+    without_point : estimator
+        The same with some fixed value of the parameter of the points.
+    data : (bytes, bool)
+        The name of the data, and whether later processes give them the same name.
+    folds : bytes
+        The name of the folds.
+    scoring : Scoring
+    """
+    memory = cache.memory if isinstance(cache, StoredModelCache) else cache
+    named, lasts = data
+    keys = None
+    store = None
+    if lasts and isinstance(cache, StoredModelCache):
+        try:
+            keys, store = [lasting_key(one) for one in (estimator, without_point)], cache
+        except NoKey:
+            pass
+    if keys is None:
+        try:
+            keys = [encode(one) for one in (estimator, without_point)]
+        except NoKey:
+            return ExactName(memory, None, None, None, "")
+    own, sums = (digest(b"exact", SCORED_BY, named, folds, key) for key in keys)
+    result = None
+    if all(metric.is_registered for metric in scoring.metrics):
+        result = digest(own, *(encode(metric.name) for metric in scoring.metrics))
+    return ExactName(memory, store, result, sums, named.hex())
