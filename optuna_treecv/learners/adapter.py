@@ -97,7 +97,8 @@ class Adapter:
                 raise
             state.estimator = None
         trained = last_step(state.estimator)
-        if isinstance(trained, GaussianNB) and not np.all(np.isfinite(trained.var_)):
+        variances = getattr(trained, "var_", 0.0) if isinstance(trained, GaussianNB) else 0.0
+        if not np.all(np.isfinite(variances)):
             state.estimator = None  # it raises no error and predicts the first class
 
     def snapshot(self, state: State) -> State:
