@@ -61,7 +61,12 @@ def scale_by(scaler: StandardScaler, spread: Spread) -> tuple[np.ndarray | None,
     if not scaler.with_std:
         return centre, np.ones_like(spread.mean)
     variance = spread.squares / spread.n_rows
-    tiny = spread.n_rows * np.finfo(np.float64).eps
-    rounding = tiny * variance + np.square(tiny * spread.mean)
-    is_constant = (spread.low == spread.high) | (variance <= rounding)
-    return centre, np.where(is_constant, 1.0, np.sqrt(variance))
+    squared = squared_scales(variance, spread.n_rows, spread.mean)
+    return centre, np.where(spread.low == spread.high, 1.0, np.sqrt(squared))
+
+
+def squared_scales(variance: np.ndarray, n_rows: int, mean: np.ndarray) -> np.ndarray:
+    """Return variances, and 1 where they are below the rounding errors of their mean."""
+    tiny = n_rows * np.finfo(np.float64).eps
+    rounding = tiny * variance + np.square(tiny * mean)
+    return np.where(variance <= rounding, 1.0, variance)
