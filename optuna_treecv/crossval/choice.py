@@ -13,6 +13,7 @@ from optuna_treecv.crossval.methods import Method
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.standard import Standard
 from optuna_treecv.crossval.treecv import TreeCV
+from optuna_treecv.learners.from_estimator import check_targets
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.rows.folds import Cut
@@ -52,6 +53,7 @@ def settle(
 def method_for(evaluation: Evaluation, estimator: Any, searched: Collection[str] = ()) -> Method:
     """Return the method that evaluates an estimator; warn once where it may surprise."""
     check_estimator(estimator)
+    check_targets(estimator, evaluation.data, searched)
     evaluation.cut_for(estimator)
     passed = evaluation.passed_to(estimator)
     method, why = _choose(evaluation.asked_method, estimator, evaluation.repeats[0].cut, passed)
