@@ -192,7 +192,6 @@ def by_metrics(method, metric):
     return lambda model, X, y: metric(y, getattr(model, method)(X), labels=model.classes_)
 
 
-@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")  # GaussianNB: log(0)
 @pytest.mark.parametrize("n_folds", [2, 4, 9])
 @pytest.mark.parametrize(
     ("estimator", "scoring"),
@@ -205,7 +204,6 @@ def by_metrics(method, metric):
         ),
         (Perceptron(max_iter=1), "hinge"),
         (MultinomialNB(), "log_loss"),
-        (GaussianNB(), "log_loss"),
         (MLPClassifier(hidden_layer_sizes=(4,), max_iter=1), "log_loss"),
         (make_pipeline(StandardScaler(), SGDClassifier(loss="log_loss", max_iter=1)), "log_loss"),
     ],

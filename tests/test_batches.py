@@ -283,7 +283,7 @@ def slow(monkeypatch):
             raise error
 
     monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_side_by_side", walk)
-    monkeypatch.setattr(optuna_treecv.study.batches, "has_lanes", lambda _: True)
+    monkeypatch.setattr(optuna_treecv.study.batches, "parameters_beside", lambda _: ("alpha",))
     monkeypatch.setattr(optuna_treecv.study.batches, "missing_result", lambda run: run)
     return batches
 

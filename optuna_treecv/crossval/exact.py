@@ -90,22 +90,28 @@ class ExactRepeat:
         self._repeat = repeat
         self._name = _name_of(request, repeat)
         self.key, self.fingerprint = self._name.key, self._name.fingerprint
-        self.seconds_prepare = self.seconds_before = 0.0
         self.n_updates = 0
-        self._found: ExactResult | None = None
+        self.seconds_before = 0.0
+        self._rows: PreparedRows | None = None
+        found = request.ahead.pop(repeat.number, None)
+        if found is not None:
+            self.seconds_before, self.seconds_prepare = found.seconds, found.seconds_prepare
+        else:
+            found = self._name.find(*_shape(request, repeat))
+            self.seconds_prepare = 0.0
+        if found is None:
+            parts = _parts(request.estimator)
+            self._rows, self.seconds_prepare = prepared_after(request.evaluation, parts, repeat)
+        self._found: ExactResult | None = found
 
     def blocks(self) -> Generator[TestedBlock]:
-        """Take the results where they are kept or were computed ahead, or compute them."""
-        ahead = self._request.ahead.pop(self._repeat.number, None)
-        found = self._name.find(*_shape(self._request, self._repeat)) if ahead is None else ahead
-        if found is None:
-            (found,) = evaluate_points([self._request], self._repeat)
-        if not found.was_kept:
-            self.n_updates = found.n_updates
-            self.seconds_prepare = found.seconds_prepare
-        if ahead is not None:
-            self.seconds_before = found.seconds
-        self._found = found
+        """Yield all blocks at once, after computing the results if they were not there."""
+        if self._rows is not None:
+            (self._found,) = evaluate_points([self._request], self._repeat, self._rows)
+            self._rows = None
+        assert self._found is not None
+        if not self._found.was_kept:
+            self.n_updates = self._found.n_updates
         n_rows = self._repeat.cut.n_rows
         for block in self._repeat.parts:
             yield TestedBlock(block, n_rows)
@@ -163,21 +169,25 @@ class PointsTogether:
                 if len(group) == 1:
                     continue
                 try:
-                    found = evaluate_points(group, repeat)
+                    parts = _parts(group[0].estimator)
+                    rows, seconds = prepared_after(group[0].evaluation, parts, repeat)
+                    found = evaluate_points(group, repeat, rows)
                 except Exception:  # noqa: BLE001  # the run of each one will raise its own
                     continue
                 for request, own in zip(group, found, strict=True):
+                    own.seconds_prepare = seconds
                     request.ahead[repeat.number] = own
                 is_any = True
         return is_any
 
 
-def evaluate_points(requests: Sequence[Request], repeat: Repeat) -> list[ExactResult]:
+def evaluate_points(
+    requests: Sequence[Request], repeat: Repeat, rows: PreparedRows
+) -> list[ExactResult]:
     """Compute the scores of requests that differ in one parameter alone."""
     first = requests[0]
-    evaluation, scoring = first.evaluation, first.scoring
+    evaluation = first.evaluation
     parts = _parts(first.estimator)
-    rows, seconds_prepare = prepared_after(evaluation, parts, repeat)
     began = perf_counter()
     estimators = [_parts(request.estimator).last for request in requests]
     name = _name_of(first, repeat)
@@ -194,7 +204,6 @@ def evaluate_points(requests: Sequence[Request], repeat: Repeat) -> list[ExactRe
     seconds = (perf_counter() - began) / len(found)
     for one in found:
         one.seconds = seconds
-        one.seconds_prepare = seconds_prepare
         one.n_updates = 0 if kept.were_there else repeat.cut.n_rows
     return found
 

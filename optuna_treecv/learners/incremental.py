@@ -12,6 +12,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.gaussian_nb import is_gaussian_nb
+from optuna_treecv.learners.gaussian_nb import train_gaussian_nb
 from optuna_treecv.learners.without_effect import kind_in_table
 from optuna_treecv.learners.without_effect import trained_parts
 
@@ -150,7 +152,8 @@ def partial_fit(
     y : ndarray or None
     weights : ndarray or None
         For the last step. Where all of them are 0, that step is not trained, because scikit-learn
-        refuses such a call; but a compiled one is, since each row is a step of it.
+        refuses such a call. But a compiled one is, since each row is a step of it, and
+        ``GaussianNB`` is, since its epsilon comes from all rows.
     **classes : ndarray
         In the first phase: ``classes``, for the last step.
     """
@@ -162,6 +165,8 @@ def partial_fit(
                 X = step.transform(X)
         if last not in _PASSTHROUGH:
             partial_fit(last, X, y, weights, **classes)
+    elif is_gaussian_nb(estimator):
+        train_gaussian_nb(estimator, X, y, weights, **classes)
     elif weights is not None:
         if np.any(weights) or isinstance(estimator, CompiledEstimator):
             labels = () if y is None else (y,)

@@ -53,8 +53,9 @@ class StandIn:
             Whether the rows are those of all folds.
         """
         classes = self._classes
-        are_codes = self._method == "predict" and classes is not None
-        self._answers.answer = classes[response.astype(np.intp)] if are_codes else response
+        self._answers.answer = response
+        if self._method == "predict" and classes is not None:
+            self._answers.answer = classes[response.astype(np.intp)]
         y = targets if classes is None or targets is None else classes[targets]
         params = {} if weights is None else {"sample_weight": weights}
         X = np.empty((len(response), 0))

@@ -20,7 +20,7 @@ from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 
 # Results that took less time are not written, as a store takes about a millisecond for each.
-_SECONDS_TO_WRITE = 1e-2
+_SECONDS_TO_WRITE = 2e-3
 
 
 class ExactResult:

@@ -36,12 +36,7 @@ def copy_rows(rows: PreparedRows, part: RowNumbers, out: np.ndarray) -> None:
         out[:] = X[part, : rows.n_features]
         return
     if isinstance(part, slice):
-        X.as_given(part.start, part.stop, rows.n_features).toarray(out=_cleared(out))
+        out[:] = X.as_given(part.start, part.stop, rows.n_features).toarray()
         return
     low, high = int(part.min()), int(part.max()) + 1
-    out[:] = X.as_given(low, high, rows.n_features)[part - low].toarray()
-
-
-def _cleared(out: np.ndarray) -> np.ndarray:
-    out[:] = 0
-    return out
+    out[:] = X.as_given(low, high, rows.n_features)[part.astype(np.intp) - low].toarray()

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from typing import NamedTuple
 from typing import Protocol
 
 import numpy as np
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv.rows.data import PreparedRows
 
 #: The prepared rows of a training or a test set.
 RowNumbers = slice | np.ndarray
@@ -167,6 +171,15 @@ class Family(Protocol):
     parameter: str
     n_points: int
     n_outputs: int
+
+    def __init__(
+        self,
+        estimators: Sequence[Any],
+        rows: PreparedRows,
+        scaler: StandardScaler | None,
+        n_jobs: int,
+    ) -> None:
+        """Bind estimators to rows."""
 
     @staticmethod
     def why_not(estimator: Any, facts: Facts) -> str:

@@ -30,6 +30,7 @@ from optuna_treecv.learners.exact.spread import scale_by
 from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.learners.exact.training_sums import FoldSums
 from optuna_treecv.learners.exact.training_sums import training_sums
+from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import PreparedRows
 
 # The bytes of factorised folds that are held, and kept for further alphas.
@@ -104,9 +105,7 @@ class RidgeFolds:
         return ""
 
     def _count_targets(self) -> int:
-        targets = self._rows.targets
-        assert targets is not None
-        return 1 if targets.ndim == 1 else targets.shape[1]
+        return count_targets(self._rows.targets)
 
     def _copy_targets(self, part: RowNumbers, out: np.ndarray) -> None:
         assert self._rows.targets is not None

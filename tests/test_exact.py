@@ -1,0 +1,400 @@
+"""The method "exact" beside scikit-learn's own cross-validation, which fits each fold."""
+
+from __future__ import annotations
+
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.linear_model import Lasso
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import RidgeClassifier
+from sklearn.metrics import make_scorer
+from sklearn.metrics import max_error
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import KFold
+from sklearn.model_selection import LeaveOneOut
+from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import RepeatedKFold
+from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import ModelCache
+from optuna_treecv import pooled
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
+
+N_ROWS, N_COLUMNS = 90, 6
+ALPHAS = [1e-3, 0.1, 1.0, 30.0, 1e4]
+
+
+def numbers(seed=0, n_rows=N_ROWS):
+    """Return rows with a dummy, a constant and a far column, numbers and three classes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, N_COLUMNS)) * [1, 10, 0.1, 1, 1, 1]
+    X[:, 2] += 2
+    X[:, 3] = rng.random(n_rows) < 0.2
+    X[:, 4] = 3.0
+    y = X @ rng.normal(size=N_COLUMNS) + rng.normal(size=n_rows)
+    codes = np.digitize(y, np.quantile(y, [0.3, 0.7]))
+    return X, y, np.array(["low", "mid", "top"])[codes]
+
+
+X, Y, LABELS = numbers()
+GROUPS = np.random.default_rng(1).integers(0, 7, N_ROWS)
+SPLITTERS = {
+    "2": KFold(2, shuffle=True, random_state=0),
+    "10": KFold(10),
+    "n": LeaveOneOut(),
+    "groups": GroupKFold(5),
+    "time": TimeSeriesSplit(2),
+    "time with a gap": TimeSeriesSplit(3, gap=4, test_size=9),
+    "window": TimeSeriesSplit(2, max_train_size=29),
+    "draws": ShuffleSplit(3, random_state=0),
+    "repeats": RepeatedKFold(n_splits=3, n_repeats=2, random_state=0),
+    "some untested": PredefinedSplit(np.random.default_rng(2).integers(-1, 4, N_ROWS)),
+}
+REGRESSORS = {
+    "ridge": Ridge(),
+    "no intercept": Ridge(fit_intercept=False),
+    "cholesky": Ridge(solver="cholesky"),
+    "scaler": make_pipeline(StandardScaler(), Ridge()),
+    "scaler, no intercept": make_pipeline(StandardScaler(), Ridge(fit_intercept=False)),
+    "scaler without mean": make_pipeline(
+        StandardScaler(with_mean=False), Ridge(fit_intercept=False)
+    ),
+    "scaler without std": make_pipeline(StandardScaler(with_std=False), Ridge()),
+    "steps": make_pipeline(Normalizer(), PolynomialFeatures(2), StandardScaler(), Ridge()),
+    "passthrough": make_pipeline("passthrough", make_pipeline(StandardScaler(), Ridge())),
+}
+CLASSIFIERS = {
+    "ridge": RidgeClassifier(),
+    "no intercept": RidgeClassifier(fit_intercept=False),
+    "scaler": make_pipeline(StandardScaler(), RidgeClassifier()),
+}
+
+
+def assert_same(scores, expected):
+    """A single row may have an error next to 0, so that the largest score is the measure."""
+    np.testing.assert_allclose(scores, expected, rtol=1e-10, atol=1e-10 * np.abs(expected).max())
+
+
+def alpha_of(estimator):
+    return next(name for name in estimator.get_params() if name.endswith("alpha"))
+
+
+def with_alphas(estimator, alphas=ALPHAS):
+    return [clone(estimator).set_params(**{alpha_of(estimator): alpha}) for alpha in alphas]
+
+
+def reference(estimator, X, y, cv, scoring, **fit_params):
+    return cross_validate(
+        estimator, X, y, cv=cv, scoring=scoring, groups=GROUPS, error_score="raise", **fit_params
+    )
+
+
+@pytest.mark.parametrize("splitter", SPLITTERS)
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_regressors_score_as_fits_do(name, splitter):
+    estimator, cv = REGRESSORS[name], SPLITTERS[splitter]
+    scoring = ["neg_mean_squared_error", "neg_mean_absolute_error"]
+    estimators = with_alphas(estimator)
+    results = tree_cross_validate_many(estimators, X, Y, cv=cv, groups=GROUPS, scoring=scoring)
+    squares = tree_cross_validate_many(
+        estimators, X, Y, cv=cv, groups=GROUPS, scoring="neg_mean_squared_error"
+    )
+    for one, result, by_moments in zip(estimators, results, squares, strict=True):
+        expected = reference(one, X, Y, cv, scoring)
+        assert result.method == "exact"
+        for metric in scoring:
+            assert_same(result.scores[metric].test_score, expected[f"test_{metric}"])
+        assert_same(by_moments.test_score, expected["test_neg_mean_squared_error"])
+
+
+@pytest.mark.parametrize("splitter", SPLITTERS)
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classifiers_score_as_fits_do(name, n_classes, splitter):
+    estimator, cv = CLASSIFIERS[name], SPLITTERS[splitter]
+    y = LABELS if n_classes == 3 else np.where(LABELS == "low", "low", "top")
+    for one, result in zip(
+        with_alphas(estimator),
+        tree_cross_validate_many(
+            with_alphas(estimator), X, y, cv=cv, groups=GROUPS, scoring="accuracy"
+        ),
+        strict=True,
+    ):
+        assert result.method == "exact"
+        expected = reference(one, X, y, cv, "accuracy")["test_score"]
+        np.testing.assert_array_equal(result.test_score, expected)
+
+
+@pytest.mark.parametrize("name", ["ridge", "no intercept", "scaler", "scaler without mean"])
+def test_rows_with_weights(name):
+    weights = np.random.default_rng(3).uniform(0.1, 4, N_ROWS)
+    weights[::9] = 0
+    estimator = REGRESSORS[name]
+    last = alpha_of(estimator).replace("alpha", "sample_weight")
+    for cv in (KFold(5), TimeSeriesSplit(3)):
+        result = tree_cross_validate(estimator, X, Y, cv=cv, sample_weight=weights)
+        expected = []
+        for train, test in cv.split(X):
+            fitted = estimator.fit(X[train], Y[train], **{last: weights[train]})
+            errors = np.square(fitted.predict(X[test]) - Y[test])
+            expected.append(np.average(errors, weights=weights[test]))
+        assert result.method == "exact"
+        np.testing.assert_allclose(result.test_score, expected, rtol=1e-10)
+        unweighted = tree_cross_validate(
+            estimator, X, Y, cv=cv, sample_weight=weights, score_weight=None
+        )
+        assert not np.allclose(unweighted.test_score, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("scoring", ["squared_error", "absolute_error"])
+def test_float32_is_computed_in_float64(scoring):
+    small = X.astype(np.float32)
+    result = tree_cross_validate(Ridge(), small, Y, cv=KFold(5), scoring=scoring)
+    wide = tree_cross_validate(Ridge(), small.astype(np.float64), Y, cv=KFold(5), scoring=scoring)
+    assert result.method == "exact"
+    np.testing.assert_array_equal(result.test_score, wide.test_score)
+
+
+def test_sparse_rows():
+    rows = sparse.random_array((200, 30), density=0.2, rng=np.random.default_rng(0), format="csr")
+    y = rows @ np.arange(30.0)
+    estimator = Ridge(fit_intercept=False)
+    result = tree_cross_validate(estimator, rows, y, cv=KFold(4))
+    dense = tree_cross_validate(estimator, rows.toarray(), y, cv=KFold(4))
+    assert result.method == "exact"
+    np.testing.assert_array_equal(result.test_score, dense.test_score)
+    assert tree_cross_validate(Ridge(), rows, y, cv=KFold(4)).method == "fit"
+    asked = tree_cross_validate(Ridge(), rows, y, cv=KFold(4), method="exact")
+    expected = reference_of_rows(Ridge(), rows.toarray(), y, KFold(4))
+    np.testing.assert_allclose(asked.test_score, expected, rtol=1e-10)
+
+
+def reference_of_rows(estimator, X, y, cv):
+    return -cross_validate(estimator, X, y, cv=cv, scoring="neg_mean_squared_error")["test_score"]
+
+
+@pytest.mark.parametrize(
+    "scoring", ["r2", "neg_root_mean_squared_error", "explained_variance", make_scorer(max_error)]
+)
+def test_scorers(scoring):
+    result = tree_cross_validate(Ridge(), X, Y, cv=KFold(5), scoring=scoring)
+    assert result.method == "exact"
+    expected = reference(Ridge(), X, Y, KFold(5), scoring)["test_score"]
+    np.testing.assert_allclose(result.test_score, expected, rtol=1e-10)
+
+
+def test_a_score_near_perfection_keeps_its_digits():
+    """From moments, an error of 1e-9 of the squares would be their rounding errors."""
+    y = X @ np.arange(1.0, 7) + 1e-7 * Y
+    scores = tree_cross_validate(Ridge(1e-9), X, y, cv=KFold(5), scoring="squared_error")
+    expected = reference_of_rows(Ridge(1e-9), X - X.mean(axis=0), y, KFold(5))
+    np.testing.assert_allclose(scores.test_score, expected, rtol=1e-5)
+
+
+def test_pooled_scores_and_predictions():
+    cv = KFold(5, shuffle=True, random_state=0)
+    result = tree_cross_validate(Ridge(), X, Y, cv=cv, scoring=pooled("r2"))
+    predicted = cross_val_predict(Ridge(), X, Y, cv=cv)
+    total = np.square(Y - Y.mean()).sum()
+    assert result.mean == pytest.approx(1 - np.square(Y - predicted).sum() / total, rel=1e-10)
+    np.testing.assert_allclose(tree_cross_val_predict(Ridge(), X, Y, cv=cv), predicted, rtol=1e-9)
+    labels = tree_cross_val_predict(RidgeClassifier(), X, LABELS, cv=cv)
+    np.testing.assert_array_equal(labels, cross_val_predict(RidgeClassifier(), X, LABELS, cv=cv))
+
+
+@pytest.mark.parametrize("n_folds", [3, 10])
+@pytest.mark.parametrize("name", ["ridge", "no intercept", "scaler", "steps"])
+def test_no_row_is_in_the_model_that_tests_it(name, n_folds):
+    """A fold's own rows, a billion times as large, change its model by rounding errors only."""
+    before = X.copy()
+    before[:: N_ROWS // n_folds] = 0  # a row of zeros in each fold shows the intercept
+    cv = KFold(n_folds)
+    said = tree_cross_val_predict(REGRESSORS[name], before, Y, cv=cv)
+    for _, test in cv.split(X):
+        far, y = before.copy(), Y.copy()
+        far[test] *= 1e9
+        y[test] *= -1e9
+        of_far = tree_cross_val_predict(REGRESSORS[name], far, y, cv=cv)[test]
+        intercept = said[test[0]]
+        slopes = (of_far - of_far[0]) / 1e9
+        expected = said[test] - intercept
+        if name == "steps":  # Normalizer undoes the factor
+            slopes *= 1e9
+        tolerance = 1e-12 * np.abs(said).max()
+        assert of_far[0] == pytest.approx(intercept, rel=1e-12, abs=tolerance)
+        np.testing.assert_allclose(slopes, expected, rtol=1e-12, atol=tolerance)
+
+
+def test_labels_of_a_fold_change_nothing_of_its_own_predictions():
+    cv = KFold(6)
+    for _, test in cv.split(X):
+        y, labels = Y.copy(), LABELS.copy()
+        y[test] = 1e6
+        labels[test] = "mid"
+        for estimator, one, other in ((Ridge(), Y, y), (RidgeClassifier(), LABELS, labels)):
+            said = tree_cross_val_predict(estimator, X, one, cv=cv)
+            again = tree_cross_val_predict(estimator, X, other, cv=cv)
+            np.testing.assert_array_equal(said[test], again[test])
+
+
+def test_no_number_depends_on_threads_or_company():
+    estimators = with_alphas(Ridge())
+    for cv in (7, KFold(7), "loo", TimeSeriesSplit(4)):
+        together = tree_cross_validate_many(estimators, X, Y, cv=cv, scoring="absolute_error")
+        threads = tree_cross_validate_many(
+            estimators, X, Y, cv=cv, scoring="absolute_error", n_jobs=3
+        )
+        for one, beside, in_threads in zip(estimators, together, threads, strict=True):
+            alone = tree_cross_validate(one, X, Y, cv=cv, scoring="absolute_error")
+            np.testing.assert_allclose(alone.test_score, beside.test_score, rtol=1e-12)
+            np.testing.assert_array_equal(beside.test_score, in_threads.test_score)
+
+
+def test_a_study_reads_the_rows_once():
+    rows, y, _ = numbers(n_rows=2000)
+    objective = treecv_objective(
+        make_pipeline(StandardScaler(), Ridge()),
+        rows,
+        y,
+        param_distributions={"ridge__alpha": FloatDistribution(1e-4, 1e4, log=True)},
+    )
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(objective, n_trials=5)
+    assert [trial.user_attrs["n_updates"] for trial in study.trials] == [2000, 0, 0, 0, 0]
+    assert {trial.user_attrs["treecv_method"] for trial in study.trials} == {"exact"}
+    for trial in study.trials:
+        fresh = tree_cross_validate(
+            make_pipeline(StandardScaler(), Ridge(trial.params["ridge__alpha"])), rows, y
+        )
+        assert fresh.mean == pytest.approx(trial.value, rel=1e-12)
+
+
+def test_a_grid_is_one_call(monkeypatch):
+    import optuna_treecv.crossval.exact as exact
+
+    calls = []
+
+    def counted(requests, *args):
+        calls.append(len(requests))
+        return evaluate(requests, *args)
+
+    evaluate = exact.evaluate_points
+    monkeypatch.setattr(exact, "evaluate_points", counted)
+    objective = treecv_objective(
+        make_pipeline(StandardScaler(), Ridge()), X, Y, param_grid={"ridge__alpha": ALPHAS}
+    )
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    study.optimize(objective)
+    assert calls == [5]
+    best = objective.best_estimator(study)
+    fitted = make_pipeline(StandardScaler(), Ridge(**{"alpha": best[-1].alpha})).fit(X, Y)
+    np.testing.assert_array_equal(best.predict(X), fitted.predict(X))
+
+
+def test_a_store_serves_the_next_process(tmp_path):
+    store = f"sqlite:///{tmp_path}/store.db"
+    rows, y, _ = numbers(n_rows=100_000)
+
+    def evaluate():
+        objective = treecv_objective(
+            Ridge(),
+            rows,
+            y,
+            param_grid={"alpha": [1.0]},
+            scoring="absolute_error",
+            store=store,
+            cache=ModelCache(),
+        )
+        return objective.evaluate({"alpha": 1.0})
+
+    first, again = evaluate(), evaluate()
+    np.testing.assert_array_equal(first.test_score, again.test_score)
+    assert first.n_updates == 100_000
+    assert again.n_updates == 0
+    assert again.n_updates_saved == 100_000
+
+
+@pytest.mark.parametrize(
+    ("estimator", "why"),
+    [
+        (Lasso(), "models of Lasso do not follow from sums over rows"),
+        (Ridge(solver="sag"), "solver='sag' is iterative"),
+        (Ridge(positive=True), "positive=True has no closed form"),
+        (Ridge(alpha=np.ones(1)), "alpha is not one number"),
+        (make_pipeline(MinMaxScaler(), Ridge()), "the step MinMaxScaler learns from the rows"),
+        (
+            make_pipeline(FunctionTransformer(lambda X: X - X.mean(axis=0)), Ridge()),
+            "a stateless step transforms a row differently beside other rows",
+        ),
+        (
+            make_pipeline(PolynomialFeatures(4), Ridge()),
+            "X has more columns than a training set has rows",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_others_are_fitted_and_the_result_says_why(estimator, why):
+    result = tree_cross_validate(estimator, X, Y, cv=3)
+    assert (result.method, result.why) == ("fit", why)
+    with pytest.raises(ValueError, match=r"^method='exact' must .*, but ") as caught:
+        tree_cross_validate(estimator, X, Y, cv=3, method="exact")
+    assert why in str(caught.value)
+
+
+def test_a_subclass_may_do_something_else():
+    class Own(Ridge):
+        pass
+
+    assert tree_cross_validate(Own(), X, Y, cv=3).method == "fit"
+
+
+def test_own_scorers_see_fitted_models():
+    result = tree_cross_validate(Ridge(), X, Y, cv=3, scoring=lambda model, X, y: model.coef_[0])
+    assert result.method == "fit"
+    assert result.why.startswith("the scorer")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y", "kind", "said"),
+    [
+        (Ridge(alpha=-1.0), Y, {}, r"'alpha' parameter of Ridge"),
+        (Ridge(), Y, {"order": "random"}, r"^order must be 'fixed'"),
+        (Ridge(alpha=0), Y, {}, r"^alpha must be above 0 where columns of X depend on each other"),
+        (RidgeClassifier(), np.arange(N_ROWS) // 30, {"cv": GroupKFold(3)}, "lacks a class"),
+    ],
+)
+def test_bad_input(estimator, y, kind, said):
+    groups = np.arange(N_ROWS) // 30 if "cv" in kind else None
+    with pytest.raises(ValueError, match=said):
+        tree_cross_validate(estimator, X, y, method="exact", groups=groups, **kind)
+
+
+def test_rows_that_are_not_finite():
+    rows = X.copy()
+    rows[3, 1] = np.nan
+    with pytest.raises(ValueError, match="X contains NaN"):
+        tree_cross_validate(Ridge(), rows, Y, method="exact")
+
+
+def test_alpha_0_with_full_rank():
+    rows = X[:, [0, 1, 2, 3, 5]]
+    result = tree_cross_validate(Ridge(0), rows, Y, cv=KFold(5))
+    np.testing.assert_allclose(
+        result.test_score, reference_of_rows(Ridge(0), rows, Y, KFold(5)), rtol=1e-9
+    )
