@@ -93,6 +93,8 @@ class Penalties:
             z = solved[are_even].transpose(1, 0, 2).reshape(n, -1)
             back = self._rotate(z, "N").reshape(n, -1, n_targets)
             solved[are_even] = back.transpose(1, 0, 2)
+        # Rotations spread rounding errors over columns that are constant.
+        solved[np.ix_(alphas > 0, own == 0)] = 0
         return solved
 
     def _rotate(self, b: np.ndarray, transposed: str) -> np.ndarray:
@@ -104,7 +106,7 @@ class Penalties:
         return rotated
 
     def _by_cholesky(self, alpha: float) -> np.ndarray:
-        if alpha == 0 and self._is_singular():
+        if alpha == 0 and is_singular(self._gram):
             return np.full_like(self._b, np.nan)
         gram = self._gram.copy()
         gram.flat[:: len(gram) + 1] += alpha
@@ -117,11 +119,12 @@ class Penalties:
         scaled = (vectors.T @ self._b) / (np.maximum(values, 0) + alpha)[:, None]
         return np.asarray(vectors @ scaled)
 
-    def _is_singular(self) -> bool:
-        """Return whether columns depend on each other, whatever their scales are."""
-        own = self._gram.diagonal()
-        if own.min() <= 0:
-            return True
-        scale = np.sqrt(own)
-        values = linalg.eigvalsh(self._gram / scale / scale[:, None])
-        return bool(values[0] < 10 * len(own) * np.finfo(np.float64).eps)
+
+def is_singular(gram: np.ndarray) -> bool:
+    """Return whether columns depend on each other, whatever their scales are."""
+    own = gram.diagonal()
+    if own.min() <= 0:
+        return True
+    scale = np.sqrt(own)
+    values = linalg.eigvalsh(gram / scale / scale[:, None])
+    return bool(values[0] < 10 * len(own) * np.finfo(np.float64).eps)
