@@ -258,7 +258,9 @@ class LeftOut:
         of = self._of
         if of.fit_intercept:
             r = self._weight / (self._weight - weights)
-            base = (self._centre + of.shift[-of.n_targets :])[:, None] - weights / (self._weight - weights) * v
+            base = (self._centre + of.shift[-of.n_targets :])[:, None] - weights / (
+                self._weight - weights
+            ) * v
             return weights * r, r, base
         if not of.has_centre:
             return weights, np.ones_like(weights), np.zeros_like(v)
