@@ -299,7 +299,9 @@ def test_bad_input_is_refused_in_a_sentence(chunks):
     with pytest.raises(ValueError, match=r"^var_smoothing must be above 0 where a column of X is"):
         outputs(family_of(rows, smoothings=[0.0]), chunks)
     weights = np.where(y == 2, 0.0, 1.0)
-    with pytest.raises(ValueError, match=r"^y must hold rows of each class with a weight above 0"):
+    with pytest.raises(
+        ValueError, match="^sample_weight must be above 0 for some row of each class"
+    ):
         outputs(family_of(prepared(X, y, weights)), chunks)
     with pytest.raises(ValueError, match="priors must hold a number for each of the 3 classes"):
         family_of(rows, priors=[0.5, 0.5])

@@ -47,7 +47,7 @@ def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | 
         if isinstance(scoring, Loss) and scoring.response_method == "predict_proba":
             what = "the frequencies of the classes"
     elif is_regressor(estimator):
-        dummy, what = DummyRegressor(), "the mean of y"
+        dummy, what = DummyRegressor(), "the mean of y" if y.ndim == 1 else "the means of y"
     else:
         return None
     nothing = np.zeros((data.n_rows, 1))

@@ -16,6 +16,7 @@ from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.standard import Standard
 from optuna_treecv.crossval.treecv import TreeCV
 from optuna_treecv.learners.exact.families import FAMILIES
+from optuna_treecv.learners.from_estimator import check_targets
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.rows.folds import Folds
@@ -56,6 +57,7 @@ def settle(
 def method_for(evaluation: Evaluation, estimator: Any, searched: Collection[str] = ()) -> Method:
     """Return the method that evaluates an estimator; warn once where it may surprise."""
     check_estimator(estimator)
+    check_targets(estimator, evaluation.data, searched)
     evaluation.cut_for(estimator)
     passed = evaluation.passed_to(estimator)
     method, warning = _choose(evaluation, estimator, passed)

@@ -34,6 +34,7 @@ from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.data import count_targets
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import pooled_score
 from optuna_treecv.scoring import PooledScore
@@ -121,7 +122,8 @@ class FittedRepeat:
         # The columns of the responses that each pooled score needs, which are kept until the end.
         self._pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
         self._methods = [response_of(metric, estimator) for metric in self._pooled]
-        widths = [n_columns(method, self._task.classes) for method in self._methods]
+        n_targets = count_targets(evaluation.data.y)
+        widths = [n_columns(one, self._task.classes, n_targets) for one in self._methods]
         self._ends = np.cumsum(widths, dtype=np.intp)
         self._responses: list[np.ndarray] = []
 

@@ -35,7 +35,9 @@ from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import predicted_codes
+from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.rows.splits import Split
 from optuna_treecv.scoring import by_loss
 from optuna_treecv.scoring import Loss
@@ -159,7 +161,9 @@ class FoldTask:
             raise ValueError(f"{name_of(self.estimator)} diverges: its model is not finite.")
         with _explaining(fitted):
             if method == "predict":
-                return np.ravel(fitted.predict(X))
+                predicted = without_single_column(fitted.predict(X))
+                in_columns(predicted, method, fitted, self.classes, self._n_targets)
+                return predicted
             return _response(fitted, X, method, self.classes)
 
     def _fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any, Any]:
@@ -203,7 +207,7 @@ class FoldTask:
         if self.classes is not None:
             targets = as_codes(np.ravel(y), self.classes)
         elif y is not None:
-            targets = as_numbers(np.ravel(y))  # it may be one column of a table
+            targets = as_numbers(without_single_column(y))
         outputs = self._numbers(loss.response_method, fitted, X)
         answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
         rows = TestedRows(outputs, lambda _: answered, targets, weights, np.zeros(1, np.intp))
@@ -216,14 +220,18 @@ class FoldTask:
         """Return the response for a pooled score, a column for each of its numbers."""
         method = response_of(metric, self.estimator)
         if fitted is None:
-            return np.full((n_rows, n_columns(method, self.classes)), np.nan)
+            return np.full((n_rows, n_columns(method, self.classes, self._n_targets)), np.nan)
         return self._numbers(method, fitted, X).astype(np.float64)
 
     def _numbers(self, method: str, fitted: Any, X: Any) -> np.ndarray:
         """Return the response that a score needs, (n_rows, n_columns)."""
         with _explaining(fitted):
             answered = _response(fitted, X, method, self.classes)
-        return in_columns(answered, method, fitted, self.classes)
+        return in_columns(answered, method, fitted, self.classes, self._n_targets)
+
+    @property
+    def _n_targets(self) -> int:
+        return count_targets(self.y)
 
 
 def _fit(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> None:
@@ -244,7 +252,8 @@ def _response(fitted: Any, X: Any, method: str, classes: np.ndarray | None) -> n
     """Return a response in the form that losses take, with a column for each of all classes."""
     answered = np.asarray(getattr(fitted, METHOD_NAMES.get(method, method))(X))
     if method == "predict":
-        answered = answered.ravel()  # an estimator that was fitted on a column answers by one
+        # An estimator that was fitted on a single column answers by one.
+        answered = without_single_column(answered)
     if method == "distance":
         return answered.min(axis=1)
     if classes is None:

@@ -15,6 +15,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import partial_fit
+from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
@@ -70,7 +71,7 @@ class Adapter:
         self.n_outputs = 0
         for method in response_methods:
             begin = self.n_outputs
-            self.n_outputs += n_columns(method, rows.classes)
+            self.n_outputs += n_columns(method, rows.classes, count_targets(rows.targets))
             self._columns[method] = slice(begin, self.n_outputs)
 
     def start(self) -> State:
@@ -112,8 +113,9 @@ class Adapter:
         for method, columns in self._columns.items():
             with naming_entries(self.rows.X, self.rows.order):
                 response = self._response(state.estimator, X, method)
+            n_targets = count_targets(self.rows.targets)
             out[start:stop, columns] = in_columns(
-                response, method, state.estimator, self.rows.classes
+                response, method, state.estimator, self.rows.classes, n_targets
             )
 
     def _response(self, estimator: Any, X: Any, method: str) -> np.ndarray:
@@ -137,15 +139,21 @@ class Adapter:
         return X, None if self.rows.y is None else self.rows.y[start:stop]
 
 
-def n_columns(method: str, classes: np.ndarray | None) -> int:
+def n_columns(method: str, classes: np.ndarray | None, n_targets: int) -> int:
     """Return how many numbers a response has per row."""
+    if method == "predict":
+        return n_targets
     n_classes = 0 if classes is None else len(classes)
     one_per_class = method == "predict_proba" or (method == "decision_function" and n_classes > 2)
     return n_classes if one_per_class else 1
 
 
 def in_columns(
-    response: np.ndarray, method: str, estimator: Any, classes: np.ndarray | None
+    response: np.ndarray,
+    method: str,
+    estimator: Any,
+    classes: np.ndarray | None,
+    n_targets: int,
 ) -> np.ndarray:
     """Return a response with the columns that scores expect, (n_rows, n_columns).
 
@@ -155,11 +163,12 @@ def in_columns(
         If it has others, such as the decision values of pairs of classes.
     """
     columns = np.reshape(response, (len(response), -1))
-    expected = n_columns(method, classes)
+    expected = n_columns(method, classes, n_targets)
     if columns.shape[1] != expected:
+        as_many = "y" if method == "predict" else "a score of these classes needs"
         raise ValueError(
-            f"{method} of {type(estimator).__name__} must have {expected} columns, as many as a "
-            f"score of these classes needs, got {columns.shape[1]}."
+            f"{method} of {type(estimator).__name__} must have {expected} "
+            f"column{'s' * (expected > 1)}, as many as {as_many}, got {columns.shape[1]}."
         )
     return columns
 

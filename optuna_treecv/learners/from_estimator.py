@@ -5,18 +5,28 @@ An estimator of this package has a compiled kernel; all others are trained throu
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Sequence
 import sys
 from typing import Any
+
+from sklearn.base import is_classifier
+from sklearn.base import is_regressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
 
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
 from optuna_treecv.learners.adapter import METHOD_NAMES
 from optuna_treecv.learners.adapter import unset_seeds
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.tree.learner import Learner
+
+# Regressors of scikit-learn that take several targets, although their tags say that they do not.
+_OF_SEVERAL_TARGETS = ("BaggingRegressor", "MLPRegressor")
 
 
 def as_estimator(estimator: Any) -> Any:
@@ -76,6 +86,62 @@ def check_methods(
             f"{asked_by} needs an estimator with {' or '.join(needed)}; {name_of(estimator)} has "
             "none."
         )
+
+
+def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) -> None:
+    """Refuse targets of several columns for an estimator that is known to take one column.
+
+    Others, such as those of further libraries, may still refuse them in ``fit``.
+
+    Parameters
+    ----------
+    estimator : estimator
+    data : Data
+    searched : collection of str
+        Parameters that a search sets. A last step of a Pipeline among them is not checked.
+    """
+    if data.y is None or data.y.ndim == 1:
+        return
+    prefix = ""
+    while isinstance(estimator, Pipeline):
+        name, estimator = estimator.steps[-1]
+        if (prefix := prefix + name) in searched:
+            return
+        prefix += "__"
+    if is_classifier(estimator):
+        data.classes()  # raises
+    if not is_regressor(estimator):
+        raise ValueError(
+            f"y must have one column or be None for {name_of(estimator)}, got shape "
+            f"{data.y.shape}."
+        )
+    if _takes_one_target(estimator):
+        is_from_river = as_given(estimator) is not estimator
+        right = f"MultiOutputRegressor({name_of(estimator)}())"
+        if is_from_river:
+            right = "one evaluation for each column"
+        raise ValueError(
+            f"y must have one column for {name_of(estimator)}, got shape {data.y.shape}; {right} "
+            "would be right."
+        )
+
+
+def _takes_one_target(regressor: Any) -> bool:
+    """Return whether a regressor is known to take a single target.
+
+    Only the tags of scikit-learn and of this package are trusted, except where an estimator holds
+    others, on which it then depends.
+    """
+    kind = type(regressor)
+    holds_others = any(
+        hasattr(value, "get_params") for value in regressor.get_params(deep=False).values()
+    )
+    return (
+        kind.__module__.partition(".")[0] in ("sklearn", "optuna_treecv")
+        and kind.__name__ not in _OF_SEVERAL_TARGETS
+        and not holds_others
+        and not get_tags(regressor).target_tags.multi_output
+    )
 
 
 def takes_seed(estimator: Any) -> bool:

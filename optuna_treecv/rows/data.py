@@ -45,8 +45,9 @@ class RowLayout:
     intercept : bool
         With ``padded``: add a column of ones after the features.
     target : {"class", "number"} or None
-        What predictions are compared with: class codes 0, 1, ... (int32), or float64. A padded
-        learner trains on the codes, or on the numbers in the type of X.
+        What predictions are compared with: class codes 0, 1, ... (int32), or float64, which may
+        have several columns. A padded learner trains on the codes, or on the numbers in the type
+        of X.
     """
 
     padded: bool = False
@@ -98,9 +99,9 @@ class PreparedRows:
     Attributes
     ----------
     X : ndarray of shape (n_rows, width), SparseRows, or the given rows in prepared order
-    y : ndarray of shape (n_rows,) or None
+    y : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
         What the learner trains on: class codes or targets if padded, else the given values.
-    targets : ndarray of shape (n_rows,) or None
+    targets : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
         What predictions are compared with: class codes (int32) or numbers.
     order : ndarray of shape (n_rows,), uint32
         Prepared row i is row ``order[i]`` of the data as given.
@@ -248,14 +249,14 @@ class Data:
     ----------
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         Or texts, of shape (n_rows,).
-    y : array-like of shape (n_rows,) or None
+    y : array-like of shape (n_rows,) or (n_rows, n_targets), or None
 
     Attributes
     ----------
     n_rows, n_features : int
     X : array, sparse matrix or data frame
         The rows as given; lists become arrays, and sparse rows CSR.
-    y : ndarray or None
+    y : ndarray of shape (n_rows,) or, with more than one column, (n_rows, n_targets); or None
     y_given : array-like or None
         ``y`` in the form in which it was given.
     weights, score_weights : ndarray of shape (n_rows,), float64, or None
@@ -284,7 +285,7 @@ class Data:
             with naming("X and y"):
                 check_consistent_length(X, y)
             with naming("y"):
-                y = column_or_1d(y, warn=True)
+                y = _as_targets(y)
             if y.dtype.kind == "f":
                 assert_all_finite(y, input_name="y")
         self.n_rows = _num_samples(X)
@@ -379,8 +380,37 @@ class Data:
         if self.y is None:
             raise ValueError("y must be given for a classifier, got None.")
         if self._classes is None:
+            if self.y.ndim == 2:
+                raise ValueError(
+                    "y must have one column where it holds classes, got shape "
+                    f"{self.y.shape}; one evaluation for each column would be right."
+                )
             self._classes = find_classes(self.y)
         return self._classes
+
+
+def _as_targets(y: Any) -> np.ndarray:
+    """Return y as an array with one dimension, or with two if it has several columns."""
+    shape = np.shape(y)
+    if len(shape) == 2 and shape[1] > 1:
+        return check_array(y, dtype=None, order="C", ensure_all_finite=False, input_name="y")
+    if len(shape) > 2 or 0 in shape[1:]:
+        raise ValueError(
+            f"y must have the shape (n_rows,) or (n_rows, n_targets), got shape {shape}."
+        )
+    return column_or_1d(y, warn=True)
+
+
+def count_targets(y: Any) -> int:
+    """Return the number of columns of y, which is 1 for an array with one dimension."""
+    shape = np.shape(y)
+    return 1 if len(shape) < 2 else shape[1]
+
+
+def without_single_column(y: Any) -> np.ndarray:
+    """Return y or predictions as an array, with two dimensions only if it has several columns."""
+    y = np.asarray(y)
+    return y if count_targets(y) > 1 else y.ravel()
 
 
 def _is_text(X: Any) -> bool:

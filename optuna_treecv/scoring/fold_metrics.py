@@ -6,9 +6,10 @@ response : ndarray
     What the model of each row's fold answers for the row: finite numbers from one of the metric's
     ``response_methods``. Predictions of classifiers are class codes, or -1 for a label that is no
     class. Decision values for two classes have the shape (n_rows,), probabilities
-    (n_rows, n_classes).
-targets : ndarray of shape (n_rows,)
-    Class codes (int32), or numbers (float64).
+    (n_rows, n_classes), predictions of several targets (n_rows, n_targets).
+targets : ndarray of shape (n_rows,), or of regressors (n_rows, n_targets)
+    Class codes (int32), or numbers (float64). The score of several targets is the mean over them,
+    as ``multioutput="uniform_average"`` of scikit-learn.
 weights : ndarray of shape (n_rows,), float64, or None
     Not negative; None means that each row has the weight 1.
 begins : ndarray of shape (n_folds,), int64
@@ -32,6 +33,7 @@ import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 
 from optuna_treecv.scoring.losses import fold_sizes
+from optuna_treecv.scoring.losses import mean_over_targets
 
 Array: TypeAlias = np.ndarray
 Weights: TypeAlias = np.ndarray | None
@@ -214,12 +216,30 @@ def _lack_one_of_many(probabilities: Array, codes: Array, begins: Array) -> Arra
 # Other metrics of regressors
 
 
+def _mean_of_columns(
+    of_column: Callable[..., Array], predicted: Array, y: Array, *others: Any
+) -> Array:
+    """Return the mean of ``of_column(predicted, y, *others)`` over the targets."""
+    if y.ndim == 1:
+        return of_column(predicted, y, *others)
+    columns = zip(predicted.T, y.T, strict=True)
+    return np.mean([of_column(*column, *others) for column in columns], axis=0)
+
+
 def _neg_rmse(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
+    return _mean_of_columns(_neg_rmse_of_column, predicted, y, weights, begins)
+
+
+def _neg_rmse_of_column(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
     return -np.sqrt(_means(np.square(predicted - y), _or_ones(weights, y), begins))
 
 
-@np.errstate(invalid="ignore")
 def _neg_rmse_influence(predicted: Array, y: Array, weights: Weights) -> Array:
+    return _mean_of_columns(_neg_rmse_influence_of_column, predicted, y, weights)
+
+
+@np.errstate(invalid="ignore")
+def _neg_rmse_influence_of_column(predicted: Array, y: Array, weights: Weights) -> Array:
     """Return (MSE - squared error of the row) / (2 RMSE sum(w)), or 0 without any error."""
     weights, squared = _or_ones(weights, y), np.square(predicted - y)
     mse = _means(squared, weights, _ONE_FOLD)
@@ -228,21 +248,29 @@ def _neg_rmse_influence(predicted: Array, y: Array, weights: Weights) -> Array:
 
 @np.errstate(divide="ignore", invalid="ignore")
 def _r2(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
-    """Return 1 - SSE / SST; where SST is 0, this is 1 without errors and 0 otherwise."""
     have_one_row = fold_sizes(begins, len(y)) == 1
     are_undefined = have_one_row & _have_weight(weights, begins)
     _warn("r2", "undefined (NaN)", are_undefined, "which have one row")
+    scores = _mean_of_columns(_r2_of_column, predicted, y, weights, begins)
+    return np.where(have_one_row, np.nan, scores)
+
+
+def _r2_of_column(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
+    """Return 1 - SSE / SST; where SST is 0, this is 1 without errors and 0 otherwise."""
     weights, fold = _or_ones(weights, y), _fold_of_rows(begins, len(y))
     sse = _sums(weights * np.square(predicted - y), begins)
     # Measured from one of them, equal numbers have a mean and an SST of exactly 0.
     y = y - np.maximum.reduceat(np.where(weights > 0, y, -np.inf), begins)[fold]
     sst = _sums(weights * np.square(y - _means(y, weights, begins)[fold]), begins)
-    scores = 1 - np.where(sst != 0, sse / sst, sse != 0)
-    return np.where(have_one_row, np.nan, scores)
+    return 1 - np.where(sst != 0, sse / sst, sse != 0)
 
 
 @np.errstate(divide="ignore", invalid="ignore")
 def _r2_influence(predicted: Array, y: Array, weights: Weights) -> Array:
+    return _mean_of_columns(_r2_influence_of_column, predicted, y, weights)
+
+
+def _r2_influence_of_column(predicted: Array, y: Array, weights: Weights) -> Array:
     """Return (SSE / SST * (y - mean)^2 - (y - predicted)^2) / SST.
 
     The change of the mean has no part in it, because SST is smallest at the mean.
@@ -446,9 +474,15 @@ _OF_CLASSES = [
 ]
 _OF_NUMBERS = [
     _mean_metric(
-        "neg_mean_squared_error", "predict", lambda predicted, y: -((predicted - y) ** 2)
+        "neg_mean_squared_error",
+        "predict",
+        lambda predicted, y: mean_over_targets(-((predicted - y) ** 2)),
     ),
-    _mean_metric("neg_mean_absolute_error", "predict", lambda predicted, y: -abs(predicted - y)),
+    _mean_metric(
+        "neg_mean_absolute_error",
+        "predict",
+        lambda predicted, y: mean_over_targets(-abs(predicted - y)),
+    ),
     FoldMetric("neg_root_mean_squared_error", ("predict",), _neg_rmse, _neg_rmse_influence),
     FoldMetric("r2", ("predict",), _r2, _r2_influence),
 ]

@@ -19,7 +19,8 @@ class Loss:
     response_method : str
         The response of the model that the loss needs.
     of_rows : callable
-        (response, targets) -> ndarray of shape (rows,), float64.
+        (response, targets) -> ndarray of shape (rows,), float64. With several targets it is the
+        mean over them.
     if_diverged : float
         The score of a fold whose model is not finite.
     """
@@ -96,12 +97,17 @@ def _log_loss(probabilities: np.ndarray, codes: np.ndarray) -> np.ndarray:
     return -np.log(np.clip(p, np.finfo(np.float64).eps, 1 - np.finfo(np.float64).eps))
 
 
+def mean_over_targets(errors: np.ndarray) -> np.ndarray:
+    """Return an error for each row from (rows,) or (rows, targets)."""
+    return errors if errors.ndim == 1 else errors.mean(axis=1)
+
+
 def _squared_error(predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.square(predicted.astype(np.float64) - y)
+    return mean_over_targets(np.square(predicted.astype(np.float64) - y))
 
 
 def _absolute_error(predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.abs(predicted.astype(np.float64) - y)
+    return mean_over_targets(np.abs(predicted.astype(np.float64) - y))
 
 
 def _neg_log_density(log_density: np.ndarray, _: Any) -> np.ndarray:

@@ -25,7 +25,7 @@ class TestedRows:
         Not finite where a model is not.
     respond : callable
         (method) -> the response that follows from the outputs.
-    targets : ndarray of shape (n_rows,) or None
+    targets : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
         Class codes or numbers.
     weights : ndarray of shape (n_rows,), float64, or None
     begins : ndarray of shape (n_folds,), int, or None

@@ -110,6 +110,6 @@ def check_weights(weights: np.ndarray, codes: np.ndarray, rows: PreparedRows) ->
         assert rows.classes is not None
         label = rows.classes[codes[place]]
         raise ValueError(
-            f"y must hold rows of each class with a weight above 0 in each training set, but one "
-            f"of these has none of class {label}; stratified folds, for example, would be right."
+            "sample_weight must be above 0 for some row of each class in each training set, got a "
+            f"training set in which class {label} has weight 0."
         )

@@ -32,8 +32,8 @@ from optuna_treecv.learners.exact.family import Tested
 from optuna_treecv.learners.exact.gaussian_densities import check_variances
 from optuna_treecv.learners.exact.gaussian_densities import densities
 from optuna_treecv.learners.exact.gaussian_densities import side_by_side
+from optuna_treecv.learners.exact.spread import is_rounding
 from optuna_treecv.learners.exact.spread import Spread
-from optuna_treecv.learners.exact.spread import squared_scales
 from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.rows.data import PreparedRows
 
@@ -292,7 +292,7 @@ class SingleRows:
         """
         n_rows = len(self._rows.X) - 1
         left = self._left_of_all(total, columns, some, np.arange(len(columns)))
-        scales = squared_scales(left, n_rows, total.mean[:, None])
+        scales = np.where(is_rounding(left, n_rows, total.mean[:, None]), 1.0, left)
         largest = np.max(left / scales, axis=0)
         return largest * scales, 0.5 * np.log(scales).sum(axis=0)
 

@@ -61,12 +61,16 @@ def scale_by(scaler: StandardScaler, spread: Spread) -> tuple[np.ndarray | None,
     if not scaler.with_std:
         return centre, np.ones_like(spread.mean)
     variance = spread.squares / spread.n_rows
-    squared = squared_scales(variance, spread.n_rows, spread.mean)
-    return centre, np.where(spread.low == spread.high, 1.0, np.sqrt(squared))
+    return centre, np.where(is_constant(spread), 1.0, np.sqrt(variance))
 
 
-def squared_scales(variance: np.ndarray, n_rows: int, mean: np.ndarray) -> np.ndarray:
-    """Return variances, and 1 where they are below the rounding errors of their mean."""
+def is_constant(spread: Spread) -> np.ndarray:
+    """Return for each column whether a ``StandardScaler`` does not scale it."""
+    variance = spread.squares / spread.n_rows
+    return (spread.low == spread.high) | is_rounding(variance, spread.n_rows, spread.mean)
+
+
+def is_rounding(variance: np.ndarray, n_rows: int, mean: np.ndarray) -> np.ndarray:
+    """Return whether variances are below the rounding errors of their means."""
     tiny = n_rows * np.finfo(np.float64).eps
-    rounding = tiny * variance + np.square(tiny * mean)
-    return np.where(variance <= rounding, 1.0, variance)
+    return np.asarray(variance <= tiny * variance + np.square(tiny * mean))
