@@ -18,6 +18,10 @@ from scipy.linalg import lapack
 # which the scales of the columns do not hurt.
 _MOST_RATIO = 1e6
 
+# A pivot is what is left of a column's squares after the columns before it. With a smaller share
+# than this it consists of rounding errors.
+_LEAST_PIVOT = 1e-13
+
 
 def views(memory: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
     """Cut a flat array into parts of the given sizes; ``np.split`` takes several times longer."""
@@ -90,10 +94,10 @@ class Penalties:
         are_even = high + alphas <= _MOST_RATIO * (low + alphas)
         for i, alpha in enumerate(alphas):
             if are_even[i]:
-                *_, solved[i], failed = lapack.dptsv(
+                pivots, _, solved[i], failed = lapack.dptsv(
                     self._diagonal + alpha, self._beside, self._rotated
                 )
-                are_even[i] = not failed
+                are_even[i] = not failed and pivots.min() > _LEAST_PIVOT * high
             if not are_even[i]:
                 solved[i] = self._by_cholesky(alpha)
         if np.any(are_even):
@@ -117,8 +121,11 @@ class Penalties:
             return np.full_like(self._b, np.nan)
         gram = self.gram.copy()
         gram.flat[:: len(gram) + 1] += alpha
-        _, z, failed = lapack.dposv(gram.T, self._b, lower=1, overwrite_a=True)
-        return np.full_like(self._b, np.nan) if failed else np.asarray(z)
+        own = gram.diagonal().copy()
+        factor, z, failed = lapack.dposv(gram.T, self._b, lower=1, overwrite_a=True)
+        if failed or np.any(np.square(factor.diagonal()) < _LEAST_PIVOT * own):
+            return np.full_like(self._b, np.nan)
+        return np.asarray(z)
 
 
 def is_singular(gram: np.ndarray) -> bool:
