@@ -426,3 +426,27 @@ def test_rows_whose_squares_overflow_have_diverged():
     assert result.method == "exact"
     assert result.diverged_folds == 5
     assert result.mean == np.inf
+
+
+def test_the_objective_explains_itself():
+    def explained(estimator, **kind):
+        name = next(name for name in estimator.get_params() if name.endswith("alpha"))
+        distributions = {name: FloatDistribution(1e-3, 1.0)}
+        return treecv_objective(estimator, X, Y, param_distributions=distributions, **kind)
+
+    said = explained(make_pipeline(StandardScaler(), Ridge())).explain()
+    assert "method='exact', since its models follow from sums over rows" in said
+    assert "ridge__alpha are nearly free" in said
+    assert "method='fit', since models of Lasso" in explained(Lasso()).explain()
+    assert "which was asked for" in explained(Ridge(), method="fit").explain({"alpha": 0.5})
+    rows, y, _ = numbers(n_rows=1100)
+    scaled = treecv_objective(
+        make_pipeline(StandardScaler(), Ridge()),
+        rows,
+        y,
+        cv="loo",
+        param_grid={"ridge__alpha": [1]},
+    )
+    assert "cv=1000 takes a fraction of it" in scaled.explain()
+    with pytest.raises(ValueError, match="^params must be given where a callable"):
+        treecv_objective(lambda trial: Ridge(), X, Y).explain()

@@ -281,8 +281,8 @@ class LeftOut:
         rows = self._chunks.test_rows(chunk, chunk + 1)
         if moments.weight == 0:
             raise ValueError(
-                "sample_weight must be above 0 in some row of each training set, got one with 0 in "
-                "all rows."
+                "sample_weight must be above 0 in some row of each training set, got one with 0 "
+                "in all rows."
             )
         d, t = self._of.rows.n_features, self._of.n_targets
         found = equations_of(moments, self._of)
