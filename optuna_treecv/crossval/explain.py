@@ -18,7 +18,7 @@ _FEWER_FOLDS = 1000
 
 
 def explain(evaluation: Evaluation, estimator: Any) -> str:
-    """Return how an estimator is evaluated, why so, and what it costs, in two or three sentences."""
+    """Return how an estimator is evaluated, why so, and what it costs."""
     estimator = as_estimator(estimator)
     method = method_for(evaluation, estimator)
     method.check(estimator)

@@ -417,9 +417,10 @@ def treecv_objective(
         The number of folds, from 2 to n_rows; a share between 0 and 1, which a single hold-out
         tests; "loo" for leave-one-out; a splitter of scikit-learn or an object like one; the fold
         of each row, shape (n_rows,), -1 for rows that are only trained on; or pairs of training
-        and test rows. Exact folds and fits take any splitter. The tree takes those that train on all rows which
-        they do not test and test no row twice, or all rows equally often in repetitions; and those
-        whose training sets are growing first parts of the rows, such as ``TimeSeriesSplit``.
+        and test rows. Exact folds and fits take any splitter. The tree takes those that train on
+        all rows which they do not test and test no row twice, or all rows equally often in
+        repetitions; and those whose training sets are growing first parts of the rows, such as
+        ``TimeSeriesSplit``.
     groups : array-like of shape (n_rows,), default=None
         The groups, for splitters that need them. With an int, ``cv`` means ``GroupKFold(cv)``, or
         ``StratifiedGroupKFold(cv)`` where folds are stratified.
