@@ -86,7 +86,7 @@ class AllBut:
 
     def _merged(self, some: list[Moments]) -> Moments:
         nothing = no_moments(self._n_columns, self._n_features if self._with_spread else None)
-        return reduce(lambda one, other: merge(one, other, in_place=True), some, nothing)
+        return reduce(merge, some, nothing)
 
     def _of_part(self, number: int) -> Moments:
         first, last = self._ends[number : number + 2]
