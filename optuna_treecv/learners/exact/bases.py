@@ -70,7 +70,7 @@ def _by_references(gram: np.ndarray, alphas: np.ndarray, points: np.ndarray) -> 
         return
     some = alphas[points]
     positive = some[some > 0]
-    reference = float(np.exp(np.log(positive).mean())) if len(positive) else 0.0
+    reference = float(np.sqrt(positive.min() * positive.max())) if len(positive) else 0.0
     if len(points) == 1:
         reference = float(some[0])
     factor, failed = lapack.dpotrf(
@@ -85,8 +85,9 @@ def _by_references(gram: np.ndarray, alphas: np.ndarray, points: np.ndarray) -> 
     # No eigenvalue of G is below 0.
     least = np.minimum(1, some / reference) if reference else np.ones_like(some)
     np.maximum(shrinks, least[:, None], out=shrinks)
-    serves = shrinks.max(axis=1) <= _MOST_CONDITION * shrinks.min(axis=1)
-    if np.any(serves):
-        yield Basis(points[serves], inverse.T @ vectors, 1 / shrinks[serves], False)
-    yield from _by_references(gram, alphas, points[~serves & (some < reference)])
-    yield from _by_references(gram, alphas, points[~serves & (some >= reference)])
+    if len(points) == 1 or np.all(shrinks.max(axis=1) <= _MOST_CONDITION * shrinks.min(axis=1)):
+        yield Basis(points, inverse.T @ vectors, 1 / shrinks, False)
+        return
+    is_low = some < reference
+    yield from _by_references(gram, alphas, points[is_low])
+    yield from _by_references(gram, alphas, points[~is_low])
