@@ -93,6 +93,7 @@ class _Leave(NamedTuple):
     points: list[list[Point]]
     matrices: list[list[np.ndarray]]
 
+
 class LinearDiscriminantFolds(DiscriminantFolds):
     r"""``LinearDiscriminantAnalysis`` of all folds and shrinkages.
 
@@ -305,9 +306,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         """Project on the directions in which the means of classes differ, as the solver svd."""
         root = np.sqrt(inverse)
         whitened = steps * root
-        _, sizes, directions = linalg.svd(
-            np.sqrt(priors)[:, None] * whitened, full_matrices=False
-        )
+        _, sizes, directions = linalg.svd(np.sqrt(priors)[:, None] * whitened, full_matrices=False)
         directions = directions[sizes > self._tol * sizes[0]]
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(root > 0, (whitened @ directions.T) @ directions / root, 0)

@@ -8,7 +8,6 @@ a bound on the rest is small enough, which differs between rows and alphas.
 
 from __future__ import annotations
 
-from typing import Any
 from typing import NamedTuple
 
 import numpy as np
