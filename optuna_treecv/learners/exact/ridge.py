@@ -28,6 +28,7 @@ from optuna_treecv.learners.exact.family import RowNumbers
 from optuna_treecv.learners.exact.family import Squares
 from optuna_treecv.learners.exact.family import Tested
 from optuna_treecv.learners.exact.from_rows import solve_from_rows
+from optuna_treecv.learners.exact.labels import largest_class
 from optuna_treecv.learners.exact.left_out import equations_of
 from optuna_treecv.learners.exact.left_out import LeftOut
 from optuna_treecv.learners.exact.left_out import RidgeRows
@@ -348,7 +349,7 @@ class RidgeClassifierFolds(RidgeFolds):
         """Return class codes or decision values."""
         if method == "predict":
             is_binary = outputs.shape[1] == 1
-            return (outputs[:, 0] > 0).astype(int) if is_binary else outputs.argmax(axis=1)
+            return (outputs[:, 0] > 0).astype(np.intp) if is_binary else largest_class(outputs)
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
     def squares(self, chunks: Chunks, kept: Kept) -> None:
