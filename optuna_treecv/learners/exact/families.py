@@ -7,11 +7,17 @@ from typing import NamedTuple
 
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.naive_bayes import ComplementNB
+from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
+from optuna_treecv.learners.exact.counts import BernoulliFolds
+from optuna_treecv.learners.exact.counts import ComplementFolds
+from optuna_treecv.learners.exact.counts import MultinomialFolds
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.ridge import RidgeClassifierFolds
 from optuna_treecv.learners.exact.ridge import RidgeFolds
@@ -20,6 +26,9 @@ from optuna_treecv.learners.exact.ridge import RidgeFolds
 FAMILIES: dict[type, type[Family]] = {
     Ridge: RidgeFolds,
     RidgeClassifier: RidgeClassifierFolds,
+    MultinomialNB: MultinomialFolds,
+    BernoulliNB: BernoulliFolds,
+    ComplementNB: ComplementFolds,
 }
 
 # Transformers that learn the number of columns alone, though their tags say that they need fit.
