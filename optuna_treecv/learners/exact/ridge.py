@@ -29,14 +29,14 @@ from optuna_treecv.learners.exact.family import RowNumbers
 from optuna_treecv.learners.exact.family import Squares
 from optuna_treecv.learners.exact.family import Tested
 from optuna_treecv.learners.exact.from_rows import solve_from_rows
-from optuna_treecv.learners.exact.left_out import equations_of
 from optuna_treecv.learners.exact.left_out import LeftOut
-from optuna_treecv.learners.exact.left_out import RidgeRows
-from optuna_treecv.learners.exact.left_out import singular_error
 from optuna_treecv.learners.exact.moments import merge
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.penalties import Penalties
 from optuna_treecv.learners.exact.penalties import views
+from optuna_treecv.learners.exact.ridge_rows import equations_of
+from optuna_treecv.learners.exact.ridge_rows import RidgeRows
+from optuna_treecv.learners.exact.ridge_rows import singular_error
 from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.learners.exact.training_sums import FoldSums
 from optuna_treecv.learners.exact.training_sums import training_sums
