@@ -133,13 +133,14 @@ class Corrections:
         # What an error of u't and one of B't means for what the models say.
         gaps = 1 - rows.c * leverages
         is_usual = ~is_far & (gaps > _LEAST_GAP)
-        errors = np.abs((said - rows.v) / gaps[:, None])
+        errors = np.where(is_usual[:, None], np.abs((said - rows.v) / gaps[:, None]), 0)
         per_said = rows.r / gaps / (1 - np.minimum(most, _MOST_CHANGE))
         per_said[~is_usual] = 0
         per_leverage = (rows.c * per_said)[:, None] * errors
-        total = (np.abs(rows.r) * errors).sum(axis=2, where=is_usual[:, None])
+        total = (rows.r * errors).sum(axis=2)
         least = _TOLERANCE * total / np.maximum(is_usual.sum(axis=1), 1)[:, None]
         least = np.maximum(least, _ROUNDING * np.abs(rows.v).mean(axis=1))[:, :, None]
+        least = np.maximum(least, np.finfo(np.float64).tiny)  # of targets that are all 0
         # |A^-1 u|^2 and |E coef|
         if self._basis.is_orthonormal:
             squares = self._squared_shrinks @ rows.squared_z.T
@@ -163,7 +164,7 @@ class Corrections:
             for which, (z, changes) in ((is_wide, (rows.z, rows.changes)), (is_narrow, narrow)):
                 if which.any():
                     some = slice(None) if which.all() else np.flatnonzero(which)
-                    of_some = limits.of(point, some)
+                    of_some = limits.of(int(point), some)
                     added = self._sum_terms(z[some], changes[some], int(point), of_some)
                     leverages[point, some] += added.leverages
                     said[point][:, some] += added.said
