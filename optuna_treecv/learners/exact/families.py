@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from typing import NamedTuple
 
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
 from sklearn.naive_bayes import GaussianNB
@@ -15,6 +17,8 @@ from sklearn.utils import get_tags
 
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.gaussian_nb import GaussianNBFolds
+from optuna_treecv.learners.exact.linear_discriminant import LinearDiscriminantFolds
+from optuna_treecv.learners.exact.quadratic_discriminant import QuadraticDiscriminantFolds
 from optuna_treecv.learners.exact.ridge import RidgeClassifierFolds
 from optuna_treecv.learners.exact.ridge import RidgeFolds
 
@@ -22,6 +26,8 @@ from optuna_treecv.learners.exact.ridge import RidgeFolds
 FAMILIES: dict[type, type[Family]] = {
     Ridge: RidgeFolds,
     RidgeClassifier: RidgeClassifierFolds,
+    LinearDiscriminantAnalysis: LinearDiscriminantFolds,
+    QuadraticDiscriminantAnalysis: QuadraticDiscriminantFolds,
     GaussianNB: GaussianNBFolds,
 }
 

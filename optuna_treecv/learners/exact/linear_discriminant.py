@@ -19,6 +19,7 @@ from optuna_treecv.learners.exact.blocks import n_rows_of
 from optuna_treecv.learners.exact.class_moments import by_class
 from optuna_treecv.learners.exact.class_moments import ClassMoments
 from optuna_treecv.learners.exact.class_moments import divide_by_rows
+from optuna_treecv.learners.exact.class_moments import row_blocks
 from optuna_treecv.learners.exact.class_moments import scaled
 from optuna_treecv.learners.exact.class_moments import scaling_of
 from optuna_treecv.learners.exact.discriminants import DiscriminantFolds
@@ -93,6 +94,7 @@ class _Leave(NamedTuple):
     points: list[list[Point]]
     matrices: list[list[np.ndarray]]
 
+
 class LinearDiscriminantFolds(DiscriminantFolds):
     r"""``LinearDiscriminantAnalysis`` of all folds and shrinkages.
 
@@ -115,6 +117,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         super().__init__(estimators, rows, scaler, n_jobs)
         first = estimators[0]
         self._solver = first.solver
+        self.n_outputs = 1 if self._n_classes == 2 else self._n_classes
         self._shrinkages = [float(one.shrinkage or 0) for one in estimators]
         if self._solver == "svd":
             self._n_distinct = 1
@@ -141,11 +144,6 @@ class LinearDiscriminantFolds(DiscriminantFolds):
                 return f"tol is below {_LEAST_TOL}, which moments cannot tell from 0"
         why = cls._why_not(estimator, facts)
         return why or ("" if estimator.solver == "svd" else cls._why_not_scaled(facts))
-
-    @property
-    def n_outputs(self) -> int:
-        """One number for two classes, else one for each class."""
-        return 1 if self._n_classes == 2 else self._n_classes
 
     @property
     def _needs_scale(self) -> bool:
@@ -254,8 +252,8 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         if self._solver == "eigen" and np.any(is_null):
             raise ValueError(
                 "shrinkage must be above 0 with solver='eigen' where columns of X depend on each "
-                f"other within a training set, got {shrinkage:g}; solver='svd' or a shrinkage such "
-                "as 1e-6 would be right."
+                f"other within a training set, got {shrinkage:g}; solver='svd' or a shrinkage "
+                "such as 1e-6 would be right."
             )
         with np.errstate(divide="ignore"):
             return np.where(is_null, 0, 1 / shrunk)
@@ -305,9 +303,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         """Project on the directions in which the means of classes differ, as the solver svd."""
         root = np.sqrt(inverse)
         whitened = steps * root
-        _, sizes, directions = linalg.svd(
-            np.sqrt(priors)[:, None] * whitened, full_matrices=False
-        )
+        _, sizes, directions = linalg.svd(np.sqrt(priors)[:, None] * whitened, full_matrices=False)
         directions = directions[sizes > self._tol * sizes[0]]
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(root > 0, (whitened @ directions.T) @ directions / root, 0)
@@ -401,7 +397,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
     ) -> Iterator[tuple[np.ndarray, Rotated]]:
         """Yield blocks of rows of a class: their numbers, and the rows in its bases."""
         buffer = np.empty((min(_ROWS_LEFT_OUT, len(numbers)), self._rows.n_features))
-        for some in blocks(numbers, _ROWS_LEFT_OUT):
+        for some in row_blocks(numbers, _ROWS_LEFT_OUT):
             block = buffer[: len(some)]
             copy_rows(self._rows, some, block)
             block -= own.mean

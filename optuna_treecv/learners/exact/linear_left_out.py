@@ -95,14 +95,14 @@ class Rotated:
     matrices : sequence of ndarray of shape (n_features, n_features)
     """
 
-    def __init__(
-        self, own: OwnClass, block: np.ndarray, matrices: Sequence[np.ndarray]
-    ) -> None:
+    def __init__(self, own: OwnClass, block: np.ndarray, matrices: Sequence[np.ndarray]) -> None:
         self._own = own
         self._us = [matrix.T @ block.T for matrix in matrices]
         self._others = [own.others @ matrix for matrix in matrices]
         self._squares = [np.square(others) for others in self._others]
-        self._traces = own.trace - own.factor / block.shape[1] * np.einsum("ij,ij->i", block, block)
+        self._traces = own.trace - own.factor / block.shape[1] * np.einsum(
+            "ij,ij->i", block, block
+        )
         self._inverse = np.empty_like(self._us[0])
         self._weighted = np.empty_like(self._us[0])
 
