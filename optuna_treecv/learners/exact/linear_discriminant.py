@@ -28,6 +28,7 @@ from optuna_treecv.learners.exact.discriminants import LEAST_LEFT
 from optuna_treecv.learners.exact.discriminants import split_record
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import RowNumbers
+from optuna_treecv.learners.exact.graded import eigen_of_scatter
 from optuna_treecv.learners.exact.linear_left_out import OwnClass
 from optuna_treecv.learners.exact.linear_left_out import Point
 from optuna_treecv.learners.exact.linear_left_out import Products
@@ -222,8 +223,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
             of_correlations.values[:], vectors = linalg.eigh(correlations, driver="evd")
             of_correlations.matrix[:] = vectors / deviations[:, None]
         if plain is not None:
-            plain.values[:], plain.matrix[:] = linalg.eigh(C, driver="evd")
-            np.maximum(plain.values, 0, out=plain.values)
+            plain.values[:], plain.matrix[:] = eigen_of_scatter(C)
 
     # --- The models of a fold ---
 

@@ -7,8 +7,6 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg
-from scipy.linalg import lapack
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.learners.exact.blocks import blocks
@@ -26,6 +24,7 @@ from optuna_treecv.learners.exact.discriminants import LEAST_LEFT
 from optuna_treecv.learners.exact.discriminants import split_record
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import RowNumbers
+from optuna_treecv.learners.exact.graded import eigen_of_scatter
 from optuna_treecv.rows.data import PreparedRows
 
 # The rows of one product with the eigenvectors of a class.
@@ -175,7 +174,7 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
         if self._needs_scale:
             train = scaled(train, centre, scale)
         for code, scatter in enumerate(train.scatters):
-            values, vectors = _eigen(scatter)
+            values, vectors = eigen_of_scatter(scatter)
             fold.values[code] = values / self._divisor(train.counts[code])
             fold.matrices[code] = vectors / scale[:, None]
 
@@ -315,18 +314,3 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
                 scores[:, is_own] = leave.own[code].scores(squares[:, is_own])
                 out[:, code, inside] = scores
         return out
-
-
-def _eigen(scatter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the eigenvalues and the eigenvectors, in columns, of a scatter matrix.
-
-    Where columns have very different scales, small eigenvalues drown in the rounding errors of
-    large ones. The singular values of a Cholesky factor with pivots keep their digits.
-    """
-    factor, pivots, rank, _ = lapack.dpstrf(scatter, lower=0, tol=0)
-    factor = np.triu(factor)
-    factor[rank:] = 0
-    _, sizes, directions = linalg.svd(factor)
-    vectors = np.empty_like(directions)
-    vectors[pivots - 1] = directions.T
-    return np.square(sizes), vectors
