@@ -9,12 +9,18 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.naive_bayes import ComplementNB
 from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
+from optuna_treecv.learners.exact.counts import BernoulliFolds
+from optuna_treecv.learners.exact.counts import ComplementFolds
+from optuna_treecv.learners.exact.counts import MultinomialFolds
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.gaussian_nb import GaussianNBFolds
 from optuna_treecv.learners.exact.linear_discriminant import LinearDiscriminantFolds
@@ -29,6 +35,9 @@ FAMILIES: dict[type, type[Family]] = {
     LinearDiscriminantAnalysis: LinearDiscriminantFolds,
     QuadraticDiscriminantAnalysis: QuadraticDiscriminantFolds,
     GaussianNB: GaussianNBFolds,
+    MultinomialNB: MultinomialFolds,
+    BernoulliNB: BernoulliFolds,
+    ComplementNB: ComplementFolds,
 }
 
 # Transformers that learn the number of columns alone, though their tags say that they need fit.

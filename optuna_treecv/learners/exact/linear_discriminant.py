@@ -23,12 +23,12 @@ from optuna_treecv.learners.exact.class_moments import row_blocks
 from optuna_treecv.learners.exact.class_moments import scaled
 from optuna_treecv.learners.exact.class_moments import scaling_of
 from optuna_treecv.learners.exact.discriminants import DiscriminantFolds
-from optuna_treecv.learners.exact.discriminants import largest_class
 from optuna_treecv.learners.exact.discriminants import LEAST_LEFT
 from optuna_treecv.learners.exact.discriminants import split_record
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import RowNumbers
 from optuna_treecv.learners.exact.graded import eigen_of_scatter
+from optuna_treecv.learners.exact.labels import largest_class
 from optuna_treecv.learners.exact.linear_left_out import OwnClass
 from optuna_treecv.learners.exact.linear_left_out import Point
 from optuna_treecv.learners.exact.linear_left_out import Products
