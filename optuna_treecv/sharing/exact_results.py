@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -97,6 +98,8 @@ class ExactResult:
 class KeptSums:
     """What a family keeps for further points; follows ``learners.exact.family.Kept``.
 
+    It holds the arrays itself as long as it lives, which is one evaluation of several points.
+
     Parameters
     ----------
     cache : ModelCache or None
@@ -107,6 +110,7 @@ class KeptSums:
     def __init__(self, cache: ModelCache | None, name: bytes | None) -> None:
         self._cache = cache
         self._name = name
+        self._held: dict[Key, np.ndarray] = {}
         self._n_found = self._n_made = 0
 
     @property
@@ -117,16 +121,20 @@ class KeptSums:
     def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
         """Return an array by its name, or make it."""
         key: Key = (b"" if self._name is None else self._name, encode(name), 8 * size)
+        if key in self._held:
+            return self._held[key]
         if self._cache is not None and self._name is not None:
             found = self._cache.find(key)
             if found is not None:
                 self._n_found += 1
+                self._held[key] = found
                 return found
         self._n_made += 1
         began = perf_counter()
         memory = np.empty(size)
         make(memory)
         memory.flags.writeable = False
+        self._held[key] = memory
         if self._cache is not None and self._name is not None:
             self._cache.keep(key, memory, perf_counter() - began)
         return memory
@@ -198,8 +206,8 @@ class ExactName:
 
 def name_of_exact(
     cache: AnyCache | None,
-    estimator: Any,
-    without_point: Any,
+    estimators: Sequence[Any],
+    point: Any,
     data: tuple[bytes, bool],
     folds: bytes,
     scoring: Scoring,
@@ -209,9 +217,10 @@ def name_of_exact(
     Parameters
     ----------
     cache : ModelCache, StoredModelCache or None
-    estimator : estimator
-    without_point : estimator
-        The same with some fixed value of the parameter of the points.
+    estimators : sequence of estimators
+        The parts of the estimator, the last one with some fixed value of the point's parameter.
+    point : float or None
+        The parameter's own value.
     data : (bytes, bool)
         The name of the data, and whether later processes give them the same name.
     folds : bytes
@@ -224,16 +233,17 @@ def name_of_exact(
     store = None
     if lasts and isinstance(cache, StoredModelCache):
         try:
-            keys, store = [lasting_key(one) for one in (estimator, without_point)], cache
+            keys, store = [lasting_key(one) for one in estimators], cache
         except NoKey:
             pass
     if keys is None:
         try:
-            keys = [encode(one) for one in (estimator, without_point)]
+            keys = [encode(one) for one in estimators]
         except NoKey:
             return ExactName(memory, None, None, None, "")
-    own, sums = (digest(b"exact", SCORED_BY, named, folds, key) for key in keys)
+    sums = digest(b"exact", SCORED_BY, named, folds, *keys)
     result = None
     if all(metric.is_registered for metric in scoring.metrics):
-        result = digest(own, *(encode(metric.name) for metric in scoring.metrics))
+        names = (encode(metric.name) for metric in scoring.metrics)
+        result = digest(sums, encode(point), *names)
     return ExactName(memory, store, result, sums, named.hex())

@@ -63,7 +63,7 @@ class Chunks:
     def n_read(self) -> int:
         """How many rows are read for the sums of all training sets."""
         if self.trains is None:
-            return self.n_rows
+            return self.n_rows if self.n_chunks > 1 else int(self.bounds[0])
         sizes = [one for one in self.trains if isinstance(one, int)]
         if len(sizes) == len(self.trains) and sizes == sorted(sizes):
             return sizes[-1]
@@ -185,13 +185,14 @@ class Family(Protocol):
     parameter : str
         The parameter in which the estimators differ.
     n_points : int
-    n_outputs : int
-        How many numbers a model says of a row.
     """
 
     parameter: str
     n_points: int
-    n_outputs: int
+
+    @property
+    def n_outputs(self) -> int:
+        """How many numbers a model says of a row."""
 
     def __init__(
         self,
