@@ -60,5 +60,5 @@ def triangle_of(
             X -= origin[:d]
             X /= scale
             both = np.hstack([X, y - origin[d:]]) * np.sqrt(weights)[:, None]
-            triangle = np.linalg.qr(np.vstack([triangle, both]), mode="r")
+            triangle = np.asarray(np.linalg.qr(np.vstack([triangle, both]), mode="r"))
     return triangle
