@@ -150,12 +150,12 @@ def test_scores_of_boosting_libraries_are_those_of_cross_validate(library):
     np.testing.assert_array_equal(found.test_score, expected["test_score"])
 
 
-def test_auto_takes_the_tree_where_models_can_be_trained_further():
+def test_auto_takes_exact_folds_or_the_tree_where_it_can():
     def method(estimator, **options):
         return tree_cross_validate(estimator, X_CLASSES, Y_CLASSES, **options).method
 
     assert method(PegasosClassifier()) == "treecv"
-    assert method(GaussianNB()) == "treecv"
+    assert method(GaussianNB()) == "exact"
     assert method(make_pipeline(StandardScaler(), SGDClassifier(max_iter=1, tol=None))) == "treecv"
     assert method(make_pipeline(PCA(2), GaussianNB())) == "fit"
     assert method(DecisionTreeClassifier()) == "fit"

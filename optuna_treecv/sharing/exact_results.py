@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -28,8 +29,9 @@ class ExactResult:
 
     Parameters
     ----------
-    numbers : ndarray of shape (n_metrics * n_folds + n_folds + 2 * n_metrics,)
-        The scores, which folds have diverged, and the pooled scores with their standard errors.
+    numbers : ndarray of shape (n_metrics * n_folds + n_folds + 2 * n_metrics + 1,)
+        The scores, which folds have diverged, the pooled scores with their standard errors, and
+        ``n_needed``.
     n_metrics, n_folds : int
 
     Attributes
@@ -41,6 +43,8 @@ class ExactResult:
         NaN for those that are not pooled.
     n_updates : int
         The rows that were read for it.
+    n_needed : int
+        The rows that are read where no sums are kept.
     seconds, seconds_prepare : float
         The time that it took, and the time in which the rows were prepared.
     was_kept : bool
@@ -49,9 +53,9 @@ class ExactResult:
 
     def __init__(self, numbers: np.ndarray, n_metrics: int, n_folds: int) -> None:
         self.numbers = numbers
-        scores, diverged, pooled = np.split(
-            numbers, [n_metrics * n_folds, n_metrics * n_folds + n_folds]
-        )
+        n_scores = n_metrics * n_folds
+        ends = [n_scores, n_scores + n_folds, len(numbers) - 1]
+        scores, diverged, pooled, self._n_needed = np.split(numbers, ends)
         self.scores = scores.reshape(n_metrics, n_folds)
         self.diverged = diverged
         self.pooled = pooled.reshape(n_metrics, 2)
@@ -62,7 +66,7 @@ class ExactResult:
     @staticmethod
     def n_bytes_of(n_metrics: int, n_folds: int) -> int:
         """Return the bytes of a result."""
-        return 8 * (n_metrics * n_folds + n_folds + 2 * n_metrics)
+        return 8 * (n_metrics * n_folds + n_folds + 2 * n_metrics + 1)
 
     @classmethod
     def empty(cls, n_metrics: int, n_folds: int) -> ExactResult:
@@ -79,12 +83,22 @@ class ExactResult:
         return result
 
     @property
+    def n_needed(self) -> int:
+        return int(self._n_needed[0])
+
+    @n_needed.setter
+    def n_needed(self, n_rows: int) -> None:
+        self._n_needed[0] = n_rows
+
+    @property
     def n_bytes(self) -> int:
         return self.numbers.nbytes
 
 
 class KeptSums:
     """What a family keeps for further points; follows ``learners.exact.family.Kept``.
+
+    It holds the arrays itself as long as it lives, which is one evaluation of several points.
 
     Parameters
     ----------
@@ -96,6 +110,7 @@ class KeptSums:
     def __init__(self, cache: ModelCache | None, name: bytes | None) -> None:
         self._cache = cache
         self._name = name
+        self._held: dict[Key, np.ndarray] = {}
         self._n_found = self._n_made = 0
 
     @property
@@ -106,16 +121,20 @@ class KeptSums:
     def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
         """Return an array by its name, or make it."""
         key: Key = (b"" if self._name is None else self._name, encode(name), 8 * size)
+        if key in self._held:
+            return self._held[key]
         if self._cache is not None and self._name is not None:
             found = self._cache.find(key)
             if found is not None:
                 self._n_found += 1
+                self._held[key] = found
                 return found
         self._n_made += 1
         began = perf_counter()
         memory = np.empty(size)
         make(memory)
         memory.flags.writeable = False
+        self._held[key] = memory
         if self._cache is not None and self._name is not None:
             self._cache.keep(key, memory, perf_counter() - began)
         return memory
@@ -187,8 +206,8 @@ class ExactName:
 
 def name_of_exact(
     cache: AnyCache | None,
-    estimator: Any,
-    without_point: Any,
+    estimators: Sequence[Any],
+    point: Any,
     data: tuple[bytes, bool],
     folds: bytes,
     scoring: Scoring,
@@ -198,9 +217,10 @@ def name_of_exact(
     Parameters
     ----------
     cache : ModelCache, StoredModelCache or None
-    estimator : estimator
-    without_point : estimator
-        The same with some fixed value of the parameter of the points.
+    estimators : sequence of estimators
+        The parts of the estimator, the last one with some fixed value of the point's parameter.
+    point : float or None
+        The parameter's own value.
     data : (bytes, bool)
         The name of the data, and whether later processes give them the same name.
     folds : bytes
@@ -213,16 +233,17 @@ def name_of_exact(
     store = None
     if lasts and isinstance(cache, StoredModelCache):
         try:
-            keys, store = [lasting_key(one) for one in (estimator, without_point)], cache
+            keys, store = [lasting_key(one) for one in estimators], cache
         except NoKey:
             pass
     if keys is None:
         try:
-            keys = [encode(one) for one in (estimator, without_point)]
+            keys = [encode(one) for one in estimators]
         except NoKey:
             return ExactName(memory, None, None, None, "")
-    own, sums = (digest(b"exact", SCORED_BY, named, folds, key) for key in keys)
+    sums = digest(b"exact", SCORED_BY, named, folds, *keys)
     result = None
     if all(metric.is_registered for metric in scoring.metrics):
-        result = digest(own, *(encode(metric.name) for metric in scoring.metrics))
+        names = (encode(metric.name) for metric in scoring.metrics)
+        result = digest(sums, encode(point), *names)
     return ExactName(memory, store, result, sums, named.hex())
