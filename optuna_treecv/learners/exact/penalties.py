@@ -105,8 +105,8 @@ class Penalties:
             z = solved[are_even].transpose(1, 0, 2).reshape(n, -1)
             back = self._rotate(z, "N").reshape(n, -1, n_targets)
             solved[are_even] = back.transpose(1, 0, 2)
-        # Rotations spread rounding errors over columns that are constant.
-        solved[np.ix_(alphas > 0, own == 0)] = 0
+        if not own.all():  # rotations spread rounding errors over columns that are constant
+            solved[np.ix_(alphas > 0, own == 0)] = 0
         return solved
 
     def _are_even(self, alphas: np.ndarray) -> np.ndarray:
