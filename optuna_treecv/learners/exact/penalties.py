@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
-from scipy import linalg
 from scipy.linalg import lapack
+
+from optuna_treecv.learners.exact.lapack import cholesky
+from optuna_treecv.learners.exact.lapack import solve_by_cholesky
+from optuna_treecv.learners.exact.lapack import tridiagonal
 
 # Orthogonal transformations mix columns, so that rounding errors are those of the largest one.
 # Where the diagonal varies more than this, each alpha has a Cholesky factorisation of its own,
@@ -56,16 +59,14 @@ class Penalties:
         """Return how many numbers the factorised equations take."""
         return n * n + (n - 1) * (n - 1) + n + 2 * (n - 1) + 2 * n * n_targets
 
-    def factor(self, gram: np.ndarray, b: np.ndarray) -> None:
-        """Factorise a symmetric matrix by LAPACK's dsytrd."""
+    def factor(self, gram: np.ndarray, b: np.ndarray, alphas: np.ndarray) -> None:
+        """Factorise a symmetric matrix, for these alphas and others that may follow."""
         self.gram[:] = gram
         self._b[:] = b
-        if len(gram) == 1:
+        self._diagonal[0] = np.nan  # which says that it is not factorised
+        if len(gram) == 1 or not np.any(self._are_even(alphas)):
             return
-        work, _ = lapack.dsytrd_lwork(len(gram), lower=1)
-        reduced, self._diagonal[:], self._beside[:], self._tau[:], _ = lapack.dsytrd(
-            gram, lower=1, lwork=int(work)
-        )
+        reduced, self._diagonal[:], self._beside[:], self._tau[:] = tridiagonal(gram)
         self._reflectors[:] = reduced[1:, :-1]
         self._rotated[:] = self._rotate(b, "T")
 
@@ -90,8 +91,8 @@ class Penalties:
         own = self.gram.diagonal()
         if not np.all(np.isfinite(own)):
             return solved
-        low, high = own.min(), own.max()
-        are_even = high + alphas <= _MOST_RATIO * (low + alphas)
+        high = own.max()
+        are_even = self._are_even(alphas) & np.isfinite(self._diagonal[0])
         for i, alpha in enumerate(alphas):
             if are_even[i]:
                 pivots, _, solved[i], failed = lapack.dptsv(
@@ -108,6 +109,11 @@ class Penalties:
         solved[np.ix_(alphas > 0, own == 0)] = 0
         return solved
 
+    def _are_even(self, alphas: np.ndarray) -> np.ndarray:
+        """Return for which alphas the columns have similar scales."""
+        own = self.gram.diagonal()
+        return np.asarray(own.max() + alphas <= _MOST_RATIO * (own.min() + alphas))
+
     def _rotate(self, b: np.ndarray, transposed: str) -> np.ndarray:
         """Return Q'b or Qb."""
         rotated = b.copy()
@@ -119,13 +125,11 @@ class Penalties:
     def _by_cholesky(self, alpha: float) -> np.ndarray:
         if alpha == 0 and is_singular(self.gram):
             return np.full_like(self._b, np.nan)
-        gram = self.gram.copy()
-        gram.flat[:: len(gram) + 1] += alpha
-        own = gram.diagonal().copy()
-        factor, z, failed = lapack.dposv(gram.T, self._b, lower=1, overwrite_a=True)
-        if failed or np.any(np.square(factor.diagonal()) < LEAST_PIVOT * own):
+        factor = cholesky(self.gram, alpha)
+        own = self.gram.diagonal() + alpha
+        if factor is None or np.any(np.square(factor.diagonal()) < LEAST_PIVOT * own):
             return np.full_like(self._b, np.nan)
-        return np.asarray(z)
+        return solve_by_cholesky(factor, self._b)
 
 
 def is_singular(gram: np.ndarray) -> bool:
@@ -134,5 +138,5 @@ def is_singular(gram: np.ndarray) -> bool:
     if own.min() <= 0:
         return True
     scale = np.sqrt(own)
-    values = linalg.eigvalsh(gram / scale / scale[:, None])
+    values = np.linalg.eigvalsh(gram / scale / scale[:, None])
     return bool(values[0] < 10 * len(own) * np.finfo(np.float64).eps)
