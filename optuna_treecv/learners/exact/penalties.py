@@ -19,7 +19,7 @@ from optuna_treecv.learners.exact.lapack import tridiagonal
 # Orthogonal transformations mix columns, so that rounding errors are those of the largest one.
 # Where the diagonal varies more than this, each alpha has a Cholesky factorisation of its own,
 # which the scales of the columns do not hurt.
-_MOST_RATIO = 1e6
+_MOST_RATIO = 1e3
 
 #: A pivot is what is left of a column's squares after the columns before it. With a smaller share
 #: than this it consists of rounding errors.
