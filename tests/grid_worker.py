@@ -17,7 +17,7 @@ import optuna
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval import side_by_side
+from optuna_treecv.crossval import lanes
 from optuna_treecv.storage import leases
 
 GRID = {"alpha": [0.0, 1e-4, 1e-2, 1.0], "step_size": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]}
@@ -37,7 +37,7 @@ def say(*words):
 
 def main(storage, store, is_stuck):
     leases.LEASE_SECONDS = 2.0
-    walk, wait = side_by_side._evaluate_group, leases.Leases.wait
+    walk, wait = lanes._evaluate_group, leases.Leases.wait
 
     def say_and_walk(evaluation, group, *others):
         say("walks", len(group))
@@ -48,7 +48,7 @@ def main(storage, store, is_stuck):
         say("waits")
         wait(self, name)
 
-    side_by_side._evaluate_group, leases.Leases.wait = say_and_walk, say_and_wait
+    lanes._evaluate_group, leases.Leases.wait = say_and_walk, say_and_wait
     objective = make_objective(store)
     study = optuna.load_study(
         study_name="grid", storage=storage, sampler=objective.grid_sampler(seed=0)

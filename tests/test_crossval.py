@@ -32,6 +32,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import scale
+from sklearn.tree import DecisionTreeClassifier
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -677,8 +678,11 @@ def test_a_result_is_shown_in_three_lines(binary):
     shown = repr(result)
     assert len(shown.splitlines()) == 3 and max(map(len, shown.splitlines())) < 100
     assert f"mean={result.mean:.6g}, std=" in shown and "<249 scores>" in shown
-    # There is one score, and it is not pooled.
-    assert all(f"{name}=" in shown for name in vars(result).keys() - {"scores", "std_error"})
+    # There is one score, it is not pooled, and nothing is slow.
+    hidden = {"scores", "std_error", "why"}
+    assert all(f"{name}=" in shown for name in vars(result).keys() - hidden)
+    fitted = repr(tree_cross_validate(DecisionTreeClassifier(), X, y, cv=3))
+    assert "    why='models of DecisionTreeClassifier do not follow from sums over rows'" in fitted
     wild = LSQSGDRegressor(step_size=1e200, radius=np.inf, average=False)
     assert "mean=inf, std=None" in repr(tree_cross_validate(wild, X, y, cv=5))
 

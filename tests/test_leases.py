@@ -30,6 +30,7 @@ from sqlalchemy import update
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv.crossval import lanes
 from optuna_treecv.crossval import side_by_side
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.history import load_evaluations
@@ -245,13 +246,13 @@ def test_a_store_that_is_lost_holds_nobody_up(store_url):
 def walks(monkeypatch):
     """Return the list to which each walk adds the names of its points."""
     walked = []
-    walk = side_by_side._evaluate_group
+    walk = lanes._evaluate_group
 
     def note(evaluation, group, *others):
         walked.append(sorted(group))
         walk(evaluation, group, *others)
 
-    monkeypatch.setattr(side_by_side, "_evaluate_group", note)
+    monkeypatch.setattr(lanes, "_evaluate_group", note)
     return walked
 
 
@@ -421,7 +422,7 @@ def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
     owner, objective = make_objective(store_url, batch_size=24), make_objective(store_url)
     params = all_params(objective)[0]
     began, go = Event(), Event()
-    walk = side_by_side._evaluate_group
+    walk = lanes._evaluate_group
 
     def fail(evaluation, *others):
         if evaluation is not owner._evaluation:
@@ -430,7 +431,7 @@ def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
         assert go.wait(60)
         raise RuntimeError
 
-    monkeypatch.setattr(side_by_side, "_evaluate_group", fail)
+    monkeypatch.setattr(lanes, "_evaluate_group", fail)
     failing = Background(owner, trial_at(owner, params))
     assert began.wait(60)
     assert len(leases_of(store_url).held()) == 24

@@ -24,6 +24,7 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GridSearchCV
 from sklearn.model_selection import KFold
+from sklearn.model_selection import LeaveOneOut
 from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import StratifiedKFold
 from sklearn.model_selection import TimeSeriesSplit
@@ -139,46 +140,77 @@ def test_scores_are_those_of_cross_validate(model, form):
             )
 
 
+@pytest.mark.parametrize("model", [MODELS[0], MODELS[2]], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "cv", [KFold(3), TimeSeriesSplit(3), ShuffleSplit(2, test_size=0.3, random_state=1)], ids=str
+)
+@pytest.mark.parametrize("scoring", [["r2"], [*SCORERS, *LOSS_OF]], ids=["squares", "outputs"])
+def test_exact_folds(model, cv, scoring):
+    cv = list(cv.split(X))
+    expected = cross_validate(model, X, Y, cv=cv, scoring=SCORERS)
+    for form in (Y, FRAME):
+        found = tree_cross_validate(model, X, form, cv=cv, scoring=scoring)
+        assert found.method == "exact"
+        for name in SCORERS & found.scores.keys():
+            scores = found.scores[name].test_score
+            np.testing.assert_allclose(scores, expected[f"test_{name}"], rtol=1e-10)
+
+
+def test_exact_folds_of_single_rows():
+    model = Ridge(alpha=0.1)
+    found = tree_cross_validate(model, X, Y, cv=LeaveOneOut(), scoring=list(LOSS_OF))
+    assert found.method == "exact"
+    predicted = cross_val_predict(model, X, Y, cv=LeaveOneOut())
+    for name, loss in LOSS_OF.items():
+        expected = loss(Y.T, predicted.T, multioutput="raw_values")
+        np.testing.assert_allclose(found.scores[name].test_score, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["auto", "fit"])
 @pytest.mark.parametrize(
     "weighted", [{}, {"sample_weight": WEIGHTS}, {"sample_weight": WEIGHTS, "score_weight": None}]
 )
 @pytest.mark.parametrize("model", [Ridge(), RandomForestRegressor(3, random_state=0)], ids=str)
-def test_weights(model, weighted):
+def test_weights(model, weighted, method):
     cv = KFold(4)
     weights = weighted.get("sample_weight")
     score_weights = weighted.get("score_weight", weights)
     expected = scores_in_folds(model, cv, weights, score_weights)
-    found = tree_cross_validate(model, X, Y, cv=cv, scoring=list(expected), **weighted)
+    found = tree_cross_validate(
+        model, X, Y, cv=cv, scoring=list(expected), method=method, **weighted
+    )
     for name, scores in expected.items():
         np.testing.assert_allclose(found.scores[name].test_score, scores, rtol=1e-10)
 
 
 @pytest.mark.parametrize("model", [*MODELS, MeanOfTargets()], ids=lambda e: type(e).__name__)
-def test_predictions(model):
+@pytest.mark.parametrize("method", ["auto", "fit"])
+def test_predictions(model, method):
     cv = KFold(5)
     expected = cross_val_predict(model, X, Y, cv=cv)
     for form in (Y, FRAME):
-        found = tree_cross_val_predict(model, X, form, cv=cv)
+        found = tree_cross_val_predict(model, X, form, cv=cv, method=method)
         assert found.shape == (N_ROWS, 3)
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("model", [Ridge(), MeanOfTargets()], ids=str)
+@pytest.mark.parametrize("method", ["auto", "fit"])
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
-def test_pooled_scores_are_those_of_all_predictions(model, weights):
+def test_pooled_scores_are_those_of_all_predictions(model, weights, method):
     cv = KFold(5)
     names = [*SCORERS, *LOSS_OF]
     found = tree_cross_validate(
-        model, X, Y, cv=cv, scoring=list(map(pooled, names)), score_weight=weights
+        model, X, Y, cv=cv, scoring=list(map(pooled, names)), score_weight=weights, method=method
     )
-    predicted = tree_cross_val_predict(model, X, Y, cv=cv)
+    predicted = cross_val_predict(model, X, Y, cv=cv)
     for name in names:
         metric, sign = LOSS_OF.get(name), 1
         if metric is None:
             metric, sign = get_scorer(name)._score_func, get_scorer(name)._sign
         score = found.scores[f"pooled_{name}"]
         expected = sign * metric(Y, predicted, sample_weight=weights)
-        np.testing.assert_allclose(score.mean, expected, rtol=1e-12)
+        np.testing.assert_allclose(score.mean, expected, rtol=1e-10)
         assert score.std_error > 0
 
 

@@ -54,6 +54,7 @@ def why_not_exact(
         has_scaler=parts.scaler is not None,
         n_trained=n_trained,
         n_of_class=n_of_class,
+        n_folds=evaluation.n_folds,
         is_asked=is_asked,
     )
     return parts.family.why_not(parts.last, facts)

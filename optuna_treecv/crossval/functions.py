@@ -62,8 +62,9 @@ def tree_cross_validate(
         The rows; float32 stays float32. The linear learners of this package train on sparse rows
         in time proportional to the nonzeros, except for ROOT-SGD and mini-batches. Estimators that
         are fitted get slices of X as given, whose arrays are read-only.
-    y : array-like of shape (n_rows,), default=None
-        Labels or targets; None for unsupervised estimators.
+    y : array-like of shape (n_rows,) or (n_rows, n_targets), default=None
+        Labels, or one or several targets of regressors; None for unsupervised estimators. The loss
+        of a row is the mean over its targets.
     cv : int, float, "loo", splitter, array-like or iterable of pairs, default=10
         The number of folds, from 2 to n_rows; a share between 0 and 1, which a single hold-out
         tests; "loo" for leave-one-out; a splitter of scikit-learn or an object like one; the fold
@@ -212,7 +213,7 @@ def tree_cross_validate_many(
         side are evaluated one by one.
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         The rows, as for ``tree_cross_validate``, like all further parameters.
-    y : array-like of shape (n_rows,), default=None
+    y : array-like of shape (n_rows,) or (n_rows, n_targets), default=None
         Labels or targets.
     cv : int, float, "loo", splitter, array-like or iterable of pairs, default=10
         The folds.
@@ -330,7 +331,7 @@ def tree_cross_val_predict(
 
     Returns
     -------
-    ndarray of shape (n_rows,) or (n_rows, n_classes)
+    ndarray of shape (n_rows,), (n_rows, n_classes) or (n_rows, n_targets)
         In the order of the rows of X.
 
     Raises

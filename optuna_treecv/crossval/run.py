@@ -123,10 +123,11 @@ class CVResult:
             means = (f"{name!r}: {score.mean:.6g}" for name, score in self.scores.items())
             several = f"    scores={{{', '.join(means)}}},\n"
         spread = _spread(self.std, self.std_error)
+        why = f"    why={self.why!r},\n" if self.why and self.method == "fit" else ""
         return (
             f"CVResult(mean={self.mean:.6g}, {spread}, method={self.method!r}, "
             f"n_folds={self.n_folds}, test_score=<{len(self.test_score)} scores>,\n"
-            f"{several}"
+            f"{several}{why}"
             f"    n_updates={self.n_updates}, n_updates_saved={self.n_updates_saved}, "
             f"n_updates_standard={self.n_updates_standard},\n"
             f"    seconds={self.seconds:.3g}, seconds_prepare={self.seconds_prepare:.3g}, "

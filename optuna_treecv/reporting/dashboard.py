@@ -52,6 +52,7 @@ METHODS_IN_WORDS = {
     "treecv": "treecv (the trainings of all folds along one tree)",
     "chain": "chain (one model walks forward through time)",
     "fit": "fit (the estimator is fitted for each fold)",
+    "exact": "exact (all folds from sums over the rows)",
     "standard": "standard (one pass over the training rows of each fold)",
     "holdout": "holdout (the first fold alone)",
 }

@@ -375,8 +375,9 @@ def treecv_objective(
         Pipelines that differ in later steps only then share the fits of the steps before them.
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         The rows. They must not be changed while the objective is in use.
-    y : array-like of shape (n_rows,), default=None
-        Labels or targets; None for unsupervised estimators.
+    y : array-like of shape (n_rows,) or (n_rows, n_targets), default=None
+        Labels, or one or several targets of regressors; None for unsupervised estimators. The loss
+        of a row is the mean over its targets.
     param_distributions : dict of str to optuna distribution, default=None
         The search space, by parameter name. With an estimator, either this or ``param_grid`` is
         required; with a callable, neither may be given.

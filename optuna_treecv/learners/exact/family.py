@@ -131,6 +131,8 @@ class Facts(NamedTuple):
         The rows of the smallest training set.
     n_of_class : int
         The rows of the rarest class in any training set; ``n_trained`` without classes.
+    n_folds : int
+        The models of a repeat; 0 if unknown.
     is_asked : bool
         Whether exact folds were asked for by name, and not found by "auto".
     """
@@ -141,6 +143,7 @@ class Facts(NamedTuple):
     has_scaler: bool
     n_trained: int
     n_of_class: int
+    n_folds: int = 0
     is_asked: bool = False
 
 

@@ -48,6 +48,7 @@ def moments_of(
     n_targets: int,
     copy_targets: Callable[[RowNumbers, np.ndarray], None],
     with_spread: bool,
+    shift: np.ndarray | None = None,
 ) -> Moments:
     """Return the moments of some rows.
 
@@ -60,6 +61,9 @@ def moments_of(
     copy_targets : callable
         (part, out) -> None, copies the further columns of some rows.
     with_spread : bool
+    shift : ndarray of shape (n_columns,) or None
+        What is subtracted from each row first. A mean that is large beside the differences of
+        rows has more digits as a small difference from this.
     """
     n_features = rows.n_features
     n_columns = n_features + n_targets
@@ -69,6 +73,8 @@ def moments_of(
         block = buffer[: n_rows_of(some)]
         copy_rows(rows, some, block[:, :n_features])
         copy_targets(some, block[:, n_features:])
+        if shift is not None:
+            block -= shift
         weights = None if rows.weights is None else rows.weights[some].astype(np.float64)
         spread = spread_of(block[:, :n_features]) if with_spread else None
         found = merge(found, _of_block(block, weights, spread), in_place=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -12,6 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv.learners.class_weights import weights_of_classes
+from optuna_treecv.learners.exact.balanced import balanced
+from optuna_treecv.learners.exact.balanced import merge_classes
+from optuna_treecv.learners.exact.balanced import sums_by_class
+from optuna_treecv.learners.exact.balanced import SumsByClass
 from optuna_treecv.learners.exact.blocks import blocks
 from optuna_treecv.learners.exact.blocks import copy_rows
 from optuna_treecv.learners.exact.blocks import n_rows_of
@@ -26,12 +32,14 @@ from optuna_treecv.learners.exact.moments import merge
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.moments import moments_of
 from optuna_treecv.learners.exact.penalties import Penalties
+from optuna_treecv.learners.exact.penalties import views
 from optuna_treecv.learners.exact.spread import scale_by
 from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.learners.exact.training_sums import FoldSums
 from optuna_treecv.learners.exact.training_sums import training_sums
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import times_classes
 
 # The bytes of factorised folds that are held, and kept for further alphas.
 _MOST_BYTES = 2**27
@@ -145,7 +153,7 @@ class RidgeFolds:
         step = mean - fold.origin
         shape = (self.n_points, n_columns - d)
         product = scatter[:d, :d] @ coef
-        product -= 2 * np.tile(scatter[:d, d:], self.n_points)
+        product -= np.tile(2 * scatter[:d, d:], self.n_points)
         totals = scatter.diagonal()[d:]
         errors = np.einsum("ij,ij->j", coef, product).reshape(shape) + totals
         errors += weight * np.square(step[d:] - (step[:d] @ coef).reshape(shape))
@@ -220,20 +228,24 @@ class RidgeFolds:
         """Return the parts of a record."""
         d = self._rows.n_features
         n_equations = Penalties.size(d, self.n_outputs)
-        ends = np.cumsum([n_equations, self._n_columns, d])
-        equations, origin, scale, test = np.split(record, ends)
+        n_test = len(record) - n_equations - self._n_columns - d
+        equations, origin, scale, test = views(record, [n_equations, self._n_columns, d, n_test])
         return _Fold(Penalties(equations, d, self.n_outputs), origin, scale, test)
 
     def _factored(self, chunks: Chunks, size: int, with_test: bool) -> Iterator[np.ndarray]:
         """Yield the record of each fold."""
 
-        def sums_of(part: RowNumbers) -> Moments:
-            with_spread = self._scaler is not None
-            return moments_of(self._rows, part, self.n_outputs, self._copy_targets, with_spread)
-
-        n_bytes = 8 * self._n_columns**2
-        sums = training_sums(sums_of, merge, chunks, n_bytes, self._n_jobs, with_test)
+        sums = self._sums(chunks, with_test)
         yield from in_order(self._n_jobs, partial(self._factor, size), sums)
+
+    def _sums(self, chunks: Chunks, with_test: bool) -> Iterator[FoldSums[Moments]]:
+        """Yield the moments of each fold's training rows."""
+        n_bytes = 8 * self._n_columns**2
+        return training_sums(self._moments_of, merge, chunks, n_bytes, self._n_jobs, with_test)
+
+    def _moments_of(self, part: RowNumbers) -> Moments:
+        with_spread = self._scaler is not None
+        return moments_of(self._rows, part, self.n_outputs, self._copy_targets, with_spread)
 
     def _factor(self, size: int, sums: FoldSums[Moments]) -> np.ndarray:
         """Return the record of one fold."""
@@ -260,11 +272,28 @@ class RidgeFolds:
 class RidgeClassifierFolds(RidgeFolds):
     """``RidgeClassifier``: the largest of the regressions on labels of -1 and 1."""
 
+    def __init__(
+        self,
+        estimators: Sequence[Any],
+        rows: PreparedRows,
+        scaler: StandardScaler | None,
+        n_jobs: int,
+    ) -> None:
+        class_weight = estimators[0].class_weight
+        self._is_balanced = isinstance(class_weight, str)
+        if isinstance(class_weight, dict):
+            assert rows.classes is not None
+            assert rows.targets is not None
+            of_classes = weights_of_classes(class_weight, rows.classes)
+            weights = times_classes(rows.weights, of_classes, rows.targets, np.float64)
+            rows = replace(rows, weights=weights)
+        super().__init__(estimators, rows, scaler, n_jobs)
+
     @staticmethod
     def why_not(estimator: Any, facts: Facts) -> str:
         """Return why an estimator has no exact folds, a clause; "" if it has them."""
-        if estimator.class_weight is not None:
-            return f"class_weight={estimator.class_weight!r} weighs rows by class"
+        if estimator.class_weight == "balanced" and facts.n_folds >= facts.n_trained:
+            return "class_weight='balanced' changes the weights of all rows for each row left out"
         if facts.n_of_class == 0:
             return "a training set lacks a class"
         return RidgeFolds.why_not(estimator, facts)
@@ -282,6 +311,22 @@ class RidgeClassifierFolds(RidgeFolds):
             out[codes == 1] = 1
         else:
             out[np.arange(len(codes)), codes] = 1
+
+    def _sums(self, chunks: Chunks, with_test: bool) -> Iterator[FoldSums[Moments]]:
+        """Yield the moments of each fold's training rows."""
+        if not self._is_balanced:
+            yield from super()._sums(chunks, with_test)
+            return
+        assert self._rows.classes is not None
+        assert self._rows.targets is not None
+        codes, n_classes = self._rows.targets, len(self._rows.classes)
+
+        def sums_of(part: RowNumbers) -> SumsByClass:
+            return sums_by_class(codes, part, n_classes, self._moments_of)
+
+        n_bytes = 8 * n_classes * self._n_columns**2
+        for one in training_sums(sums_of, merge_classes, chunks, n_bytes, self._n_jobs):
+            yield FoldSums(one.chunk, balanced(one.train), None)
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes or decision values."""

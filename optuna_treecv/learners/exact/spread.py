@@ -61,7 +61,12 @@ def scale_by(scaler: StandardScaler, spread: Spread) -> tuple[np.ndarray | None,
     if not scaler.with_std:
         return centre, np.ones_like(spread.mean)
     variance = spread.squares / spread.n_rows
+    return centre, np.where(is_constant(spread), 1.0, np.sqrt(variance))
+
+
+def is_constant(spread: Spread) -> np.ndarray:
+    """Return for each column whether a ``StandardScaler`` does not scale it."""
+    variance = spread.squares / spread.n_rows
     tiny = spread.n_rows * np.finfo(np.float64).eps
     rounding = tiny * variance + np.square(tiny * spread.mean)
-    is_constant = (spread.low == spread.high) | (variance <= rounding)
-    return centre, np.where(is_constant, 1.0, np.sqrt(variance))
+    return np.asarray((spread.low == spread.high) | (variance <= rounding))
