@@ -112,7 +112,7 @@ class ExactRepeat:
         assert self._found is not None
         if not self._found.was_kept:
             self.n_updates = self._found.n_updates
-        n_rows = self._repeat.cut.n_rows
+        n_rows = self._found.n_needed
         for block in self._repeat.parts:
             yield TestedBlock(block, n_rows)
             n_rows = 0
@@ -194,7 +194,7 @@ def evaluate_points(
     kept = name.kept_sums()
     scorer = _Scorer(first, rows, chunks_of(repeat.cut))
     found: list[ExactResult] = []
-    with one_blas_thread():
+    with one_blas_thread(), np.errstate(all="ignore"):  # what is not finite has diverged
         size = scorer.most_points(parts)
         for begin in range(0, len(estimators), size):
             family = parts.family(
@@ -204,7 +204,8 @@ def evaluate_points(
     seconds = (perf_counter() - began) / len(found)
     for one in found:
         one.seconds = seconds
-        one.n_updates = 0 if kept.were_there else repeat.cut.n_rows
+        one.n_needed = scorer.chunks.n_read
+        one.n_updates = 0 if kept.were_there else scorer.chunks.n_read
     return found
 
 
@@ -214,7 +215,7 @@ def predictions_of_exact(
     """Return the out-of-fold responses in the order of the rows as given."""
     parts = _parts(estimator)
     rows, _ = prepared_after(evaluation, parts, repeat)
-    with one_blas_thread():
+    with one_blas_thread(), np.errstate(all="ignore"):
         family = parts.family([parts.last], rows, parts.scaler, evaluation.n_jobs)
         tested = family.test(chunks_of(repeat.cut), KeptSums(None, None), _ROWS)
         prepared = np.concatenate([family.respond(one.outputs[0], method) for one in tested])
@@ -252,7 +253,7 @@ class _Scorer:
         self._metrics = request.scoring.metrics
         self._estimator = request.estimator
         self._classes = rows.classes
-        self._chunks = chunks
+        self.chunks = chunks
         self._targets = _behind(rows.targets, chunks)
         self._weights = _behind(rows.score_weights, chunks)
         self._pooled = [i for i, one in enumerate(self._metrics) if isinstance(one, Pooled)]
@@ -271,9 +272,9 @@ class _Scorer:
         """Return how many points are evaluated at once, so that their outputs take little room."""
         n_classes = 1 if self._classes is None else len(self._classes)
         n_targets = 1 if self._targets is None or self._targets.ndim == 1 else len(self._targets.T)
-        n_rows = max(int(self._chunks.sizes.max()), _ROWS)
+        n_rows = max(int(self.chunks.sizes.max()), _ROWS)
         if self._pooled:
-            n_rows = int(self._chunks.bounds[-1])
+            n_rows = int(self.chunks.bounds[-1])
         return max(1, _MOST_BYTES // (8 * n_rows * max(n_classes, n_targets)))
 
     def score(self, family: Family, kept: KeptSums) -> list[ExactResult]:
@@ -282,10 +283,10 @@ class _Scorer:
             found = self._from_squares(family, kept)
             if found is not None:
                 return found
-        n_points, k = family.n_points, self._chunks.n_chunks
+        n_points, k = family.n_points, self.chunks.n_chunks
         found = [ExactResult.empty(len(self._metrics), k) for _ in range(n_points)]
         outputs = []
-        for tested in family.test(self._chunks, kept, _ROWS):
+        for tested in family.test(self.chunks, kept, _ROWS):
             if self._pooled:
                 outputs.append(tested.outputs)
             for one, said in zip(found, tested.outputs, strict=True):
@@ -300,7 +301,7 @@ class _Scorer:
         return found
 
     def _from_squares(self, family: Family, kept: KeptSums) -> list[ExactResult] | None:
-        squares = family.squares(self._chunks, kept)
+        squares = family.squares(self.chunks, kept)
         if squares is None or not np.all(np.isfinite(squares.errors)):
             return None
         scores = [scores_from_squares(metric, *squares) for metric in self._metrics]
@@ -316,7 +317,7 @@ class _Scorer:
         return scores_of_folds(self._metrics, rows, self._estimator, self._classes)
 
     def _tested_rows(self, family: Family, tested: Tested, said: np.ndarray) -> TestedRows:
-        bounds = self._chunks.bounds[tested.first : tested.last + 1]
+        bounds = self.chunks.bounds[tested.first : tested.last + 1]
         part = slice(int(bounds[0]), int(bounds[-1]))
         each = len(bounds) - 1 == part.stop - part.start
         return TestedRows(

@@ -45,8 +45,10 @@ def why_not_exact(
     after = sample_after(parts.steps, evaluation.data)
     if isinstance(after, str):
         return after
-    n_trained, n_of_class = _fewest_trained(evaluation, is_classifier(estimator))
     n_features, is_sparse = after
+    if is_sparse and parts.scaler is not None and parts.scaler.with_mean:
+        return "a StandardScaler cannot subtract a mean from sparse rows"
+    n_trained, n_of_class = _fewest_trained(evaluation, is_classifier(estimator))
     facts = Facts(
         n_features=n_features,
         is_sparse=is_sparse,

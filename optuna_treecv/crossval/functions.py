@@ -29,7 +29,7 @@ def tree_cross_validate(
     stratify: Literal["auto"] | bool = "auto",
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
-    method: Literal["auto", "treecv", "fit", "standard", "holdout"] = "auto",
+    method: Literal["auto", "exact", "treecv", "fit", "standard", "holdout"] = "auto",
     n_repeats: int = 1,
     scoring: Any = None,
     sample_weight: Any = None,
@@ -69,9 +69,10 @@ def tree_cross_validate(
         The number of folds, from 2 to n_rows; a share between 0 and 1, which a single hold-out
         tests; "loo" for leave-one-out; a splitter of scikit-learn or an object like one; the fold
         of each row, shape (n_rows,), -1 for rows that are only trained on; or pairs of training
-        and test rows. Fits take any splitter. The tree takes those that train on all rows which
-        they do not test and test no row twice, or all rows equally often in repetitions; and those
-        whose training sets are growing first parts of the rows, such as ``TimeSeriesSplit``.
+        and test rows. Exact folds and fits take any splitter. The tree takes those that train on
+        all rows which they do not test and test no row twice, or all rows equally often in
+        repetitions; and those whose training sets are growing first parts of the rows, such as
+        ``TimeSeriesSplit``.
     groups : array-like of shape (n_rows,), default=None
         The groups, for splitters that need them. With an int, ``cv`` means ``GroupKFold(cv)``, or
         ``StratifiedGroupKFold(cv)`` where folds are stratified.
@@ -86,12 +87,14 @@ def tree_cross_validate(
     order : {"fixed", "random"}, default="fixed"
         Whether a training phase reads its rows in the order in which they lie, or in a new random
         order. The random order takes longer (1.6 times on Covertype).
-    method : {"auto", "treecv", "fit", "standard", "holdout"}, default="auto"
-        "treecv" trains models further along a tree; for time series it is a chain, in which one
-        model walks forward. "fit" calls ``fit`` of any estimator on each fold's training rows.
-        "auto" takes the tree where the estimator and the splits allow it, else fits. "standard" is
-        k trainings from scratch of one pass each, the baseline of the paper. "holdout" is "auto"
-        on the first fold alone. ``CVResult.method`` says what was done.
+    method : {"auto", "exact", "treecv", "fit", "standard", "holdout"}, default="auto"
+        "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier``,
+        discriminant analysis and naive Bayes of scikit-learn, alone or after stateless steps or a
+        ``StandardScaler``. "treecv" trains models further along a tree; for time series it is a
+        chain, in which one model walks forward. "fit" calls ``fit`` of any estimator on each
+        fold's training rows. "auto" takes the first of these that is possible. "standard" is k
+        trainings from scratch of one pass each, the baseline of the paper. "holdout" is "auto" on
+        the first fold alone. ``CVResult.method`` says what was done, and ``CVResult.why`` why.
     n_repeats : int, default=1
         Cross-validate this many times and average. The repeats differ in their permutations for an
         int, a share or "loo", in what further calls of ``split`` return for a splitter, in random
@@ -190,7 +193,7 @@ def tree_cross_validate_many(
     stratify: Literal["auto"] | bool = "auto",
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
-    method: Literal["auto", "treecv", "fit", "standard", "holdout"] = "auto",
+    method: Literal["auto", "exact", "treecv", "fit", "standard", "holdout"] = "auto",
     n_repeats: int = 1,
     scoring: Any = None,
     sample_weight: Any = None,
@@ -204,7 +207,8 @@ def tree_cross_validate_many(
     Estimators of one class that differ only in certain parameters, such as ``alpha`` of
     ``PegasosClassifier`` (``lane_parameters`` of the class), are trained together, row by row: the
     rows are read once for all of them. Each estimator gets the same result as from
-    ``tree_cross_validate``, bit for bit.
+    ``tree_cross_validate``, bit for bit; by exact folds, which go through BLAS, but for rounding
+    errors.
 
     Parameters
     ----------
@@ -225,8 +229,8 @@ def tree_cross_validate_many(
         Permute the rows once.
     order : {"fixed", "random"}, default="fixed"
         The order of the rows in a training phase.
-    method : {"auto", "treecv", "fit", "standard", "holdout"}, default="auto"
-        How the folds are evaluated. Only the tree trains estimators side by side.
+    method : {"auto", "exact", "treecv", "fit", "standard", "holdout"}, default="auto"
+        How the folds are evaluated. Only "exact" and the tree evaluate estimators side by side.
     n_repeats : int, default=1
         Cross-validate that many times and average.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
@@ -303,7 +307,7 @@ def tree_cross_val_predict(
     stratify: Literal["auto"] | bool = "auto",
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
-    method: Literal["auto", "treecv", "fit", "standard", "holdout"] = "auto",
+    method: Literal["auto", "exact", "treecv", "fit", "standard", "holdout"] = "auto",
     sample_weight: Any = None,
     params: Mapping[str, Any] | None = None,
     random_state: Any = 0,

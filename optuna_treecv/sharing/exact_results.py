@@ -28,8 +28,9 @@ class ExactResult:
 
     Parameters
     ----------
-    numbers : ndarray of shape (n_metrics * n_folds + n_folds + 2 * n_metrics,)
-        The scores, which folds have diverged, and the pooled scores with their standard errors.
+    numbers : ndarray of shape (n_metrics * n_folds + n_folds + 2 * n_metrics + 1,)
+        The scores, which folds have diverged, the pooled scores with their standard errors, and
+        ``n_needed``.
     n_metrics, n_folds : int
 
     Attributes
@@ -41,6 +42,8 @@ class ExactResult:
         NaN for those that are not pooled.
     n_updates : int
         The rows that were read for it.
+    n_needed : int
+        The rows that are read where no sums are kept.
     seconds, seconds_prepare : float
         The time that it took, and the time in which the rows were prepared.
     was_kept : bool
@@ -49,9 +52,9 @@ class ExactResult:
 
     def __init__(self, numbers: np.ndarray, n_metrics: int, n_folds: int) -> None:
         self.numbers = numbers
-        scores, diverged, pooled = np.split(
-            numbers, [n_metrics * n_folds, n_metrics * n_folds + n_folds]
-        )
+        n_scores = n_metrics * n_folds
+        ends = [n_scores, n_scores + n_folds, len(numbers) - 1]
+        scores, diverged, pooled, self._n_needed = np.split(numbers, ends)
         self.scores = scores.reshape(n_metrics, n_folds)
         self.diverged = diverged
         self.pooled = pooled.reshape(n_metrics, 2)
@@ -62,7 +65,7 @@ class ExactResult:
     @staticmethod
     def n_bytes_of(n_metrics: int, n_folds: int) -> int:
         """Return the bytes of a result."""
-        return 8 * (n_metrics * n_folds + n_folds + 2 * n_metrics)
+        return 8 * (n_metrics * n_folds + n_folds + 2 * n_metrics + 1)
 
     @classmethod
     def empty(cls, n_metrics: int, n_folds: int) -> ExactResult:
@@ -77,6 +80,14 @@ class ExactResult:
         result.scores[:] = scores
         result.diverged[:] = 0
         return result
+
+    @property
+    def n_needed(self) -> int:
+        return int(self._n_needed[0])
+
+    @n_needed.setter
+    def n_needed(self, n_rows: int) -> None:
+        self._n_needed[0] = n_rows
 
     @property
     def n_bytes(self) -> int:

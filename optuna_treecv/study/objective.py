@@ -22,6 +22,7 @@ from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.choice import settle
 from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.explain import explain
 from optuna_treecv.crossval.refit import fit_on_all_rows
 from optuna_treecv.crossval.run import CVResult
 from optuna_treecv.crossval.run import mean_and_std
@@ -189,6 +190,26 @@ class TreeCVObjective:
         check_names("params", params, trial.params)
         return Run(self._evaluation, estimator).finish()
 
+    def explain(self, params: Mapping[str, Any] | None = None) -> str:
+        """Return how the estimator is evaluated, why so, and what it costs, in words.
+
+        Parameters
+        ----------
+        params : dict, default=None
+            A value for each parameter that a trial would suggest; None: the estimator as given.
+
+        Returns
+        -------
+        str
+            Two or three sentences.
+        """
+        if params is not None:
+            trial = optuna.trial.FixedTrial(dict(params))
+            return explain(self._evaluation, self._estimator_given(trial, "params", params))
+        if self._param_distributions is None:
+            raise ValueError("params must be given where a callable makes the estimator.")
+        return explain(self._evaluation, clone(self._estimator))
+
     def best_estimator(self, study: optuna.Study | optuna.trial.FrozenTrial) -> Any:
         """The estimator of a study's best trial, fitted on all rows in prepared order.
 
@@ -342,7 +363,7 @@ def treecv_objective(
     stratify: Literal["auto"] | bool = "auto",
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
-    method: Literal["auto", "treecv", "fit", "standard", "holdout"] = "auto",
+    method: Literal["auto", "exact", "treecv", "fit", "standard", "holdout"] = "auto",
     n_repeats: int = 1,
     scoring: Any = None,
     optimize: str | list[str] | None = None,
@@ -396,9 +417,10 @@ def treecv_objective(
         The number of folds, from 2 to n_rows; a share between 0 and 1, which a single hold-out
         tests; "loo" for leave-one-out; a splitter of scikit-learn or an object like one; the fold
         of each row, shape (n_rows,), -1 for rows that are only trained on; or pairs of training
-        and test rows. Fits take any splitter. The tree takes those that train on all rows which
-        they do not test and test no row twice, or all rows equally often in repetitions; and those
-        whose training sets are growing first parts of the rows, such as ``TimeSeriesSplit``.
+        and test rows. Exact folds and fits take any splitter. The tree takes those that train on
+        all rows which they do not test and test no row twice, or all rows equally often in
+        repetitions; and those whose training sets are growing first parts of the rows, such as
+        ``TimeSeriesSplit``.
     groups : array-like of shape (n_rows,), default=None
         The groups, for splitters that need them. With an int, ``cv`` means ``GroupKFold(cv)``, or
         ``StratifiedGroupKFold(cv)`` where folds are stratified.
@@ -413,12 +435,14 @@ def treecv_objective(
     order : {"fixed", "random"}, default="fixed"
         Whether a training phase reads its rows in the order in which they lie, or in a new random
         order. The random order takes longer (1.6 times on Covertype).
-    method : {"auto", "treecv", "fit", "standard", "holdout"}, default="auto"
-        "treecv" trains models further along a tree; for time series it is a chain, in which one
-        model walks forward. "fit" calls ``fit`` of any estimator on each fold's training rows.
-        "auto" takes the tree where the estimator and the splits allow it, else fits. "standard" is
-        k trainings from scratch of one pass each, the baseline of the paper. "holdout" is "auto"
-        on the first fold alone. ``CVResult.method`` says what was done.
+    method : {"auto", "exact", "treecv", "fit", "standard", "holdout"}, default="auto"
+        "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier``,
+        discriminant analysis and naive Bayes of scikit-learn, alone or after stateless steps or a
+        ``StandardScaler``. "treecv" trains models further along a tree; for time series it is a
+        chain, in which one model walks forward. "fit" calls ``fit`` of any estimator on each
+        fold's training rows. "auto" takes the first of these that is possible. "standard" is k
+        trainings from scratch of one pass each, the baseline of the paper. "holdout" is "auto" on
+        the first fold alone. ``CVResult.method`` says what was done, and ``CVResult.why`` why.
     n_repeats : int, default=1
         Cross-validate this many times and average. The repeats differ in their permutations for an
         int, a share or "loo", in what further calls of ``split`` return for a splitter, and in

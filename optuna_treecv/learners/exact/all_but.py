@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -86,7 +87,7 @@ class AllBut:
 
     def _merged(self, some: list[Moments]) -> Moments:
         nothing = no_moments(self._n_columns, self._n_features if self._with_spread else None)
-        return reduce(lambda one, other: merge(one, other, in_place=True), some, nothing)
+        return reduce(merge, some, nothing)
 
     def _of_part(self, number: int) -> Moments:
         first, last = self._ends[number : number + 2]
@@ -105,7 +106,7 @@ class AllBut:
 
 def _write(moments: Moments, record: np.ndarray) -> None:
     """Write moments into a flat array."""
-    numbers = [[moments.weight], moments.mean, moments.scatter.ravel()]
+    numbers: list[Any] = [[moments.weight], moments.mean, moments.scatter.ravel()]
     if moments.spread is not None:
         n_rows, *columns = moments.spread
         numbers += [[n_rows], *columns]

@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
 from optuna_treecv.learners.exact.family import Family
+from optuna_treecv.learners.exact.gaussian_nb import GaussianNBFolds
 from optuna_treecv.learners.exact.ridge import RidgeClassifierFolds
 from optuna_treecv.learners.exact.ridge import RidgeFolds
 
@@ -20,6 +22,7 @@ from optuna_treecv.learners.exact.ridge import RidgeFolds
 FAMILIES: dict[type, type[Family]] = {
     Ridge: RidgeFolds,
     RidgeClassifier: RidgeClassifierFolds,
+    GaussianNB: GaussianNBFolds,
 }
 
 # Transformers that learn the number of columns alone, though their tags say that they need fit.

@@ -59,6 +59,24 @@ class Chunks:
         """The number of test rows of each chunk."""
         return np.diff(self.bounds)
 
+    @property
+    def n_read(self) -> int:
+        """How many rows are read for the sums of all training sets."""
+        if self.trains is None:
+            return self.n_rows
+        sizes = [one for one in self.trains if isinstance(one, int)]
+        if len(sizes) == len(self.trains) and sizes == sorted(sizes):
+            return sizes[-1]
+        return sum(one if isinstance(one, int) else len(one) for one in self.trains)
+
+    def train_parts(self, chunk: int) -> list[RowNumbers]:
+        """Return the prepared rows that a chunk's model is trained on."""
+        if self.trains is None:
+            start, stop = int(self.bounds[chunk]), int(self.bounds[chunk + 1])
+            return [slice(0, start), slice(stop, self.n_rows)]
+        rows = self.trains[chunk]
+        return [slice(0, rows) if isinstance(rows, int) else rows]
+
     def test_rows(self, first: int, last: int) -> RowNumbers:
         """Return the prepared rows that the chunks ``first`` to ``last - 1`` test."""
         part = slice(int(self.bounds[first]), int(self.bounds[last]))

@@ -258,7 +258,9 @@ class LeftOut:
         of = self._of
         if of.fit_intercept:
             r = self._weight / (self._weight - weights)
-            base = (self._centre + of.shift[-of.n_targets :])[:, None] - weights / (self._weight - weights) * v
+            base = (self._centre + of.shift[-of.n_targets :])[:, None] - weights / (
+                self._weight - weights
+            ) * v
             return weights * r, r, base
         if not of.has_centre:
             return weights, np.ones_like(weights), np.zeros_like(v)
@@ -279,7 +281,8 @@ class LeftOut:
         rows = self._chunks.test_rows(chunk, chunk + 1)
         if moments.weight == 0:
             raise ValueError(
-                "sample_weight must be above 0 in each training set, got a training set of weight 0."
+                "sample_weight must be above 0 in some row of each training set, got one with 0 "
+                "in all rows."
             )
         d, t = self._of.rows.n_features, self._of.n_targets
         found = equations_of(moments, self._of)

@@ -192,9 +192,7 @@ class Corrections:
             before += _products(first, rest)
             if not goes_on.all():
                 is_left, before = is_left[goes_on], before[goes_on]
-                first, t, rest, changes = (
-                    one[goes_on] for one in (first, t, rest, changes)
-                )
+                first, t, rest, changes = (one[goes_on] for one in (first, t, rest, changes))
             if dtype == np.float64 and ratios.max() <= _MOST_NARROW:
                 dtype = np.float32
                 shrinks, coef, first, t, rest, changes = (

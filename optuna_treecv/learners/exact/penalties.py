@@ -18,6 +18,10 @@ from scipy.linalg import lapack
 # which the scales of the columns do not hurt.
 _MOST_RATIO = 1e6
 
+# A pivot is what is left of a column's squares after the columns before it. With a smaller share
+# than this it consists of rounding errors.
+_LEAST_PIVOT = 1e-13
+
 
 def views(memory: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
     """Cut a flat array into parts of the given sizes; ``np.split`` takes several times longer."""
@@ -32,12 +36,17 @@ class Penalties:
     memory : ndarray of shape (size(n, n_targets),), float64
     n, n_targets : int
         The size of G, and the columns of b.
+
+    Attributes
+    ----------
+    gram : ndarray of shape (n, n)
+        G.
     """
 
     def __init__(self, memory: np.ndarray, n: int, n_targets: int) -> None:
         sizes = [n * n, (n - 1) * (n - 1), n, n - 1, n - 1, n * n_targets, n * n_targets]
         gram, reflectors, diagonal, beside, tau, b, rotated = views(memory, sizes)
-        self._gram = gram.reshape(n, n)
+        self.gram = gram.reshape(n, n)
         self._reflectors = reflectors.reshape(n - 1, n - 1).T  # in Fortran's order
         self._diagonal, self._beside, self._tau = diagonal, beside, tau
         self._b, self._rotated = b.reshape(n, n_targets), rotated.reshape(n, n_targets)
@@ -49,7 +58,7 @@ class Penalties:
 
     def factor(self, gram: np.ndarray, b: np.ndarray) -> None:
         """Factorise a symmetric matrix by LAPACK's dsytrd."""
-        self._gram[:] = gram
+        self.gram[:] = gram
         self._b[:] = b
         if len(gram) == 1:
             return
@@ -70,23 +79,25 @@ class Penalties:
         Returns
         -------
         ndarray of shape (n_alphas, n, n_targets)
-            NaN for an alpha of 0 with a singular G.
+            NaN for an alpha with which the matrix is singular, at least in floating point.
         """
         n, n_targets = self._b.shape
         if n == 1:
             with np.errstate(divide="ignore", invalid="ignore"):
-                solved = self._b / (self._gram + alphas[:, None, None])
+                solved = self._b / (self.gram + alphas[:, None, None])
             return np.where(np.isfinite(solved), solved, np.nan)
-        solved = np.empty((len(alphas), n, n_targets))
-        own = self._gram.diagonal()
+        solved = np.full((len(alphas), n, n_targets), np.nan)
+        own = self.gram.diagonal()
+        if not np.all(np.isfinite(own)):
+            return solved
         low, high = own.min(), own.max()
         are_even = high + alphas <= _MOST_RATIO * (low + alphas)
         for i, alpha in enumerate(alphas):
             if are_even[i]:
-                *_, solved[i], failed = lapack.dptsv(
+                pivots, _, solved[i], failed = lapack.dptsv(
                     self._diagonal + alpha, self._beside, self._rotated
                 )
-                are_even[i] = not failed
+                are_even[i] = not failed and pivots.min() > _LEAST_PIVOT * high
             if not are_even[i]:
                 solved[i] = self._by_cholesky(alpha)
         if np.any(are_even):
@@ -106,18 +117,15 @@ class Penalties:
         return rotated
 
     def _by_cholesky(self, alpha: float) -> np.ndarray:
-        if alpha == 0 and is_singular(self._gram):
+        if alpha == 0 and is_singular(self.gram):
             return np.full_like(self._b, np.nan)
-        gram = self._gram.copy()
+        gram = self.gram.copy()
         gram.flat[:: len(gram) + 1] += alpha
-        _, z, failed = lapack.dposv(gram.T, self._b, lower=1, overwrite_a=True)
-        return self._by_eigenvectors(alpha) if failed else np.asarray(z)
-
-    def _by_eigenvectors(self, alpha: float) -> np.ndarray:
-        """Solve with a G that is singular but for its rounding errors."""
-        values, vectors = linalg.eigh(self._gram)
-        scaled = (vectors.T @ self._b) / (np.maximum(values, 0) + alpha)[:, None]
-        return np.asarray(vectors @ scaled)
+        own = gram.diagonal().copy()
+        factor, z, failed = lapack.dposv(gram.T, self._b, lower=1, overwrite_a=True)
+        if failed or np.any(np.square(factor.diagonal()) < _LEAST_PIVOT * own):
+            return np.full_like(self._b, np.nan)
+        return np.asarray(z)
 
 
 def is_singular(gram: np.ndarray) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,13 +28,15 @@ from optuna_treecv.learners.exact.family import Kept
 from optuna_treecv.learners.exact.family import RowNumbers
 from optuna_treecv.learners.exact.family import Squares
 from optuna_treecv.learners.exact.family import Tested
-from optuna_treecv.learners.exact.moments import about
+from optuna_treecv.learners.exact.from_rows import solve_from_rows
+from optuna_treecv.learners.exact.left_out import equations_of
+from optuna_treecv.learners.exact.left_out import LeftOut
+from optuna_treecv.learners.exact.left_out import RidgeRows
+from optuna_treecv.learners.exact.left_out import singular_error
 from optuna_treecv.learners.exact.moments import merge
 from optuna_treecv.learners.exact.moments import Moments
-from optuna_treecv.learners.exact.moments import moments_of
 from optuna_treecv.learners.exact.penalties import Penalties
 from optuna_treecv.learners.exact.penalties import views
-from optuna_treecv.learners.exact.spread import scale_by
 from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.learners.exact.training_sums import FoldSums
 from optuna_treecv.learners.exact.training_sums import training_sums
@@ -79,6 +82,7 @@ class RidgeFolds:
     """Ridge regression: coef = (X'X + alpha I)^-1 X'y of centred rows, for all alphas."""
 
     parameter = "alpha"
+    _is_balanced = False
 
     def __init__(
         self,
@@ -89,11 +93,12 @@ class RidgeFolds:
     ) -> None:
         self.n_points = len(estimators)
         self._alphas = np.array([float(one.alpha) for one in estimators])
-        self._fit_intercept = bool(estimators[0].fit_intercept)
         self._rows = rows
-        self._scaler = scaler
         self._n_jobs = n_jobs
         self.n_outputs = self._count_targets()
+        self._arguments = bool(estimators[0].fit_intercept), scaler
+        self._of = RidgeRows(rows, self.n_outputs, self._copy_targets, *self._arguments)
+        self._of.shift[:] = 0  # it depends on test rows, if only by rounding errors
 
     @staticmethod
     def why_not(estimator: Any, facts: Facts) -> str:
@@ -104,6 +109,10 @@ class RidgeFolds:
             return "positive=True has no closed form"
         if estimator.solver not in ("auto", "cholesky", "svd"):
             return f"solver={estimator.solver!r} is iterative"
+        if estimator.alpha == 0 and not facts.is_asked:
+            return "alpha=0 has no model where columns depend on each other"
+        if facts.is_sparse and estimator.solver != "auto":
+            return f"scikit-learn has no solver={estimator.solver!r} for sparse rows"
         if facts.is_sparse and estimator.fit_intercept and not facts.is_asked:
             return "for sparse rows with an intercept scikit-learn takes an iterative solver"
         if facts.n_features > _MOST_COLUMNS:
@@ -125,6 +134,11 @@ class RidgeFolds:
 
     def test(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
         """Test each chunk with models that are trained on its training rows."""
+        if chunks.are_single_rows and not self._is_balanced:
+            of = RidgeRows(self._rows, self.n_outputs, self._copy_targets, *self._arguments)
+            left_out = LeftOut(of, self._alphas, chunks, kept, self._n_jobs)
+            yield from left_out.single_rows(most_rows)
+            return
         groups = self._folds(chunks, kept, most_rows, with_test=False)
         yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
 
@@ -138,18 +152,20 @@ class RidgeFolds:
         errors, totals, weights = np.empty(shape), np.empty(shape[1:]), np.empty(shape[1])
         for first, folds in self._folds(chunks, kept, _ROWS, with_test=True):
             for chunk, fold in enumerate(folds, first):
-                found = self._squares(fold)
+                found = self._squares(fold, partial(chunks.train_parts, chunk))
                 if found is None:
                     return None
                 errors[:, chunk], totals[chunk], weights[chunk] = found
         return Squares(errors, totals, weights)
 
-    def _squares(self, fold: _Fold) -> tuple[np.ndarray, np.ndarray, float] | None:
+    def _squares(
+        self, fold: _Fold, train_parts: Callable[[], list[RowNumbers]]
+    ) -> tuple[np.ndarray, np.ndarray, float] | None:
         """Return y'y - 2 w'X'y + w'X'Xw about the mean, plus the square of the mean error."""
         d, n_columns = self._rows.n_features, len(fold.origin)
         weight, mean = float(fold.test[0]), fold.test[1 : 1 + n_columns]
         scatter = fold.test[1 + n_columns :].reshape(n_columns, n_columns)
-        coef = self._coef(fold)  # (d, n_points * n_targets)
+        coef = self._coef(fold, train_parts)  # (d, n_points * n_targets)
         step = mean - fold.origin
         shape = (self.n_points, n_columns - d)
         product = scatter[:d, :d] @ coef
@@ -161,15 +177,21 @@ class RidgeFolds:
             return None
         return errors, totals, weight
 
-    def _coef(self, fold: _Fold) -> np.ndarray:
+    def _coef(self, fold: _Fold, train_parts: Callable[[], list[RowNumbers]]) -> np.ndarray:
         """Return the coefficients of all points side by side, (d, n_points * n_targets)."""
         solved = fold.equations.solve(self._alphas)
-        if np.any(np.isnan(solved)):
-            raise ValueError(
-                "alpha must be above 0 where columns of X depend on each other within a training "
-                "set, got alpha=0; a small alpha such as 1e-6 would be right."
-            )
+        failed = np.isnan(solved).any(axis=(1, 2))
+        if np.any(failed) and np.all(np.isfinite(fold.equations.gram)):
+            if np.any(self._alphas[failed] == 0):
+                raise singular_error("a training set")
+            solved[failed] = self._from_rows(fold, train_parts(), self._alphas[failed])
         return solved.transpose(1, 0, 2).reshape(len(fold.scale), -1) / fold.scale[:, None]
+
+    def _from_rows(
+        self, fold: _Fold, train_parts: list[RowNumbers], alphas: np.ndarray
+    ) -> np.ndarray:
+        """Solve a fold whose moments have lost too many digits."""
+        return solve_from_rows(self._of, train_parts, fold.origin, fold.scale, alphas)
 
     def _test(self, chunks: Chunks, group: tuple[int, list[_Fold]]) -> Tested:
         """Return what the models of a group of folds say of their test rows."""
@@ -181,12 +203,14 @@ class RidgeFolds:
         buffer = np.empty((min(_ROWS, stop - start), d))
         end = 0
         for chunk, fold in enumerate(folds, first):
-            coef = np.ascontiguousarray(self._coef(fold).T)
+            coef = self._coef(fold, partial(chunks.train_parts, chunk))
+            coef = np.ascontiguousarray(coef.T)
             origin = fold.origin[d:, None]
             for some in blocks(chunks.test_rows(chunk, chunk + 1), _ROWS):
                 block = buffer[: n_rows_of(some)]
                 copy_rows(self._rows, some, block)
-                block -= fold.origin[:d]
+                if self._of.has_centre:
+                    block -= fold.origin[:d]
                 begin, end = end, end + len(block)
                 said = (coef @ block.T).reshape(self.n_points, self.n_outputs, -1)
                 np.add(said, origin, out=outputs[:, :, begin:end])
@@ -241,27 +265,15 @@ class RidgeFolds:
     def _sums(self, chunks: Chunks, with_test: bool) -> Iterator[FoldSums[Moments]]:
         """Yield the moments of each fold's training rows."""
         n_bytes = 8 * self._n_columns**2
-        return training_sums(self._moments_of, merge, chunks, n_bytes, self._n_jobs, with_test)
-
-    def _moments_of(self, part: RowNumbers) -> Moments:
-        with_spread = self._scaler is not None
-        return moments_of(self._rows, part, self.n_outputs, self._copy_targets, with_spread)
+        return training_sums(self._of.moments_of, merge, chunks, n_bytes, self._n_jobs, with_test)
 
     def _factor(self, size: int, sums: FoldSums[Moments]) -> np.ndarray:
         """Return the record of one fold."""
-        d, train = self._rows.n_features, sums.train
         record = np.empty(size)
         fold = self._fold_of(record)
-        fold.origin[:] = train.mean if self._fit_intercept else 0
-        fold.scale[:] = 1
-        if self._scaler is not None:
-            assert train.spread is not None
-            centre, fold.scale[:] = scale_by(self._scaler, train.spread)
-            if centre is not None and not self._fit_intercept:
-                fold.origin[:d] = centre
-        second = train.scatter if self._fit_intercept else about(train, fold.origin)
-        gram = second[:d, :d] / fold.scale / fold.scale[:, None]
-        fold.equations.factor(gram, second[:d, d:] / fold.scale[:, None])
+        found = equations_of(sums.train, self._of)
+        fold.origin[:], fold.scale[:] = found.origin, found.scale
+        fold.equations.factor(found.gram, found.b)
         if sums.test is not None:
             fold.test[0] = sums.test.weight
             fold.test[1 : 1 + self._n_columns] = sums.test.mean
@@ -312,6 +324,17 @@ class RidgeClassifierFolds(RidgeFolds):
         else:
             out[np.arange(len(codes)), codes] = 1
 
+    def _from_rows(
+        self, fold: _Fold, train_parts: list[RowNumbers], alphas: np.ndarray
+    ) -> np.ndarray:
+        """Solve a fold whose moments have lost too many digits."""
+        if self._is_balanced:
+            raise ValueError(
+                "X must have columns that can be told apart in floating point for "
+                "class_weight='balanced' with method='exact'; method='fit' would be right."
+            )
+        return super()._from_rows(fold, train_parts, alphas)
+
     def _sums(self, chunks: Chunks, with_test: bool) -> Iterator[FoldSums[Moments]]:
         """Yield the moments of each fold's training rows."""
         if not self._is_balanced:
@@ -322,7 +345,7 @@ class RidgeClassifierFolds(RidgeFolds):
         codes, n_classes = self._rows.targets, len(self._rows.classes)
 
         def sums_of(part: RowNumbers) -> SumsByClass:
-            return sums_by_class(codes, part, n_classes, self._moments_of)
+            return sums_by_class(codes, part, n_classes, self._of.moments_of)
 
         n_bytes = 8 * n_classes * self._n_columns**2
         for one in training_sums(sums_of, merge_classes, chunks, n_bytes, self._n_jobs):

@@ -67,6 +67,10 @@ def scale_by(scaler: StandardScaler, spread: Spread) -> tuple[np.ndarray | None,
 def is_constant(spread: Spread) -> np.ndarray:
     """Return for each column whether a ``StandardScaler`` does not scale it."""
     variance = spread.squares / spread.n_rows
-    tiny = spread.n_rows * np.finfo(np.float64).eps
-    rounding = tiny * variance + np.square(tiny * spread.mean)
-    return np.asarray((spread.low == spread.high) | (variance <= rounding))
+    return (spread.low == spread.high) | is_rounding(variance, spread.n_rows, spread.mean)
+
+
+def is_rounding(variance: np.ndarray, n_rows: int, mean: np.ndarray) -> np.ndarray:
+    """Return whether variances are below the rounding errors of their means."""
+    tiny = n_rows * np.finfo(np.float64).eps
+    return np.asarray(variance <= tiny * variance + np.square(tiny * mean))

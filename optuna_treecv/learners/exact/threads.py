@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -44,7 +45,8 @@ def in_order(
         waiting: deque[Future[Result]] = deque()
         try:
             for item in items:
-                waiting.append(pool.submit(function, item))
+                # NumPy's handling of errors goes with the context.
+                waiting.append(pool.submit(copy_context().run, function, item))
                 if len(waiting) > n_jobs:
                     yield waiting.popleft().result()
             while waiting:

@@ -78,7 +78,7 @@ def training_sums(
     if 2 * k * n_bytes <= MOST_BYTES:
         yield from _within(of_chunk, merge, range(k), before, n_jobs, with_test)
         return
-    size = isqrt(k - 1) + 1
+    size = isqrt(k)
     groups = [range(first, min(first + size, k)) for first in range(0, k, size)]
 
     def of_group(number: int) -> Sums:

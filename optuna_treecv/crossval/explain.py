@@ -1,0 +1,58 @@
+"""Says in words how an estimator is evaluated, why so, and what it costs."""
+
+from __future__ import annotations
+
+from math import log2
+from typing import Any
+
+from optuna_treecv.crossval.choice import method_for
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.methods import Method
+from optuna_treecv.learners.exact.families import Parts
+from optuna_treecv.learners.exact.families import parts_of
+from optuna_treecv.learners.from_estimator import as_estimator
+from optuna_treecv.learners.from_estimator import name_of
+
+# The folds that take a fraction of the time of leave-one-out, with hardly fewer training rows.
+_FEWER_FOLDS = 1000
+
+
+def explain(evaluation: Evaluation, estimator: Any) -> str:
+    """Return how an estimator is evaluated, why so, and what it costs."""
+    estimator = as_estimator(estimator)
+    method = method_for(evaluation, estimator)
+    method.check(estimator)
+    why = f", since {method.why}" if method.why else ", which was asked for"
+    found = f"{name_of(estimator)} is evaluated by method={method.name!r}{why}."
+    return f"{found} {_cost(evaluation, estimator, method)}"
+
+
+def _cost(evaluation: Evaluation, estimator: Any, method: Method) -> str:
+    n_rows, k = evaluation.data.n_rows, evaluation.n_folds
+    folds = (
+        f"{k:,} folds" if evaluation.n_repeats == 1 else f"{evaluation.n_repeats} x {k:,} folds"
+    )
+    if method.name == "exact":
+        parts = parts_of(estimator)
+        assert isinstance(parts, Parts)
+        said = (
+            f"One reading of the {n_rows:,} rows serves all {folds}, and further values of "
+            f"{parts.parameter} are nearly free."
+        )
+        if parts.scaler is not None and parts.scaler.with_std and k == n_rows > _FEWER_FOLDS:
+            said += (
+                " Each row that is left out changes the scales of the StandardScaler, which takes "
+                f"most of the time; cv={_FEWER_FOLDS} takes a fraction of it."
+            )
+        return said
+    if method.name == "treecv":
+        most = int(n_rows * log2(2 * k)) * evaluation.n_repeats
+        return (
+            f"A tree over {folds} of {n_rows:,} rows takes at most {most:,} row updates; k "
+            f"trainings from scratch take {evaluation.n_updates_standard:,}."
+        )
+    if method.name == "chain":
+        return f"One model walks forward through the {n_rows:,} rows and is tested {k:,} times."
+    n_fits = k * evaluation.n_repeats
+    kind = "fits" if method.name == "fit" else "trainings of one pass"
+    return f"The {n_fits:,} {kind} read {evaluation.n_updates_standard:,} rows in all."
