@@ -155,7 +155,8 @@ def test_auto_takes_the_tree_where_models_can_be_trained_further():
         return tree_cross_validate(estimator, X_CLASSES, Y_CLASSES, **options).method
 
     assert method(PegasosClassifier()) == "treecv"
-    assert method(GaussianNB()) == "treecv"
+    assert method(GaussianNB()) == "exact"
+    assert method(GaussianNB(), method="treecv") == "treecv"
     assert method(make_pipeline(StandardScaler(), SGDClassifier(max_iter=1, tol=None))) == "treecv"
     assert method(make_pipeline(PCA(2), GaussianNB())) == "fit"
     assert method(DecisionTreeClassifier()) == "fit"

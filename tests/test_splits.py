@@ -76,7 +76,7 @@ def ids_of(*sizes):
     ids=str,
 )
 def test_a_chain_equals_trainings_from_scratch(learner, cv):
-    found = tree_cross_validate(learner, X, Y, cv=cv)
+    found = tree_cross_validate(learner, X, Y, cv=cv, method="treecv")
     standard = tree_cross_validate(learner, X, Y, cv=cv, method="standard")
     assert (found.method, standard.method) == ("chain", "standard")
     sizes = [len(train) for train, _ in cv.split(X)]
@@ -198,7 +198,7 @@ def test_a_share_is_stratified_for_classifiers():
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_rows_that_are_only_trained_on(learner, order, shuffle):
     ids = ids_of(37, 20, 11, 30, 22)
-    options = {"shuffle": shuffle, "order": order, "random_state": 5}
+    options = {"shuffle": shuffle, "order": order, "random_state": 5, "method": "treecv"}
     found = tree_cross_validate(learner, X, Y, cv=PredefinedSplit(ids), **options)
     assert (found.method, found.n_folds) == ("treecv", 4)
     assert found.n_updates_standard == 4 * N_ROWS - 83
@@ -322,7 +322,7 @@ def test_one_split_trains_on_its_own_rows_alone(learner, shuffle, cv, method):
 
 def test_repeated_splitters_become_repeats():
     cv = RepeatedKFold(n_splits=4, n_repeats=3, random_state=1)
-    tree = tree_cross_validate(GaussianNB(), X, Y, cv=cv)
+    tree = tree_cross_validate(GaussianNB(), X, Y, cv=cv, method="treecv")
     fits = tree_cross_validate(GaussianNB(), X, Y, cv=cv, method="fit")
     assert (tree.method, tree.n_folds, fits.n_folds) == ("treecv", 4, 4)
     np.testing.assert_allclose(tree.test_score, fits.test_score, atol=1e-12)
@@ -339,8 +339,10 @@ def test_standard_trains_on_just_the_given_rows(cv):
     fits = tree_cross_validate(GaussianNB(), X, Y, cv=cv, method="fit")
     assert found.n_updates == fits.n_updates == sum(len(train) for train, _ in cv.split(X))
     np.testing.assert_allclose(found.test_score, fits.test_score, atol=1e-12)
-    with pytest.warns(UserWarning, match=r"^GaussianNB is fitted 4 times \(method='fit'\), since"):
-        auto = tree_cross_validate(GaussianNB(), X, Y, cv=cv)
+    learner = PegasosClassifier()
+    with pytest.warns(UserWarning, match=r"^PegasosClassifier is fitted 4 times \(method='fit'\)"):
+        auto = tree_cross_validate(learner, X, Y, cv=cv)
+    fits = tree_cross_validate(learner, X, Y, cv=cv, method="fit")
     np.testing.assert_array_equal(auto.test_score, fits.test_score)
     with pytest.raises(ValueError, match=r"method='fit' or method='standard' would be right\.$"):
         tree_cross_validate(GaussianNB(), X, Y, cv=cv, method="treecv")

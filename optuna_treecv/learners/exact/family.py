@@ -63,7 +63,7 @@ class Chunks:
     def n_read(self) -> int:
         """How many rows are read for the sums of all training sets."""
         if self.trains is None:
-            return self.n_rows
+            return self.n_rows if self.n_chunks > 1 else int(self.bounds[0])
         sizes = [one for one in self.trains if isinstance(one, int)]
         if len(sizes) == len(self.trains) and sizes == sorted(sizes):
             return sizes[-1]

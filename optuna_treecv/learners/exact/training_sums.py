@@ -75,6 +75,9 @@ def training_sums(
 
     before = [sums_of(slice(0, int(bounds[0])))] if bounds[0] else []
     k = chunks.n_chunks
+    if k == 1 and before:
+        yield FoldSums(0, before[0], of_chunk(0) if with_test else None)
+        return
     if 2 * k * n_bytes <= MOST_BYTES:
         yield from _within(of_chunk, merge, range(k), before, n_jobs, with_test)
         return
