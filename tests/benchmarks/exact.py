@@ -1,6 +1,6 @@
 """Measure exact folds beside searches and closed forms of others.
 
-    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python tests/benchmarks/exact.py [RUNS [GROUP ...]]
+    python tests/benchmarks/exact.py [RUNS [GROUP ...]]
 
 GROUP is "ridge", "synthetic", "protein", "covertype", "news", "w8a", "fashion" or "further"
 (default: all but "fashion"). The output is Markdown tables of medians. The programs take turns for
@@ -8,7 +8,7 @@ RUNS runs (default 3); one that has taken 10 s in all is not run again. datasets
 data. cvmatrix (on PyPI) is measured if it is installed.
 
 All programs evaluate the same 30 values of one parameter on the same rows, which are in memory and
-in random order, and use one thread. An int k means the same k ranges of consecutive rows for all.
+in random order, with one thread of BLAS and OpenMP. The k folds are the same ranges of rows.
 
 * Ours is one call of ``tree_cross_validate_many``. *Walk* is the time from prepared rows to
   scores, and *call* the whole call with its checks and copies. *Outputs* are predictions for each
@@ -58,6 +58,7 @@ from sklearn.naive_bayes import BernoulliNB
 from sklearn.naive_bayes import ComplementNB
 from sklearn.naive_bayes import GaussianNB
 from sklearn.naive_bayes import MultinomialNB
+from threadpoolctl import threadpool_limits
 
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
@@ -499,7 +500,8 @@ def main(runs: str = "3", *groups: str) -> None:
     }
     for group in groups or list(known)[:-1]:
         print(f"\n## {group}", flush=True)
-        known[group](int(runs))
+        with threadpool_limits(1):
+            known[group](int(runs))
 
 
 if __name__ == "__main__":
