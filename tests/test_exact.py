@@ -450,3 +450,17 @@ def test_the_objective_explains_itself():
     assert "cv=1000 takes a fraction of it" in scaled.explain()
     with pytest.raises(ValueError, match="^params must be given where a callable"):
         treecv_objective(lambda trial: Ridge(), X, Y).explain()
+
+
+@pytest.mark.parametrize("splitter", ["2", "10", "groups", "time", "some untested"])
+@pytest.mark.parametrize("name", ["ridge", "scaler"])
+def test_all_ways_agree_where_memory_is_scarce(name, splitter, monkeypatch):
+    """Sums of few chunks are held, chunks are read twice, and nothing is kept."""
+    kind = {"cv": SPLITTERS[splitter], "groups": GROUPS, "scoring": "absolute_error"}
+    if splitter != "groups":
+        del kind["groups"]
+    usual = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
+    monkeypatch.setattr("optuna_treecv.learners.exact.training_sums.MOST_BYTES", 0)
+    monkeypatch.setattr("optuna_treecv.learners.exact.records._MOST_BYTES", 0)
+    scarce = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
+    np.testing.assert_allclose(scarce.test_score, usual.test_score, rtol=1e-11)

@@ -260,7 +260,7 @@ def test_folds_above_the_bound_of_memory(monkeypatch):
     X, y = numbers()
     family = family_of(prepared(X, y))
     expected = outputs(family, CHUNKS["10"])
-    monkeypatch.setattr("optuna_treecv.learners.exact.gaussian_nb._MOST_BYTES", 0)
+    monkeypatch.setattr("optuna_treecv.learners.exact.records._MOST_BYTES", 0)
     assert np.array_equal(outputs(family, CHUNKS["10"]), expected)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact_rows import prepared_after
@@ -352,16 +352,14 @@ def _shape(request: Request, repeat: Repeat) -> tuple[int, int]:
 def _name_of(request: Request, repeat: Repeat) -> ExactName:
     """Return the name of a request's results on a repeat; it is looked up once."""
     if repeat.number not in request.names:
-        evaluation = request.evaluation
-        parts = _parts(request.estimator)
-
-        def without_point() -> Any:
-            return clone(request.estimator).set_params(**{parts.parameter: 0.5})
-
+        evaluation, parts = request.evaluation, _parts(request.estimator)
+        # A point is a value of one parameter of the last part, which is left out of the others.
+        last, parameter = copy(parts.last), parts.family.parameter
+        setattr(last, parameter, None)
         request.names[repeat.number] = name_of_exact(
             evaluation.shared.cache,
-            request.estimator,
-            without_point(),
+            [*parts.steps, parts.scaler, last],
+            getattr(parts.last, parameter),
             evaluation.data_name(),
             evaluation.folds_name(repeat),
             request.scoring,

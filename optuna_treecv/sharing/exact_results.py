@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -198,8 +199,8 @@ class ExactName:
 
 def name_of_exact(
     cache: AnyCache | None,
-    estimator: Any,
-    without_point: Any,
+    estimators: Sequence[Any],
+    point: Any,
     data: tuple[bytes, bool],
     folds: bytes,
     scoring: Scoring,
@@ -209,9 +210,10 @@ def name_of_exact(
     Parameters
     ----------
     cache : ModelCache, StoredModelCache or None
-    estimator : estimator
-    without_point : estimator
-        The same with some fixed value of the parameter of the points.
+    estimators : sequence of estimators
+        The parts of the estimator, the last one with some fixed value of the point's parameter.
+    point : float or None
+        The parameter's own value.
     data : (bytes, bool)
         The name of the data, and whether later processes give them the same name.
     folds : bytes
@@ -224,16 +226,17 @@ def name_of_exact(
     store = None
     if lasts and isinstance(cache, StoredModelCache):
         try:
-            keys, store = [lasting_key(one) for one in (estimator, without_point)], cache
+            keys, store = [lasting_key(one) for one in estimators], cache
         except NoKey:
             pass
     if keys is None:
         try:
-            keys = [encode(one) for one in (estimator, without_point)]
+            keys = [encode(one) for one in estimators]
         except NoKey:
             return ExactName(memory, None, None, None, "")
-    own, sums = (digest(b"exact", SCORED_BY, named, folds, key) for key in keys)
+    sums = digest(b"exact", SCORED_BY, named, folds, *keys)
     result = None
     if all(metric.is_registered for metric in scoring.metrics):
-        result = digest(own, *(encode(metric.name) for metric in scoring.metrics))
+        names = (encode(metric.name) for metric in scoring.metrics)
+        result = digest(sums, encode(point), *names)
     return ExactName(memory, store, result, sums, named.hex())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 from typing import NamedTuple
 
@@ -26,14 +25,12 @@ from optuna_treecv.learners.exact.family import Tested
 from optuna_treecv.learners.exact.gaussian_densities import Densities
 from optuna_treecv.learners.exact.gaussian_densities import densities
 from optuna_treecv.learners.exact.gaussian_nb_single_rows import SingleRows
+from optuna_treecv.learners.exact.records import records_in_groups
 from optuna_treecv.learners.exact.spread import scale_by
 from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.learners.exact.training_sums import FoldSums
 from optuna_treecv.learners.exact.training_sums import training_sums
 from optuna_treecv.rows.data import PreparedRows
-
-# The bytes of the moments of folds that are kept for further smoothings.
-_MOST_BYTES = 2**27
 
 
 class _Fold(NamedTuple):
@@ -108,12 +105,13 @@ class GaussianNBFolds:
             )
             yield from single.test(chunks, kept, most_rows)
             return
-        groups = self._groups(chunks, self._folds(chunks, kept), most_rows)
+        size, make = self._record_size, partial(self._records, chunks)
+        groups = records_in_groups(chunks, kept, "folds", size, make, most_rows)
         yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
 
-    def _test(self, chunks: Chunks, group: tuple[int, list[_Fold]]) -> Tested:
+    def _test(self, chunks: Chunks, group: tuple[int, list[np.ndarray]]) -> Tested:
         """Return what the models of a group of folds say of their test rows."""
-        first, folds = group
+        first, folds = group[0], [self._fold_of(record) for record in group[1]]
         last = first + len(folds)
         n_rows = int(chunks.bounds[last] - chunks.bounds[first])
         outputs = np.empty((self.n_points, self.n_outputs, n_rows))
@@ -137,31 +135,6 @@ class GaussianNBFolds:
             self._smoothings,
             np.log(priors) + fold.log_scale,
         )
-
-    def _groups(
-        self, chunks: Chunks, folds: Iterator[_Fold], most_rows: int
-    ) -> Iterator[tuple[int, list[_Fold]]]:
-        """Yield the number of the first fold and the folds that are tested together."""
-        first = 0
-        while first < chunks.n_chunks:
-            most = np.searchsorted(chunks.bounds, chunks.bounds[first] + most_rows, side="right")
-            last = max(first + 1, min(int(most) - 1, chunks.n_chunks))
-            yield first, list(islice(folds, last - first))
-            first = last
-
-    def _folds(self, chunks: Chunks, kept: Kept) -> Iterator[_Fold]:
-        """Yield what the models of each fold are made from."""
-        k, size = chunks.n_chunks, self._record_size
-        if 8 * size * k > _MOST_BYTES:
-            yield from map(self._fold_of, self._records(chunks))
-            return
-
-        def make(memory: np.ndarray) -> None:
-            records = self._records(chunks)
-            for record, one in zip(memory.reshape(k, size), records, strict=True):
-                record[:] = one
-
-        yield from map(self._fold_of, kept("folds", size * k, make).reshape(k, size))
 
     @property
     def _record_size(self) -> int:

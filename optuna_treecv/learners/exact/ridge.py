@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Any
 from typing import NamedTuple
 
@@ -37,15 +36,13 @@ from optuna_treecv.learners.exact.moments import merge
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.penalties import Penalties
 from optuna_treecv.learners.exact.penalties import views
+from optuna_treecv.learners.exact.records import records_in_groups
 from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.learners.exact.training_sums import FoldSums
 from optuna_treecv.learners.exact.training_sums import training_sums
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import times_classes
-
-# The bytes of factorised folds that are held, and kept for further alphas.
-_MOST_BYTES = 2**27
 
 # The rows of one product with the coefficients of all alphas.
 _ROWS = 4096
@@ -223,26 +220,10 @@ class RidgeFolds:
         n_test = 1 + self._n_columns + self._n_columns**2 if with_test else 0
         size = Penalties.size(self._rows.n_features, self.n_outputs)
         size += self._n_columns + self._rows.n_features + n_test
-        k = chunks.n_chunks
-        each: Iterator[np.ndarray]
-        if 8 * size * k <= _MOST_BYTES:
-
-            def make(memory: np.ndarray) -> None:
-                for record, one in zip(
-                    memory.reshape(k, size), self._factored(chunks, size, with_test), strict=True
-                ):
-                    record[:] = one
-
-            name = "folds with their test rows" if with_test else "folds"
-            each = iter(kept(name, size * k, make).reshape(k, size))
-        else:
-            each = self._factored(chunks, size, with_test)
-        first = 0
-        while first < k:
-            most = np.searchsorted(chunks.bounds, chunks.bounds[first] + most_rows, side="right")
-            last = max(first + 1, min(int(most) - 1, k))
-            yield first, [self._fold_of(one) for one in islice(each, last - first)]
-            first = last
+        name = "folds with their test rows" if with_test else "folds"
+        make = partial(self._factored, chunks, size, with_test)
+        for first, records in records_in_groups(chunks, kept, name, size, make, most_rows):
+            yield first, [self._fold_of(record) for record in records]
 
     @property
     def _n_columns(self) -> int:
