@@ -170,7 +170,7 @@ class LearnerContract:
         """Check that two threads give the same scores as one."""
         X, y = self.make_data()
         one, two = (
-            tree_cross_validate(self.make_estimator(), X, y, cv=15, n_jobs=n_jobs)
+            tree_cross_validate(self.make_estimator(), X, y, cv=15, method="treecv", n_jobs=n_jobs)
             for n_jobs in (1, 2)
         )
         _check_same(two.test_score, one.test_score)
@@ -190,6 +190,7 @@ class LearnerContract:
             "cv": cv,
             "order": order,
             "stratify": False,
+            "method": "treecv",
             "random_state": _SEED,
             "response_method": self._method(),
         }

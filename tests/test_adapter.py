@@ -168,10 +168,12 @@ def test_a_diverged_model_scores_its_loss_and_goes_no_further(regression):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("size", [1e155, 1e200, 1e308])
-def test_variances_that_overflow_are_divergence(size, binary):
+@pytest.mark.parametrize("method", ["treecv", "exact"])
+def test_variances_that_overflow_are_divergence(method, size, binary):
     X, y = np.sign(binary[0]) * size, binary[1]
     for scoring, worst in ((None, 1.0), ("log_loss", np.inf), ("accuracy", -np.inf)):
-        result = tree_cross_validate(GaussianNB(), X, y, cv=4, scoring=scoring)
+        options = {"cv": 4, "scoring": scoring, "method": method}
+        result = tree_cross_validate(GaussianNB(), X, y, **options)
         assert result.diverged_folds == 4 and np.all(result.test_score == worst)
 
 
@@ -348,7 +350,8 @@ def test_every_seed_in_a_pipeline_is_set(binary):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_divergence_in_a_pipeline(binary):
     X, y = np.sign(binary[0]) * 1e200, binary[1]
-    result = tree_cross_validate(make_pipeline("passthrough", GaussianNB()), X, y, cv=4)
+    model = make_pipeline("passthrough", GaussianNB())
+    result = tree_cross_validate(model, X, y, cv=4, method="treecv")
     assert result.diverged_folds == 4
 
 

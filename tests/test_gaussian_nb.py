@@ -24,6 +24,10 @@ from optuna_treecv.rows.data import RowLayout
 NB = GaussianNB(var_smoothing=0.1)
 
 
+class TrainedNB(GaussianNB):
+    """It is trained further by "auto", since a subclass has no exact folds."""
+
+
 @pytest.fixture(scope="module")
 def cover():
     """Columns of very different scales, rare indicators and classes of very different sizes."""
@@ -96,7 +100,7 @@ def test_a_missing_number_in_a_row_without_weight_is_refused(cover):
     X[7, 3] = np.nan
     weights = np.ones(len(y))
     weights[:350] = 0
-    options = {"sample_weight": weights, "score_weight": None}
+    options = {"sample_weight": weights, "score_weight": None, "method": "treecv"}
     with pytest.raises(ValueError, match="Input X contains NaN"):
         tree_cross_validate(NB, X, y, cv=4, shuffle=False, stratify=False, **options)
 
@@ -104,7 +108,8 @@ def test_a_missing_number_in_a_row_without_weight_is_refused(cover):
 def test_growing_training_sets(cover):
     cv = TimeSeriesSplit(4)
     X, y = cover
-    found = tree_cross_validate(NB, X, y, cv=cv, scoring="accuracy")
+    found = tree_cross_validate(TrainedNB(var_smoothing=0.1), X, y, cv=cv, scoring="accuracy")
+    assert found.method == "chain"
     expected = cross_validate(NB, X, y, cv=cv, scoring="accuracy")["test_score"]
     assert np.array_equal(found.test_score, expected)
 
@@ -161,7 +166,7 @@ def test_a_subclass_trains_in_its_own_way(cover):
 
 def test_a_parameter_out_of_range_is_refused(cover):
     with pytest.raises(ValueError, match="'var_smoothing' parameter of GaussianNB must be"):
-        tree_cross_validate(GaussianNB(var_smoothing=-1), *cover, cv=3)
+        tree_cross_validate(GaussianNB(var_smoothing=-1), *cover, cv=3, method="treecv")
 
 
 def test_copies_have_what_further_training_needs(cover):

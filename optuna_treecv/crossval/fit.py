@@ -118,11 +118,12 @@ class FittedRepeat:
             beginnings,
             passed.to_fit(estimator),
             passed.is_routed,
+            count_targets(evaluation.data.y),
         )
         # The columns of the responses that each pooled score needs, which are kept until the end.
         self._pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
         self._methods = [response_of(metric, estimator) for metric in self._pooled]
-        n_targets = count_targets(evaluation.data.y)
+        n_targets = self._task.n_targets
         widths = [n_columns(one, self._task.classes, n_targets) for one in self._methods]
         self._ends = np.cumsum(widths, dtype=np.intp)
         self._responses: list[np.ndarray] = []
@@ -254,6 +255,7 @@ def predictions_of_fits(
         None,
         params=passed.to_fit(estimator),
         is_routed=passed.is_routed,
+        n_targets=count_targets(data.y),
     )
     chunks = range(cut.n_folds)
     with explaining_pickles(task, evaluation.n_jobs_given):

@@ -35,7 +35,6 @@ from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
-from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.rows.splits import Split
@@ -99,6 +98,8 @@ class FoldTask:
         Further arguments of ``fit``. Those with an entry for each row are cut into folds.
     is_routed : bool
         Whether scikit-learn's metadata routing is enabled.
+    n_targets : int
+        The number of columns of y.
     """
 
     estimator: Any
@@ -110,6 +111,7 @@ class FoldTask:
     beginnings: Beginnings | None
     params: Mapping[str, Any] = field(default_factory=dict)
     is_routed: bool = False
+    n_targets: int = 1
 
     def attempt(self, name: bytes, split: Split) -> FoldResult | Failed:
         """Do as ``score`` does, but return an error.
@@ -162,7 +164,7 @@ class FoldTask:
         with _explaining(fitted):
             if method == "predict":
                 predicted = without_single_column(fitted.predict(X))
-                in_columns(predicted, method, fitted, self.classes, self._n_targets)
+                in_columns(predicted, method, fitted, self.classes, self.n_targets)
                 return predicted
             return _response(fitted, X, method, self.classes)
 
@@ -220,18 +222,14 @@ class FoldTask:
         """Return the response for a pooled score, a column for each of its numbers."""
         method = response_of(metric, self.estimator)
         if fitted is None:
-            return np.full((n_rows, n_columns(method, self.classes, self._n_targets)), np.nan)
+            return np.full((n_rows, n_columns(method, self.classes, self.n_targets)), np.nan)
         return self._numbers(method, fitted, X).astype(np.float64)
 
     def _numbers(self, method: str, fitted: Any, X: Any) -> np.ndarray:
         """Return the response that a score needs, (n_rows, n_columns)."""
         with _explaining(fitted):
             answered = _response(fitted, X, method, self.classes)
-        return in_columns(answered, method, fitted, self.classes, self._n_targets)
-
-    @property
-    def _n_targets(self) -> int:
-        return count_targets(self.y)
+        return in_columns(answered, method, fitted, self.classes, self.n_targets)
 
 
 def _fit(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> None:

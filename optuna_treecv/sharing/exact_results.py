@@ -98,6 +98,8 @@ class ExactResult:
 class KeptSums:
     """What a family keeps for further points; follows ``learners.exact.family.Kept``.
 
+    It holds the arrays itself as long as it lives, which is one evaluation of several points.
+
     Parameters
     ----------
     cache : ModelCache or None
@@ -108,6 +110,7 @@ class KeptSums:
     def __init__(self, cache: ModelCache | None, name: bytes | None) -> None:
         self._cache = cache
         self._name = name
+        self._held: dict[Key, np.ndarray] = {}
         self._n_found = self._n_made = 0
 
     @property
@@ -118,16 +121,20 @@ class KeptSums:
     def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
         """Return an array by its name, or make it."""
         key: Key = (b"" if self._name is None else self._name, encode(name), 8 * size)
+        if key in self._held:
+            return self._held[key]
         if self._cache is not None and self._name is not None:
             found = self._cache.find(key)
             if found is not None:
                 self._n_found += 1
+                self._held[key] = found
                 return found
         self._n_made += 1
         began = perf_counter()
         memory = np.empty(size)
         make(memory)
         memory.flags.writeable = False
+        self._held[key] = memory
         if self._cache is not None and self._name is not None:
             self._cache.keep(key, memory, perf_counter() - began)
         return memory

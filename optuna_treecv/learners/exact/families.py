@@ -5,16 +5,26 @@ from __future__ import annotations
 from typing import Any
 from typing import NamedTuple
 
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.naive_bayes import ComplementNB
 from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
+from optuna_treecv.learners.exact.counts import BernoulliFolds
+from optuna_treecv.learners.exact.counts import ComplementFolds
+from optuna_treecv.learners.exact.counts import MultinomialFolds
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.gaussian_nb import GaussianNBFolds
+from optuna_treecv.learners.exact.linear_discriminant import LinearDiscriminantFolds
+from optuna_treecv.learners.exact.quadratic_discriminant import QuadraticDiscriminantFolds
 from optuna_treecv.learners.exact.ridge import RidgeClassifierFolds
 from optuna_treecv.learners.exact.ridge import RidgeFolds
 
@@ -22,7 +32,12 @@ from optuna_treecv.learners.exact.ridge import RidgeFolds
 FAMILIES: dict[type, type[Family]] = {
     Ridge: RidgeFolds,
     RidgeClassifier: RidgeClassifierFolds,
+    LinearDiscriminantAnalysis: LinearDiscriminantFolds,
+    QuadraticDiscriminantAnalysis: QuadraticDiscriminantFolds,
     GaussianNB: GaussianNBFolds,
+    MultinomialNB: MultinomialFolds,
+    BernoulliNB: BernoulliFolds,
+    ComplementNB: ComplementFolds,
 }
 
 # Transformers that learn the number of columns alone, though their tags say that they need fit.

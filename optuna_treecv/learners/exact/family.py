@@ -185,13 +185,14 @@ class Family(Protocol):
     parameter : str
         The parameter in which the estimators differ.
     n_points : int
-    n_outputs : int
-        How many numbers a model says of a row.
     """
 
     parameter: str
     n_points: int
-    n_outputs: int
+
+    @property
+    def n_outputs(self) -> int:
+        """How many numbers a model says of a row."""
 
     def __init__(
         self,

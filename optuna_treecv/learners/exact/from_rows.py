@@ -13,7 +13,7 @@ from scipy import linalg
 
 from optuna_treecv.learners.exact.blocks import blocks
 from optuna_treecv.learners.exact.family import RowNumbers
-from optuna_treecv.learners.exact.left_out import RidgeRows
+from optuna_treecv.learners.exact.ridge_rows import RidgeRows
 
 
 def solve_from_rows(
@@ -40,6 +40,18 @@ def solve_from_rows(
     ndarray of shape (n_alphas, n_features, n_targets)
     """
     d = of.rows.n_features
+    triangle = triangle_of(of, parts, origin, scale)
+    left, values, right = linalg.svd(triangle[:d, :d], check_finite=False)
+    projected = left.T @ triangle[:d, d:]
+    shrinks = values / (np.square(values) + alphas[:, None])
+    return np.asarray(right.T @ (shrinks[:, :, None] * projected))
+
+
+def triangle_of(
+    of: RidgeRows, parts: Sequence[RowNumbers], origin: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """Return R of [X, y] = QR, of centred and scaled rows, with the columns of both."""
+    d = of.rows.n_features
     triangle = np.zeros((0, d + of.n_targets))  # no more rows than columns after each block
     for part in parts:
         for some in blocks(part):
@@ -48,7 +60,4 @@ def solve_from_rows(
             X /= scale
             both = np.hstack([X, y - origin[d:]]) * np.sqrt(weights)[:, None]
             triangle = linalg.qr(np.vstack([triangle, both]), mode="r")[0][: d + of.n_targets]
-    left, values, right = linalg.svd(triangle[:d, :d], check_finite=False)
-    projected = left.T @ triangle[:d, d:]
-    shrinks = values / (np.square(values) + alphas[:, None])
-    return np.asarray(right.T @ (shrinks[:, :, None] * projected))
+    return triangle

@@ -25,6 +25,7 @@ from optuna_treecv.learners.exact.family import Tested
 from optuna_treecv.learners.exact.gaussian_densities import Densities
 from optuna_treecv.learners.exact.gaussian_densities import densities
 from optuna_treecv.learners.exact.gaussian_nb_single_rows import SingleRows
+from optuna_treecv.learners.exact.labels import largest_class
 from optuna_treecv.learners.exact.records import records_in_groups
 from optuna_treecv.learners.exact.spread import scale_by
 from optuna_treecv.learners.exact.threads import in_order
@@ -92,7 +93,7 @@ class GaussianNBFolds:
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes or probabilities."""
         if method == "predict":
-            return _largest(outputs)
+            return largest_class(outputs)
         shifted = outputs - outputs.max(axis=1, keepdims=True)
         np.exp(shifted, out=shifted)
         return shifted / shifted.sum(axis=1, keepdims=True)
@@ -169,16 +170,6 @@ class GaussianNBFolds:
         fold.added[:] = np.max(train.spread.squares / train.spread.n_rows / scale**2) * scale**2
         fold.log_scale[:] = np.log(scale).sum()
         return record
-
-
-def _largest(outputs: np.ndarray) -> np.ndarray:
-    """Return the column of each row's largest number; the first one of equal ones."""
-    codes = np.zeros(len(outputs), np.intp)
-    most = outputs[:, 0].copy()
-    for code in range(1, outputs.shape[1]):
-        codes[outputs[:, code] > most] = code
-        np.maximum(most, outputs[:, code], out=most)
-    return codes
 
 
 def _checked_priors(priors: Any, n_classes: int) -> np.ndarray | None:

@@ -10,34 +10,28 @@ leverage is nearly 1 lose digits by this, and get their model from the moments o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
-from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.learners.exact.all_but import AllBut
 from optuna_treecv.learners.exact.bases import bases
 from optuna_treecv.learners.exact.blocks import blocks
-from optuna_treecv.learners.exact.blocks import copy_rows
-from optuna_treecv.learners.exact.blocks import n_rows_of
 from optuna_treecv.learners.exact.family import Chunks
 from optuna_treecv.learners.exact.family import Kept
-from optuna_treecv.learners.exact.family import RowNumbers
 from optuna_treecv.learners.exact.family import Tested
+from optuna_treecv.learners.exact.from_rows import solve_from_rows
+from optuna_treecv.learners.exact.from_rows import triangle_of
 from optuna_treecv.learners.exact.moments import about
-from optuna_treecv.learners.exact.moments import Moments
-from optuna_treecv.learners.exact.moments import moments_of
 from optuna_treecv.learners.exact.other_scales import Corrections
 from optuna_treecv.learners.exact.other_scales import Rows
 from optuna_treecv.learners.exact.other_scales import ScalesWithout
 from optuna_treecv.learners.exact.penalties import is_singular
 from optuna_treecv.learners.exact.penalties import Penalties
-from optuna_treecv.learners.exact.spread import is_constant
-from optuna_treecv.learners.exact.spread import scale_by
+from optuna_treecv.learners.exact.ridge_rows import equations_of
+from optuna_treecv.learners.exact.ridge_rows import RidgeRows
+from optuna_treecv.learners.exact.ridge_rows import singular_error
 from optuna_treecv.learners.exact.threads import in_order
-from optuna_treecv.rows.data import PreparedRows
 
 # Below this share of a row or chunk in its own prediction, digits are lost: a model of its own.
 _LEAST_GAP = 1e-2
@@ -46,116 +40,7 @@ _LEAST_GAP = 1e-2
 _MOST_SHARE = 0.5
 
 # The numbers of a block of rows, which fits into a second-level cache with its products.
-_BLOCK = 2**18
-
-
-class RidgeRows:
-    """What the models of ridge regression are trained on.
-
-    Parameters
-    ----------
-    rows : PreparedRows
-    n_targets : int
-    copy_targets : callable
-        (part, out) -> None, copies the targets of some rows into an array (n_rows, n_targets).
-    fit_intercept : bool
-    scaler : StandardScaler or None
-        Fitted on the training rows of each model, in which all rows weigh alike.
-
-    Attributes
-    ----------
-    has_centre : bool
-        Whether a mean is subtracted from X.
-    shift : ndarray of shape (n_features + n_targets,)
-        What is subtracted from X and from the targets first, so that large offsets cost no
-        digits: the median of a few rows where a mean is subtracted, else 0.
-    """
-
-    def __init__(
-        self,
-        rows: PreparedRows,
-        n_targets: int,
-        copy_targets: Callable[[RowNumbers, np.ndarray], None],
-        fit_intercept: bool,
-        scaler: StandardScaler | None,
-    ) -> None:
-        self.rows, self.n_targets, self._copy_targets = rows, n_targets, copy_targets
-        self.fit_intercept, self.scaler = fit_intercept, scaler
-        self.has_centre = fit_intercept or (scaler is not None and bool(scaler.with_mean))
-        d = rows.n_features
-        self.shift = np.zeros(d + n_targets)
-        few = np.unique(np.linspace(0, len(rows.order) - 1, 15).astype(int))
-        X, y, _ = self.copy(few)
-        if self.has_centre:
-            self.shift[:d] = np.median(X, axis=0)
-        if fit_intercept:
-            self.shift[d:] = np.median(y, axis=0)
-
-    def moments_of(self, part: RowNumbers) -> Moments:
-        """Return the moments of some shifted rows."""
-        with_spread = self.scaler is not None
-        return moments_of(
-            self.rows, part, self.n_targets, self._copy_targets, with_spread, self.shift
-        )
-
-    def copy(self, part: RowNumbers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return shifted X and targets, and the weights, of some rows as float64."""
-        d, n_rows = self.rows.n_features, n_rows_of(part)
-        X, y = np.empty((n_rows, d)), np.empty((n_rows, self.n_targets))
-        copy_rows(self.rows, part, X)
-        self._copy_targets(part, y)
-        X -= self.shift[:d]
-        y -= self.shift[d:]
-        weights = self.rows.weights
-        return X, y, np.ones(n_rows) if weights is None else weights[part].astype(np.float64)
-
-
-class Equations(NamedTuple):
-    """(gram + alpha I) coef = b of centred and scaled rows.
-
-    Attributes
-    ----------
-    gram : ndarray of shape (n_features, n_features)
-    b : ndarray of shape (n_features, n_targets)
-    origin : ndarray of shape (n_features + n_targets,)
-        What is subtracted from shifted X and targets.
-    scale : ndarray of shape (n_features,)
-        By what X is divided.
-    is_constant : ndarray of shape (n_features,), bool
-        The columns that a scaler does not scale.
-    """
-
-    gram: np.ndarray
-    b: np.ndarray
-    origin: np.ndarray
-    scale: np.ndarray
-    is_constant: np.ndarray
-
-
-def equations_of(moments: Moments, of: RidgeRows) -> Equations:
-    """Return the equations of the models that are trained on rows with these moments."""
-    d = of.rows.n_features
-    origin = moments.mean if of.fit_intercept else np.zeros_like(moments.mean)
-    scale, are_constant = np.ones(d), np.zeros(d, dtype=bool)
-    if of.scaler is not None:
-        assert moments.spread is not None
-        spread = moments.spread
-        whole = spread._replace(mean=spread.mean + of.shift[:d])
-        _, scale = scale_by(of.scaler, whole)
-        are_constant = is_constant(whole)
-        if of.has_centre and not of.fit_intercept:
-            origin[:d] = spread.mean
-    second = moments.scatter if of.fit_intercept else about(moments, origin)
-    gram = second[:d, :d] / scale / scale[:, None]
-    return Equations(gram, second[:d, d:] / scale[:, None], origin, scale, are_constant)
-
-
-def singular_error(whose: str) -> ValueError:
-    """Return the error of an alpha of 0 where columns depend on each other."""
-    return ValueError(
-        f"alpha must be above 0 where columns of X depend on each other within {whose}, got "
-        "alpha=0; a small alpha such as 1e-6 would be right."
-    )
+_BLOCK = 2**17
 
 
 class LeftOut:
@@ -185,19 +70,24 @@ class LeftOut:
         self._equations = found = equations_of(moments, of)
         if np.any(alphas == 0) and is_singular(found.gram):
             raise singular_error("the rows")
-        self._squares = moments.scatter.diagonal()[d:]
-        self._centre = np.zeros(of.n_targets) if not of.has_centre else moments.mean[d:]
+        self._centre = moments.mean[d:] if of.has_centre else np.zeros(of.n_targets)
+        self._squares = about(moments, np.append(moments.mean[:d], self._centre)).diagonal()[d:]
         self._parts = []
-        for basis in bases(found.gram, alphas):
-            projected = (basis.vectors.T @ found.b).T  # (n_targets, n_features)
-            self._parts.append((basis, basis.shrinks[:, None] * projected))
+
+        def triangle() -> np.ndarray:
+            return triangle_of(of, [slice(0, chunks.n_rows)], found.origin, found.scale)
+
+        for basis in bases(found.gram, found.b, alphas, triangle):
+            projected = basis.projected.T  # (n_targets, n_features)
+            vectors = basis.vectors / found.scale[:, None]  # for columns that are not scaled
+            self._parts.append((basis, vectors, basis.shrinks[:, None] * projected))
         self._scales: ScalesWithout | None = None
         if of.scaler is not None and of.scaler.with_std:
             assert moments.spread is not None
             self._scales = ScalesWithout(moments.spread, found.is_constant)
             self._corrections = [
                 Corrections(alphas[basis.points], basis, coef @ basis.vectors.T)
-                for basis, coef in self._parts
+                for basis, _, coef in self._parts
             ]
 
     def single_rows(self, most_rows: int) -> Iterator[Tested]:
@@ -205,6 +95,20 @@ class LeftOut:
         k = self._chunks.n_chunks
         parts = [slice(first, min(first + most_rows, k)) for first in range(0, k, most_rows)]
         yield from in_order(self._n_jobs, self._test_rows, parts)
+
+    def small_chunks(self, most_rows: int) -> Iterator[Tested]:
+        """Test each chunk with the models that are trained on all others.
+
+        This is faster than a factorisation for each chunk where chunks have fewer rows than a
+        quarter of the columns. A scaler must not divide by standard deviations.
+        """
+        assert self._scales is None
+        parts, bounds, first = [], self._chunks.bounds, 0
+        while first < self._chunks.n_chunks:
+            most = int(np.searchsorted(bounds, bounds[first] + most_rows, side="right"))
+            parts.append(slice(first, max(first + 1, most - 1)))
+            first = parts[-1].stop
+        yield from in_order(self._n_jobs, self._test_chunks, parts)
 
     def _test_rows(self, part: slice) -> Tested:
         shape = len(self._alphas), self._of.n_targets, part.stop - part.start
@@ -220,19 +124,81 @@ class LeftOut:
                 out[points, :, row] = self._directly(some.start + int(row), points)[:, :, 0]
         return Tested(part.start, part.stop, outputs.transpose(0, 2, 1))
 
+    def _test_chunks(self, part: slice) -> Tested:
+        bounds = self._chunks.bounds[part.start : part.stop + 1]
+        outputs = np.empty((len(self._alphas), self._of.n_targets, bounds[-1] - bounds[0]))
+        sizes = np.diff(bounds)
+        # Chunks of one size that follow each other are tested together.
+        most = max(64, _BLOCK // self._of.rows.n_features)
+        first = 0
+        while first < len(sizes):
+            size, last = int(sizes[first]), first + 1
+            while last < len(sizes) and sizes[last] == size and (last - first + 1) * size <= most:
+                last += 1
+            out = outputs[:, :, bounds[first] - bounds[0] : bounds[last] - bounds[0]]
+            chunks = slice(part.start + first, part.start + last)
+            with np.errstate(all="ignore"):  # what is not finite is computed once more
+                direct = self._test_equal_chunks(chunks, size, out)
+            for number in np.flatnonzero(direct.any(axis=0)):
+                points = np.flatnonzero(direct[:, number])
+                said = self._directly(chunks.start + int(number), points)
+                out[points, :, number * size : (number + 1) * size] = said
+            first = last
+        return Tested(part.start, part.stop, outputs.transpose(0, 2, 1))
+
+    def _test_equal_chunks(self, chunks: slice, size: int, out: np.ndarray) -> np.ndarray:
+        """Test chunks of one size; return which alphas and chunks need a model of their own.
+
+        The residuals of a chunk's rows are r = (I - K W)^-1 e with the residuals e of the model of
+        all rows, K = U A^-1 U' + 1 / weight and the weights W. This is solved as
+        r = e + K S (I - S K S)^-1 S e with S = sqrt(W), which weights of 0 do not hurt.
+        """
+        of, found = self._of, self._equations
+        X, y, weights = of.copy(self._chunks.test_rows(chunks.start, chunks.stop))
+        n_chunks = chunks.stop - chunks.start
+        X -= found.origin[: of.rows.n_features]
+        v = y - self._centre
+        roots = np.sqrt(weights).reshape(n_chunks, size)
+        base = self._centre + of.shift[-of.n_targets :]
+        totals = (weights[:, None] * np.square(v)).reshape(n_chunks, size, -1).sum(axis=1)
+        has_most = (totals > _MOST_SHARE * self._squares).any(axis=1)
+        is_direct = np.empty((len(self._alphas), n_chunks), dtype=bool)
+        for basis, vectors, coef in self._parts:
+            z = X @ vectors
+            said = (z @ coef.reshape(-1, z.shape[1]).T).reshape(len(z), *coef.shape[:2])
+            of_chunks = z.reshape(n_chunks, size, -1)
+            order = np.argsort(self._alphas[basis.points], kind="stable")
+            is_safe = np.zeros(n_chunks, dtype=bool)  # so are then those of larger alphas
+            for number in order:
+                shrunk = of_chunks * basis.shrinks[number]
+                K = shrunk @ of_chunks.transpose(0, 2, 1)
+                if of.fit_intercept:
+                    K += 1 / self._weight
+                gaps = K * (-roots[:, :, None] * roots[:, None, :])
+                gaps[:, range(size), range(size)] += 1
+                if not is_safe.all():
+                    is_safe[~is_safe] = _least_eigenvalues(gaps[~is_safe]) >= _LEAST_GAP
+                e = (v - said[:, number]).reshape(n_chunks, size, -1)
+                gaps[~is_safe] = np.identity(size)
+                solved = np.linalg.solve(gaps, roots[:, :, None] * e)
+                e += K @ (roots[:, :, None] * solved)
+                point = basis.points[number]
+                out[point] = (base + v - e.reshape(v.shape)).T
+                is_direct[point] = ~is_safe | has_most
+        return is_direct
+
     def _test_block(self, some: slice, out: np.ndarray) -> np.ndarray:
         """Test a block of rows; return which alphas and rows need a model of their own."""
         of, found = self._of, self._equations
         X, y, weights = of.copy(self._chunks.test_rows(some.start, some.stop))
         changes = None if self._scales is None else self._scales.changes(X)
         X -= found.origin[: of.rows.n_features]
-        X /= found.scale
         v = (y - self._centre).T
         c, r, base = self._downdate(weights, v)
         is_direct = np.empty((len(self._alphas), len(X)), dtype=bool)
         z = np.empty_like(X)
-        for number, (basis, coef) in enumerate(self._parts):
-            np.matmul(X, basis.vectors, out=z)
+        for number, (basis, vectors, coef) in enumerate(self._parts):
+            np.matmul(X, vectors, out=z)
             squares = z * z
             leverages = basis.shrinks @ squares.T
             said = (coef.reshape(-1, z.shape[1]) @ z.T).reshape(-1, *v.shape)
@@ -289,9 +255,23 @@ class LeftOut:
         equations = Penalties(np.empty(Penalties.size(d, t)), d, t)
         equations.factor(found.gram, found.b)
         coef = equations.solve(self._alphas[points])  # (n_points, d, t)
-        if np.any(np.isnan(coef)):
-            raise singular_error("a training set")
+        failed = np.isnan(coef).any(axis=(1, 2))
+        if failed.any() and np.all(np.isfinite(found.gram)):
+            alphas = self._alphas[points[failed]]
+            if np.any(alphas == 0):
+                raise singular_error("a training set")
+            parts = self._chunks.train_parts(chunk)
+            coef[failed] = solve_from_rows(self._of, parts, found.origin, found.scale, alphas)
         X, _, _ = self._of.copy(rows)
         X -= found.origin[:d]
         X /= found.scale
         return coef.transpose(0, 2, 1) @ X.T + (found.origin + self._of.shift)[d:, None]
+
+
+def _least_eigenvalues(matrices: np.ndarray) -> np.ndarray:
+    """Return the least eigenvalue of each symmetric matrix, -inf if that is not finite."""
+    found = np.full(len(matrices), -np.inf)
+    is_finite = np.isfinite(matrices).all(axis=(1, 2))
+    if is_finite.any():
+        found[is_finite] = np.linalg.eigvalsh(matrices[is_finite])[:, 0]
+    return found

@@ -8,7 +8,6 @@ a bound on the rest is small enough, which differs between rows and alphas.
 
 from __future__ import annotations
 
-from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -22,12 +21,18 @@ _TOLERANCE = 1e-13
 _ROUNDING = 1e-16
 
 # A term whose bound is below so many times the error that is left is computed in float32.
-_MOST_NARROW = 1e5
+_MOST_NARROW = 1e6
 
 # Rows with a larger |e|, or that need more terms, are given back.
 _MOST_CHANGE = 0.5
 _MOST_TERMS = 60
 _LEAST_GAP = 1e-2
+
+# The bytes of inverse matrices, which save a product with the eigenvectors.
+_MOST_BYTES = 2**26
+
+# Where so many rows go on, all do, since choosing them would take longer.
+_MOST_OF = 0.7
 
 
 class Rows(NamedTuple):
@@ -98,7 +103,13 @@ class Corrections:
     def __init__(self, alphas: np.ndarray, basis: Basis, coef: np.ndarray) -> None:
         self._alphas, self._basis, self._coef = alphas, basis, coef
         self._squared_coef = np.square(coef).reshape(-1, coef.shape[2])
-        self._vectors = {dtype: basis.vectors.astype(dtype) for dtype in (np.float64, np.float32)}
+        self._squared_shrinks = np.square(basis.shrinks)
+        # alpha A^-1, of which no number is above 1
+        self._inverses: np.ndarray | None = None
+        if 4 * len(alphas) * basis.vectors.size <= _MOST_BYTES:
+            self._inverses = np.empty((len(alphas), *basis.vectors.shape), dtype=np.float32)
+            for alpha, shrinks, out in zip(alphas, basis.shrinks, self._inverses, strict=True):
+                out[:] = basis.vectors * (alpha * shrinks) @ basis.vectors.T
 
     def correct(self, rows: Rows, leverages: np.ndarray, said: np.ndarray) -> np.ndarray:
         """Correct u't and B't, which are given for E = 0, in place.
@@ -121,100 +132,99 @@ class Corrections:
         is_far = most > _MOST_CHANGE
         # What an error of u't and one of B't means for what the models say.
         gaps = 1 - rows.c * leverages
-        errors = (said - rows.v) / gaps[:, None]
-        per_said = np.abs(rows.r / gaps)
-        per_leverage = (rows.c * per_said)[:, None] * np.abs(errors)
         is_usual = ~is_far & (gaps > _LEAST_GAP)
-        total = np.abs(rows.r * errors).sum(axis=2, where=is_usual[:, None])
+        errors = np.where(is_usual[:, None], np.abs((said - rows.v) / gaps[:, None]), 0)
+        per_said = rows.r / gaps / (1 - np.minimum(most, _MOST_CHANGE))
+        per_said[~is_usual] = 0
+        per_leverage = (rows.c * per_said)[:, None] * errors
+        total = (rows.r * errors).sum(axis=2)
         least = _TOLERANCE * total / np.maximum(is_usual.sum(axis=1), 1)[:, None]
         least = np.maximum(least, _ROUNDING * np.abs(rows.v).mean(axis=1))[:, :, None]
+        least = np.maximum(least, np.finfo(np.float64).tiny)  # of targets that are all 0
         # |A^-1 u|^2 and |E coef|
         if self._basis.is_orthonormal:
-            squares = np.square(self._basis.shrinks) @ rows.squared_z.T
+            squares = self._squared_shrinks @ rows.squared_z.T
         else:
             squares = leverages / np.where(alphas == 0, np.inf, alphas)
         of_coef = np.sqrt(self._squared_coef @ np.square(rows.changes).T).reshape(said.shape)
-        rest = 1 / (1 - np.minimum(most, _MOST_CHANGE))
-        of_coef *= rest * per_said[:, None]
-        per_leverage *= rest
-        bounds = of_coef * (alphas * np.sqrt(squares))[:, None]
-        bounds += per_leverage * (alphas * most * squares)[:, None]
-        ratios = (bounds / least).max(axis=1)
-        ratios[~is_usual] = 0
+        limits = _Limits(
+            of_coef * (alphas * per_said)[:, None], per_leverage * alphas[:, :, None], least
+        )
+        ratios = limits.ratios(np.sqrt(squares), most * squares)
         is_open = np.broadcast_to(is_far, leverages.shape).copy()
+        narrow: tuple[np.ndarray, np.ndarray] | None = None
         for point in np.flatnonzero((ratios > 1).any(axis=1)):
+            if narrow is None:
+                narrow = rows.z.astype(np.float32), rows.changes.astype(np.float32)
             ratio = ratios[point]
-            for dtype, is_chosen in (
-                (np.float32, (ratio > 1) & (ratio <= _MOST_NARROW)),
-                (np.float64, ratio > _MOST_NARROW),
-            ):
-                some = np.flatnonzero(is_chosen)
-                if len(some):
-                    limits = _Limits(
-                        of_coef[point][:, some],
-                        per_leverage[point][:, some] / self._alphas[point],
-                        least[point],
-                    )
-                    found = self._sum_terms(rows, some, int(point), limits, dtype)
-                    leverages[point, some] += found.leverages
-                    said[point][:, some] += found.said
-                    is_open[point, some] = found.is_open
+            is_wide = _mostly(ratio > _MOST_NARROW)
+            is_narrow = (ratio > 1) & ~is_wide
+            if not is_wide.any():
+                is_narrow = _mostly(is_narrow)
+            for which, (z, changes) in ((is_wide, (rows.z, rows.changes)), (is_narrow, narrow)):
+                if which.any():
+                    some = slice(None) if which.all() else np.flatnonzero(which)
+                    of_some = limits.of(int(point), some)
+                    added = self._sum_terms(z[some], changes[some], int(point), of_some)
+                    leverages[point, some] += added.leverages
+                    said[point][:, some] += added.said
+                    is_open[point, some] |= added.is_open
         return is_open
 
     def _sum_terms(
-        self, rows: Rows, some: np.ndarray, point: int, limits: _Limits, dtype: Any
+        self, z: np.ndarray, changes: np.ndarray, point: int, limits: _Limits
     ) -> _Added:
         """Return what is added to u't and B't of some rows.
 
-        An approximate t leaves the residual rest = u - (A - alpha E) t. It adds t'rest to u't, and
-        what then is missing of u't is of the second order in the rest.
+        With s_0 = A^-1 u and s_k = A^-1 alpha E s_(k-1), the terms of B't are coef' alpha E s_k,
+        and those of u't are s_k' alpha E s_k and s_k' alpha E s_(k-1). What then is missing
+        follows from the norm of E s_k.
         """
-        shrinks = self._basis.shrinks[point].astype(dtype)
-        vectors = self._vectors[dtype]
-        coef = self._coef[point].astype(dtype)
-        n_rows = len(some)
-        z = rows.z if n_rows == len(rows.z) else rows.z[some]
-        changes = rows.changes if n_rows == len(rows.z) else rows.changes[some]
-        changes = np.multiply(changes, self._alphas[point], dtype=dtype, casting="same_kind")
-        first = np.multiply(z, shrinks, dtype=dtype, casting="same_kind") @ vectors.T
-        t, rest = first, changes * first
-        found = _Added(np.zeros(n_rows), np.zeros((len(coef), n_rows)), np.ones(n_rows, bool))
-        is_left = np.arange(n_rows)
-        before = np.zeros(n_rows)
+        alpha, vectors = self._alphas[point], self._basis.vectors
+        coef = (alpha * self._coef[point]).astype(z.dtype)
+        step = z @ (vectors * self._basis.shrinks[point]).T.astype(z.dtype)
+        n_rows = len(z)
+        added = _Added(np.zeros(n_rows), np.zeros((len(coef), n_rows)), np.ones(n_rows, bool))
+        rest: np.ndarray | None = None
+        left: slice | np.ndarray = slice(None)
         for _ in range(_MOST_TERMS):
-            found.leverages[is_left] = before + _products(t, rest)
-            found.said[:, is_left] += coef @ rest.T
-            ratios = limits.ratios(_products(rest, rest), is_left)
+            if rest is not None:
+                step = self._apply(rest, point)
+                added.leverages[left] += alpha * _products(rest, step)
+            rest = changes * step
+            added.leverages[left] += alpha * _products(rest, step)
+            added.said[:, left] += coef @ rest.T
+            squares = _products(rest, rest)
+            ratios = limits.ratios(np.sqrt(squares), squares)
             goes_on = ratios > 1
-            found.is_open[is_left[~goes_on]] = False
+            added.is_open[left] = goes_on
             if not goes_on.any():
                 break
-            before += _products(first, rest)
-            if not goes_on.all():
-                is_left, before = is_left[goes_on], before[goes_on]
-                first, t, rest, changes = (one[goes_on] for one in (first, t, rest, changes))
-            if dtype == np.float64 and ratios.max() <= _MOST_NARROW:
-                dtype = np.float32
-                shrinks, coef, first, t, rest, changes = (
-                    one.astype(dtype) for one in (shrinks, coef, first, t, rest, changes)
-                )
-                vectors = self._vectors[dtype]
-            step = rest @ vectors
-            step *= shrinks
-            step = step @ vectors.T
-            t = t + step
-            rest = changes * step
-        return found
+            if goes_on.mean() < _MOST_OF:
+                left = np.arange(n_rows)[left][goes_on]
+                rest, changes, limits = rest[goes_on], changes[goes_on], limits.of_rows(goes_on)
+            if rest.dtype != np.float32 and np.max(ratios) <= _MOST_NARROW:
+                rest, changes = rest.astype(np.float32), changes.astype(np.float32)
+                coef = coef.astype(np.float32)
+        return added
+
+    def _apply(self, rest: np.ndarray, point: int) -> np.ndarray:
+        """Return alpha A^-1 times each row."""
+        if rest.dtype == np.float32 and self._inverses is not None:
+            return rest @ self._inverses[point]
+        vectors = self._basis.vectors.astype(rest.dtype)
+        shrinks = (self._alphas[point] * self._basis.shrinks[point]).astype(rest.dtype)
+        return np.asarray(((rest @ vectors) * shrinks) @ vectors.T)
 
 
 class _Limits(NamedTuple):
-    """Bounds on the error of what models say, for each target and row.
+    """Bounds on the error of what models say.
 
     Attributes
     ----------
-    of_said, of_leverages : ndarray of shape (n_targets, n_rows)
-        Times the norm of the rest, and times its square.
-    least : ndarray of shape (n_targets, 1)
+    of_said, of_leverages : ndarray of shape (..., n_targets, n_rows)
+        The error of B't, and that of u't, is multiplied by this.
+    least : ndarray of shape (..., n_targets, 1)
         The error that may be left.
     """
 
@@ -222,11 +232,21 @@ class _Limits(NamedTuple):
     of_leverages: np.ndarray
     least: np.ndarray
 
-    def ratios(self, squares: np.ndarray, some: np.ndarray) -> np.ndarray:
-        """Return the bounds that follow from the squared norms of rests, as a share of least."""
-        bounds = self.of_said[:, some] * np.sqrt(squares)
-        bounds += self.of_leverages[:, some] * squares
-        return np.asarray((bounds / self.least).max(axis=0))
+    def ratios(self, said: np.ndarray, leverages: np.ndarray) -> np.ndarray:
+        """Return the greatest error of each row as a share of what may be left."""
+        bounds = self.of_said * said[..., None, :]
+        bounds += self.of_leverages * leverages[..., None, :]
+        bounds /= self.least
+        return np.asarray(bounds.max(axis=-2))
+
+    def of(self, point: int, some: slice | np.ndarray) -> _Limits:
+        """Return the bounds of one point and some rows."""
+        said, leverages = self.of_said[point], self.of_leverages[point]
+        return _Limits(said[:, some], leverages[:, some], self.least[point])
+
+    def of_rows(self, some: np.ndarray) -> _Limits:
+        """Return the bounds of some rows."""
+        return _Limits(self.of_said[:, some], self.of_leverages[:, some], self.least)
 
 
 class _Added(NamedTuple):
@@ -247,3 +267,8 @@ class _Added(NamedTuple):
 def _products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the scalar product of each row with that of another array."""
     return np.einsum("ij,ij->i", one, other)
+
+
+def _mostly(which: np.ndarray) -> np.ndarray:
+    """Return all rows instead of most of them."""
+    return np.ones_like(which) if which.mean() > _MOST_OF else which

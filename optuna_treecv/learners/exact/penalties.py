@@ -18,9 +18,9 @@ from scipy.linalg import lapack
 # which the scales of the columns do not hurt.
 _MOST_RATIO = 1e6
 
-# A pivot is what is left of a column's squares after the columns before it. With a smaller share
-# than this it consists of rounding errors.
-_LEAST_PIVOT = 1e-13
+#: A pivot is what is left of a column's squares after the columns before it. With a smaller share
+#: than this it consists of rounding errors.
+LEAST_PIVOT = 1e-13
 
 
 def views(memory: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
@@ -97,7 +97,7 @@ class Penalties:
                 pivots, _, solved[i], failed = lapack.dptsv(
                     self._diagonal + alpha, self._beside, self._rotated
                 )
-                are_even[i] = not failed and pivots.min() > _LEAST_PIVOT * high
+                are_even[i] = not failed and pivots.min() > LEAST_PIVOT * high
             if not are_even[i]:
                 solved[i] = self._by_cholesky(alpha)
         if np.any(are_even):
@@ -123,7 +123,7 @@ class Penalties:
         gram.flat[:: len(gram) + 1] += alpha
         own = gram.diagonal().copy()
         factor, z, failed = lapack.dposv(gram.T, self._b, lower=1, overwrite_a=True)
-        if failed or np.any(np.square(factor.diagonal()) < _LEAST_PIVOT * own):
+        if failed or np.any(np.square(factor.diagonal()) < LEAST_PIVOT * own):
             return np.full_like(self._b, np.nan)
         return np.asarray(z)
 

@@ -28,21 +28,25 @@ from optuna_treecv.learners.exact.family import RowNumbers
 from optuna_treecv.learners.exact.family import Squares
 from optuna_treecv.learners.exact.family import Tested
 from optuna_treecv.learners.exact.from_rows import solve_from_rows
-from optuna_treecv.learners.exact.left_out import equations_of
+from optuna_treecv.learners.exact.labels import largest_class
 from optuna_treecv.learners.exact.left_out import LeftOut
-from optuna_treecv.learners.exact.left_out import RidgeRows
-from optuna_treecv.learners.exact.left_out import singular_error
 from optuna_treecv.learners.exact.moments import merge
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.penalties import Penalties
 from optuna_treecv.learners.exact.penalties import views
 from optuna_treecv.learners.exact.records import records_in_groups
+from optuna_treecv.learners.exact.ridge_rows import equations_of
+from optuna_treecv.learners.exact.ridge_rows import RidgeRows
+from optuna_treecv.learners.exact.ridge_rows import singular_error
 from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.learners.exact.training_sums import FoldSums
 from optuna_treecv.learners.exact.training_sums import training_sums
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import times_classes
+
+# Chunks of fewer rows than a quarter of the columns are left out of all rows.
+_COLUMNS_PER_SMALL_ROW = 4
 
 # The rows of one product with the coefficients of all alphas.
 _ROWS = 4096
@@ -93,6 +97,7 @@ class RidgeFolds:
         self._rows = rows
         self._n_jobs = n_jobs
         self.n_outputs = self._count_targets()
+        self._has_scales = scaler is not None and bool(scaler.with_std)
         self._arguments = bool(estimators[0].fit_intercept), scaler
         self._of = RidgeRows(rows, self.n_outputs, self._copy_targets, *self._arguments)
         self._of.shift[:] = 0  # it depends on test rows, if only by rounding errors
@@ -131,13 +136,21 @@ class RidgeFolds:
 
     def test(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
         """Test each chunk with models that are trained on its training rows."""
-        if chunks.are_single_rows and not self._is_balanced:
+        are_single, are_small = chunks.are_single_rows, self._are_small(chunks)
+        if (are_single or are_small) and not self._is_balanced:
             of = RidgeRows(self._rows, self.n_outputs, self._copy_targets, *self._arguments)
             left_out = LeftOut(of, self._alphas, chunks, kept, self._n_jobs)
-            yield from left_out.single_rows(most_rows)
+            test = left_out.single_rows if are_single else left_out.small_chunks
+            yield from test(most_rows)
             return
         groups = self._folds(chunks, kept, most_rows, with_test=False)
         yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
+
+    def _are_small(self, chunks: Chunks) -> bool:
+        """Return whether leaving chunks out of all rows takes less time than a model for each."""
+        if chunks.trains is not None or chunks.bounds[0] or self._has_scales:
+            return False
+        return bool(np.mean(chunks.sizes) < self._rows.n_features / _COLUMNS_PER_SMALL_ROW)
 
     def squares(self, chunks: Chunks, kept: Kept) -> Squares | None:
         """Return the sums of squared errors, from the moments of the test rows.
@@ -336,7 +349,7 @@ class RidgeClassifierFolds(RidgeFolds):
         """Return class codes or decision values."""
         if method == "predict":
             is_binary = outputs.shape[1] == 1
-            return (outputs[:, 0] > 0).astype(int) if is_binary else outputs.argmax(axis=1)
+            return (outputs[:, 0] > 0).astype(np.intp) if is_binary else largest_class(outputs)
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
     def squares(self, chunks: Chunks, kept: Kept) -> None:

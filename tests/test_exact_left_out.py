@@ -1,0 +1,321 @@
+"""Ridge regression without single rows or small chunks, beside models fitted without them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv.learners.exact.family import Chunks
+from optuna_treecv.learners.exact.left_out import LeftOut
+from optuna_treecv.learners.exact.ridge_rows import RidgeRows
+from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.data import RowLayout
+
+ALPHAS = [1e-3, 0.1, 1.0, 30.0, 1e4]
+SCALERS = {
+    "none": None,
+    "scaler": StandardScaler(),
+    "no mean": StandardScaler(with_mean=False),
+    "no std": StandardScaler(with_std=False),
+}
+
+
+def kept(name, size, make):
+    """Return a new array that, like a kept one, is read-only."""
+    memory = np.empty(size)
+    make(memory)
+    memory.flags.writeable = False
+    return memory
+
+
+def left_out(X, y, alphas, bounds=None, weights=None, fit_intercept=True, scaler=None, n_jobs=1):
+    n_rows = X.shape[0]
+    y = np.asarray(y, dtype=np.float64).reshape(n_rows, -1)
+    order = np.arange(n_rows, dtype=np.uint32)
+    layout = RowLayout(padded=True, sparse=True, target="value")
+    rows = replace(Data(X, y[:, 0]).prepare(layout, order), weights=weights)
+
+    def copy_targets(part, out):
+        out[:] = y[part]
+
+    of = RidgeRows(rows, y.shape[1], copy_targets, fit_intercept, scaler)
+    chunks = Chunks(n_rows, np.arange(n_rows + 1) if bounds is None else np.asarray(bounds))
+    return LeftOut(of, np.asarray(alphas, dtype=np.float64), chunks, kept, n_jobs)
+
+
+def predictions(tested):
+    return np.concatenate([one.outputs for one in tested], axis=1)
+
+
+def single_rows(*args, most_rows=64, **kwargs):
+    return predictions(left_out(*args, **kwargs).single_rows(most_rows))
+
+
+def refits(X, y, alphas, chunks, weights=None, fit_intercept=True, scaler=None):
+    """Return what models that are fitted without each chunk, by QR, say of its rows."""
+    X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+    weights = np.ones(len(X)) if weights is None else weights
+    said = np.empty((len(alphas), sum(len(chunk) for chunk in chunks), y.shape[1]))
+    end = 0
+    for chunk in chunks:
+        begin, end = end, end + len(chunk)
+        train = np.setdiff1d(np.arange(len(X)), chunk)
+        A, B, b = X[train], y[train], X[chunk]
+        if scaler is not None:
+            fitted = clone(scaler).fit(A)
+            A, b = fitted.transform(A), fitted.transform(b)
+        w, base = weights[train], np.zeros(y.shape[1])
+        if fit_intercept:
+            mean, base = np.average(A, axis=0, weights=w), np.average(B, axis=0, weights=w)
+            A, B, b = A - mean, B - base, b - mean
+        roots = np.sqrt(w)[:, None]
+        for point, alpha in enumerate(alphas):
+            upper = np.vstack([roots * A, np.sqrt(alpha) * np.identity(A.shape[1])])
+            lower = np.vstack([roots * B, np.zeros((A.shape[1], B.shape[1]))])
+            Q, R = np.linalg.qr(upper)
+            said[point, begin:end] = base + b @ np.linalg.solve(R, Q.T @ lower)
+    return said
+
+
+def numbers(n_rows=40, n_targets=2, seed=0):
+    """Return rows with a far one, a constant column, and a dummy that is set in one row."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 7)) * [1, 30, 1, 1, 1, 1, 1]
+    X[:, 2] += 5
+    X[:, 3] = rng.random(n_rows) < 0.2
+    X[3] *= 20
+    X[:, 4] = np.arange(n_rows) == 7
+    X[:, 5] = 3.0
+    y = X[:, :1] + rng.normal(size=(n_rows, n_targets))
+    y[11] *= 1000
+    weights = rng.random(n_rows) * (rng.random(n_rows) < 0.9)
+    return X, y, weights
+
+
+def each(n_rows):
+    return [np.array([row]) for row in range(n_rows)]
+
+
+def assert_near(found, expected, y, rtol=1e-10):
+    assert found.shape == expected.shape
+    atol = rtol * np.std(y)
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("scaler", SCALERS.values(), ids=SCALERS)
+def test_models_without_single_rows(scaler, fit_intercept, weighted):
+    X, y, weights = numbers()
+    options = {"fit_intercept": fit_intercept, "scaler": scaler}
+    options["weights"] = weights if weighted else None
+    found = single_rows(X, y, ALPHAS, most_rows=17, **options)
+    assert_near(found, refits(X, y, ALPHAS, each(len(X)), **options), y)
+
+
+@pytest.mark.parametrize("scaler", [None, StandardScaler()])
+@pytest.mark.parametrize("kind", ["float32", "sparse"])
+def test_float32_and_sparse_rows(kind, scaler):
+    X, y, _ = numbers()
+    X = (X * (np.abs(X) > 0.3)).astype(np.float32 if kind == "float32" else np.float64)
+    found = single_rows(X if kind == "float32" else sparse.csr_array(X), y, ALPHAS, scaler=scaler)
+    assert_near(found, refits(X, y, ALPHAS, each(len(X)), scaler=scaler), y)
+
+
+@pytest.mark.parametrize("scaler", [None, StandardScaler()])
+def test_many_rows_in_several_parts(scaler):
+    """The parts of all rows stay as they are while models without some rows are made."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 3))
+    rare = [0, 1023, 2500, 4999]
+    for i, row in enumerate(rare):
+        X[row, i % 3] = 10.0 ** (i + 3)
+    y = X[:, 0] + rng.normal(size=5000)
+    models = left_out(X, y, [1e-2, 1e3], scaler=scaler)
+    found = predictions(models.single_rows(3000))
+    rows = [*rare, 17, 4000]
+    expected = refits(X, y, [1e-2, 1e3], [np.array([row]) for row in rows], scaler=scaler)
+    assert_near(found[:, rows], expected, y, 1e-11)
+    np.testing.assert_array_equal(predictions(models.single_rows(3000)), found)
+
+
+def test_corrections_in_float32_are_small_enough():
+    """Of 3,000 rows, no scale changes much when one is left out."""
+    rng = np.random.default_rng(0)
+    X, alphas = rng.normal(size=(3000, 20)), np.logspace(-4, 7, 12)
+    X[:, 3] = rng.random(3000) < 0.003
+    y = X[:, 0] + rng.normal(size=3000)
+    rows = [0, 1, 2, int(np.flatnonzero(X[:, 3] != X[0, 3])[0])]
+    found = single_rows(X, y, alphas, scaler=StandardScaler(), most_rows=4096)[:, rows]
+    chunks = [np.array([row]) for row in rows]
+    expected = refits(X, y, alphas, chunks, scaler=StandardScaler())
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_few_rows_with_a_scaler(seed):
+    """Each row changes the scales much, so that series are long."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(9, 3)), rng.normal(size=9)
+    found = single_rows(X, y, ALPHAS, scaler=StandardScaler())
+    assert_near(found, refits(X, y, ALPHAS, each(9), scaler=StandardScaler()), y, 1e-11)
+
+
+def test_targets_without_residuals():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3))
+    y = np.column_stack([X @ [1, 2, 3], np.full(50, 4.0), np.zeros(50)])
+    found = single_rows(X, y, [1e-9, 1.0], scaler=StandardScaler())
+    assert_near(found, refits(X, y, [1e-9, 1.0], each(50), scaler=StandardScaler()), y, 1e-11)
+
+
+@pytest.mark.parametrize("times_y", [1.0, 1e9])
+@pytest.mark.parametrize("scaler", [None, StandardScaler()])
+def test_no_leak(scaler, times_y):
+    """A far row does not change the model that is trained without it."""
+    X, y, _ = numbers(n_targets=1)
+    for row in (0, 7, 20):
+        far, targets = X.copy(), y.copy()
+        far[row] *= 1e9
+        targets[row] *= times_y
+        found = single_rows(far, targets, [0.1, 10.0], scaler=scaler)[:, row]
+        expected = refits(far, targets, [0.1, 10.0], [np.array([row])], scaler=scaler)[:, 0]
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_far_target_does_not_leak():
+    X, y, _ = numbers(n_targets=1)
+    y[11] /= 1000
+    expected = single_rows(X, y, ALPHAS)[:, 20]
+    y[20] *= 1e9
+    np.testing.assert_allclose(single_rows(X, y, ALPHAS)[:, 20], expected, rtol=1e-12)
+
+
+def solve_precisely(A, b):
+    """Solve one equation by Cholesky's method in extended precision."""
+    d = len(A)
+    L, z = np.zeros_like(A), b.copy()
+    for j in range(d):
+        L[j, j] = np.sqrt(A[j, j] - L[j, :j] @ L[j, :j])
+        L[j + 1 :, j] = (A[j + 1 :, j] - L[j + 1 :, :j] @ L[j, :j]) / L[j, j]
+    for j in range(d):
+        z[j] = (z[j] - L[j, :j] @ z[:j]) / L[j, j]
+    for j in reversed(range(d)):
+        z[j] = (z[j] - L[j + 1 :, j] @ z[j + 1 :]) / L[j, j]
+    return z
+
+
+def difficult(name):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 6)) @ (np.identity(6) + 0.3 * rng.normal(size=(6, 6)))
+    y = X @ rng.normal(size=6) + rng.normal(size=120)
+    if name == "scales from 1e-6 to 1e6":
+        X *= 10.0 ** np.linspace(-6, 6, 6)
+    if name == "scales from 1e-3 to 1e3":
+        X *= 10.0 ** np.linspace(-3, 3, 6)
+    if name == "an offset of 1e6":
+        X += 1e6
+    if name == "a dummy set in one row":
+        X[:, 3] = np.arange(120) == 2
+    if name == "one number 1e9 times as large":
+        X[2, 3] *= 1e9
+    if name == "one row 1e9 times as large":
+        X[2] *= 1e9
+    if name == "one-hot columns":
+        X[:, 2:] = np.identity(4)[rng.integers(0, 4, 120)]
+    return X, y
+
+
+DIFFICULT = [
+    "scales from 1e-6 to 1e6",
+    "scales from 1e-3 to 1e3",
+    "an offset of 1e6",
+    "a dummy set in one row",
+    "one number 1e9 times as large",
+    "one row 1e9 times as large",
+    "one-hot columns",
+]
+
+
+@pytest.mark.filterwarnings("ignore:An ill-conditioned matrix")
+@pytest.mark.parametrize("scaler", [None, StandardScaler()])
+@pytest.mark.parametrize("name", DIFFICULT)
+def test_errors_are_those_of_a_fit(name, scaler):
+    """The error is below ten times that of scikit-learn's fit, or 1e-12 of the targets' sd."""
+    X, y = difficult(name)
+    alphas, rows = [1e-3, 1.0, 1e3], [0, 1, 2, 3]
+    found = single_rows(X, y, alphas, scaler=scaler)[:, rows, 0]
+    ours, fits = 0.0, 0.0
+    for i, row in enumerate(rows):
+        train = np.arange(120) != row
+        A, b, targets = (one.astype(np.longdouble) for one in (X[train], X[row], y[train]))
+        A, b = A - A.mean(axis=0), b - A.mean(axis=0)
+        scale = np.ones(6, dtype=np.longdouble)
+        if scaler is not None:
+            scale = np.where(np.ptp(X[train], axis=0) == 0, 1, A.std(axis=0))
+        A, b = A / scale, b / scale
+        mean = targets.mean()
+        A64, b64 = X[train], X[[row]]
+        if scaler is not None:
+            fitted = clone(scaler).fit(A64)
+            A64, b64 = fitted.transform(A64), fitted.transform(b64)
+        for j, alpha in enumerate(alphas):
+            gram = A.T @ A + alpha * np.identity(6, dtype=np.longdouble)
+            right = b @ solve_precisely(gram, A.T @ (targets - mean)) + mean
+            size = max(np.std(y), abs(right))
+            ours = max(ours, float(abs(found[j, i] - right) / size))
+            said = Ridge(alpha=alpha, solver="cholesky").fit(A64, y[train]).predict(b64)[0]
+            fits = max(fits, float(abs(said - right) / size))
+    assert ours <= max(10 * fits, 1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("sizes", ["equal", "unequal"])
+def test_models_without_small_chunks(sizes, fit_intercept, weighted):
+    X, y, weights = numbers(60)
+    bounds = np.arange(0, 61, 3) if sizes == "equal" else np.array([0, 4, 8, 9, 11, 16, 30, 60])
+    options = {"fit_intercept": fit_intercept, "weights": weights if weighted else None}
+    models = left_out(X, y, ALPHAS, bounds=bounds, **options)
+    chunks = np.split(np.arange(60), bounds[1:-1])
+    assert_near(predictions(models.small_chunks(20)), refits(X, y, ALPHAS, chunks, **options), y)
+
+
+def test_chunks_of_one_row_are_single_rows():
+    X, y, _ = numbers()
+    models = left_out(X, y, ALPHAS)
+    assert_near(predictions(models.small_chunks(7)), predictions(models.single_rows(9)), y, 1e-12)
+
+
+def test_no_number_depends_on_threads():
+    X, y, _ = numbers(200)
+    one = single_rows(X, y, ALPHAS, scaler=StandardScaler(), n_jobs=1)
+    several = single_rows(X, y, ALPHAS, scaler=StandardScaler(), n_jobs=3)
+    np.testing.assert_array_equal(one, several)
+
+
+def test_alpha_0():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 3)), rng.normal(size=30)
+    alphas = [0.0, 1e-3, 1e8]
+    assert_near(single_rows(X, y, alphas), refits(X, y, alphas, each(30)), y)
+    X[:, 2] = np.arange(30) == 4  # without row 4 the column is 0
+    with pytest.raises(ValueError, match="alpha must be above 0 .* within a training set"):
+        single_rows(X, y, alphas)
+    X[:, 2] = X[:, 1]
+    with pytest.raises(ValueError, match="alpha must be above 0 .* within the rows"):
+        single_rows(X, y, alphas)
+
+
+def test_weights_of_one_row_alone():
+    X, y, _ = numbers()
+    weights = np.zeros(len(X))
+    weights[3] = 1
+    with pytest.raises(ValueError, match="sample_weight must be above 0"):
+        single_rows(X, y, [1.0], weights=weights)
