@@ -129,6 +129,14 @@ def test_outputs_are_those_of_fits(chunks, weighted, scaler):
     assert_as_fits(found, X, y, chunks, scaler=scaler, weights=weights)
 
 
+@pytest.mark.parametrize("factor", [1e-50, 1e50])
+@pytest.mark.parametrize("chunks", [CHUNKS["10"], CHUNKS["n"]], ids=["10", "n"])
+def test_columns_of_very_large_and_small_numbers(chunks, factor):
+    X, y = numbers()
+    X[:, :3] *= factor
+    assert_as_fits(outputs(family_of(prepared(X, y)), chunks), X, y, chunks)
+
+
 def test_weights_of_very_different_sizes():
     X, y = numbers()
     weights = np.ones(N)

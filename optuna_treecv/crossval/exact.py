@@ -27,6 +27,7 @@ from optuna_treecv.learners.exact.family import Chunks
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import Tested
 from optuna_treecv.learners.exact.threads import one_blas_thread
+from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
@@ -195,7 +196,7 @@ def evaluate_points(
     scorer = _Scorer(first, rows, chunks_of(repeat.cut))
     found: list[ExactResult] = []
     with one_blas_thread(), np.errstate(all="ignore"):  # what is not finite has diverged
-        size = scorer.most_points(parts)
+        size = scorer.most_points()
         for begin in range(0, len(estimators), size):
             family = parts.family(
                 estimators[begin : begin + size], rows, parts.scaler, evaluation.n_jobs
@@ -268,10 +269,10 @@ class _Scorer:
             and int(np.median(chunks.sizes)) >= rows.n_features
         )
 
-    def most_points(self, parts: Parts) -> int:
+    def most_points(self) -> int:
         """Return how many points are evaluated at once, so that their outputs take little room."""
         n_classes = 1 if self._classes is None else len(self._classes)
-        n_targets = 1 if self._targets is None or self._targets.ndim == 1 else len(self._targets.T)
+        n_targets = count_targets(self._targets)
         n_rows = max(int(self.chunks.sizes.max()), _ROWS)
         if self._pooled:
             n_rows = int(self.chunks.bounds[-1])

@@ -304,7 +304,8 @@ class Data:
 
     def with_rows(self, X: Any) -> Data:
         """Return data of other rows with the same targets and weights."""
-        data = Data(X, self.y_given)
+        data = Data(X)
+        data.y, data.y_given, data._classes = self.y, self.y_given, self._classes
         data.weights, data.score_weights = self.weights, self.score_weights
         return data
 

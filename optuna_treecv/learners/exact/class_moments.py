@@ -68,7 +68,7 @@ def class_moments_of(
     for piece in blocks(part, _SORTED):
         for code, numbers in by_class(rows, piece):
             scatter = scatters[0 if are_pooled else code]
-            for some in blocks(numbers):
+            for some in row_blocks(numbers, BLOCK):
                 block = buffer[: len(some)]
                 copy_rows(rows, some, block)
                 if spread is not None:
@@ -93,6 +93,11 @@ def by_class(rows: PreparedRows, part: RowNumbers) -> list[tuple[int, np.ndarray
     ends = np.cumsum(np.bincount(codes))
     each = np.split(numbers, ends[:-1])
     return [(code, some) for code, some in enumerate(each) if len(some)]
+
+
+def row_blocks(numbers: np.ndarray, size: int) -> list[np.ndarray]:
+    """Cut row numbers into blocks."""
+    return [numbers[start : start + size] for start in range(0, len(numbers), size)]
 
 
 def _centre(block: np.ndarray) -> np.ndarray:
@@ -149,10 +154,11 @@ def check_classes(counts: np.ndarray, classes: np.ndarray, least: int) -> None:
     """Refuse training rows without ``least`` rows of each class."""
     few = np.flatnonzero(counts < least)
     if len(few):
+        label = classes.tolist()[few[0]]
         raise ValueError(
             f"y must have at least {least} {'row' if least == 1 else 'rows'} of each class in "
-            f"each training set, got {int(counts[few[0]])} of class {classes[few[0]]!r}; fewer "
-            "folds, or stratified ones, would be right."
+            f"each training set, got {int(counts[few[0]])} of class {label!r}; "
+            "fewer folds, or stratified ones, would be right."
         )
 
 

@@ -61,6 +61,7 @@ class DiscriminantFolds:
         self.n_points = len(estimators)
         self._classes = rows.classes
         self._n_classes = len(rows.classes)
+        self.n_outputs = self._n_classes
         self._rows = rows
         self._scaler = scaler
         self._n_jobs = n_jobs
@@ -136,11 +137,6 @@ class DiscriminantFolds:
     def _scores_left_out(self, leave: Any, part: slice) -> np.ndarray:
         """Return what models say of rows that are left out, (n_distinct, n_outputs, n_rows)."""
         raise NotImplementedError
-
-    @property
-    def n_outputs(self) -> int:
-        """How many numbers a model says of a row."""
-        return self._n_classes
 
     @property
     def _needs_scale(self) -> bool:

@@ -43,6 +43,9 @@ _ROWS = 2**16
 # Where a row has all but this share of a column's squares, what it leaves is summed again.
 _LEAST_SHARE = 1e-3
 
+# The product of four numbers up to this one does not overflow.
+_FOURTH = 1e75
+
 # The half width, relative to its numbers, of an interval in which log-likelihoods are
 # interpolated. A parabola through three points of it errs by less than 1e-12.
 _HALF_WIDTH = 1e-4
@@ -300,14 +303,17 @@ class SingleRows:
         self, variances: np.ndarray, squares: np.ndarray, added: np.ndarray, out: np.ndarray
     ) -> None:
         """Write log-densities, where each row has variances of its own, (n_points, n_rows)."""
-        d, n_rows = squares.shape
-        smoothed, ratios = np.empty((d, n_rows)), np.empty((d, n_rows))
+        d = len(squares)
+        smoothed, ratios = np.empty_like(squares), np.empty_like(squares)
         check_variances(np.add(variances, self._smoothings.min() * added, out=smoothed))
+        is_small = np.min(smoothed) < 1 / _FOURTH
+        is_large = np.max(variances + self._smoothings.max() * added) > _FOURTH
+        sum_of_logs = _sum_of_logs if is_small or is_large else _sum_of_logs_by_fours
         for smoothing, said in zip(self._smoothings, out, strict=True):
             np.add(variances, smoothing * added, out=smoothed)
             np.divide(squares, smoothed, out=ratios)
-            ratios += np.log(smoothed, out=smoothed)
             np.add.reduce(ratios, axis=0, out=said)
+            said += sum_of_logs(smoothed)
         out += d * log(2 * pi)
         out *= -0.5
 
@@ -340,6 +346,20 @@ class SingleRows:
                 said = np.empty((*out.shape[:2], len(part)))
                 models.write(columns[:, part], said, shares)
                 out[:, :, part] = said
+
+
+def _sum_of_logs(numbers: np.ndarray) -> np.ndarray:
+    """Return the sums of the logarithms, (n_rows,), and overwrite the numbers."""
+    return np.log(numbers, out=numbers).sum(axis=0)
+
+
+def _sum_of_logs_by_fours(numbers: np.ndarray) -> np.ndarray:
+    """Do the same with one logarithm for the product of four numbers."""
+    n = len(numbers) // 4
+    product = numbers[:n]
+    for k in (1, 2, 3):
+        product *= numbers[k * n : (k + 1) * n]
+    return _sum_of_logs(product) + _sum_of_logs(numbers[4 * n :])
 
 
 def _columns_of_largest_variance(spread: Spread) -> np.ndarray:

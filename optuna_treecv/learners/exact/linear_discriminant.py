@@ -19,6 +19,7 @@ from optuna_treecv.learners.exact.blocks import n_rows_of
 from optuna_treecv.learners.exact.class_moments import by_class
 from optuna_treecv.learners.exact.class_moments import ClassMoments
 from optuna_treecv.learners.exact.class_moments import divide_by_rows
+from optuna_treecv.learners.exact.class_moments import row_blocks
 from optuna_treecv.learners.exact.class_moments import scaled
 from optuna_treecv.learners.exact.class_moments import scaling_of
 from optuna_treecv.learners.exact.discriminants import DiscriminantFolds
@@ -26,6 +27,7 @@ from optuna_treecv.learners.exact.discriminants import LEAST_LEFT
 from optuna_treecv.learners.exact.discriminants import split_record
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import RowNumbers
+from optuna_treecv.learners.exact.graded import eigen_of_scatter
 from optuna_treecv.learners.exact.labels import largest_class
 from optuna_treecv.learners.exact.linear_left_out import OwnClass
 from optuna_treecv.learners.exact.linear_left_out import Point
@@ -116,6 +118,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         super().__init__(estimators, rows, scaler, n_jobs)
         first = estimators[0]
         self._solver = first.solver
+        self.n_outputs = 1 if self._n_classes == 2 else self._n_classes
         self._shrinkages = [float(one.shrinkage or 0) for one in estimators]
         if self._solver == "svd":
             self._n_distinct = 1
@@ -142,11 +145,6 @@ class LinearDiscriminantFolds(DiscriminantFolds):
                 return f"tol is below {_LEAST_TOL}, which moments cannot tell from 0"
         why = cls._why_not(estimator, facts)
         return why or ("" if estimator.solver == "svd" else cls._why_not_scaled(facts))
-
-    @property
-    def n_outputs(self) -> int:
-        """One number for two classes, else one for each class."""
-        return 1 if self._n_classes == 2 else self._n_classes
 
     @property
     def _needs_scale(self) -> bool:
@@ -225,8 +223,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
             of_correlations.values[:], vectors = linalg.eigh(correlations, driver="evd")
             of_correlations.matrix[:] = vectors / deviations[:, None]
         if plain is not None:
-            plain.values[:], plain.matrix[:] = linalg.eigh(C, driver="evd")
-            np.maximum(plain.values, 0, out=plain.values)
+            plain.values[:], plain.matrix[:] = eigen_of_scatter(C)
 
     # --- The models of a fold ---
 
@@ -255,8 +252,8 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         if self._solver == "eigen" and np.any(is_null):
             raise ValueError(
                 "shrinkage must be above 0 with solver='eigen' where columns of X depend on each "
-                f"other within a training set, got {shrinkage:g}; solver='svd' or a shrinkage such "
-                "as 1e-6 would be right."
+                f"other within a training set, got {shrinkage:g}; solver='svd' or a shrinkage "
+                "such as 1e-6 would be right."
             )
         with np.errstate(divide="ignore"):
             return np.where(is_null, 0, 1 / shrunk)
@@ -400,7 +397,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
     ) -> Iterator[tuple[np.ndarray, Rotated]]:
         """Yield blocks of rows of a class: their numbers, and the rows in its bases."""
         buffer = np.empty((min(_ROWS_LEFT_OUT, len(numbers)), self._rows.n_features))
-        for some in blocks(numbers, _ROWS_LEFT_OUT):
+        for some in row_blocks(numbers, _ROWS_LEFT_OUT):
             block = buffer[: len(some)]
             copy_rows(self._rows, some, block)
             block -= own.mean

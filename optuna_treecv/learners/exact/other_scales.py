@@ -106,8 +106,8 @@ class Corrections:
         self._squared_shrinks = np.square(basis.shrinks)
         # alpha A^-1, of which no number is above 1
         self._inverses: np.ndarray | None = None
-        if 4 * len(alphas) * basis.vectors.size <= _MOST_BYTES:
-            self._inverses = np.empty((len(alphas), *basis.vectors.shape), dtype=np.float32)
+        if 8 * len(alphas) * basis.vectors.size <= _MOST_BYTES:
+            self._inverses = np.empty((len(alphas), *basis.vectors.shape))
             for alpha, shrinks, out in zip(alphas, basis.shrinks, self._inverses, strict=True):
                 out[:] = basis.vectors * (alpha * shrinks) @ basis.vectors.T
 
@@ -210,8 +210,8 @@ class Corrections:
 
     def _apply(self, rest: np.ndarray, point: int) -> np.ndarray:
         """Return alpha A^-1 times each row."""
-        if rest.dtype == np.float32 and self._inverses is not None:
-            return rest @ self._inverses[point]
+        if self._inverses is not None:
+            return rest @ self._inverses[point].astype(rest.dtype, copy=False)
         vectors = self._basis.vectors.astype(rest.dtype)
         shrinks = (self._alphas[point] * self._basis.shrinks[point]).astype(rest.dtype)
         return np.asarray(((rest @ vectors) * shrinks) @ vectors.T)

@@ -7,7 +7,6 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.learners.exact.blocks import blocks
@@ -16,6 +15,7 @@ from optuna_treecv.learners.exact.blocks import n_rows_of
 from optuna_treecv.learners.exact.class_moments import by_class
 from optuna_treecv.learners.exact.class_moments import ClassMoments
 from optuna_treecv.learners.exact.class_moments import divide_by_rows
+from optuna_treecv.learners.exact.class_moments import row_blocks
 from optuna_treecv.learners.exact.class_moments import scaled
 from optuna_treecv.learners.exact.class_moments import scaling_of
 from optuna_treecv.learners.exact.discriminants import DiscriminantFolds
@@ -23,6 +23,7 @@ from optuna_treecv.learners.exact.discriminants import LEAST_LEFT
 from optuna_treecv.learners.exact.discriminants import split_record
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import RowNumbers
+from optuna_treecv.learners.exact.graded import eigen_of_scatter
 from optuna_treecv.learners.exact.labels import largest_class
 from optuna_treecv.rows.data import PreparedRows
 
@@ -173,8 +174,8 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
         if self._needs_scale:
             train = scaled(train, centre, scale)
         for code, scatter in enumerate(train.scatters):
-            values, vectors = linalg.eigh(scatter, driver="evd")
-            fold.values[code] = np.maximum(values, 0) / self._divisor(train.counts[code])
+            values, vectors = eigen_of_scatter(scatter)
+            fold.values[code] = values / self._divisor(train.counts[code])
             fold.matrices[code] = vectors / scale[:, None]
 
     def _divisor(self, count: float) -> float:
@@ -195,17 +196,19 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
         code : int
         """
         regularised = np.outer(1 - self._shares, values) + self._shares[:, None]
-        is_short = regularised.min(axis=1) <= self._tol
-        if self._is_svd:
-            is_short |= count < len(values)  # the svd has as many singular values as rows
-        if np.any(is_short):
-            parameter = "reg_param must be above the present one"
-            if not self._is_svd:
-                parameter = "solver must be 'svd', with a reg_param such as 0.1,"
+        if self._is_svd and count < len(values):  # there are as many singular values as rows
             raise ValueError(
-                f"{parameter} where the covariance of a class has not full rank, got reg_param="
-                f"{self._shares[is_short][0]:g} with class {self._classes[code]!r} in a training "
-                f"set, which has {int(count)} rows of it for {len(values)} columns."
+                "Each class must have as many rows in each training set as X has columns, got "
+                f"{int(count)} rows of class {self._classes.tolist()[code]!r} and {len(values)} "
+                "columns."
+            )
+        lacks_rank = regularised.min(axis=1) <= self._tol
+        if np.any(lacks_rank):
+            better = "a larger reg_param" if self._is_svd else "solver='svd' with a reg_param"
+            raise ValueError(
+                "The covariance of a class must have full rank, got eigenvalues up to tol="
+                f"{self._tol:g} in class {self._classes.tolist()[code]!r} with reg_param="
+                f"{self._shares[lacks_rank][0]:g}; {better} such as 0.1 would be right."
             )
         return regularised
 
@@ -285,7 +288,7 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
         buffer = np.empty((_ROWS, self._rows.n_features))
         for code, numbers in by_class(self._rows, part):
             own = leave.own[code]
-            for some in blocks(numbers, _ROWS):
+            for some in row_blocks(numbers, _ROWS):
                 block = buffer[: len(some)]
                 copy_rows(self._rows, some, block)
                 uu = own.inverse @ self._squares_of(leave.fold, code, block)

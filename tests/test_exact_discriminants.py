@@ -1,0 +1,365 @@
+"""Exact folds of discriminant analysis beside models that scikit-learn fits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import tree_cross_validate
+from optuna_treecv.learners.exact.family import Chunks
+from optuna_treecv.learners.exact.family import Facts
+from optuna_treecv.learners.exact.linear_discriminant import LinearDiscriminantFolds
+from optuna_treecv.learners.exact.quadratic_discriminant import QuadraticDiscriminantFolds
+from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.data import RowLayout
+
+N = 60
+D = 4
+SCALERS = {"alone": None, "scaler": StandardScaler(), "no mean": StandardScaler(with_mean=False)}
+
+
+def numbers(n_classes=3, offset=0.0):
+    """Return columns of several scales."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, n_classes, N)
+    X = rng.normal(size=(N, D)) @ rng.normal(size=(D, D)) + rng.normal(size=(n_classes, D))[y]
+    return X * [1, 10, 0.1, 1] + offset, y
+
+
+def kept(name, size, make):
+    memory = np.empty(size)
+    make(memory)
+    memory.flags.writeable = False
+    return memory
+
+
+def equal_parts(k):
+    return Chunks(N, np.linspace(0, N, k + 1).astype(np.int64))
+
+
+def given():
+    """Return training sets and test sets that overlap with others, in mixed orders."""
+    rng = np.random.default_rng(1)
+    orders = [rng.permutation(N) for _ in range(3)]
+    tested = np.concatenate([order[:15] for order in orders])
+    return Chunks(N, np.array([0, 15, 30, 45]), tested, [order[20:] for order in orders])
+
+
+CHUNKS = {
+    "2": equal_parts(2),
+    "10": equal_parts(10),
+    "n": equal_parts(N),
+    "groups": Chunks(N, np.array([0, 1, 20, 23, 24, 45, 60])),
+    "trained only": Chunks(N, np.array([10, 30, 45, 60])),
+    "growing": Chunks(N, np.array([0, 10, 25]), np.arange(30, 55), [30, 40]),
+    "given": given(),
+}
+
+PRIORS = [0.5, 0.2, 0.3]
+
+
+def linear(solver, priors=None):
+    shrinkages = [None] if solver == "svd" else [None, 1e-3, 0.4, 1.0]
+    return [
+        LinearDiscriminantAnalysis(solver=solver, shrinkage=s, priors=priors) for s in shrinkages
+    ]
+
+
+def quadratic(priors=None):
+    shares = [0.0, 1e-3, 0.4, 1.0]
+    return [QuadraticDiscriminantAnalysis(reg_param=r, priors=priors, tol=1e-8) for r in shares]
+
+
+ESTIMATORS = {
+    "svd": linear("svd"),
+    "lsqr": linear("lsqr"),
+    "eigen": linear("eigen"),
+    "quadratic": quadratic(),
+}
+
+
+def prepared(X, y):
+    layout = RowLayout(padded=True, sparse=True, target="class")
+    return Data(X, y).prepare(layout, np.arange(len(y), dtype=np.uint32))
+
+
+def family_of(estimators, X, y, scaler=None, n_jobs=1):
+    is_linear = isinstance(estimators[0], LinearDiscriminantAnalysis)
+    family = LinearDiscriminantFolds if is_linear else QuadraticDiscriminantFolds
+    return family(estimators, prepared(X, y), scaler, n_jobs)
+
+
+def outputs(family, chunks, most_rows=25):
+    every = list(family.test(chunks, kept, most_rows))
+    assert [one.first for one in every[1:]] == [one.last for one in every[:-1]]
+    return np.concatenate([one.outputs for one in every], axis=1)
+
+
+def folds_of(chunks):
+    """Yield the places of each chunk's outputs, its training rows and its test rows."""
+    for c in range(chunks.n_chunks):
+        places = np.arange(chunks.bounds[c], chunks.bounds[c + 1]) - chunks.bounds[0]
+        test = chunks.test_rows(c, c + 1)
+        train = np.delete(np.arange(chunks.n_rows), test)
+        if chunks.trains is not None:
+            of_chunk = chunks.trains[c]
+            train = np.arange(of_chunk) if isinstance(of_chunk, int) else of_chunk
+        yield places, train, np.arange(chunks.n_rows)[test]
+
+
+def assert_as_fits(estimators, X, y, chunks, scaler=None, rtol=1e-10):
+    family = family_of(estimators, X, y, scaler)
+    found = outputs(family, chunks)
+    wide = X.astype(np.float64)
+    every = list(folds_of(chunks))
+    for places, train, test in every if len(every) <= 10 else every[::3]:
+        for said, estimator in zip(found, estimators, strict=True):
+            model = estimator if scaler is None else make_pipeline(clone(scaler), estimator)
+            model.fit(wide[train], y[train])
+            for method in ("decision_function", "predict_proba"):
+                expected = getattr(model, method)(wide[test])
+                atol = rtol * np.abs(expected).max()
+                own = family.respond(said[places], method)
+                np.testing.assert_allclose(own, expected, rtol=rtol, atol=atol)
+            codes = family.respond(said[places], "predict")
+            assert np.array_equal(family._classes[codes], model.predict(wide[test]))
+
+
+@pytest.mark.parametrize("scaler", SCALERS.values(), ids=SCALERS)
+@pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
+@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
+def test_outputs_are_those_of_fits(chunks, estimators, scaler):
+    X, y = numbers()
+    assert_as_fits(estimators, X, y, chunks, scaler)
+
+
+@pytest.mark.parametrize("k", [5, N])
+@pytest.mark.parametrize("solver", ["svd", "lsqr", "eigen", "quadratic"])
+def test_given_priors(solver, k):
+    X, y = numbers()
+    estimators = quadratic(PRIORS) if solver == "quadratic" else linear(solver, PRIORS)
+    assert_as_fits(estimators, X, y, equal_parts(k))
+
+
+@pytest.mark.parametrize("k", [5, N])
+@pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
+def test_two_classes(estimators, k):
+    X, y = numbers(2)
+    assert_as_fits(estimators, X, y, equal_parts(k))
+
+
+@pytest.mark.parametrize("k", [5, N])
+@pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
+def test_float32(estimators, k):
+    """float32 rows are summed in float64, where scikit-learn stays in float32 in parts."""
+    X, y = numbers()
+    assert_as_fits(estimators, X.astype(np.float32), y, equal_parts(k))
+
+
+@pytest.mark.parametrize("k", [5, N])
+@pytest.mark.parametrize("name", ["svd", "quadratic"])
+def test_large_offsets(name, k):
+    """scikit-learn's refit itself errs by more: its own means have rounding errors of 1e-10."""
+    X, y = numbers()
+    shifted = X + 1e6
+    near = outputs(family_of(ESTIMATORS[name], shifted - 1e6, y), equal_parts(k))
+    far = outputs(family_of(ESTIMATORS[name], shifted, y), equal_parts(k))
+    np.testing.assert_allclose(far, near, rtol=1e-7, atol=1e-7)
+
+
+def test_dependent_columns():
+    """The solver svd leaves out directions without variance, one of which a single row has."""
+    X, y = numbers()
+    groups = np.eye(3)[np.arange(N) % 3]
+    once = (np.arange(N) == 7)[:, None]
+    X = np.hstack([X, groups, once, np.full((N, 1), 2.0), X[:, :1] + X[:, 1:2]])
+    for k in (2, 10, N):
+        assert_as_fits(linear("svd"), X, y, equal_parts(k), rtol=1e-8)
+        assert_as_fits(linear("svd"), X, y, equal_parts(k), StandardScaler(), rtol=1e-8)
+        assert_as_fits(quadratic()[2:], X[:, 3:], y, equal_parts(k))
+        assert_as_fits(linear("lsqr")[2:], X, y, equal_parts(k))
+        assert_as_fits(linear("eigen")[2:], X, y, equal_parts(k))
+
+
+def test_rows_with_large_leverage_are_left_out_directly(monkeypatch):
+    X, y = numbers()
+    X[3] *= 1e3
+    X[[11, 12], 1] = 1e7
+    chunks = equal_parts(N)
+    asked = []
+    for family in (LinearDiscriminantFolds, QuadraticDiscriminantFolds):
+        without = family._without
+        monkeypatch.setattr(
+            family, "_without", lambda self, rows, f=without: asked.append(rows) or f(self, rows)
+        )
+    for estimators in (linear("svd"), linear("eigen")[:1], quadratic()[2:]):
+        assert_as_fits(estimators, X, y, chunks, rtol=1e-7)
+        assert 3 in asked[-1]
+        assert len(asked[-1]) < 10
+
+
+def test_close_means_of_classes_are_one_direction():
+    """The solver svd drops directions in which the means of classes hardly differ."""
+    X, y = numbers()
+    X = X / [1, 10, 0.1, 1] + np.array([0, 3e4, 3e4 + 1e-3])[y][:, None]
+    for k in (2, N):
+        assert_as_fits(linear("svd"), X, y, equal_parts(k), rtol=1e-6)
+
+
+@pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
+@pytest.mark.parametrize("k", [10, N])
+def test_a_row_does_not_leak_into_its_own_fold(estimators, k):
+    """Rows that are far away change the model of their own fold by rounding errors only.
+
+    The shortcuts for single rows read all rows, so that these are left out directly.
+    """
+    X, y = numbers()
+    chunks = equal_parts(k)
+    far, probe = X.copy(), X.copy()
+    own = np.arange(N // k)
+    far[own] *= 1e9
+    estimators = estimators[-2:]  # without a penalty, the other folds cannot be evaluated
+    for scaler in SCALERS.values():
+        said = outputs(family_of(estimators, far, y, scaler), chunks)[:, own]
+        assert np.all(np.isfinite(said))
+        for number, estimator in enumerate(estimators):
+            model = estimator if scaler is None else make_pipeline(clone(scaler), estimator)
+            model.fit(X[len(own) :], y[len(own) :])
+            expected = model.decision_function(far[own])
+            scale = np.abs(expected).max()
+            found = family_of([estimator], probe, y).respond(said[number], "decision_function")
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * scale)
+
+
+@pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
+def test_threads_and_groups_do_not_change_a_bit(estimators, monkeypatch):
+    X, y = numbers()
+    for name in ("10", "n", "groups"):
+        one = outputs(family_of(estimators, X, y), CHUNKS[name])
+        several = outputs(family_of(estimators, X, y, n_jobs=3), CHUNKS[name])
+        assert np.array_equal(one, several)
+
+
+def test_groups_of_folds_and_factors_that_are_not_kept(monkeypatch):
+    X, y = numbers()
+    package = "optuna_treecv.learners.exact"
+    monkeypatch.setattr(f"{package}.training_sums.MOST_BYTES", 1000)
+    monkeypatch.setattr(f"{package}.discriminants._MOST_BYTES", 0)
+    for estimators in ESTIMATORS.values():
+        assert_as_fits(estimators, X, y, CHUNKS["10"])
+
+
+def test_factors_serve_further_points():
+    X, y = numbers()
+    for chunks in (CHUNKS["10"], CHUNKS["n"]):
+        for estimators in (linear("eigen"), quadratic()):
+            arrays = {}
+
+            def keep(name, size, make, arrays=arrays):
+                if name not in arrays:
+                    arrays[name] = kept(name, size, make)
+                return arrays[name]
+
+            every = []
+            for estimator in estimators:
+                family = family_of([estimator], X, y)
+                every.append(np.concatenate([o.outputs[0] for o in family.test(chunks, keep, 25)]))
+                assert len(arrays) == 1
+            np.testing.assert_allclose(
+                every, outputs(family_of(estimators, X, y), chunks), rtol=1e-12, atol=1e-12
+            )
+
+
+def facts(**changed):
+    usual = {
+        "n_features": 4,
+        "is_sparse": False,
+        "has_weights": False,
+        "has_scaler": False,
+        "n_trained": 90,
+        "n_of_class": 20,
+    }
+    return Facts(**{**usual, **changed})
+
+
+LINEAR, QUADRATIC = LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+
+
+@pytest.mark.parametrize(
+    ("estimator", "changed", "why"),
+    [
+        (LINEAR(), {}, ""),
+        (LINEAR(solver="lsqr", shrinkage=0.1), {"has_scaler": True, "n_folds": 10}, ""),
+        (LINEAR(solver="lsqr", shrinkage="auto"), {}, "fourth moments"),
+        (LINEAR(shrinkage=0.1), {}, "no shrinkage"),
+        (LINEAR(tol=1e-9), {}, "tol"),
+        (LINEAR(priors=[0.0, 1.0]), {}, "prior"),
+        (LINEAR(), {"is_sparse": True}, "sparse"),
+        (LINEAR(), {"has_weights": True}, "weights"),
+        (LINEAR(), {"n_of_class": 0}, "no row of a class"),
+        (LINEAR(), {"n_features": 100}, "more columns"),
+        (LINEAR(), {"has_scaler": True, "n_trained": 4999, "n_folds": 5000}, ""),
+        (
+            LINEAR(solver="eigen"),
+            {"has_scaler": True, "n_trained": 4999, "n_folds": 5000},
+            "KFold",
+        ),
+        (QUADRATIC(), {}, ""),
+        (QUADRATIC(solver="eigen", shrinkage=0.1), {}, "shrinkage"),
+        (QUADRATIC(), {"n_of_class": 1, "n_features": 1}, "only one row of a class"),
+        (QUADRATIC(), {"n_of_class": 3}, "fewer rows"),
+        (QUADRATIC(), {"has_scaler": True, "n_trained": 4999, "n_folds": 5000}, "KFold"),
+    ],
+)
+def test_why_not(estimator, changed, why):
+    family = LinearDiscriminantFolds if type(estimator) is LINEAR else QuadraticDiscriminantFolds
+    found = family.why_not(estimator, facts(**changed))
+    assert (why in found) if why else found == ""
+
+
+@pytest.mark.parametrize("k", [10, N])
+def test_models_that_are_not_defined_are_refused(k):
+    X, y = numbers()
+    X[:, 3] = X[:, 2]
+    chunks = equal_parts(k)
+    with pytest.raises(ValueError, match="must have full rank"):
+        outputs(family_of(quadratic(), X, y), chunks)
+    with pytest.raises(ValueError, match="shrinkage must be above 0 with solver='eigen'"):
+        outputs(family_of(linear("eigen"), X, y), chunks)
+    with pytest.raises(ValueError, match="got only columns that do not"):
+        outputs(family_of(linear("svd"), np.ones((N, 2)), y), chunks)
+    rare = np.where(np.arange(N) == 5, 2, y % 2)
+    with pytest.raises(ValueError, match="at least 1 row of each class"):
+        outputs(family_of(linear("svd"), *numbers()[:1], rare), chunks)
+    with pytest.raises(ValueError, match="at least 2 rows of each class"):
+        outputs(family_of(quadratic(), *numbers()[:1], rare), chunks)
+    with pytest.raises(ValueError, match="priors must have a number for each of the 3 classes"):
+        family_of(linear("svd", [0.5, 0.5]), X, y)
+    with pytest.raises(ValueError, match="n_components must be at most 2"):
+        family_of([LINEAR(n_components=3)], X, y)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LINEAR(),
+        make_pipeline(StandardScaler(), LINEAR(solver="lsqr", shrinkage=0.1)),
+        make_pipeline(StandardScaler(), QUADRATIC(reg_param=0.1)),
+    ],
+)
+def test_scores_are_those_of_cross_validate(estimator):
+    X, y = numbers()
+    labels = np.array(["a", "b", "c"])[y]
+    cv = KFold(5, shuffle=True, random_state=0)
+    for scoring in ("accuracy", "neg_log_loss"):
+        found = tree_cross_validate(estimator, X, labels, cv=cv, scoring=scoring)
+        assert found.method == "exact"
+        expected = cross_validate(estimator, X, labels, cv=cv, scoring=scoring)["test_score"]
+        np.testing.assert_allclose(found.test_score, expected, rtol=1e-10)
