@@ -9,8 +9,12 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv import tree_cross_val_predict
 from optuna_treecv.learners.exact.family import Chunks
 from optuna_treecv.learners.exact.left_out import LeftOut
 from optuna_treecv.learners.exact.ridge_rows import RidgeRows
@@ -319,3 +323,18 @@ def test_weights_of_one_row_alone():
     weights[3] = 1
     with pytest.raises(ValueError, match="sample_weight must be above 0"):
         single_rows(X, y, [1.0], weights=weights)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_small_chunks_behind_a_scaler_that_centres_alone(fit_intercept, weighted):
+    """Without an intercept, the mean that is subtracted differs between chunks."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 12)) + 3, rng.normal(size=40) + 5
+    weights = rng.random(40) if weighted else None
+    model = make_pipeline(StandardScaler(with_std=False), Ridge(fit_intercept=fit_intercept))
+    cv = KFold(20)
+    found = tree_cross_val_predict(model, X, y, cv=cv, sample_weight=weights, method="exact")
+    params = {"ridge__sample_weight": weights} if weighted else None
+    expected = cross_val_predict(model, X, y, cv=cv, params=params)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)

@@ -214,6 +214,7 @@ def test_the_adapter_trains_with_weights(model, method, n_folds, order, binary, 
     X, y = np.abs(binary[0]), binary[1]
     weights = weights_of(len(y))
     options = {"cv": n_folds, "stratify": False, "order": order, "response_method": method}
+    options["method"] = "treecv"
     found = tree_cross_val_predict(model, X, y, sample_weight=weights, **options)
     for test, phases in training_paths(len(y), n_folds, order):
         fitted = trained(model, X, y, weights, phases)

@@ -90,7 +90,7 @@ class Absences:
     def __init__(
         self, sums: np.ndarray, weights: np.ndarray, alphas: np.ndarray, least: np.ndarray
     ) -> None:
-        self._sums, self._alphas = sums, alphas
+        self._alphas = alphas
         self.of_all = log_absences(sums, weights, alphas)
         self._n_features, n_classes = sums.shape[1:]
         columns, codes = np.nonzero(sums[2])
@@ -100,10 +100,11 @@ class Absences:
         shares = present[is_rare] / self._of_class[codes[is_rare]]
         self._powers = _power_sums(shares, codes[is_rare], n_classes)
         columns, codes = columns[~is_rare], codes[~is_rare]
-        self._frequent = [columns[codes == code] for code in range(n_classes)]
+        self._frequent = [sums[:, columns[codes == code], code] for code in range(n_classes)]
         self._places = np.full((self._n_features, n_classes), -1, np.int32)
-        for code, some in enumerate(self._frequent):
-            self._places[some, code] = np.arange(len(some))
+        for code in range(n_classes):
+            own = columns[codes == code]
+            self._places[own, code] = np.arange(len(own))
 
     def without(self, codes: np.ndarray, weights: np.ndarray, touched: Touched) -> np.ndarray:
         """Return the sums of cells.
@@ -126,7 +127,7 @@ class Absences:
         found += self._of_rare(codes, of_cell, touched, places < 0)
         is_frequent = places >= 0
         cells, places = touched.cells[is_frequent], places[is_frequent]
-        absent = touched.absent[:, is_frequent]
+        absent = np.compress(is_frequent, touched.absent, axis=1)
         row = np.empty(len(codes), np.intp)  # of a cell among those of its class
         for code, frequent in enumerate(self._frequent):
             own = np.flatnonzero(codes == code)
@@ -134,10 +135,10 @@ class Absences:
             of_class = codes[cells] == code
             rows, columns = row[cells[of_class]], places[of_class]
             absent_of = absent[:, of_class]
-            step = max(1, _LOGS // max(1, len(frequent)))
+            step = max(1, _LOGS // max(1, frequent.shape[1]))
             for start in range(0, len(own), step):
                 some = own[start : start + step]
-                left = weights[:, some, None] - self._sums[:, frequent, code][:, None]
+                left = weights[:, some, None] - frequent[:, None]
                 here = (rows >= start) & (rows < start + step)
                 left[:, rows[here] - start, columns[here]] = absent_of[:, here]
                 numbers = value_of(left)

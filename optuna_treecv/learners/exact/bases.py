@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg
-from scipy.linalg import lapack
 
+from optuna_treecv.learners.exact.lapack import cholesky
+from optuna_treecv.learners.exact.lapack import inverse_of_triangle
 from optuna_treecv.learners.exact.penalties import LEAST_PIVOT
 
 # Eigenvectors mix columns, so that their rounding errors are those of the largest column. They
@@ -86,7 +86,7 @@ def _lost(points: np.ndarray) -> Basis:
 def _by_eigenvectors(
     gram: np.ndarray, b: np.ndarray, alphas: np.ndarray, points: np.ndarray
 ) -> Basis:
-    values, vectors = linalg.eigh(gram, driver="evd")
+    values, vectors = np.linalg.eigh(gram)
     if values[0] + alphas[points].min() < LEAST_PIVOT * values[-1]:
         return _lost(points)
     shrinks = 1 / (np.maximum(values, 0) + alphas[points, None])
@@ -104,12 +104,12 @@ def _by_references(
     if len(points) == 1:
         reference = float(some[0])
     whole = gram + reference * np.identity(len(gram))
-    factor, failed = lapack.dpotrf(whole, lower=1)
-    if failed or np.any(np.square(factor.diagonal()) < LEAST_PIVOT * whole.diagonal()):
+    factor = cholesky(whole)
+    if factor is None or np.any(np.square(factor.diagonal()) < LEAST_PIVOT * whole.diagonal()):
         yield _lost(points)
         return
-    inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=True)
-    values, vectors = linalg.eigh(inverse @ inverse.T, driver="evd")
+    inverse = inverse_of_triangle(factor)
+    values, vectors = np.linalg.eigh(inverse @ inverse.T)
     shrinks = 1 + np.multiply.outer(some - reference, values)
     # No eigenvalue of G is below 0.
     least = np.minimum(1, some / reference) if reference else np.ones_like(some)
@@ -125,7 +125,7 @@ def _by_references(
 
 def _from_triangle(triangle: np.ndarray, n: int, alphas: np.ndarray, points: np.ndarray) -> Basis:
     """R has the singular values of X, of which G has the squares."""
-    left, values, right = linalg.svd(triangle[:n, :n])
+    left, values, right = np.linalg.svd(triangle[:n, :n])
     shrinks = 1 / (np.square(values) + alphas[points, None])
     projected = values[:, None] * (left.T @ triangle[:n, n:])
     return Basis(points, right.T, shrinks, projected, True)

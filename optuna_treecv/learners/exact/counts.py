@@ -440,7 +440,7 @@ class _CountFolds:
         own = self._no_sums(len(columns), last - first)
         for block, some in self._with_chunks(part, chunk_of):
             self._add(own, totals.by, block, columns.find(self._keys(block, some)), some)
-        before = totals.sums.columns[:, columns.names]
+        before = np.take(totals.sums.columns, columns.names, axis=1)
         for of_all, of_own in zip((before, *totals.sums[1:]), own, strict=True):
             np.subtract(of_all, of_own, out=of_own)
         left = own
@@ -461,7 +461,8 @@ class _CountFolds:
             n_added = rows if isinstance(rows, int) else len(self._codes)
             part = chunks.test_rows(chunk, chunk + 1)
             columns = self._own_columns(part, np.zeros(n_rows_of(part), np.intp), 1)
-            left = _Sums(sums.columns[:, columns.names], sums.weights.copy(), sums.sizes.copy())
+            own = np.take(sums.columns, columns.names, axis=1)
+            left = _Sums(own, sums.weights.copy(), sums.sizes.copy())
             with np.errstate(divide="ignore", invalid="ignore"):
                 whole = self._whole(sums)
             yield _Fold(chunk, chunk + 1, columns, left, whole)
@@ -475,7 +476,7 @@ class _CountFolds:
         )
         weights = fold.left.weights
         if fold.last - fold.first > 1:
-            weights = weights[:, fold.columns.chunks()]
+            weights = np.take(weights, fold.columns.chunks(), axis=1)
         tables = self._tables(fold.left.columns, weights)
         said = np.empty((self.n_points, len(chunk_of), self.n_outputs))
         sizes = np.empty(len(chunk_of))
@@ -529,7 +530,8 @@ class _CountFolds:
         rows, sizes = np.arange(last - first), block.row_sums()
         columns = _Columns([block.columns], 1, self._d)
         said = np.empty((self.n_points, last - first, k))
-        tables = self._tables(totals.sums.columns[:, columns.names], totals.sums.weights)
+        of_all = np.take(totals.sums.columns, columns.names, axis=1)
+        tables = self._tables(of_all, totals.sums.weights)
         matrix = block.as_matrix(columns.find(block.columns), len(columns))
         self._multiply([matrix], tables, said)
 
@@ -542,10 +544,12 @@ class _CountFolds:
         places, terms = np.arange(len(block.values)), block.values * block.behind(weights)
         add_numbers(left, places, terms, totals.by[block.columns])
         row_of, code_of = block.behind(rows), block.behind(codes)
-        before = totals.sums.columns[:, block.columns, code_of]
+        cells = block.columns.astype(np.intp) * k + code_of
+        before = np.take(totals.sums.columns.reshape(3, -1), cells, axis=1)
         np.subtract(before, left, out=left)
         of_own = left_weights[:, rows, codes]
-        tables = self._tables(left[:, :, None], of_own[:, row_of, None])
+        weights_behind = np.take(of_own, row_of, axis=1)
+        tables = self._tables(left[:, :, None], weights_behind[:, :, None])
         own = np.empty((self.n_points, last - first, 1))
         self._multiply([block.as_matrix(places, len(places))], tables, own)
         said[:, rows, codes] = own[:, :, 0]
@@ -718,18 +722,20 @@ class BernoulliFolds(_CountFolds):
         self, basis: Absences, columns: _Columns, before: np.ndarray, left: _Sums
     ) -> np.ndarray:
         n_chunks, k = left.weights.shape[1:]
-        places, codes = np.nonzero(before[2] != left.columns[2])
-        chunk_of = columns.chunks()[places]
-        sums = left.columns[:, places, codes]
+        changed = np.flatnonzero(before[2] != left.columns[2])
+        places, codes = np.divmod(changed, k)
+        cells = columns.chunks()[places] * k + codes
+        weights = left.weights.reshape(3, -1)
+        sums = np.take(left.columns.reshape(3, -1), changed, axis=1)
         touched = Touched(
-            chunk_of * k + codes,
+            cells,
             columns.names[places],
-            value_of(before[:, places, codes]),
+            value_of(np.take(before.reshape(3, -1), changed, axis=1)),
             value_of(sums),
-            left.weights[:, chunk_of, codes] - sums,
+            np.take(weights, cells, axis=1) - sums,
         )
         codes = np.tile(np.arange(k), n_chunks)
-        found = basis.without(codes, left.weights.reshape(3, -1), touched)
+        found = basis.without(codes, weights, touched)
         return found.reshape(self.n_points, n_chunks, k)
 
     def _whole_of_rows(
@@ -744,7 +750,11 @@ class BernoulliFolds(_CountFolds):
         rows = np.arange(block.n_rows)
         row_of = block.behind(rows)
         touched = Touched(
-            row_of, block.columns, value_of(before), value_of(left), weights[:, row_of] - left
+            row_of,
+            block.columns,
+            value_of(before),
+            value_of(left),
+            np.take(weights, row_of, axis=1) - left,
         )
         found = np.repeat(basis.of_all[:, None], block.n_rows, axis=1)
         found[:, rows, codes] = basis.without(codes, weights, touched)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import linalg
 
 from optuna_treecv.learners.exact.blocks import blocks
 from optuna_treecv.learners.exact.family import RowNumbers
@@ -41,7 +40,7 @@ def solve_from_rows(
     """
     d = of.rows.n_features
     triangle = triangle_of(of, parts, origin, scale)
-    left, values, right = linalg.svd(triangle[:d, :d], check_finite=False)
+    left, values, right = np.linalg.svd(triangle[:d, :d])
     projected = left.T @ triangle[:d, d:]
     shrinks = values / (np.square(values) + alphas[:, None])
     return np.asarray(right.T @ (shrinks[:, :, None] * projected))
@@ -52,12 +51,14 @@ def triangle_of(
 ) -> np.ndarray:
     """Return R of [X, y] = QR, of centred and scaled rows, with the columns of both."""
     d = of.rows.n_features
-    triangle = np.zeros((0, d + of.n_targets))  # no more rows than columns after each block
+    triangle: np.ndarray = np.zeros(
+        (0, d + of.n_targets)
+    )  # no more rows than columns after each block
     for part in parts:
         for some in blocks(part):
             X, y, weights = of.copy(some)
             X -= origin[:d]
             X /= scale
             both = np.hstack([X, y - origin[d:]]) * np.sqrt(weights)[:, None]
-            triangle = linalg.qr(np.vstack([triangle, both]), mode="r")[0][: d + of.n_targets]
+            triangle = np.asarray(np.linalg.qr(np.vstack([triangle, both]), mode="r"))
     return triangle

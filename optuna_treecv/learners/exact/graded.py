@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg
-from scipy.linalg import lapack
+
+from optuna_treecv.learners.exact.lapack import pivoted_cholesky
 
 # Up to this ratio of two columns' squares, rounding errors of the largest eigenvalue are 1e-10 of
 # the smaller square.
@@ -21,12 +21,12 @@ def eigen_of_scatter(scatter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     squares = scatter.diagonal()
     squares = squares[squares > 0]
     if len(squares) == 0 or squares.max() <= _MOST_RATIO * squares.min():
-        values, vectors = linalg.eigh(scatter, driver="evd")
+        values, vectors = np.linalg.eigh(scatter)
         return np.maximum(values, 0), vectors
-    factor, pivots, rank, _ = lapack.dpstrf(scatter, lower=0, tol=0)
+    factor, pivots, rank = pivoted_cholesky(scatter)
     factor = np.triu(factor)
     factor[rank:] = 0
-    _, sizes, directions = linalg.svd(factor)
+    _, sizes, directions = np.linalg.svd(factor)
     vectors = np.empty_like(directions)
-    vectors[pivots - 1] = directions.T
+    vectors[pivots] = directions.T
     return np.square(sizes), vectors

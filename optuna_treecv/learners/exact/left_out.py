@@ -100,7 +100,8 @@ class LeftOut:
         """Test each chunk with the models that are trained on all others.
 
         This is faster than a factorisation for each chunk where chunks have fewer rows than a
-        quarter of the columns. A scaler must not divide by standard deviations.
+        quarter of the columns. A scaler must not divide by standard deviations, and without an
+        intercept it must not subtract means.
         """
         assert self._scales is None
         parts, bounds, first = [], self._chunks.bounds, 0

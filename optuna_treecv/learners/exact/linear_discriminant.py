@@ -8,7 +8,6 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg
 from scipy.special import expit
 from scipy.special import softmax
 from sklearn.preprocessing import StandardScaler
@@ -220,7 +219,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
             deviations = np.sqrt(C.diagonal())
             deviations[deviations == 0] = 1
             correlations = C / deviations / deviations[:, None]
-            of_correlations.values[:], vectors = linalg.eigh(correlations, driver="evd")
+            of_correlations.values[:], vectors = np.linalg.eigh(correlations)
             of_correlations.matrix[:] = vectors / deviations[:, None]
         if plain is not None:
             plain.values[:], plain.matrix[:] = eigen_of_scatter(C)
@@ -303,7 +302,9 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         """Project on the directions in which the means of classes differ, as the solver svd."""
         root = np.sqrt(inverse)
         whitened = steps * root
-        _, sizes, directions = linalg.svd(np.sqrt(priors)[:, None] * whitened, full_matrices=False)
+        _, sizes, directions = np.linalg.svd(
+            np.sqrt(priors)[:, None] * whitened, full_matrices=False
+        )
         directions = directions[sizes > self._tol * sizes[0]]
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(root > 0, (whitened @ directions.T) @ directions / root, 0)
@@ -452,7 +453,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         n = len(self._rows.order)
         priors = np.exp(own.log_priors)
         between = (own.others[:-1] - own.others[-1]) @ matrix * np.sqrt(point.inverse[:, 0])
-        sizes = linalg.svdvals(np.sqrt(priors) * between)
+        sizes = np.linalg.svd(np.sqrt(priors) * between, compute_uv=False)
         rank = min(self._n_classes - 1, int(np.sum(point.inverse > 0)))
         largest, smallest = sizes[0], sizes[rank - 1]
         step = np.sqrt(priors[own.code] * products.uu) * (own.own - 1)

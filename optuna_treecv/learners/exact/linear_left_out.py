@@ -125,6 +125,10 @@ class Rotated:
 
     def scores(self, point: Point) -> np.ndarray:
         """Return the score of each class, (n_classes, n_rows)."""
+        with np.errstate(divide="ignore", invalid="ignore"):  # these are left out directly
+            return self._scores(point)
+
+    def _scores(self, point: Point) -> np.ndarray:
         own = self._own
         uu, vv, uv, left = self.products(point)
         gain = (1 - point.shrinkage) * own.factor / left

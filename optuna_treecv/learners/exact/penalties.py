@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
-from scipy import linalg
 from scipy.linalg import lapack
+
+from optuna_treecv.learners.exact.lapack import cholesky
+from optuna_treecv.learners.exact.lapack import solve_by_cholesky
+from optuna_treecv.learners.exact.lapack import tridiagonal
 
 # Orthogonal transformations mix columns, so that rounding errors are those of the largest one.
 # Where the diagonal varies more than this, each alpha has a Cholesky factorisation of its own,
@@ -57,15 +60,12 @@ class Penalties:
         return n * n + (n - 1) * (n - 1) + n + 2 * (n - 1) + 2 * n * n_targets
 
     def factor(self, gram: np.ndarray, b: np.ndarray) -> None:
-        """Factorise a symmetric matrix by LAPACK's dsytrd."""
+        """Factorise a symmetric matrix ."""
         self.gram[:] = gram
         self._b[:] = b
         if len(gram) == 1:
             return
-        work, _ = lapack.dsytrd_lwork(len(gram), lower=1)
-        reduced, self._diagonal[:], self._beside[:], self._tau[:], _ = lapack.dsytrd(
-            gram, lower=1, lwork=int(work)
-        )
+        reduced, self._diagonal[:], self._beside[:], self._tau[:] = tridiagonal(gram)
         self._reflectors[:] = reduced[1:, :-1]
         self._rotated[:] = self._rotate(b, "T")
 
@@ -121,11 +121,11 @@ class Penalties:
             return np.full_like(self._b, np.nan)
         gram = self.gram.copy()
         gram.flat[:: len(gram) + 1] += alpha
-        own = gram.diagonal().copy()
-        factor, z, failed = lapack.dposv(gram.T, self._b, lower=1, overwrite_a=True)
-        if failed or np.any(np.square(factor.diagonal()) < LEAST_PIVOT * own):
+        own = gram.diagonal()
+        factor = cholesky(gram)
+        if factor is None or np.any(np.square(factor.diagonal()) < LEAST_PIVOT * own):
             return np.full_like(self._b, np.nan)
-        return np.asarray(z)
+        return solve_by_cholesky(factor, self._b)
 
 
 def is_singular(gram: np.ndarray) -> bool:
@@ -134,5 +134,5 @@ def is_singular(gram: np.ndarray) -> bool:
     if own.min() <= 0:
         return True
     scale = np.sqrt(own)
-    values = linalg.eigvalsh(gram / scale / scale[:, None])
+    values = np.linalg.eigvalsh(gram / scale / scale[:, None])
     return bool(values[0] < 10 * len(own) * np.finfo(np.float64).eps)

@@ -150,6 +150,8 @@ class RidgeFolds:
         """Return whether leaving chunks out of all rows takes less time than a model for each."""
         if chunks.trains is not None or chunks.bounds[0] or self._has_scales:
             return False
+        if self._of.has_centre and not self._of.fit_intercept:  # each chunk changes the mean
+            return False
         return bool(np.mean(chunks.sizes) < self._rows.n_features / _COLUMNS_PER_SMALL_ROW)
 
     def squares(self, chunks: Chunks, kept: Kept) -> Squares | None:

@@ -1,0 +1,73 @@
+"""The routines of LAPACK that let other threads run."""
+
+from __future__ import annotations
+
+from threading import Thread
+from time import perf_counter
+from time import sleep
+
+import numpy as np
+import pytest
+
+from optuna_treecv.learners.exact import lapack
+
+
+def positive(n, seed=0):
+    rows = np.random.default_rng(seed).normal(size=(n + 3, n))
+    return rows.T @ rows
+
+
+@pytest.mark.parametrize("n", [2, 3, 40, 150])
+def test_tridiagonal(n):
+    a = positive(n)
+    reflectors, diagonal, beside, tau = lapack.tridiagonal(a)
+    Q = np.identity(n)
+    for i in range(n - 1):  # Q = H_1 H_2 ..., H_i = I - tau v v'
+        v = np.concatenate([np.zeros(i + 1), [1], reflectors[i + 2 :, i]])
+        Q = Q - tau[i] * np.outer(Q @ v, v)
+    T = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+    np.testing.assert_allclose(Q @ T @ Q.T, a, atol=1e-12 * np.abs(a).max())
+
+
+@pytest.mark.parametrize("n", [1, 2, 40])
+def test_cholesky(n):
+    a, b = positive(n), np.random.default_rng(1).normal(size=(n, 3))
+    factor = lapack.cholesky(a)
+    np.testing.assert_allclose(np.tril(factor), np.linalg.cholesky(a), atol=1e-12 * a.max())
+    np.testing.assert_allclose(a @ lapack.solve_by_cholesky(factor, b), b, atol=1e-10)
+    inverse = lapack.inverse_of_triangle(factor)
+    np.testing.assert_allclose(inverse @ np.tril(factor), np.identity(n), atol=1e-12)
+    assert lapack.cholesky(-a) is None
+
+
+def test_pivoted_cholesky():
+    rows = np.random.default_rng(0).normal(size=(4, 9))
+    a = rows.T @ rows
+    factor, pivots, rank = lapack.pivoted_cholesky(a)
+    assert rank == 4
+    upper = np.triu(factor)[:rank]
+    np.testing.assert_allclose(upper.T @ upper, a[np.ix_(pivots, pivots)], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["tridiagonal", "cholesky", "pivoted_cholesky"])
+def test_other_threads_run_meanwhile(name):
+    """A thread that keeps the lock for the whole call would be seen as one long gap."""
+    a = positive(1200)
+    gaps, is_over = [], False
+
+    def watch():
+        last = perf_counter()
+        while not is_over:
+            sleep(0)
+            now = perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    watcher = Thread(target=watch)
+    watcher.start()
+    began = perf_counter()
+    getattr(lapack, name)(a)
+    seconds = perf_counter() - began
+    is_over = True
+    watcher.join()
+    assert np.sum(np.array(gaps) < seconds / 4) > 5
