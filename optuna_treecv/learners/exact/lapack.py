@@ -67,12 +67,19 @@ def tridiagonal(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     return reflectors, diagonal, beside, tau
 
 
-def cholesky(a: np.ndarray) -> np.ndarray | None:
-    """Return L of A = LL' (dpotrf), or None if A is not positive definite.
+def cholesky(a: np.ndarray, alpha: float = 0.0) -> np.ndarray | None:
+    """Return L of A + alpha I = LL' (dpotrf), or None if that is not positive definite.
 
     It is in Fortran's order, and what is above the diagonal means nothing.
+
+    Parameters
+    ----------
+    a : ndarray of shape (n, n)
+        Symmetric, in either order.
+    alpha : float
     """
-    factor = np.array(a, np.float64, order="F")
+    factor = np.array(a, np.float64, order="C").T  # a copy in the other order is the same matrix
+    factor[np.diag_indices(len(a))] += alpha
     return None if _call("dpotrf", b"L", len(a), factor, len(a)) else factor
 
 

@@ -254,7 +254,7 @@ class LeftOut:
         d, t = self._of.rows.n_features, self._of.n_targets
         found = equations_of(moments, self._of)
         equations = Penalties(np.empty(Penalties.size(d, t)), d, t)
-        equations.factor(found.gram, found.b)
+        equations.factor(found.gram, found.b, self._alphas[points])
         coef = equations.solve(self._alphas[points])  # (n_points, d, t)
         failed = np.isnan(coef).any(axis=(1, 2))
         if failed.any() and np.all(np.isfinite(found.gram)):

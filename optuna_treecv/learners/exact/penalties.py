@@ -59,11 +59,12 @@ class Penalties:
         """Return how many numbers the factorised equations take."""
         return n * n + (n - 1) * (n - 1) + n + 2 * (n - 1) + 2 * n * n_targets
 
-    def factor(self, gram: np.ndarray, b: np.ndarray) -> None:
-        """Factorise a symmetric matrix ."""
+    def factor(self, gram: np.ndarray, b: np.ndarray, alphas: np.ndarray) -> None:
+        """Factorise a symmetric matrix, for these alphas and others that may follow."""
         self.gram[:] = gram
         self._b[:] = b
-        if len(gram) == 1:
+        self._diagonal[0] = np.nan  # which says that it is not factorised
+        if len(gram) == 1 or not np.any(self._are_even(alphas)):
             return
         reduced, self._diagonal[:], self._beside[:], self._tau[:] = tridiagonal(gram)
         self._reflectors[:] = reduced[1:, :-1]
@@ -90,8 +91,8 @@ class Penalties:
         own = self.gram.diagonal()
         if not np.all(np.isfinite(own)):
             return solved
-        low, high = own.min(), own.max()
-        are_even = high + alphas <= _MOST_RATIO * (low + alphas)
+        high = own.max()
+        are_even = self._are_even(alphas) & np.isfinite(self._diagonal[0])
         for i, alpha in enumerate(alphas):
             if are_even[i]:
                 pivots, _, solved[i], failed = lapack.dptsv(
@@ -108,6 +109,11 @@ class Penalties:
         solved[np.ix_(alphas > 0, own == 0)] = 0
         return solved
 
+    def _are_even(self, alphas: np.ndarray) -> np.ndarray:
+        """Return for which alphas the columns have similar scales."""
+        own = self.gram.diagonal()
+        return np.asarray(own.max() + alphas <= _MOST_RATIO * (own.min() + alphas))
+
     def _rotate(self, b: np.ndarray, transposed: str) -> np.ndarray:
         """Return Q'b or Qb."""
         rotated = b.copy()
@@ -119,10 +125,8 @@ class Penalties:
     def _by_cholesky(self, alpha: float) -> np.ndarray:
         if alpha == 0 and is_singular(self.gram):
             return np.full_like(self._b, np.nan)
-        gram = self.gram.copy()
-        gram.flat[:: len(gram) + 1] += alpha
-        own = gram.diagonal()
-        factor = cholesky(gram)
+        factor = cholesky(self.gram, alpha)
+        own = self.gram.diagonal() + alpha
         if factor is None or np.any(np.square(factor.diagonal()) < LEAST_PIVOT * own):
             return np.full_like(self._b, np.nan)
         return solve_by_cholesky(factor, self._b)

@@ -269,7 +269,7 @@ class RidgeFolds:
         fold = self._fold_of(record)
         found = equations_of(sums.train, self._of)
         fold.origin[:], fold.scale[:] = found.origin, found.scale
-        fold.equations.factor(found.gram, found.b)
+        fold.equations.factor(found.gram, found.b, self._alphas)
         if sums.test is not None:
             fold.test[0] = sums.test.weight
             fold.test[1 : 1 + self._n_columns] = sums.test.mean
