@@ -29,19 +29,26 @@ from sklearn.utils import shuffle
 DataSet = tuple[Any, np.ndarray, str]
 
 
-def covertype() -> DataSet:
+def covertype(as_is: bool = False) -> DataSet:
     """The most frequent of 7 classes against the rest, columns of variance 1: 581,012 x 54."""
     try:
         X, y = fetch_covtype(return_X_y=True, download_if_missing=False)
     except OSError:
         X, y = make_classification(
-            581_012, 54, n_informative=10, n_clusters_per_class=1, flip_y=0.3, random_state=0
+            *(581_012, 54),
+            n_informative=10,
+            n_classes=7 if as_is else 2,
+            n_clusters_per_class=1,
+            flip_y=0.3,
+            random_state=0,
         )
-        return scale(X), y, "synthetic, like Covertype"
-    return *shuffle(scale(X), (y == 2).astype(int), random_state=0), "Covertype"
+        return X if as_is else scale(X), y, "synthetic, like Covertype"
+    if not as_is:
+        X, y = scale(X), (y == 2).astype(int)
+    return *shuffle(X, y, random_state=0), "Covertype"
 
 
-def nycflights13() -> DataSet:
+def nycflights13(as_is: bool = False) -> DataSet:
     """Arrival delays: 327,346 x 132.
 
     123 columns are one-hot; the others and the target have variance 1.
@@ -59,11 +66,13 @@ def nycflights13() -> DataSet:
         y = numeric.sum(axis=1) + codes[0] / 4 + rng.normal(size=len(numeric))
         name = "synthetic, like nycflights13"
     one_hot = [np.eye(size)[code] for size, code in zip(sizes.values(), codes, strict=True)]
-    X = np.hstack([scale(numeric.astype(float)), *one_hot])
-    return *shuffle(X, scale(y.astype(float)), random_state=0), name
+    numeric, y = numeric.astype(float), y.astype(float)
+    if not as_is:
+        numeric, y = scale(numeric), scale(y)
+    return *shuffle(np.hstack([numeric, *one_hot]), y, random_state=0), name
 
 
-def newsgroups() -> DataSet:
+def newsgroups(as_is: bool = False) -> DataSet:
     """Token counts, rows of length 1; the first 10 groups against the others: 18,846 x 130,107."""
     try:
         X, y = fetch_20newsgroups_vectorized(
@@ -72,7 +81,7 @@ def newsgroups() -> DataSet:
     except OSError:
         X, y = sparse_rows(18_846, 130_107, 2_895_521, positives=0.5)
         return normalize(X), y, "synthetic, like 20 newsgroups"
-    return *shuffle(X, (y < 10).astype(int), random_state=0), "20 newsgroups"
+    return *shuffle(X, y if as_is else (y < 10).astype(int), random_state=0), "20 newsgroups"
 
 
 def w8a() -> DataSet:
