@@ -38,8 +38,14 @@ from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
 
-# The logarithms that are computed at once; they fit into a second-level cache.
+# The numbers that are computed at once; they fit into a second-level cache.
 _LOGS = 2**17
+
+# The sums of several small chunks that are computed together.
+_SUMS = 2**17
+
+# Below this number of logarithms, those of several points are computed together.
+_TOGETHER = 2**14
 
 # The numbers of several blocks that are multiplied with the same logarithms.
 _NUMBERS = 2**20
@@ -213,7 +219,7 @@ class _CountFolds:
         by_class = chunks.are_single_rows and self.is_by_own_class
         basis = self._basis(chunks, totals.sums)
         function = self._answer_single_rows if by_class else self._answer_without
-        groups = self._groups(chunks, most_rows, BLOCK if by_class else BLOCK // self.n_outputs)
+        groups = self._groups(chunks, most_rows, BLOCK if by_class else _SUMS // self.n_outputs)
         yield from in_order(self._n_jobs, partial(function, chunks, totals, basis), groups)
 
     # What a family computes from sums.
@@ -501,7 +507,7 @@ class _CountFolds:
     ) -> None:
         """Multiply consecutive rows with the logarithms of all points."""
         n_places, n_columns = tables[0].shape
-        step = min(max(1, _LOGS // max(1, n_places * n_columns)), self.n_points)
+        step = min(max(1, _TOGETHER // max(1, n_places * n_columns)), self.n_points)
         memory = np.empty(n_places * step * n_columns)
         for start in range(0, self.n_points, step):
             alphas = self._alphas[start : start + step]
