@@ -285,10 +285,10 @@ def test_solutions_for_scales_from_a_thirtieth_to_thirty():
     X, y = difficult("columns of one scale")
     X = (X - X.mean(axis=0)) * 10.0 ** np.linspace(-1.5, 1.5, 6)
     y = y - y.mean()
-    equations = Penalties(np.empty(Penalties.size(6, 1)), 6, 1)
-    equations.factor(X.T @ X, (X.T @ y)[:, None])
-    A = X.astype(np.longdouble)
     alphas = np.array([1e-3, 1.0, 1e2])
+    equations = Penalties(np.empty(Penalties.size(6, 1)), 6, 1)
+    equations.factor(X.T @ X, (X.T @ y)[:, None], alphas)
+    A = X.astype(np.longdouble)
     for alpha, coef in zip(alphas, equations.solve(alphas), strict=True):
         right = solve_precisely(A.T @ A + alpha * np.identity(6, dtype=np.longdouble), A.T @ y)
         assert np.abs(A @ (coef[:, 0] - right)).max() < 1e-13 * np.std(y)
