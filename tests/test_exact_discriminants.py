@@ -119,7 +119,7 @@ def assert_as_fits(estimators, X, y, chunks, scaler=None, rtol=1e-10):
     found = outputs(family, chunks)
     wide = X.astype(np.float64)
     every = list(folds_of(chunks))
-    for places, train, test in every if len(every) <= 10 else every[::3]:
+    for places, train, test in every if len(every) <= 10 else every[::3]:  # to take less time
         for said, estimator in zip(found, estimators, strict=True):
             model = estimator if scaler is None else make_pipeline(clone(scaler), estimator)
             model.fit(wide[train], y[train])
@@ -211,6 +211,26 @@ def test_close_means_of_classes_are_one_direction():
     X = X / [1, 10, 0.1, 1] + np.array([0, 3e4, 3e4 + 1e-3])[y][:, None]
     for k in (2, N):
         assert_as_fits(linear("svd"), X, y, equal_parts(k), rtol=1e-6)
+
+
+@pytest.mark.parametrize("factor", [0.9, 0.9999, 1.0001, 1.1])
+def test_directions_that_are_dropped_without_some_rows(factor):
+    """The rank that ``tol`` decides on may differ without a single row."""
+    y = np.arange(N) % 2
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(N, 2)) @ [[1, 1], [0, 0.1]] + y[:, None] * [3, 1]
+    within = X - np.array([X[y == g].mean(axis=0) for g in range(2)])[y]
+    smallest = np.linalg.eigvalsh(np.corrcoef(within.T))[0]
+    for k in (5, N):
+        rank = [LinearDiscriminantAnalysis(tol=np.sqrt(factor * smallest))]
+        assert_as_fits(rank, X, y, equal_parts(k))
+    y = rng.integers(0, 3, N)
+    X = rng.normal(size=(N, 2)) + np.array([[0, 0], [4, 0], [2, 1]])[y]
+    fitted = LinearDiscriminantAnalysis().fit(X, y)
+    largest, second = np.sqrt(fitted.explained_variance_ratio_)
+    between = [LinearDiscriminantAnalysis(tol=factor * second / largest)]
+    for k in (5, N):
+        assert_as_fits(between, X, y, equal_parts(k))
 
 
 @pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)

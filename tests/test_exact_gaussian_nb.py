@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.model_selection import KFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv import tree_cross_val_predict
 from optuna_treecv.learners.exact.family import Chunks
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.gaussian_nb import GaussianNBFolds
@@ -326,3 +328,17 @@ def test_variances_that_overflow_are_not_finite(chunks):
     X, y = numbers()
     found = outputs(family_of(prepared(np.sign(X - 0.5) * 1e200, y)), chunks)
     assert not np.any(np.isfinite(found).all(axis=2))
+
+
+def test_equal_rows_of_a_fold_get_equal_outputs():
+    """Ties between rows, as an area under a curve counts them, must not be broken by rounding."""
+    rng = np.random.default_rng(0)
+    X = (rng.random((200, 5)) > 0.5).astype(float)
+    y = (X[:, 0] + rng.random(200) > 1).astype(int)
+    said = tree_cross_val_predict(
+        GaussianNB(var_smoothing=0.1), X, y, cv=KFold(3), response_method="predict_proba"
+    )
+    for _, test in KFold(3).split(X):
+        distinct, group = np.unique(X[test], axis=0, return_inverse=True)
+        for number in range(len(distinct)):
+            assert len(np.unique(said[test][group.ravel() == number], axis=0)) == 1

@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv.learners.exact.family import Chunks
 from optuna_treecv.learners.exact.left_out import LeftOut
+from optuna_treecv.learners.exact.penalties import Penalties
 from optuna_treecv.learners.exact.ridge_rows import RidgeRows
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
@@ -253,7 +254,7 @@ DIFFICULT = [
 def test_errors_are_those_of_a_fit(name, scaler):
     """The error is below ten times that of scikit-learn's fit, or 1e-12 of the targets' sd."""
     X, y = difficult(name)
-    alphas, rows = [1e-3, 1.0, 1e3], [0, 1, 2, 3]
+    alphas, rows = [1e-6, 1e-2, 1.0, 1e3, 1e6], [0, 1, 2, 3]
     found = single_rows(X, y, alphas, scaler=scaler)[:, rows, 0]
     ours, fits = 0.0, 0.0
     for i, row in enumerate(rows):
@@ -277,6 +278,20 @@ def test_errors_are_those_of_a_fit(name, scaler):
             said = Ridge(alpha=alpha, solver="cholesky").fit(A64, y[train]).predict(b64)[0]
             fits = max(fits, float(abs(said - right) / size))
     assert ours <= max(10 * fits, 1e-12)
+
+
+def test_solutions_for_scales_from_a_thirtieth_to_thirty():
+    """Orthogonal transformations would cost three digits here."""
+    X, y = difficult("columns of one scale")
+    X = (X - X.mean(axis=0)) * 10.0 ** np.linspace(-1.5, 1.5, 6)
+    y = y - y.mean()
+    equations = Penalties(np.empty(Penalties.size(6, 1)), 6, 1)
+    equations.factor(X.T @ X, (X.T @ y)[:, None])
+    A = X.astype(np.longdouble)
+    alphas = np.array([1e-3, 1.0, 1e2])
+    for alpha, coef in zip(alphas, equations.solve(alphas), strict=True):
+        right = solve_precisely(A.T @ A + alpha * np.identity(6, dtype=np.longdouble), A.T @ y)
+        assert np.abs(A @ (coef[:, 0] - right)).max() < 1e-13 * np.std(y)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

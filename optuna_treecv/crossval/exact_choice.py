@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.exact_rows import sample_after
+from optuna_treecv.crossval.exact_rows import columns_after
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.learners.exact.families import parts_of
 from optuna_treecv.learners.exact.family import Facts
@@ -42,7 +42,7 @@ def why_not_exact(
     why = passed.why_not_by_sums(estimator) or _why_not_scored(evaluation)
     if why:
         return why
-    after = sample_after(parts.steps, evaluation.data)
+    after = columns_after(evaluation, parts.steps)
     if isinstance(after, str):
         return after
     n_features, is_sparse = after

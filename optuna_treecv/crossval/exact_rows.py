@@ -18,6 +18,7 @@ from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
+from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
 
@@ -33,24 +34,37 @@ def prepared_after(
     layout = RowLayout(padded=True, sparse=True, target=target)
     if not parts.steps:
         return evaluation.rows_in(layout, repeat)
-    try:
-        name = b"".join(map(lasting_key, parts.steps))
-    except NoKey:
-        name = None
 
     def transform(data: Data) -> Data:
         return data.with_rows(_after(parts.steps, data.X))
 
-    return evaluation.rows_in(layout, repeat, transform, name)
+    return evaluation.rows_in(layout, repeat, transform, _name_of(parts.steps))
 
 
-def sample_after(steps: Sequence[Any], data: Data) -> tuple[int, bool] | str:
+def _name_of(steps: Sequence[Any]) -> bytes | None:
+    """Return a name for stateless steps; None if there is none."""
+    try:
+        return digest(*map(lasting_key, steps))
+    except NoKey:
+        return None
+
+
+def columns_after(evaluation: Evaluation, steps: Sequence[Any]) -> tuple[int, bool] | str:
     """Return the number of columns after the steps, and whether the rows are sparse then.
 
     Or return why the steps are no transformation of each row for itself, a clause.
     """
+    data = evaluation.data
     if not steps:
         return data.n_features, sparse.issparse(data.X)
+    name = _name_of(steps)
+    if name is None:
+        return _columns_of_sample(steps, data)
+    return evaluation.fact(("columns", name), lambda: _columns_of_sample(steps, data))
+
+
+def _columns_of_sample(steps: Sequence[Any], data: Data) -> tuple[int, bool] | str:
+    """Return the same after trying the steps on some rows."""
     n_rows = min(_SAMPLE, data.n_rows)
     rows = take_rows(data.X, slice(0, n_rows))
     after = _after(steps, rows)

@@ -33,6 +33,9 @@ from optuna_treecv.learners.exact.training_sums import FoldSums
 from optuna_treecv.learners.exact.training_sums import training_sums
 from optuna_treecv.rows.data import PreparedRows
 
+# The rows that a product of matrices computes at once.
+_TILE = 32
+
 
 class _Fold(NamedTuple):
     """What a fold's models are made from; views of one record.
@@ -115,15 +118,20 @@ class GaussianNBFolds:
         first, folds = group[0], [self._fold_of(record) for record in group[1]]
         last = first + len(folds)
         n_rows = int(chunks.bounds[last] - chunks.bounds[first])
-        outputs = np.empty((self.n_points, self.n_outputs, n_rows))
-        end = 0
+        # The last rows of a product are summed in another way than the others where they fill no
+        # tile, so that equal rows would differ. Each block writes a full tile, and the next block
+        # over its end.
+        outputs = np.empty((self.n_points, self.n_outputs, n_rows + _TILE))
+        begin = 0
         for chunk, fold in enumerate(folds, first):
             models = self._models(fold)
             for some in blocks(chunks.test_rows(chunk, chunk + 1)):
-                columns = np.empty((self._rows.n_features, n_rows_of(some)))
-                copy_rows(self._rows, some, columns.T)
-                begin, end = end, end + n_rows_of(some)
-                models.write(columns, outputs[:, :, begin:end])
+                size = n_rows_of(some)
+                columns = np.zeros((self._rows.n_features, -(-size // _TILE) * _TILE))
+                copy_rows(self._rows, some, columns[:, :size].T)
+                models.write(columns, outputs[:, :, begin : begin + columns.shape[1]])
+                begin += size
+        outputs = outputs[:, :, :n_rows]
         return Tested(first, last, outputs.transpose(0, 2, 1))
 
     def _models(self, fold: _Fold) -> Densities:

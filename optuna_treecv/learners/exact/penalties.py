@@ -19,7 +19,7 @@ from optuna_treecv.learners.exact.lapack import tridiagonal
 # Orthogonal transformations mix columns, so that rounding errors are those of the largest one.
 # Where the diagonal varies more than this, each alpha has a Cholesky factorisation of its own,
 # which the scales of the columns do not hurt.
-_MOST_RATIO = 1e6
+_MOST_RATIO = 1e3
 
 #: A pivot is what is left of a column's squares after the columns before it. With a smaller share
 #: than this it consists of rounding errors.
@@ -105,8 +105,8 @@ class Penalties:
             z = solved[are_even].transpose(1, 0, 2).reshape(n, -1)
             back = self._rotate(z, "N").reshape(n, -1, n_targets)
             solved[are_even] = back.transpose(1, 0, 2)
-        # Rotations spread rounding errors over columns that are constant.
-        solved[np.ix_(alphas > 0, own == 0)] = 0
+        if not own.all():  # rotations spread rounding errors over columns that are constant
+            solved[np.ix_(alphas > 0, own == 0)] = 0
         return solved
 
     def _are_even(self, alphas: np.ndarray) -> np.ndarray:
