@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import cross_validate
+from sklearn.model_selection import KFold
 from sklearn.model_selection import StratifiedKFold
 from sklearn.naive_bayes import BernoulliNB
 from sklearn.naive_bayes import ComplementNB
@@ -372,3 +373,28 @@ def test_scores_are_those_of_cross_validation(estimator):
             assert ours.method == "exact"
             theirs = cross_validate(whole, rows, Y, cv=cv, scoring="neg_log_loss")
             np.testing.assert_allclose(ours.test_score, theirs["test_score"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB(), BernoulliNB()], ids=str)
+def test_folds_without_any_number(estimator):
+    rng = np.random.default_rng(0)
+    X, y = rng.poisson(1.0, (40, 1)).astype(float), rng.integers(0, 2, 40)
+    X[:10] = 0
+    for cv in (KFold(4), KFold(40)):
+        result = tree_cross_validate(estimator, X, y, cv=cv, scoring="accuracy")
+        assert result.method == "exact"
+        np.testing.assert_array_equal(
+            result.test_score, cross_validate(estimator, X, y, cv=cv)["test_score"]
+        )
+
+
+def test_classes_without_weight_in_a_training_set_are_refused():
+    X, y = np.random.default_rng(0).poisson(1.0, (40, 3)), np.arange(40) // 20
+    weights = np.where((y == 1) & (np.arange(40) < 30), 0.0, 1.0)
+    pair = [(np.arange(30), np.arange(30, 40))]
+    with pytest.raises(ValueError, match=r"but is 0 in all rows of class 1 in one; fit_prior"):
+        tree_cross_validate(MultinomialNB(), X, y, cv=pair, sample_weight=weights)
+    free = MultinomialNB(fit_prior=False)
+    found = tree_cross_validate(free, X, y, cv=pair, sample_weight=weights)
+    fitted = free.fit(X[:30], y[:30], sample_weight=weights[:30])
+    assert found.mean == 1 - fitted.score(X[30:], y[30:])

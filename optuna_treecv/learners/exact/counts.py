@@ -292,6 +292,14 @@ class _CountFolds:
         if not self._fit_prior:
             return np.full(shape, -np.log(self.n_outputs))
         of_class = value_of(weights)
+        if not np.all(of_class):
+            assert self._rows.classes is not None
+            missing = self._rows.classes[np.argwhere(of_class == 0)[0, 1]]
+            raise ValueError(
+                "sample_weight must be above 0 in some row of each class in each training set, "
+                f"but is 0 in all rows of class {missing} in one; fit_prior=False or a "
+                "class_prior would be right."
+            )
         logs: np.ndarray = np.log(of_class) - np.log(of_class.sum(axis=1, keepdims=True))
         return logs
 
@@ -511,13 +519,14 @@ class _CountFolds:
         memory = np.empty(n_places * step * n_columns)
         for start in range(0, self.n_points, step):
             alphas = self._alphas[start : start + step]
-            logs = memory[: n_places * len(alphas) * n_columns].reshape(n_places, -1, n_columns)
+            logs = memory[: n_places * len(alphas) * n_columns]
+            logs = logs.reshape(n_places, len(alphas), n_columns)
             self._logs(tables, alphas, logs)
             end = 0
             for matrix in matrices:
                 begin, end = end, end + matrix.shape[0]
-                product = matrix @ logs.reshape(n_places, -1)
-                product = product.reshape(end - begin, -1, n_columns)
+                product = matrix @ logs.reshape(n_places, len(alphas) * n_columns)
+                product = product.reshape(end - begin, len(alphas), n_columns)
                 out[start : start + step, begin:end] = product.transpose(1, 0, 2)
 
     @np.errstate(divide="ignore", invalid="ignore")
