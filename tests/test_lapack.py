@@ -34,7 +34,11 @@ def test_cholesky(n):
     a, b = positive(n), np.random.default_rng(1).normal(size=(n, 3))
     factor = lapack.cholesky(a)
     np.testing.assert_allclose(np.tril(factor), np.linalg.cholesky(a), atol=1e-12 * a.max())
-    np.testing.assert_allclose(a @ lapack.solve_by_cholesky(factor, b), b, atol=1e-10)
+    solved, diagonal = lapack.solve_positive(a, 0.5, b)
+    np.testing.assert_allclose(a @ solved + 0.5 * solved, b, atol=1e-10)
+    shifted = np.linalg.cholesky(a + 0.5 * np.identity(n))
+    np.testing.assert_allclose(diagonal, shifted.diagonal(), rtol=1e-10)
+    assert not lapack.solve_positive(-a, 0.0, b)[1].any()
     inverse = lapack.inverse_of_triangle(factor)
     np.testing.assert_allclose(inverse @ np.tril(factor), np.identity(n), atol=1e-12)
     assert lapack.cholesky(-a) is None

@@ -113,7 +113,7 @@ class GaussianNBFolds:
         groups = records_in_groups(chunks, kept, "folds", size, make, most_rows)
         yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
 
-    def _test(self, chunks: Chunks, group: tuple[int, list[np.ndarray]]) -> Tested:
+    def _test(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> Tested:
         """Return what the models of a group of folds say of their test rows."""
         first, folds = group[0], [self._fold_of(record) for record in group[1]]
         last = first + len(folds)

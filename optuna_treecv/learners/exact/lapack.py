@@ -83,18 +83,26 @@ def cholesky(a: np.ndarray, alpha: float = 0.0) -> np.ndarray | None:
     return None if _call("dpotrf", b"L", len(a), factor, len(a)) else factor
 
 
-def solve_by_cholesky(factor: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return A^-1 b from ``cholesky(A)`` (dpotrs).
+def solve_positive(a: np.ndarray, alpha: float, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (A + alpha I)^-1 b and the diagonal of the Cholesky factor (dposv).
+
+    The diagonal is 0 where A + alpha I is not positive definite.
 
     Parameters
     ----------
-    factor : ndarray of shape (n, n), in Fortran's order
+    a : ndarray of shape (n, n)
+        Symmetric.
+    alpha : float
     b : ndarray of shape (n, n_columns)
     """
     n = len(b)
+    factor = np.array(a, np.float64, order="C")
+    diagonal = factor.reshape(-1)[:: n + 1]
+    diagonal += alpha
     solved = np.array(b, np.float64, order="F")
-    _call("dpotrs", b"L", n, b.shape[1], factor, n, solved, n)
-    return solved
+    if _call("dposv", b"L", n, b.shape[1], factor, n, solved, n):
+        diagonal[:] = 0
+    return solved, diagonal
 
 
 def inverse_of_triangle(factor: np.ndarray) -> np.ndarray:

@@ -12,8 +12,7 @@ from itertools import accumulate
 import numpy as np
 from scipy.linalg import lapack
 
-from optuna_treecv.learners.exact.lapack import cholesky
-from optuna_treecv.learners.exact.lapack import solve_by_cholesky
+from optuna_treecv.learners.exact.lapack import solve_positive
 from optuna_treecv.learners.exact.lapack import tridiagonal
 
 # Orthogonal transformations mix columns, so that rounding errors are those of the largest one.
@@ -125,11 +124,11 @@ class Penalties:
     def _by_cholesky(self, alpha: float) -> np.ndarray:
         if alpha == 0 and is_singular(self.gram):
             return np.full_like(self._b, np.nan)
-        factor = cholesky(self.gram, alpha)
+        solved, pivots = solve_positive(self.gram, alpha, self._b)
         own = self.gram.diagonal() + alpha
-        if factor is None or np.any(np.square(factor.diagonal()) < LEAST_PIVOT * own):
+        if np.any(np.square(pivots) < LEAST_PIVOT * own):
             return np.full_like(self._b, np.nan)
-        return solve_by_cholesky(factor, self._b)
+        return solved
 
 
 def is_singular(gram: np.ndarray) -> bool:

@@ -23,8 +23,10 @@ def records_in_groups(
     size: int,
     make: Callable[[], Iterable[np.ndarray]],
     most_rows: int,
-) -> Iterator[tuple[int, list[np.ndarray]]]:
-    """Yield the records of consecutive chunks that are tested together, and the first chunk.
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the first of several consecutive chunks and their records, (n_chunks, size).
+
+    These chunks are tested together.
 
     Parameters
     ----------
@@ -40,19 +42,21 @@ def records_in_groups(
         The most test rows of several chunks.
     """
     k = chunks.n_chunks
-    each: Iterator[np.ndarray]
+    memory = None
     if 8 * size * k <= _MOST_BYTES:
 
-        def fill(memory: np.ndarray) -> None:
-            for place, record in zip(memory.reshape(k, size), make(), strict=True):
+        def fill(array: np.ndarray) -> None:
+            for place, record in zip(array.reshape(k, size), make(), strict=True):
                 place[:] = record
 
-        each = iter(kept(name, size * k, fill).reshape(k, size))
-    else:
-        each = iter(make())
+        memory = kept(name, size * k, fill).reshape(k, size)
+    each = iter(make()) if memory is None else iter(())
     first = 0
     while first < k:
         most = np.searchsorted(chunks.bounds, chunks.bounds[first] + most_rows, side="right")
         last = max(first + 1, min(int(most) - 1, k))
-        yield first, list(islice(each, last - first))
+        if memory is None:
+            yield first, np.stack(list(islice(each, last - first)))
+        else:
+            yield first, memory[first:last]
         first = last

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
@@ -50,6 +49,9 @@ _COLUMNS_PER_SMALL_ROW = 4
 
 # The rows of one product with the coefficients of all alphas.
 _ROWS = 4096
+
+# The bytes of the records of folds whose squares are computed at once.
+_MOST_BYTES = 2**24
 
 # A matrix of d x d numbers for each fold, and more of them while it is factorised: 800 MB.
 _MOST_COLUMNS = 5000
@@ -143,7 +145,7 @@ class RidgeFolds:
             test = left_out.single_rows if are_single else left_out.small_chunks
             yield from test(most_rows)
             return
-        groups = self._folds(chunks, kept, most_rows, with_test=False)
+        groups = self._records(chunks, kept, most_rows, with_test=False)
         yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
 
     def _are_small(self, chunks: Chunks) -> bool:
@@ -159,44 +161,51 @@ class RidgeFolds:
 
         None where they would be small differences of large sums.
         """
-        n_targets = self.n_outputs
-        shape = (self.n_points, chunks.n_chunks, n_targets)
-        errors, totals, weights = np.empty(shape), np.empty(shape[1:]), np.empty(shape[1])
-        for first, folds in self._folds(chunks, kept, _ROWS, with_test=True):
-            for chunk, fold in enumerate(folds, first):
-                found = self._squares(fold, partial(chunks.train_parts, chunk))
-                if found is None:
-                    return None
-                errors[:, chunk], totals[chunk], weights[chunk] = found
-        return Squares(errors, totals, weights)
+        shape = (chunks.n_chunks, self.n_points, self.n_outputs)
+        errors, totals, weights = np.empty(shape), np.empty(shape[::2]), np.empty(shape[0])
+        at_once = _MOST_BYTES // (8 * self._size(with_test=True)) + 1
+        most_rows = at_once * (int(chunks.bounds[-1]) // chunks.n_chunks + 1)
+        for first, records in self._records(chunks, kept, most_rows, with_test=True):
+            found = self._squares(chunks, first, records)
+            if found is None:
+                return None
+            part = slice(first, first + len(records))
+            errors[part], totals[part], weights[part] = found
+        return Squares(errors.transpose(1, 0, 2), totals, weights)
 
     def _squares(
-        self, fold: _Fold, train_parts: Callable[[], list[RowNumbers]]
-    ) -> tuple[np.ndarray, np.ndarray, float] | None:
-        """Return y'y - 2 w'X'y + w'X'Xw about the mean, plus the square of the mean error."""
-        d, n_columns = self._rows.n_features, len(fold.origin)
-        weight, mean = float(fold.test[0]), fold.test[1 : 1 + n_columns]
-        scatter = fold.test[1 + n_columns :].reshape(n_columns, n_columns)
-        coef = self._coef(fold, train_parts)  # (d, n_points * n_targets)
-        step = mean - fold.origin
-        shape = (self.n_points, n_columns - d)
-        product = scatter[:d, :d] @ coef
-        product -= np.tile(2 * scatter[:d, d:], self.n_points)
-        totals = scatter.diagonal()[d:]
-        errors = np.einsum("ij,ij->j", coef, product).reshape(shape) + totals
-        errors += weight * np.square(step[d:] - (step[:d] @ coef).reshape(shape))
-        if np.any(errors < _LEAST_SHARE * (totals + weight * np.square(step[d:]))):
-            return None
-        return errors, totals, weight
+        self, chunks: Chunks, first: int, records: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return y'y - 2 w'X'y + w'X'Xw about the mean, plus the square of the mean error.
 
-    def _coef(self, fold: _Fold, train_parts: Callable[[], list[RowNumbers]]) -> np.ndarray:
+        All folds of a group are computed at once, (n_folds, n_points, n_targets).
+        """
+        d, n_columns, n_folds = self._rows.n_features, self._n_columns, len(records)
+        folds = [self._fold_of(record) for record in records]
+        coef = np.stack([self._coef(fold, chunks, first + i) for i, fold in enumerate(folds)])
+        tests = records[:, -self._n_test :]
+        weights, scatters = tests[:, 0], tests[:, 1 + n_columns :]
+        scatters = scatters.reshape(n_folds, n_columns, n_columns)
+        steps = tests[:, 1 : 1 + n_columns] - np.stack([fold.origin for fold in folds])
+        shape = (n_folds, self.n_points, self.n_outputs)
+        products = scatters[:, :d, :d] @ coef
+        products -= np.tile(2 * scatters[:, :d, d:], self.n_points)
+        totals = np.diagonal(scatters, axis1=1, axis2=2)[:, d:]
+        errors = np.einsum("kij,kij->kj", coef, products).reshape(shape) + totals[:, None]
+        of_means = steps[:, None, d:] - (steps[:, None, :d] @ coef).reshape(shape)
+        errors += weights[:, None, None] * np.square(of_means)
+        least = _LEAST_SHARE * (totals + weights[:, None] * np.square(steps[:, d:]))
+        return None if np.any(errors < least[:, None]) else (errors, totals, weights)
+
+    def _coef(self, fold: _Fold, chunks: Chunks, chunk: int) -> np.ndarray:
         """Return the coefficients of all points side by side, (d, n_points * n_targets)."""
         solved = fold.equations.solve(self._alphas)
-        failed = np.isnan(solved).any(axis=(1, 2))
-        if np.any(failed) and np.all(np.isfinite(fold.equations.gram)):
+        if np.isnan(solved.sum()) and np.all(np.isfinite(fold.equations.gram)):
+            failed = np.isnan(solved).any(axis=(1, 2))
             if np.any(self._alphas[failed] == 0):
                 raise singular_error("a training set")
-            solved[failed] = self._from_rows(fold, train_parts(), self._alphas[failed])
+            parts = chunks.train_parts(chunk)
+            solved[failed] = self._from_rows(fold, parts, self._alphas[failed])
         return solved.transpose(1, 0, 2).reshape(len(fold.scale), -1) / fold.scale[:, None]
 
     def _from_rows(
@@ -205,9 +214,9 @@ class RidgeFolds:
         """Solve a fold whose moments have lost too many digits."""
         return solve_from_rows(self._of, train_parts, fold.origin, fold.scale, alphas)
 
-    def _test(self, chunks: Chunks, group: tuple[int, list[_Fold]]) -> Tested:
+    def _test(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> Tested:
         """Return what the models of a group of folds say of their test rows."""
-        first, folds = group
+        first, folds = group[0], [self._fold_of(record) for record in group[1]]
         last = first + len(folds)
         start, stop = chunks.bounds[first], chunks.bounds[last]
         d = self._rows.n_features
@@ -215,8 +224,7 @@ class RidgeFolds:
         buffer = np.empty((min(_ROWS, stop - start), d))
         end = 0
         for chunk, fold in enumerate(folds, first):
-            coef = self._coef(fold, partial(chunks.train_parts, chunk))
-            coef = np.ascontiguousarray(coef.T)
+            coef = np.ascontiguousarray(self._coef(fold, chunks, chunk).T)
             origin = fold.origin[d:, None]
             for some in blocks(chunks.test_rows(chunk, chunk + 1), _ROWS):
                 block = buffer[: n_rows_of(some)]
@@ -228,17 +236,25 @@ class RidgeFolds:
                 np.add(said, origin, out=outputs[:, :, begin:end])
         return Tested(first, last, outputs.transpose(0, 2, 1))
 
-    def _folds(
+    def _records(
         self, chunks: Chunks, kept: Kept, most_rows: int, with_test: bool
-    ) -> Iterator[tuple[int, list[_Fold]]]:
-        """Yield the number of the first and the factorised folds of each group of chunks."""
-        n_test = 1 + self._n_columns + self._n_columns**2 if with_test else 0
-        size = Penalties.size(self._rows.n_features, self.n_outputs)
-        size += self._n_columns + self._rows.n_features + n_test
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the number of the first and the records of each group of chunks."""
+        size = self._size(with_test)
         name = "folds with their test rows" if with_test else "folds"
         make = partial(self._factored, chunks, size, with_test)
-        for first, records in records_in_groups(chunks, kept, name, size, make, most_rows):
-            yield first, [self._fold_of(record) for record in records]
+        yield from records_in_groups(chunks, kept, name, size, make, most_rows)
+
+    def _size(self, with_test: bool) -> int:
+        """Return the numbers of a record."""
+        d = self._rows.n_features
+        size = Penalties.size(d, self.n_outputs) + self._n_columns + d
+        return size + self._n_test if with_test else size
+
+    @property
+    def _n_test(self) -> int:
+        """The numbers of the moments of a fold's test rows."""
+        return 1 + self._n_columns + self._n_columns**2
 
     @property
     def _n_columns(self) -> int:
@@ -254,7 +270,6 @@ class RidgeFolds:
 
     def _factored(self, chunks: Chunks, size: int, with_test: bool) -> Iterator[np.ndarray]:
         """Yield the record of each fold."""
-
         sums = self._sums(chunks, with_test)
         yield from in_order(self._n_jobs, partial(self._factor, size), sums)
 

@@ -23,12 +23,13 @@ Result = TypeVar("Result")
 
 _lock = Lock()
 _n_inside = 0
-_limit: Any = None
+_before: list[tuple[Any, int]] = []
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()  # looking for the libraries takes 40 ms
+def _libraries() -> list[Any]:
+    """Return the libraries with BLAS; looking for them takes 40 ms."""
+    return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 def in_order(
@@ -63,16 +64,18 @@ def one_blas_thread() -> Generator[None]:
     The limit holds for the process. The first thread that enters sets it, and the last one that
     leaves lifts it.
     """
-    global _n_inside, _limit
+    global _n_inside
     with _lock:
         _n_inside += 1
         if _n_inside == 1:
-            _limit = _controller().limit(limits=1, user_api="blas")
+            _before[:] = [(one, one.get_num_threads()) for one in _libraries()]
+            for one, _ in _before:
+                one.set_num_threads(1)
     try:
         yield
     finally:
         with _lock:
             _n_inside -= 1
             if _n_inside == 0:
-                _limit.restore_original_limits()
-                _limit = None
+                for one, n_threads in _before:
+                    one.set_num_threads(n_threads)
