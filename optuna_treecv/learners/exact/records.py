@@ -50,9 +50,10 @@ def records_in_groups(
         each = iter(kept(name, size * k, fill).reshape(k, size))
     else:
         each = iter(make())
+    held = max(1, _MOST_BYTES // (8 * size))
     first = 0
     while first < k:
         most = np.searchsorted(chunks.bounds, chunks.bounds[first] + most_rows, side="right")
-        last = max(first + 1, min(int(most) - 1, k))
+        last = max(first + 1, min(int(most) - 1, first + held, k))
         yield first, list(islice(each, last - first))
         first = last
