@@ -35,6 +35,9 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.learners.exact import records
+from optuna_treecv.learners.exact.family import Chunks
+from optuna_treecv.sharing.exact_results import KeptSums
 
 N_ROWS, N_COLUMNS = 60, 6
 ALPHAS = [1e-3, 1.0, 1e4]
@@ -464,3 +467,16 @@ def test_all_ways_agree_where_memory_is_scarce(name, splitter, monkeypatch):
     monkeypatch.setattr("optuna_treecv.learners.exact.records._MOST_BYTES", 0)
     scarce = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
     np.testing.assert_allclose(scarce.test_score, usual.test_score, rtol=1e-11)
+
+
+def test_few_records_are_held_where_memory_is_scarce(monkeypatch):
+    monkeypatch.setattr(records, "_MOST_BYTES", 8 * 10 * 3)
+
+    def make():
+        return (np.full(10, float(chunk)) for chunk in range(8))
+
+    chunks = Chunks(40, np.arange(0, 41, 5))
+    kept = KeptSums(None, None)
+    groups = list(records.records_in_groups(chunks, kept, "", 10, make, most_rows=1000))
+    assert [first for first, _ in groups] == [0, 3, 6]
+    assert [one[0] for _, some in groups for one in some] == list(range(8))

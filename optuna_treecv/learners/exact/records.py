@@ -51,10 +51,11 @@ def records_in_groups(
 
         memory = kept(name, size * k, fill).reshape(k, size)
     each = iter(make()) if memory is None else iter(())
+    held = max(1, _MOST_BYTES // (8 * size))
     first = 0
     while first < k:
         most = np.searchsorted(chunks.bounds, chunks.bounds[first] + most_rows, side="right")
-        last = max(first + 1, min(int(most) - 1, k))
+        last = max(first + 1, min(int(most) - 1, first + held, k))
         if memory is None:
             yield first, np.stack(list(islice(each, last - first)))
         else:

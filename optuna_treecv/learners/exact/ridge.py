@@ -50,9 +50,6 @@ _COLUMNS_PER_SMALL_ROW = 4
 # The rows of one product with the coefficients of all alphas.
 _ROWS = 4096
 
-# The bytes of the records of folds whose squares are computed at once.
-_MOST_BYTES = 2**24
-
 # A matrix of d x d numbers for each fold, and more of them while it is factorised: 800 MB.
 _MOST_COLUMNS = 5000
 
@@ -163,8 +160,7 @@ class RidgeFolds:
         """
         shape = (chunks.n_chunks, self.n_points, self.n_outputs)
         errors, totals, weights = np.empty(shape), np.empty(shape[::2]), np.empty(shape[0])
-        at_once = _MOST_BYTES // (8 * self._size(with_test=True)) + 1
-        most_rows = at_once * (int(chunks.bounds[-1]) // chunks.n_chunks + 1)
+        most_rows = int(chunks.bounds[-1])  # none is read, so that memory alone limits groups
         for first, records in self._records(chunks, kept, most_rows, with_test=True):
             found = self._squares(chunks, first, records)
             if found is None:
