@@ -59,6 +59,7 @@ class LeftOut:
     def __init__(
         self, of: RidgeRows, alphas: np.ndarray, chunks: Chunks, kept: Kept, n_jobs: int
     ) -> None:
+        of = of.shifted()
         self._of, self._alphas, self._chunks, self._n_jobs = of, alphas, chunks, n_jobs
         d = of.rows.n_features
         with_spread = of.scaler is not None

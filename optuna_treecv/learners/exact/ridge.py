@@ -97,9 +97,8 @@ class RidgeFolds:
         self._n_jobs = n_jobs
         self.n_outputs = self._count_targets()
         self._has_scales = scaler is not None and bool(scaler.with_std)
-        self._arguments = bool(estimators[0].fit_intercept), scaler
-        self._of = RidgeRows(rows, self.n_outputs, self._copy_targets, *self._arguments)
-        self._of.shift[:] = 0  # it depends on test rows, if only by rounding errors
+        fit_intercept = bool(estimators[0].fit_intercept)
+        self._of = RidgeRows(rows, self.n_outputs, self._copy_targets, fit_intercept, scaler)
 
     @staticmethod
     def why_not(estimator: Any, facts: Facts) -> str:
@@ -137,8 +136,7 @@ class RidgeFolds:
         """Test each chunk with models that are trained on its training rows."""
         are_single, are_small = chunks.are_single_rows, self._are_small(chunks)
         if (are_single or are_small) and not self._is_balanced:
-            of = RidgeRows(self._rows, self.n_outputs, self._copy_targets, *self._arguments)
-            left_out = LeftOut(of, self._alphas, chunks, kept, self._n_jobs)
+            left_out = LeftOut(self._of, self._alphas, chunks, kept, self._n_jobs)
             test = left_out.single_rows if are_single else left_out.small_chunks
             yield from test(most_rows)
             return

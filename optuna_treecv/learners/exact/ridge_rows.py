@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +38,7 @@ class RidgeRows:
     has_centre : bool
         Whether a mean is subtracted from X.
     shift : ndarray of shape (n_features + n_targets,)
-        What is subtracted from X and from the targets first, so that large offsets cost no
-        digits: the median of a few rows where a mean is subtracted, else 0.
+        What is subtracted from X and from the targets first; 0 unless they are ``shifted``.
     """
 
     def __init__(
@@ -52,21 +52,29 @@ class RidgeRows:
         self.rows, self.n_targets, self._copy_targets = rows, n_targets, copy_targets
         self.fit_intercept, self.scaler = fit_intercept, scaler
         self.has_centre = fit_intercept or (scaler is not None and bool(scaler.with_mean))
-        d = rows.n_features
-        self.shift = np.zeros(d + n_targets)
-        few = np.unique(np.linspace(0, len(rows.order) - 1, 15).astype(int))
+        self.shift = np.zeros(rows.n_features + n_targets)
+
+    def shifted(self) -> RidgeRows:
+        """Return the same with a shift, so that large offsets cost no digits.
+
+        Where a mean is subtracted, it is the median of a few rows, which may be test rows.
+        """
+        other = copy(self)
+        other.shift = np.zeros_like(self.shift)
+        d = self.rows.n_features
+        few = np.unique(np.linspace(0, len(self.rows.order) - 1, 15).astype(int))
         X, y, _ = self.copy(few)
         if self.has_centre:
-            self.shift[:d] = np.median(X, axis=0)
-        if fit_intercept:
-            self.shift[d:] = np.median(y, axis=0)
+            other.shift[:d] = np.median(X, axis=0)
+        if self.fit_intercept:
+            other.shift[d:] = np.median(y, axis=0)
+        return other
 
     def moments_of(self, part: RowNumbers) -> Moments:
         """Return the moments of some shifted rows."""
         with_spread = self.scaler is not None
-        return moments_of(
-            self.rows, part, self.n_targets, self._copy_targets, with_spread, self.shift
-        )
+        shift = self.shift if self.shift.any() else None
+        return moments_of(self.rows, part, self.n_targets, self._copy_targets, with_spread, shift)
 
     def copy(self, part: RowNumbers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return shifted X and targets, and the weights, of some rows as float64."""
