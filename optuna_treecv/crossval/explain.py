@@ -35,16 +35,13 @@ def _cost(evaluation: Evaluation, estimator: Any, method: Method) -> str:
     if method.name == "exact":
         parts = parts_of(estimator)
         assert isinstance(parts, Parts)
-        said = (
-            f"One reading of the {n_rows:,} rows serves all {folds}, and further values of "
-            f"{parts.parameter} are nearly free."
-        )
+        said = f"One reading of the {n_rows:,} rows serves all {folds}"
         if parts.scaler is not None and parts.scaler.with_std and k == n_rows > _FEWER_FOLDS:
-            said += (
-                " Each row that is left out changes the scales of the StandardScaler, which takes "
-                f"most of the time; cv={_FEWER_FOLDS} takes a fraction of it."
+            return (
+                f"{said}. Each row that is left out changes the scales of the StandardScaler, "
+                f"which takes most of the time; cv={_FEWER_FOLDS} takes a fraction of it."
             )
-        return said
+        return f"{said}, and further values of {parts.parameter} are nearly free."
     if method.name == "treecv":
         most = int(n_rows * log2(2 * k)) * evaluation.n_repeats
         return (

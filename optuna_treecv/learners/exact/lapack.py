@@ -105,6 +105,16 @@ def solve_positive(a: np.ndarray, alpha: float, b: np.ndarray) -> tuple[np.ndarr
     return solved, diagonal
 
 
+def cholesky_factors(matrices: np.ndarray) -> np.ndarray:
+    """Return L of each LL', (n_matrices, n, n); zeros where one is not positive definite."""
+    try:
+        return np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:  # NumPy does not say which
+        if len(matrices) == 1:
+            return np.zeros_like(matrices)
+        return np.concatenate([cholesky_factors(one[None]) for one in matrices])
+
+
 def inverse_of_triangle(factor: np.ndarray) -> np.ndarray:
     """Return L^-1 with zeros above the diagonal, in Fortran's order (dtrtri)."""
     inverse = np.asfortranarray(np.tril(factor))
