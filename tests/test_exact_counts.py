@@ -352,8 +352,8 @@ FACTS = Facts(17, False, False, False, 30, 2)
     [
         (MultinomialNB(), FACTS, ""),
         (MultinomialNB(alpha=np.ones(17)), FACTS, "alpha is not one number"),
-        (BernoulliNB(alpha=0), FACTS, "alpha=0 makes NaN of dense rows where"),
-        (BernoulliNB(alpha=0), FACTS._replace(is_sparse=True), ""),
+        (BernoulliNB(alpha=0), FACTS, "alpha=0 gives infinite logarithms"),
+        (MultinomialNB(class_prior=[0, 1]), FACTS, "a prior is 0"),
         (ComplementNB(), FACTS._replace(has_scaler=True), "scaled columns are no counts"),
         (ComplementNB(), FACTS._replace(n_of_class=0), "a training set lacks a class"),
     ],
@@ -398,3 +398,14 @@ def test_classes_without_weight_in_a_training_set_are_refused():
     found = tree_cross_validate(free, X, y, cv=pair, sample_weight=weights)
     fitted = free.fit(X[:30], y[:30], sample_weight=weights[:30])
     assert found.mean == 1 - fitted.score(X[30:], y[30:])
+
+
+@pytest.mark.parametrize("estimator", [MultinomialNB(alpha=0), BernoulliNB(alpha=0)], ids=str)
+def test_infinite_logarithms_are_no_divergence(estimator):
+    rng = np.random.default_rng(0)
+    X = sparse.csr_array((rng.random((80, 40)) < 0.05).astype(float))
+    y = rng.integers(0, 2, 80)
+    result = tree_cross_validate(estimator, X, y, cv=KFold(4), scoring="accuracy", method="auto")
+    assert result.method != "exact"
+    with pytest.raises(ValueError, match="alpha=0 gives infinite logarithms"):
+        tree_cross_validate(estimator, X, y, cv=KFold(4), method="exact")

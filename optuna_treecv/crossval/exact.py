@@ -27,6 +27,7 @@ from optuna_treecv.learners.exact.family import Chunks
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import Tested
 from optuna_treecv.learners.exact.threads import one_blas_thread
+from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
@@ -219,8 +220,11 @@ def predictions_of_exact(
     with one_blas_thread(), np.errstate(all="ignore"):
         family = parts.family([parts.last], rows, parts.scaler, evaluation.n_jobs)
         tested = family.test(chunks_of(repeat.cut), KeptSums(None, None), _ROWS)
-        prepared = np.concatenate([family.respond(one.outputs[0], method) for one in tested])
+        outputs = np.concatenate([one.outputs[0] for one in tested])
+        prepared = family.respond(outputs, method)
     if method == "predict" and rows.classes is not None:
+        if np.any(np.isnan(outputs)):
+            raise ValueError(f"{name_of(estimator)} diverges: its model is not finite.")
         prepared = rows.classes[prepared]
     predictions = np.empty_like(prepared)
     predictions[rows.order] = prepared
@@ -266,6 +270,7 @@ class _Scorer:
         self._by_squares = (
             same
             and all(follows_from_squares(metric) for metric in self._metrics)
+            and not chunks.are_single_rows
             and int(np.median(chunks.sizes)) >= rows.n_features
         )
 

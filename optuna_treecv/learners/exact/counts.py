@@ -192,8 +192,10 @@ class _CountFolds:
         """Return why an estimator has no exact folds, a clause; "" if it has them."""
         if not np.isscalar(estimator.alpha):
             return "alpha is not one number"
-        if estimator.alpha == 0 and estimator.force_alpha and not facts.is_sparse:
-            return "alpha=0 makes NaN of dense rows where a class lacks a column"
+        if estimator.alpha == 0 and estimator.force_alpha:
+            return "alpha=0 gives infinite logarithms where a class lacks a column"
+        if estimator.class_prior is not None and not np.all(estimator.class_prior):
+            return "a prior is 0"
         if facts.has_scaler:
             return "scaled columns are no counts"
         if facts.n_of_class == 0:
