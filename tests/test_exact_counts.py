@@ -16,9 +16,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Binarizer
 
 from optuna_treecv import tree_cross_validate
-from optuna_treecv.learners.exact.counts import BernoulliFolds
-from optuna_treecv.learners.exact.counts import ComplementFolds
-from optuna_treecv.learners.exact.counts import MultinomialFolds
+from optuna_treecv.learners.exact.count_models import BernoulliFolds
+from optuna_treecv.learners.exact.count_models import ComplementFolds
+from optuna_treecv.learners.exact.count_models import MultinomialFolds
 from optuna_treecv.learners.exact.family import Chunks
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.rows.data import Data

@@ -1,4 +1,4 @@
-"""Naive Bayes of counts: multinomial, complement and Bernoulli models from sums by class.
+"""What naive Bayes of counts shares: the sums by class of each fold's training rows.
 
 A fold's sums are those of all rows minus those of its chunk (``split_sums.py``), and only the
 columns are computed in which the chunk has numbers.
@@ -17,10 +17,6 @@ from scipy import sparse
 from scipy.special import logsumexp
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv.learners.exact.absences import Absences
-from optuna_treecv.learners.exact.absences import log_absences
-from optuna_treecv.learners.exact.absences import Touched
-from optuna_treecv.learners.exact.blocks import blocks
 from optuna_treecv.learners.exact.blocks import n_rows_of
 from optuna_treecv.learners.exact.family import Chunks
 from optuna_treecv.learners.exact.family import Facts
@@ -39,7 +35,7 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
 
 # The numbers that are computed at once; they fit into a second-level cache.
-_LOGS = 2**17
+LOGS = 2**17
 
 # The sums of several small chunks that are computed together.
 _SUMS = 2**17
@@ -54,7 +50,7 @@ _NUMBERS = 2**20
 _LEAST_ALPHA = 1e-10
 
 
-class _Columns:
+class Columns:
     """The columns in which chunks have numbers, each chunk for itself.
 
     Parameters
@@ -100,7 +96,7 @@ class _Columns:
         return np.repeat(np.arange(len(self.begins) - 1), np.diff(self.begins))
 
 
-class _Sums(NamedTuple):
+class Sums(NamedTuple):
     """Split sums by class over some rows.
 
     Attributes
@@ -121,23 +117,23 @@ class _Totals(NamedTuple):
 
     Attributes
     ----------
-    sums : _Sums
+    sums : Sums
     by : ndarray of shape (n_features + 2,)
         The splitters of columns, of weights and of sizes.
     """
 
-    sums: _Sums
+    sums: Sums
     by: np.ndarray
 
 
-class _Fold(NamedTuple):
+class FoldOfCounts(NamedTuple):
     """What the models of consecutive chunks are made from.
 
     Attributes
     ----------
     first, last : int
-    columns : _Columns
-    left : _Sums
+    columns : Columns
+    left : Sums
         Over the training rows; the columns are those where the chunks have numbers.
     whole : ndarray of shape (n_points, n_chunks, n_classes) or None
         What a family needs from all columns.
@@ -145,12 +141,12 @@ class _Fold(NamedTuple):
 
     first: int
     last: int
-    columns: _Columns
-    left: _Sums
+    columns: Columns
+    left: Sums
     whole: np.ndarray | None
 
 
-class _CountFolds:
+class CountFolds:
     """What the three families share."""
 
     name: str  #: of the estimator
@@ -239,15 +235,15 @@ class _CountFolds:
         """Return what the numbers of columns, weights and sizes are split by."""
         return splitters(totals)
 
-    def _basis(self, chunks: Chunks, sums: _Sums) -> Any:
+    def _basis(self, chunks: Chunks, sums: Sums) -> Any:
         """Return what ``_whole_without`` needs of all rows."""
 
     def _whole_without(
-        self, basis: Any, columns: _Columns, before: np.ndarray, left: _Sums
+        self, basis: Any, columns: Columns, before: np.ndarray, left: Sums
     ) -> np.ndarray | None:
         """Return what is needed from all columns, (n_points, n_chunks, n_classes)."""
 
-    def _whole(self, sums: _Sums) -> np.ndarray | None:
+    def _whole(self, sums: Sums) -> np.ndarray | None:
         """Return the same for one training set whose sums are complete."""
 
     def _tables(self, columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -269,7 +265,7 @@ class _CountFolds:
     def _finish(
         self,
         said: np.ndarray,
-        fold: _Fold,
+        fold: FoldOfCounts,
         chunk_of: np.ndarray,
         sizes: np.ndarray,
     ) -> None:
@@ -278,7 +274,7 @@ class _CountFolds:
         Parameters
         ----------
         said : ndarray of shape (n_points, n_rows, n_classes)
-        fold : _Fold
+        fold : FoldOfCounts
         chunk_of : ndarray of shape (n_rows,)
             The chunk of each row, from 0.
         sizes : ndarray of shape (n_rows,)
@@ -315,15 +311,13 @@ class _CountFolds:
             return np.ones(n_rows_of(part))
         return self._rows.weights[part].astype(np.float64, copy=False)
 
-    def _no_sums(self, n_places: int, n_sets: int) -> _Sums:
+    def _no_sums(self, n_places: int, n_sets: int) -> Sums:
         k = self.n_outputs
-        return _Sums(
-            np.zeros((3, n_places, k)), np.zeros((3, n_sets, k)), np.zeros((3, n_sets, k))
-        )
+        return Sums(np.zeros((3, n_places, k)), np.zeros((3, n_sets, k)), np.zeros((3, n_sets, k)))
 
     def _add(
         self,
-        sums: _Sums,
+        sums: Sums,
         by: np.ndarray,
         block: Nonzeros,
         places: np.ndarray,
@@ -333,7 +327,7 @@ class _CountFolds:
 
         Parameters
         ----------
-        sums : _Sums
+        sums : Sums
             Changed in place.
         by : ndarray of shape (n_features + 2,)
         block : Nonzeros
@@ -366,9 +360,7 @@ class _CountFolds:
 
         def parts(memory: np.ndarray) -> _Totals:
             by, columns, weights, sizes = np.split(memory, np.cumsum([d + 2, 3 * d * k, 3 * k]))
-            sums = _Sums(
-                columns.reshape(3, d, k), weights.reshape(3, 1, k), sizes.reshape(3, 1, k)
-            )
+            sums = Sums(columns.reshape(3, d, k), weights.reshape(3, 1, k), sizes.reshape(3, 1, k))
             return _Totals(sums, by)
 
         def make(memory: np.ndarray) -> None:
@@ -384,7 +376,7 @@ class _CountFolds:
         self, chunks: Chunks, weights: np.ndarray | None
     ) -> Iterator[np.ndarray]:
         """Yield the rows or the weight of each class in the test rows, for groups of chunks."""
-        k, step = self.n_outputs, max(1, _LOGS // self.n_outputs)
+        k, step = self.n_outputs, max(1, LOGS // self.n_outputs)
         for first in range(0, chunks.n_chunks, step):
             last = min(first + step, chunks.n_chunks)
             part = chunks.test_rows(first, last)
@@ -428,9 +420,9 @@ class _CountFolds:
 
     # Folds.
 
-    def _own_columns(self, part: RowNumbers, chunk_of: np.ndarray, n_chunks: int) -> _Columns:
+    def _own_columns(self, part: RowNumbers, chunk_of: np.ndarray, n_chunks: int) -> Columns:
         keys = [self._keys(block, some) for block, some in self._with_chunks(part, chunk_of)]
-        return _Columns(keys, n_chunks, self._d)
+        return Columns(keys, n_chunks, self._d)
 
     def _with_chunks(
         self, part: RowNumbers, chunk_of: np.ndarray
@@ -461,9 +453,9 @@ class _CountFolds:
             np.subtract(of_all, of_own, out=of_own)
         left = own
         whole = self._whole_without(basis, columns, before, left)
-        return self._answer(chunks, _Fold(first, last, columns, left, whole))
+        return self._answer(chunks, FoldOfCounts(first, last, columns, left, whole))
 
-    def _given(self, chunks: Chunks) -> Iterator[_Fold]:
+    def _given(self, chunks: Chunks) -> Iterator[FoldOfCounts]:
         """Yield the folds whose training sets are given; growing ones are read once."""
         assert chunks.trains is not None
         by = self._find_splitters()
@@ -478,13 +470,13 @@ class _CountFolds:
             part = chunks.test_rows(chunk, chunk + 1)
             columns = self._own_columns(part, np.zeros(n_rows_of(part), np.intp), 1)
             own = np.take(sums.columns, columns.names, axis=1)
-            left = _Sums(own, sums.weights.copy(), sums.sizes.copy())
+            left = Sums(own, sums.weights.copy(), sums.sizes.copy())
             with np.errstate(divide="ignore", invalid="ignore"):
                 whole = self._whole(sums)
-            yield _Fold(chunk, chunk + 1, columns, left, whole)
+            yield FoldOfCounts(chunk, chunk + 1, columns, left, whole)
 
     @np.errstate(divide="ignore", invalid="ignore")
-    def _answer(self, chunks: Chunks, fold: _Fold) -> Tested:
+    def _answer(self, chunks: Chunks, fold: FoldOfCounts) -> Tested:
         """Return what models say of their test rows."""
         part = chunks.test_rows(fold.first, fold.last)
         chunk_of = np.repeat(
@@ -545,7 +537,7 @@ class _CountFolds:
         (block,) = self._blocks(part)
         codes, weights, k = self._codes[part], self._weights(part), self.n_outputs
         rows, sizes = np.arange(last - first), block.row_sums()
-        columns = _Columns([block.columns], 1, self._d)
+        columns = Columns([block.columns], 1, self._d)
         said = np.empty((self.n_points, last - first, k))
         of_all = np.take(totals.sums.columns, columns.names, axis=1)
         tables = self._tables(of_all, totals.sums.weights)
@@ -572,8 +564,8 @@ class _CountFolds:
         said[:, rows, codes] = own[:, :, 0]
 
         whole = self._whole_of_rows(basis, block, codes, before, left, of_own)
-        sums = _Sums(left, left_weights, left_sizes)
-        self._finish(said, _Fold(first, last, columns, sums, whole), rows, sizes)
+        sums = Sums(left, left_weights, left_sizes)
+        self._finish(said, FoldOfCounts(first, last, columns, sums, whole), rows, sizes)
         return Tested(first, last, said)
 
     def _whole_of_rows(
@@ -599,197 +591,6 @@ class _CountFolds:
             Split sums of the weights of a row's class, without the row.
         """
         return None
-
-
-class MultinomialFolds(_CountFolds):
-    """``MultinomialNB``: log((N_cj + alpha) / (N_c + alpha d)) for the sum N_cj of a column."""
-
-    name = "MultinomialNB"
-
-    def _tables(self, columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (value_of(columns),)
-
-    def _finish(
-        self, said: np.ndarray, fold: _Fold, chunk_of: np.ndarray, sizes: np.ndarray
-    ) -> None:
-        of_class = value_of(fold.left.sizes)
-        priors = self._log_priors(fold.left.weights)[chunk_of]
-        for of_point, alpha in zip(said, self._alphas, strict=True):
-            of_point -= sizes[:, None] * np.log(of_class + self._d * alpha)[chunk_of]
-            of_point += priors
-
-
-class ComplementFolds(_CountFolds):
-    """``ComplementNB``: the same of all other classes, with the sign changed."""
-
-    name = "ComplementNB"
-    is_by_own_class = False
-
-    def __init__(
-        self,
-        estimators: Sequence[Any],
-        rows: PreparedRows,
-        scaler: StandardScaler | None,
-        n_jobs: int,
-    ) -> None:
-        super().__init__(estimators, rows, scaler, n_jobs)
-        self._norm = estimators[0].norm
-
-    def _tables(self, columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (value_of(_of_others(columns)),)
-
-    def _basis(self, chunks: Chunks, sums: _Sums) -> np.ndarray | None:
-        return self._whole(sums)
-
-    def _whole(self, sums: _Sums) -> np.ndarray | None:
-        """Return the sums of logarithms over all columns."""
-        if not self._norm:
-            return None
-        table = value_of(_of_others(sums.columns))
-        found = np.zeros((self.n_points, 1, self.n_outputs))
-        for of_point, alpha in zip(found, self._alphas, strict=True):
-            for part in blocks(slice(0, self._d), max(1, _LOGS // self.n_outputs)):
-                of_point += np.log(table[part] + alpha).sum(axis=0)
-        return found
-
-    def _whole_without(
-        self, basis: np.ndarray | None, columns: _Columns, before: np.ndarray, left: _Sums
-    ) -> np.ndarray | None:
-        if basis is None:
-            return None
-        tables = value_of(_of_others(before)), value_of(_of_others(left.columns))
-        n_chunks = left.weights.shape[1]
-        found = np.repeat(basis, n_chunks, axis=1)
-        of_chunk = sparse.csr_array(
-            (np.ones(len(columns)), np.arange(len(columns)), columns.begins),
-            shape=(n_chunks, len(columns)),
-        )
-        for of_point, alpha in zip(found, self._alphas, strict=True):
-            of_point += of_chunk @ (np.log(tables[1] + alpha) - np.log(tables[0] + alpha))
-        return found
-
-    def _finish(
-        self, said: np.ndarray, fold: _Fold, chunk_of: np.ndarray, sizes: np.ndarray
-    ) -> None:
-        of_class = value_of(_of_others(fold.left.sizes))
-        for i, (of_point, alpha) in enumerate(zip(said, self._alphas, strict=True)):
-            logs = np.log(of_class + self._d * alpha)
-            of_point -= sizes[:, None] * logs[chunk_of]
-            if fold.whole is None:
-                np.negative(of_point, out=of_point)
-            else:
-                of_point /= (fold.whole[i] - self._d * logs)[chunk_of]
-
-
-class BernoulliFolds(_CountFolds):
-    """``BernoulliNB``: log((N_cj + alpha) / (N_c + 2 alpha)) for the weight N_cj of ones."""
-
-    name = "BernoulliNB"
-
-    def __init__(
-        self,
-        estimators: Sequence[Any],
-        rows: PreparedRows,
-        scaler: StandardScaler | None,
-        n_jobs: int,
-    ) -> None:
-        super().__init__(estimators, rows, scaler, n_jobs)
-        threshold = estimators[0].binarize
-        if threshold is not None and not isinstance(threshold, np.generic):
-            threshold = rows.X.dtype.type(threshold)  # NumPy compares in the type of X
-        self._threshold = threshold
-
-    def _check(self, block: Nonzeros) -> Nonzeros:
-        if self._threshold is not None:
-            return block.above(float(self._threshold))
-        if np.any(block.values != 1):
-            wrong = block.values[block.values != 1][0]
-            raise ValueError(
-                f"X must hold only 0 and 1 for BernoulliNB(binarize=None), got {wrong}; "
-                "binarize=0.0 would be right."
-            )
-        return block
-
-    def _splitters(self, totals: np.ndarray) -> np.ndarray:
-        # One for all, since weights of ones are subtracted from weights of rows.
-        return np.full(len(totals), splitters(totals[-2]))
-
-    def _tables(self, columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]:
-        return value_of(columns), value_of(weights - columns)
-
-    def _logs(self, tables: tuple[np.ndarray, ...], alphas: np.ndarray, out: np.ndarray) -> None:
-        present, absent = tables
-        np.add(present[:, None], alphas[:, None], out=out)
-        for part in blocks(slice(0, len(out)), max(1, _LOGS // out[0].size)):
-            out[part] /= absent[part, None] + alphas[:, None]
-        np.log(out, out=out)
-
-    def _basis(self, chunks: Chunks, sums: _Sums) -> Absences:
-        weights = self._rows.weights
-        of_all = np.bincount(self._codes, weights, self.n_outputs)
-        most = np.zeros(self.n_outputs)
-        for some in self._classes_by_chunk(chunks, weights):
-            np.maximum(most, some.max(axis=0), out=most)
-        return Absences(sums.columns, sums.weights[:, 0], self._alphas, of_all - most)
-
-    def _whole(self, sums: _Sums) -> np.ndarray:
-        return log_absences(sums.columns, sums.weights[:, 0], self._alphas)[:, None]
-
-    def _whole_without(
-        self, basis: Absences, columns: _Columns, before: np.ndarray, left: _Sums
-    ) -> np.ndarray:
-        n_chunks, k = left.weights.shape[1:]
-        changed = np.flatnonzero(before[2] != left.columns[2])
-        places, codes = np.divmod(changed, k)
-        cells = columns.chunks()[places] * k + codes
-        weights = left.weights.reshape(3, -1)
-        sums = np.take(left.columns.reshape(3, -1), changed, axis=1)
-        touched = Touched(
-            cells,
-            columns.names[places],
-            value_of(np.take(before.reshape(3, -1), changed, axis=1)),
-            value_of(sums),
-            np.take(weights, cells, axis=1) - sums,
-        )
-        codes = np.tile(np.arange(k), n_chunks)
-        found = basis.without(codes, weights, touched)
-        return found.reshape(self.n_points, n_chunks, k)
-
-    def _whole_of_rows(
-        self,
-        basis: Absences,
-        block: Nonzeros,
-        codes: np.ndarray,
-        before: np.ndarray,
-        left: np.ndarray,
-        weights: np.ndarray,
-    ) -> np.ndarray:
-        rows = np.arange(block.n_rows)
-        row_of = block.behind(rows)
-        touched = Touched(
-            row_of,
-            block.columns,
-            value_of(before),
-            value_of(left),
-            np.take(weights, row_of, axis=1) - left,
-        )
-        found = np.repeat(basis.of_all[:, None], block.n_rows, axis=1)
-        found[:, rows, codes] = basis.without(codes, weights, touched)
-        return found
-
-    def _finish(
-        self, said: np.ndarray, fold: _Fold, chunk_of: np.ndarray, sizes: np.ndarray
-    ) -> None:
-        assert fold.whole is not None
-        priors = self._log_priors(fold.left.weights)
-        for of_point, of_chunk in zip(said, fold.whole, strict=True):
-            of_point += (of_chunk + priors)[chunk_of]
-
-
-def _of_others(sums: np.ndarray) -> np.ndarray:
-    """Return the split sums of all other classes."""
-    others: np.ndarray = sums.sum(axis=-1, keepdims=True) - sums
-    return others
 
 
 def _numbers(rows: int | np.ndarray) -> RowNumbers:

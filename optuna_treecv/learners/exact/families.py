@@ -18,9 +18,9 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
-from optuna_treecv.learners.exact.counts import BernoulliFolds
-from optuna_treecv.learners.exact.counts import ComplementFolds
-from optuna_treecv.learners.exact.counts import MultinomialFolds
+from optuna_treecv.learners.exact.count_models import BernoulliFolds
+from optuna_treecv.learners.exact.count_models import ComplementFolds
+from optuna_treecv.learners.exact.count_models import MultinomialFolds
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.gaussian_nb import GaussianNBFolds
 from optuna_treecv.learners.exact.linear_discriminant import LinearDiscriminantFolds
