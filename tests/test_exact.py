@@ -311,8 +311,7 @@ def test_a_grid_is_one_call(monkeypatch):
     np.testing.assert_array_equal(best.predict(X), fitted.predict(X))
 
 
-def test_a_store_serves_the_next_process(tmp_path):
-    store = f"sqlite:///{tmp_path}/store.db"
+def test_a_store_serves_the_next_process(store_url):
     rows, y, _ = numbers(n_rows=100_000)
 
     def evaluate():
@@ -322,7 +321,7 @@ def test_a_store_serves_the_next_process(tmp_path):
             y,
             param_grid={"alpha": [1.0]},
             scoring="absolute_error",
-            store=store,
+            store=store_url,
             cache=ModelCache(),
         )
         return objective.evaluate({"alpha": 1.0})
