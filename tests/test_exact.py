@@ -175,7 +175,7 @@ def test_float32_is_computed_in_float64(scoring):
 
 
 def test_sparse_rows():
-    rows = sparse.random_array((200, 30), density=0.2, rng=np.random.default_rng(0), format="csr")
+    rows = sparse.random(200, 30, density=0.2, random_state=0, format="csr")
     y = rows @ np.arange(30.0)
     estimator = Ridge(fit_intercept=False)
     result = tree_cross_validate(estimator, rows, y, cv=KFold(4))
