@@ -39,6 +39,9 @@ from optuna_treecv.learners.exact import records
 from optuna_treecv.learners.exact.family import Chunks
 from optuna_treecv.sharing.exact_results import KeptSums
 
+# Splitters without groups get them here too.
+pytestmark = pytest.mark.filterwarnings("ignore:The groups parameter is ignored")
+
 N_ROWS, N_COLUMNS = 60, 6
 ALPHAS = [1e-3, 1.0, 1e4]
 
