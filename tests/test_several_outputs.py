@@ -531,6 +531,8 @@ def test_what_is_refused_cannot_be_fitted_by_scikit_learn():
         try:
             predicted = estimator.fit(np.abs(X), np.abs(Y)).predict(np.abs(X))
             takes_several = np.shape(predicted) == Y.shape
+        except AttributeError:  # scikit-learn 1.8: it holds another one, and was given none
+            continue
         except ValueError:
             takes_several = False
         try:
