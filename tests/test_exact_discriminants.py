@@ -272,7 +272,7 @@ def test_groups_of_folds_and_factors_that_are_not_kept(monkeypatch):
     X, y = numbers()
     package = "optuna_treecv.learners.exact"
     monkeypatch.setattr(f"{package}.training_sums.MOST_BYTES", 1000)
-    monkeypatch.setattr(f"{package}.discriminants._MOST_BYTES", 0)
+    monkeypatch.setattr(f"{package}.records._MOST_BYTES", 0)
     for estimators in ESTIMATORS.values():
         assert_as_fits(estimators, X, y, CHUNKS["10"])
 

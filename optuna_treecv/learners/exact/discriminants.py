@@ -20,6 +20,7 @@ from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Kept
 from optuna_treecv.learners.exact.family import RowNumbers
 from optuna_treecv.learners.exact.family import Tested
+from optuna_treecv.learners.exact.records import records_in_groups
 from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.learners.exact.training_sums import FoldSums
 from optuna_treecv.learners.exact.training_sums import training_sums
@@ -30,9 +31,6 @@ LEAST_LEFT = 1e-3
 
 #: A matrix of d x d numbers for each fold, and more of them while it is factorised: 800 MB.
 MOST_COLUMNS = 5000
-
-# The bytes of factorised folds that are kept for further points.
-_MOST_BYTES = 2**27
 
 # The rows that one thread reads at a time.
 _ROWS = 2**16
@@ -155,28 +153,14 @@ class DiscriminantFolds:
 
     def _by_fold(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
         """Test each chunk with models from the merged moments of its training rows."""
-        k, size = chunks.n_chunks, self._size()
-        records: Iterator[np.ndarray]
-        if 8 * size * k <= _MOST_BYTES:
+        make = partial(self._records, chunks, None)
+        groups = records_in_groups(chunks, kept, "folds", self._size(), make, most_rows)
+        yield from in_order(self._n_jobs, partial(self._test_group, chunks), groups)
 
-            def make(memory: np.ndarray) -> None:
-                for record, one in zip(
-                    memory.reshape(k, size), self._records(chunks, None), strict=True
-                ):
-                    record[:] = one
-
-            records = iter(kept("folds", size * k, make).reshape(k, size))
-        else:
-            records = self._records(chunks, None)
-        said: list[np.ndarray] = []
-        first = n_rows = 0
-        for chunk, one in enumerate(self._test_each(chunks, records, None)):
-            if said and n_rows + one.shape[2] > most_rows:
-                yield self._tested(first, chunk, said)
-                first, n_rows, said = chunk, 0, []
-            said.append(one)
-            n_rows += one.shape[2]
-        yield self._tested(first, k, said)
+    def _test_group(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> Tested:
+        first, records = group
+        said = [self._test_one(chunks, None, fold) for fold in enumerate(records, first)]
+        return self._tested(first, first + len(records), said)
 
     def _by_row(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
         """Test single rows with models of all rows that leave them out."""
