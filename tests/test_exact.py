@@ -352,6 +352,10 @@ def test_a_store_serves_the_next_process(store_url):
             make_pipeline(FunctionTransformer(lambda X: X - X[0]), Ridge()),
             "a stateless step transforms a row differently beside other rows",
         ),
+        (
+            make_pipeline(FunctionTransformer(lambda X: X[: len(X) // 2 * 2]), Ridge()),
+            "a stateless step transforms a row differently beside other rows",
+        ),
         (Ridge(alpha=0), "alpha=0 has no model where columns depend on each other"),
         (
             make_pipeline(PolynomialFeatures(4), Ridge()),
@@ -482,3 +486,40 @@ def test_few_records_are_held_where_memory_is_scarce(monkeypatch):
     groups = list(records.records_in_groups(chunks, kept, "", 10, make, most_rows=1000))
     assert [first for first, _ in groups] == [0, 3, 6]
     assert [one[0] for _, some in groups for one in some] == list(range(8))
+
+
+def test_steps_that_cannot_be_tried_on_a_few_rows_are_fitted():
+    """What a function raises, or makes, of a few rows is no error of the evaluation."""
+    import pandas as pd
+
+    def needs_many(X):
+        if len(X) < 25:
+            raise RuntimeError("too few rows")
+        return X
+
+    result = tree_cross_validate(
+        make_pipeline(FunctionTransformer(needs_many), Ridge()), X, Y, cv=KFold(2)
+    )
+    assert (result.method, result.why) == (
+        "fit",
+        "the stateless steps do not transform a few rows alone",
+    )
+    table = pd.DataFrame({"a": np.tile(["x", "y", "z"], 20), "b": X[:, 0]})
+    dummies = make_pipeline(FunctionTransformer(pd.get_dummies), Ridge())
+    result = tree_cross_validate(dummies, table, Y, cv=KFold(2))
+    assert result.method == "fit"
+    expected = cross_validate(dummies, table, Y, cv=KFold(2), scoring="neg_mean_squared_error")
+    np.testing.assert_allclose(result.test_score, -expected["test_score"])
+
+
+def test_results_of_methods_do_not_mix():
+    cache = ModelCache()
+    results = {}
+    for method in ("fit", "exact"):
+        objective = treecv_objective(
+            Ridge(), X, Y, method=method, cache=cache, param_grid={"alpha": [1.0]}
+        )
+        results[method] = objective.evaluate({"alpha": 1.0})
+    assert results["exact"].n_updates == N_ROWS
+    assert results["exact"].n_updates_saved == 0
+    assert results["fit"].mean == pytest.approx(results["exact"].mean, rel=1e-10)

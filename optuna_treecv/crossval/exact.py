@@ -18,6 +18,7 @@ import numpy as np
 
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact_rows import prepared_after
+from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.methods import Missing
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
@@ -70,7 +71,9 @@ class Exact:
         """Refuse wrong parameters, as the estimator's own ``fit`` would."""
         parts = parts_of(estimator)
         assert isinstance(parts, Parts)
-        if parts.prefix + parts.family.parameter not in searched:
+        if parts.scaler is not None:
+            parts.scaler._validate_params()
+        if parts.parameter not in searched:
             parts.last._validate_params()
 
     def begin(self, request: Request, repeat: Repeat) -> ExactRepeat:
@@ -362,11 +365,12 @@ def _name_of(request: Request, repeat: Repeat) -> ExactName:
         # A point is a value of one parameter of the last part, which is left out of the others.
         last, parameter = copy(parts.last), parts.family.parameter
         setattr(last, parameter, None)
+        data, lasts = evaluation.data_name()
         request.names[repeat.number] = name_of_exact(
             evaluation.shared.cache,
             [*parts.steps, parts.scaler, last],
             getattr(parts.last, parameter),
-            evaluation.data_name(),
+            (under_configuration(data), lasts),
             evaluation.folds_name(repeat),
             request.scoring,
         )

@@ -65,6 +65,13 @@ def columns_after(evaluation: Evaluation, steps: Sequence[Any]) -> tuple[int, bo
 
 def _columns_of_sample(steps: Sequence[Any], data: Data) -> tuple[int, bool] | str:
     """Return the same after trying the steps on some rows."""
+    try:
+        return _tried(steps, data)
+    except Exception:  # noqa: BLE001  # of code that may need more rows; fits will raise the rest
+        return "the stateless steps do not transform a few rows alone"
+
+
+def _tried(steps: Sequence[Any], data: Data) -> tuple[int, bool] | str:
     n_rows = min(_SAMPLE, data.n_rows)
     rows = take_rows(data.X, slice(0, n_rows))
     after = _after(steps, rows)
@@ -74,7 +81,10 @@ def _columns_of_sample(steps: Sequence[Any], data: Data) -> tuple[int, bool] | s
         together = _dense(after)
         for row in (0, n_rows // 2, n_rows - 1):
             alone = _dense(_after(steps, take_rows(data.X, slice(row, row + 1))))
-            if not np.allclose(alone, together[row], rtol=1e-9, atol=0, equal_nan=True):
+            same = alone.shape == (1, together.shape[1]) and np.allclose(
+                alone[0], together[row], rtol=1e-9, atol=0, equal_nan=True
+            )
+            if not same:
                 return "a stateless step transforms a row differently beside other rows"
     return int(np.shape(after)[1]), sparse.issparse(after)
 

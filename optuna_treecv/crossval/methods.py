@@ -74,7 +74,7 @@ class Method(Protocol):
 
     @property
     def why(self) -> str:
-        """Why it was chosen, a clause; "" where the user has chosen it."""
+        """Why "auto" has chosen it, a clause; "" if the user chose it."""
 
     @property
     def side_by_side(self) -> SideBySide | None:

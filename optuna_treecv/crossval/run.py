@@ -83,7 +83,7 @@ class CVResult:
         How the folds were evaluated. "chain" is what the tree becomes for a splitter of time
         series.
     why : str
-        Why "auto" has chosen it, or nothing faster; "" where the user has chosen.
+        Why "auto" has chosen this method and not a faster one, a clause; "" if the user chose.
     n_folds : int
         Folds per repeat.
     n_updates : int

@@ -202,6 +202,21 @@ class TreeCVObjective:
         -------
         str
             Two or three sentences.
+
+        Raises
+        ------
+        ValueError
+            If a parameter has no value, or the estimator cannot be evaluated.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.linear_model import Ridge
+        >>> from optuna_treecv import treecv_objective
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0]})
+        >>> print(objective.explain().partition(". ")[0])
+        Ridge is evaluated by method='exact', since its models follow from sums over rows
         """
         if params is not None:
             trial = optuna.trial.FixedTrial(dict(params))

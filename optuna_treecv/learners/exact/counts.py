@@ -6,6 +6,8 @@ columns are computed in which the chunk has numbers.
 
 from __future__ import annotations
 
+from abc import ABC
+from abc import abstractmethod
 from collections.abc import Iterator
 from collections.abc import Sequence
 from functools import partial
@@ -146,7 +148,7 @@ class FoldOfCounts(NamedTuple):
     whole: np.ndarray | None
 
 
-class CountFolds:
+class CountFolds(ABC):
     """What the three families share."""
 
     name: str  #: of the estimator
@@ -206,6 +208,7 @@ class CountFolds:
 
     def squares(self, chunks: Chunks, kept: Kept) -> None:
         """Return None: scores of classes are no sums of squares."""
+        return None
 
     def test(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
         """Test each chunk with models that are trained on its training rows."""
@@ -237,15 +240,19 @@ class CountFolds:
 
     def _basis(self, chunks: Chunks, sums: Sums) -> Any:
         """Return what ``_whole_without`` needs of all rows."""
+        return None
 
     def _whole_without(
         self, basis: Any, columns: Columns, before: np.ndarray, left: Sums
     ) -> np.ndarray | None:
         """Return what is needed from all columns, (n_points, n_chunks, n_classes)."""
+        return None
 
     def _whole(self, sums: Sums) -> np.ndarray | None:
         """Return the same for one training set whose sums are complete."""
+        return None
 
+    @abstractmethod
     def _tables(self, columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the numbers that logarithms are made from.
 
@@ -254,7 +261,6 @@ class CountFolds:
         columns : ndarray of shape (3, n_places, n_classes)
         weights : ndarray of shape (3, n_places or 1, n_classes)
         """
-        raise NotImplementedError
 
     def _logs(self, tables: tuple[np.ndarray, ...], alphas: np.ndarray, out: np.ndarray) -> None:
         """Fill in what rows are multiplied with, (n_places, n_alphas, n_classes)."""
@@ -262,6 +268,7 @@ class CountFolds:
         np.add(table[:, None], alphas[:, None], out=out)
         np.log(out, out=out)
 
+    @abstractmethod
     def _finish(
         self,
         said: np.ndarray,
@@ -280,7 +287,6 @@ class CountFolds:
         sizes : ndarray of shape (n_rows,)
             The sum of each row.
         """
-        raise NotImplementedError
 
     def _log_priors(self, weights: np.ndarray) -> np.ndarray:
         """Return the logarithms of the classes' probabilities, (n_chunks, n_classes)."""

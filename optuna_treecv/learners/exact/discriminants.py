@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC
+from abc import abstractmethod
 from collections.abc import Iterator
 from collections.abc import Sequence
 from functools import partial
@@ -39,7 +41,7 @@ _ROWS = 2**16
 _MOST_ROWS_SCALED = 2000
 
 
-class DiscriminantFolds:
+class DiscriminantFolds(ABC):
     """Models of each fold from the moments of its classes.
 
     A subclass has ``least_of_class``, the fewest rows of a class, and turns moments into a
@@ -106,35 +108,37 @@ class DiscriminantFolds:
             )
         return ""
 
+    @abstractmethod
     def _size(self) -> int:
-        raise NotImplementedError
+        """Return how many numbers the record of a fold has."""
 
+    @abstractmethod
     def _fill(self, record: np.ndarray, train: ClassMoments) -> None:
         """Fill the record of a fold from the moments of its training rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _say(self, record: np.ndarray, numbers: RowNumbers, out: np.ndarray) -> None:
         """Write what a fold's models say of rows, (n_distinct, n_outputs, n_rows)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _size_of_all(self) -> int:
-        raise NotImplementedError
+        """Return how many numbers the record of all rows has."""
 
+    @abstractmethod
     def _fill_from_all(self, record: np.ndarray, moments: ClassMoments) -> None:
         """Fill the record of all rows, each of which is left out in its turn."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _leave(self, record: np.ndarray) -> Any:
         """Return what is needed to leave out rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _doubtful(self, leave: Any, part: slice) -> np.ndarray:
         """Return the numbers of the rows whose scores the shortcut may get wrong."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _scores_left_out(self, leave: Any, part: slice) -> np.ndarray:
         """Return what models say of rows that are left out, (n_distinct, n_outputs, n_rows)."""
-        raise NotImplementedError
 
     @property
     def _needs_scale(self) -> bool:
@@ -143,6 +147,7 @@ class DiscriminantFolds:
 
     def squares(self, chunks: Chunks, kept: Kept) -> None:
         """Return None: scores of classes are no sums of squares."""
+        return None
 
     def test(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
         """Test each chunk with models that are trained on its training rows."""

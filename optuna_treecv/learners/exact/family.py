@@ -129,8 +129,7 @@ class Kept(Protocol):
             Different arrays of one family on the same folds have different names.
         size : int
         make : callable
-            Fills a new array, if none is kept under this name. A kept array is the same bit for
-            bit.
+            Fills a new array, if none is kept under this name.
         """
 
 

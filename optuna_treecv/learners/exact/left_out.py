@@ -225,11 +225,10 @@ class LeftOut:
         """Return c, by what predictions are multiplied, and what is added to them."""
         of = self._of
         if of.fit_intercept:
-            r = self._weight / (self._weight - weights)
-            base = (self._centre + of.shift[-of.n_targets :])[:, None] - weights / (
-                self._weight - weights
-            ) * v
-            return weights * r, r, base
+            others = self._weight - weights
+            r = self._weight / others
+            mean = (self._centre + of.shift[-of.n_targets :])[:, None]
+            return weights * r, r, mean - weights / others * v
         if not of.has_centre:
             return weights, np.ones_like(weights), np.zeros_like(v)
         if of.rows.weights is not None:  # the mean is not that of weighted rows
