@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from exact_chunks import CHUNKS
+from exact_chunks import equal_parts
+from exact_chunks import folds_of
+from exact_chunks import kept
+from exact_chunks import N
+from exact_chunks import outputs
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -13,14 +19,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import tree_cross_validate
-from optuna_treecv.learners.exact.family import Chunks
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.linear_discriminant import LinearDiscriminantFolds
 from optuna_treecv.learners.exact.quadratic_discriminant import QuadraticDiscriminantFolds
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
 
-N = 60
 D = 4
 SCALERS = {"alone": None, "scaler": StandardScaler(), "no mean": StandardScaler(with_mean=False)}
 
@@ -32,35 +36,6 @@ def numbers(n_classes=3, offset=0.0):
     X = rng.normal(size=(N, D)) @ rng.normal(size=(D, D)) + rng.normal(size=(n_classes, D))[y]
     return X * [1, 10, 0.1, 1] + offset, y
 
-
-def kept(name, size, make):
-    memory = np.empty(size)
-    make(memory)
-    memory.flags.writeable = False
-    return memory
-
-
-def equal_parts(k):
-    return Chunks(N, np.linspace(0, N, k + 1).astype(np.int64))
-
-
-def given():
-    """Return training sets and test sets that overlap with others, in mixed orders."""
-    rng = np.random.default_rng(1)
-    orders = [rng.permutation(N) for _ in range(3)]
-    tested = np.concatenate([order[:15] for order in orders])
-    return Chunks(N, np.array([0, 15, 30, 45]), tested, [order[20:] for order in orders])
-
-
-CHUNKS = {
-    "2": equal_parts(2),
-    "10": equal_parts(10),
-    "n": equal_parts(N),
-    "groups": Chunks(N, np.array([0, 1, 20, 23, 24, 45, 60])),
-    "trained only": Chunks(N, np.array([10, 30, 45, 60])),
-    "growing": Chunks(N, np.array([0, 10, 25]), np.arange(30, 55), [30, 40]),
-    "given": given(),
-}
 
 PRIORS = [0.5, 0.2, 0.3]
 
@@ -94,24 +69,6 @@ def family_of(estimators, X, y, scaler=None, n_jobs=1):
     is_linear = isinstance(estimators[0], LinearDiscriminantAnalysis)
     family = LinearDiscriminantFolds if is_linear else QuadraticDiscriminantFolds
     return family(estimators, prepared(X, y), scaler, n_jobs)
-
-
-def outputs(family, chunks, most_rows=25):
-    every = list(family.test(chunks, kept, most_rows))
-    assert [one.first for one in every[1:]] == [one.last for one in every[:-1]]
-    return np.concatenate([one.outputs for one in every], axis=1)
-
-
-def folds_of(chunks):
-    """Yield the places of each chunk's outputs, its training rows and its test rows."""
-    for c in range(chunks.n_chunks):
-        places = np.arange(chunks.bounds[c], chunks.bounds[c + 1]) - chunks.bounds[0]
-        test = chunks.test_rows(c, c + 1)
-        train = np.delete(np.arange(chunks.n_rows), test)
-        if chunks.trains is not None:
-            of_chunk = chunks.trains[c]
-            train = np.arange(of_chunk) if isinstance(of_chunk, int) else of_chunk
-        yield places, train, np.arange(chunks.n_rows)[test]
 
 
 def assert_as_fits(estimators, X, y, chunks, scaler=None, rtol=1e-10):

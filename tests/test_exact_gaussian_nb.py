@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from exact_chunks import CHUNKS
+from exact_chunks import folds_of
+from exact_chunks import kept
+from exact_chunks import N
+from exact_chunks import outputs
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -16,7 +21,6 @@ from optuna_treecv.learners.exact.gaussian_nb import GaussianNBFolds
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
 
-N = 60
 SMOOTHINGS = [1e-12, 1e-3, 3.0]
 SCALERS = {
     "alone": None,
@@ -37,40 +41,6 @@ def numbers(offset=0.0):
     return X + offset, y
 
 
-def kept(name, size, make):
-    memory = np.empty(size)
-    make(memory)
-    memory.flags.writeable = False
-    return memory
-
-
-def equal_parts(k):
-    return Chunks(N, np.linspace(0, N, k + 1).astype(np.int64))
-
-
-def growing():
-    return Chunks(N, np.array([0, 10, 25]), np.arange(30, 55), [30, 40])
-
-
-def given():
-    """Return training sets and test sets that overlap with others, in mixed orders."""
-    rng = np.random.default_rng(1)
-    orders = [rng.permutation(N) for _ in range(3)]
-    tested = np.concatenate([order[:15] for order in orders])
-    return Chunks(N, np.array([0, 15, 30, 45]), tested, [order[20:] for order in orders])
-
-
-CHUNKS = {
-    "2": equal_parts(2),
-    "10": equal_parts(10),
-    "n": equal_parts(N),
-    "groups": Chunks(N, np.array([0, 1, 20, 23, 24, 55, 60])),
-    "trained only": Chunks(N, np.array([10, 30, 45, 60])),
-    "growing": growing(),
-    "given": given(),
-}
-
-
 def prepared(X, y, weights=None, order=None):
     data = Data(X, y)
     data.weights = weights
@@ -82,24 +52,6 @@ def prepared(X, y, weights=None, order=None):
 def family_of(rows, scaler=None, smoothings=SMOOTHINGS, priors=None, n_jobs=1):
     estimators = [GaussianNB(var_smoothing=one, priors=priors) for one in smoothings]
     return GaussianNBFolds(estimators, rows, scaler, n_jobs)
-
-
-def outputs(family, chunks, most_rows=25):
-    every = list(family.test(chunks, kept, most_rows))
-    assert [one.first for one in every[1:]] == [one.last for one in every[:-1]]
-    return np.concatenate([one.outputs for one in every], axis=1)
-
-
-def folds_of(chunks):
-    """Yield the places of each chunk's outputs, its training rows and its test rows."""
-    for c in range(chunks.n_chunks):
-        places = np.arange(chunks.bounds[c], chunks.bounds[c + 1]) - chunks.bounds[0]
-        test = chunks.test_rows(c, c + 1)
-        train = np.delete(np.arange(chunks.n_rows), test)
-        if chunks.trains is not None:
-            given = chunks.trains[c]
-            train = np.arange(given) if isinstance(given, int) else given
-        yield places, train, np.arange(chunks.n_rows)[test]
 
 
 def fitted(X, y, train, test, smoothing, scaler=None, weights=None, priors=None):

@@ -1,0 +1,58 @@
+"""Cuts of 60 rows into folds, and what a family of exact folds says of the tested rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optuna_treecv.learners.exact.family import Chunks
+
+N = 60
+
+
+def equal_parts(k):
+    return Chunks(N, np.linspace(0, N, k + 1).astype(np.int64))
+
+
+def given():
+    """Return training sets and test sets that overlap with others, in mixed orders."""
+    rng = np.random.default_rng(1)
+    orders = [rng.permutation(N) for _ in range(3)]
+    tested = np.concatenate([order[:15] for order in orders])
+    return Chunks(N, np.array([0, 15, 30, 45]), tested, [order[20:] for order in orders])
+
+
+CHUNKS = {
+    "2": equal_parts(2),
+    "10": equal_parts(10),
+    "n": equal_parts(N),
+    "groups": Chunks(N, np.array([0, 1, 20, 23, 24, 55, 60])),
+    "trained only": Chunks(N, np.array([10, 30, 45, 60])),
+    "growing": Chunks(N, np.array([0, 10, 25]), np.arange(30, 55), [30, 40]),
+    "given": given(),
+}
+
+
+def kept(name, size, make):
+    """Make sums that are not kept."""
+    memory = np.empty(size)
+    make(memory)
+    memory.flags.writeable = False
+    return memory
+
+
+def outputs(family, chunks, most_rows=25):
+    every = list(family.test(chunks, kept, most_rows))
+    assert [one.first for one in every[1:]] == [one.last for one in every[:-1]]
+    return np.concatenate([one.outputs for one in every], axis=1)
+
+
+def folds_of(chunks):
+    """Yield the places of each chunk's outputs, its training rows and its test rows."""
+    for c in range(chunks.n_chunks):
+        places = np.arange(chunks.bounds[c], chunks.bounds[c + 1]) - chunks.bounds[0]
+        test = chunks.test_rows(c, c + 1)
+        train = np.delete(np.arange(chunks.n_rows), test)
+        if chunks.trains is not None:
+            of_chunk = chunks.trains[c]
+            train = np.arange(of_chunk) if isinstance(of_chunk, int) else of_chunk
+        yield places, train, np.arange(chunks.n_rows)[test]
