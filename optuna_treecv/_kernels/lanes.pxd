@@ -20,6 +20,7 @@ from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
+from optuna_treecv._kernels.tree cimport test_then_train_rows
 from optuna_treecv._kernels.tree cimport train_rows
 from optuna_treecv._kernels.vec8 cimport inlined
 
@@ -228,6 +229,21 @@ cdef struct LaneSettings:
     bint has_sums
 
 
+cdef inline void write_outputs(
+    const LaneSettings *settings,
+    Py_ssize_t row,
+    Py_ssize_t n_rows,
+    const floating *outputs,    # IN, (n_lanes,)
+    floating *out,              # OUT, (n_models, n_rows, n_outputs)
+) noexcept nogil:
+    """Write the outputs of all models for one row."""
+    cdef Py_ssize_t n_outputs = settings.n_outputs
+    cdef Py_ssize_t g, c
+    for g in range(settings.n_used // n_outputs):
+        for c in range(n_outputs):
+            out[(g * n_rows + row) * n_outputs + c] = outputs[g * n_outputs + c]
+
+
 cdef inline double *numbers_of(const Learner *learner, const unsigned char *state) noexcept nogil:
     """Return where the numbers of the lanes begin, (n_numbers, n_lanes)."""
     return <double *> (state + (<const LaneSettings *> learner.settings).common_bytes)
@@ -244,6 +260,43 @@ cdef inline void *vectors_of(const Learner *learner, const unsigned char *state)
     return <void *> (sums_of(learner, state) + (settings.n_lanes * learner.width if settings.has_sums else 0))
 
 
+# The rows of a training phase, and where the outputs for each of them go before it acts.
+cdef struct Tested:
+    Py_ssize_t n_rows
+    Py_ssize_t row              # that is next
+    void *out                   # OUT, (n_models, n_rows, n_outputs); NULL: nowhere
+
+
+cdef inline inlined test_lanes(
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t row,
+    Py_ssize_t next_row,
+    const unsigned char *state,
+    const floating *p_x,        # IN, (n_lanes,): the row's product with p
+    Tested *tested,             # INOUT
+) noexcept nogil:
+    """Write w.x = a p.x + b q.x of every lane for the next row, rounded once as in ``linear.pxd``."""
+    cdef const LaneSettings *settings = <const LaneSettings *> learner.settings
+    cdef Py_ssize_t n_lanes = settings.n_lanes
+    cdef LaneWeights of
+    cdef floating outputs[MOST_LANES]
+    cdef double q_x[MOST_LANES]
+    cdef double room[8 * MOST_LANES]
+    cdef double output
+    cdef Py_ssize_t lane
+    settings.weights(learner, state, &of)
+    if of.q != NULL:
+        dot_lanes(rows, row, next_row, of.q, learner.width, n_lanes, room, q_x, p_x)
+    for lane in range(n_lanes):
+        output = of.a[lane] * <double> p_x[lane]
+        if of.q != NULL:
+            output += of.b[lane] * q_x[lane]
+        outputs[lane] = <floating> output
+    write_outputs(settings, tested.row, tested.n_rows, outputs, <floating *> tested.out)
+    tested.row += 1
+
+
 cdef class LanesKernel(Kernel):
     cdef int bind_lanes(
         self,
@@ -254,6 +307,7 @@ cdef class LanesKernel(Kernel):
         LaneSettings *settings,
         train_rows train,
         train_rows train_weighted,
+        test_then_train_rows test_then_train,
         find_lane_weights weights,
     ) except -1
     cdef int set_lane_sizes(

@@ -67,17 +67,6 @@ cdef inlined read(const Learner *learner, const unsigned char *state, floating *
         weights += n_lanes
 
 
-cdef inline void write(
-    const LaneSettings *settings, Py_ssize_t row, const floating *outputs, floating *out
-) noexcept nogil:
-    """Write one row's outputs to (n_models, n_rows, n_outputs)."""
-    cdef Py_ssize_t n_outputs = settings.n_outputs
-    cdef Py_ssize_t g, c
-    for g in range(settings.n_used // n_outputs):
-        for c in range(n_outputs):
-            out[(g * settings.n_rows + row) * n_outputs + c] = outputs[g * n_outputs + c]
-
-
 cdef inlined test_dense(
     const Learner *learner, const floating *weights, Py_ssize_t start, Py_ssize_t stop, floating *out
 ) noexcept nogil:
@@ -86,7 +75,7 @@ cdef inlined test_dense(
     cdef Py_ssize_t i
     for i in range(start, stop):
         dot_lanes(&learner.dense, i, i, weights, learner.width, settings.n_lanes, <floating *> NULL, outputs, weights)
-        write(settings, i - start, outputs, out)
+        write_outputs(settings, i - start, settings.n_rows, outputs, out)
 
 
 cdef inlined test_sparse(
@@ -135,7 +124,7 @@ cdef inlined test_sparse(
             outputs[lane] = ((s[0] + s[4 * n_lanes]) + (s[2 * n_lanes] + s[6 * n_lanes])) + (
                 (s[n_lanes] + s[5 * n_lanes]) + (s[3 * n_lanes] + s[7 * n_lanes])
             )
-        write(settings, i - start, outputs, out)
+        write_outputs(settings, i - start, settings.n_rows, outputs, out)
 
 
 include "linear_by_type.pxi"
@@ -179,6 +168,7 @@ cdef class LanesKernel(Kernel):
         LaneSettings *settings,
         train_rows train,
         train_rows train_weighted,
+        test_then_train_rows test_then_train,
         find_lane_weights weights,
     ) except -1:
         """Bind the rows and the settings, and count the lanes."""
@@ -199,6 +189,7 @@ cdef class LanesKernel(Kernel):
         self.learner.settings = settings
         self.learner.train = train
         self.learner.train_weighted = train_weighted
+        self.learner.test_then_train = test_then_train
         self.learner.read = read_linear
         self.learner.test = test_linear
         self.learner.remember_columns = remember_columns

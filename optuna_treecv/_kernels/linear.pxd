@@ -5,11 +5,15 @@ is a float64 vector of sums, for averages and mean gradients. If a weight is no 
 later rows may not show it, a or b is NaN.
 """
 
+from cython cimport floating
 from libc.math cimport fabs
 from libc.stdint cimport int32_t
 
+from optuna_treecv._kernels.rows cimport Rows
+from optuna_treecv._kernels.rows cimport dot_row_wide
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
+from optuna_treecv._kernels.tree cimport test_then_train_rows
 from optuna_treecv._kernels.tree cimport train_rows
 
 
@@ -22,6 +26,16 @@ cdef struct Weights:
 
 # Return the weights that a state holds for output c.
 ctypedef Weights (*find_weights)(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil
+
+
+cdef inline floating output_of(
+    const Weights *of, const Rows *rows, Py_ssize_t row, floating p_x, const floating *of_type
+) noexcept nogil:
+    """Return w.x = a p.x + b q.x for a row whose product with p is known, rounded once."""
+    cdef double output = of.a * <double> p_x
+    if of.q != NULL:
+        output += of.b * dot_row_wide(rows, row, of.q, of_type)
+    return <floating> output
 
 
 cdef inline bint extreme(double scale) noexcept nogil:
@@ -44,5 +58,6 @@ cdef class LinearKernel(Kernel):
         LinearSettings *settings,
         train_rows train,
         train_rows train_weighted,
+        test_then_train_rows test_then_train,
         find_weights weights,
     ) except -1

@@ -13,6 +13,7 @@ from libc.string cimport memset
 from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
 from optuna_treecv._kernels.linear cimport Weights
+from optuna_treecv._kernels.linear cimport output_of
 from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
@@ -71,6 +72,21 @@ cdef inline void *vectors_of(const Learner *learner, const unsigned char *state)
     """Return where z begins."""
     cdef Py_ssize_t n = learner.n_outputs * learner.width if (<const Settings *> learner.settings).average else 0
     return <void *> (sums_of(learner, state) + n)
+
+
+cdef inline Weights weights_after(
+    const Learner *learner, const unsigned char *state, double steps, Py_ssize_t c
+) noexcept nogil:
+    """Return w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T, after T steps."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const Head *head = <const Head *> state
+    cdef double per_step = 1 / (settings.alpha * steps) if steps > 0 else 0
+    cdef Weights of
+    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
+    of.a = per_step * (head.outputs[c].harmonic if settings.average else head.outputs[c].scale)
+    of.q = sums_of(learner, state) + c * learner.width if settings.average else NULL
+    of.b = -per_step
+    return of
 
 
 # All comparisons so far have the same outcome for every lambda in low..high. The comparison for a new row is made
@@ -134,8 +150,9 @@ cdef inlined train_row(
     unsigned char *state,
     Log *log,
     bint weighted,
+    floating *tested,           # OUT, (n_outputs,), or NULL
 ) noexcept nogil:
-    """Make step t of every output."""
+    """Make step t of every output; with ``tested`` write the outputs before it."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Numbers *numbers = head.outputs
     cdef Py_ssize_t width = learner.width
@@ -145,8 +162,12 @@ cdef inlined train_row(
     cdef Py_ssize_t c
     cdef floating margin, added
     cdef double added_wide, check
+    cdef Weights before
     for c in range(learner.n_outputs):
         margin = dot_row(rows, row, z + c * width)
+        if tested != NULL:
+            before = weights_after(learner, state, steps, c)
+            tested[c] = output_of(&before, rows, row, margin, z)
         added = coefficient(
             average,
             settings.project,
@@ -193,6 +214,7 @@ cdef inlined train_on(
     floating *z,                # INOUT, where it lies in the state
     Log *log,
     bint weighted,
+    floating *tested,           # OUT, (stop - start, n_outputs): the outputs for each row before it acts; or NULL
 ) noexcept nogil:
     cdef Head *head = <Head *> state
     cdef double *v = sums_of(learner, state)
@@ -200,8 +222,10 @@ cdef inlined train_on(
     cdef Py_ssize_t i
     head.n_seen += stop - start
     for i in range(start, stop):
-        train_row(learner, rows, visit(rows, order, i, stop, z), steps, head, z, v, state, log, weighted)
+        train_row(learner, rows, visit(rows, order, i, stop, z), steps, head, z, v, state, log, weighted, tested)
         steps += 1
+        if tested != NULL:
+            tested += learner.n_outputs
 
 
 include "train_by_type.pxi"
@@ -240,8 +264,10 @@ cdef inlined train_both_on(
     signs[0], signs[1] = -1, 1
     if heads[0].n_seen == 0:                            # the first row is always added
         i = 1
-        train_on(learner, rows, start, start + 1, order, first, z_first, NULL, weighted)
-        train_on(learner, rows, other_start, other_start + 1, order, second, z_second, NULL, weighted)
+        train_on(learner, rows, start, start + 1, order, first, z_first, NULL, weighted, <floating *> NULL)
+        train_on(
+            learner, rows, other_start, other_start + 1, order, second, z_second, NULL, weighted, <floating *> NULL
+        )
     steps = <double> (heads[0].n_seen - 1)
     heads[0].n_seen += n_rows - i
     heads[1].n_seen += n_rows - i
@@ -279,16 +305,7 @@ include "train_both_by_type.pxi"
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    """Return w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
-    cdef const Settings *settings = <const Settings *> learner.settings
-    cdef const Head *head = <const Head *> state
-    cdef double per_step = 1 / (settings.alpha * <double> head.n_seen) if head.n_seen else 0
-    cdef Weights of
-    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
-    of.a = per_step * (head.outputs[c].harmonic if settings.average else head.outputs[c].scale)
-    of.q = sums_of(learner, state) + c * learner.width if settings.average else NULL
-    of.b = -per_step
-    return of
+    return weights_after(learner, state, <double> (<const Head *> state).n_seen, c)
 
 
 cdef class Pegasos(LinearKernel):
@@ -298,7 +315,7 @@ cdef class Pegasos(LinearKernel):
 
     def __init__(self, X, y, n_classes, double alpha, bint average, bint project):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, test_then_train, weights)
         self.own.alpha = alpha
         self.own.average = average
         self.own.project = project

@@ -13,10 +13,12 @@ from optuna_treecv._kernels.lanes cimport MOST_LANES
 from optuna_treecv._kernels.lanes cimport LanesKernel
 from optuna_treecv._kernels.lanes cimport LaneSettings
 from optuna_treecv._kernels.lanes cimport LaneWeights
+from optuna_treecv._kernels.lanes cimport Tested
 from optuna_treecv._kernels.lanes cimport add_lanes
 from optuna_treecv._kernels.lanes cimport dot_lanes
 from optuna_treecv._kernels.lanes cimport numbers_of
 from optuna_treecv._kernels.lanes cimport sums_of
+from optuna_treecv._kernels.lanes cimport test_lanes
 from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.pegasos cimport absorb
 from optuna_treecv._kernels.pegasos cimport coefficient
@@ -67,6 +69,7 @@ cdef inlined train_row(
     unsigned char *state,
     Log *log,
     bint weighted,
+    Tested *tested,             # INOUT
 ) noexcept nogil:
     """Make step t of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -88,6 +91,8 @@ cdef inlined train_row(
     cdef double norm2
     cdef Py_ssize_t lane
     dot_lanes(rows, row, next_row, z, width, n_lanes, room, margins, z)
+    if tested.out != NULL:
+        test_lanes(learner, rows, row, next_row, state, margins, tested)
     if not average and not settings.project:        # each scale is 1, or NaN for good: no branch, no division
         for lane in range(n_lanes):
             sign = 1 if y == classes[lane] else -1
@@ -150,17 +155,20 @@ cdef inlined train_on(
     floating *z,                # INOUT, where it lies in the state
     Log *log,
     bint weighted,
+    floating *out,              # OUT, (n_models, stop - start, n_outputs): outputs before each row acts; or NULL
 ) noexcept nogil:
     cdef int64_t *n_seen = <int64_t *> state
     cdef double *v = sums_of(learner, state)
     cdef Numbers numbers = numbers_in(learner, state)
     cdef double steps = <double> n_seen[0]
     cdef Py_ssize_t i, row, next_row
-    n_seen[0] += stop - start
+    cdef Tested tested
+    tested.n_rows, tested.row, tested.out = stop - start, 0, out
     for i in range(start, stop):
         row = visit(rows, order, i, stop, z)
         next_row = row_at(order, min(i + 1, stop - 1))
-        train_row(learner, rows, row, next_row, steps, &numbers, z, v, state, log, weighted)
+        train_row(learner, rows, row, next_row, steps, &numbers, z, v, state, log, weighted, &tested)
+        n_seen[0] += 1
         steps += 1
 
 
@@ -189,7 +197,9 @@ cdef class PegasosLanes(LanesKernel):
 
     def __init__(self, X, y, n_classes, alphas, bint average, bint project):
         cdef Py_ssize_t n_lanes, lane
-        self.bind_lanes(X, y, n_classes, len(alphas), &self.own.lanes, train, train_weighted, weights)
+        self.bind_lanes(
+            X, y, n_classes, len(alphas), &self.own.lanes, train, train_weighted, test_then_train, weights
+        )
         n_lanes = self.own.lanes.n_lanes
         for lane in range(n_lanes):
             self.own.alpha[lane] = alphas[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]

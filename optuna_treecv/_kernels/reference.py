@@ -203,6 +203,11 @@ def wide(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float64)
 
 
+def output(number: Any, a: float, p_x: Any, b: float = 0.0, q_x: Any = None) -> Any:
+    """Return w.x = a p.x + b q.x, rounded once: linear.pxd."""
+    return number(a * float(p_x) + (0.0 if q_x is None else b * float(q_x)))
+
+
 class Pegasos:
     """One output of pegasos.pyx: u = scale z."""
 
@@ -217,8 +222,9 @@ class Pegasos:
         self.scale = 1.0
         self.norm2 = self.harmonic = 0.0
 
-    def train(self, x: np.ndarray, y: int, weight: float = 1.0) -> None:
-        """Step t; y is -1 or 1."""
+    def train(self, x: np.ndarray, y: int, weight: float = 1.0) -> Any:
+        """Step t; y is -1 or 1. Return what the model said of x before."""
+        said = self._output(x)
         self.t += 1
         if self.average and self.t > 1:
             self.harmonic += self.scale / (self.t - 1)
@@ -236,6 +242,14 @@ class Pegasos:
             if self.project:
                 self.norm2 += weight * (2 * float(margin) + weight * float(dot(x, x)))
                 self._project()
+        return said
+
+    def _output(self, x: np.ndarray) -> Any:
+        per_step = 1 / (self.alpha * self.t) if self.t else 0.0
+        if self.average:
+            z_x, v_x = dot(self.z, x), dot(self.v, wide(x))
+            return output(self.number, per_step * self.harmonic, z_x, -per_step, v_x)
+        return output(self.number, per_step * self.scale, dot(self.z, x))
 
     def _project(self) -> None:
         limit = self.alpha * self.t * self.t
@@ -295,8 +309,9 @@ class SGD:
         self.scale = 1.0
         self.norm2 = self.averaged = 0.0
 
-    def train(self, x: np.ndarray, y: float, weight: float = 1.0) -> None:
-        """One row."""
+    def train(self, x: np.ndarray, y: float, weight: float = 1.0) -> Any:
+        """One row. Return what the model said of x before."""
+        said = self._output(x)
         begins_batch = self.n_seen % self.batch_size == 0
         if self.average and self.n_seen >= self.average_start and begins_batch:
             self.n_averaged += 1
@@ -308,10 +323,19 @@ class SGD:
         rate, weight, penalty = self.steps.of(x, weight)
         if self.batch_size == 1:
             self._step(x, margin, g, self._decayed(rate, self.n_seen), weight, penalty)
-            return
+            return said
         self.gradient = self.gradient + weight * g * wide(x)
         if self.n_seen % self.batch_size == 0:
             self._batch_step(self._decayed(rate, self.n_seen // self.batch_size), penalty)
+        return said
+
+    def _output(self, x: np.ndarray) -> Any:
+        z_x = dot(self.z, x)
+        if self.n_averaged == 0:
+            return output(self.number, self.scale, z_x)
+        per_step = 1 / self.n_averaged
+        v_x = dot(self.v, wide(x))
+        return output(self.number, per_step * self.averaged, z_x, -per_step, v_x)
 
     def _decayed(self, rate: float, t: int) -> float:
         if self.power == 0:
@@ -408,17 +432,18 @@ class StreamingSVRG:
         self.n_batch = self.left = initial_batch_size
         self.scale, self.shift = 1.0, 0.0
 
-    def train(self, x: np.ndarray, y: float, weight: float = 1.0) -> None:
-        """One row."""
+    def train(self, x: np.ndarray, y: float, weight: float = 1.0) -> Any:
+        """One row. Return what the model said of x, after it was settled where that is due."""
         if self.left == 0:
             self._next_phase()
         self.left -= 1
         self.steps = self.steps.after(x, weight)
         rate, weight, penalty = self.steps.of(x, weight)
-        at_anchor = slope(self.loss, self.epsilon, float(dot(self.anchor, x)), y)
+        anchor_x = dot(self.anchor, x)
+        at_anchor = slope(self.loss, self.epsilon, float(anchor_x), y)
         if self.in_batch:
             self.sum = self.sum + weight * at_anchor * wide(x)
-            return
+            return anchor_x
         if self.by_factorials:
             rate /= 2 ** self._growing()
         shrink = 1 - rate * penalty
@@ -433,6 +458,7 @@ class StreamingSVRG:
         self.z = self.z + self.number(-(rate * weight) * difference / next_scale) * x
         self.scale = next_scale
         self.shift = shrink * self.shift - rate / self.n_batch
+        return self.number(p)
 
     def _growing(self) -> int:
         return max(0, self.stage - self.warm_stages)
@@ -484,8 +510,9 @@ class RootSGD:
         self.w = self.w_before = self.v = zeros
         self.t = 0
 
-    def train(self, x: np.ndarray, y: float, weight: float = 1.0) -> None:
-        """Row t."""
+    def train(self, x: np.ndarray, y: float, weight: float = 1.0) -> Any:
+        """Row t. Return what the model said of x before."""
+        said = dot(self.w, x)
         self.t += 1
         self.steps = self.steps.after(x, weight)
         rate, weight, penalty = self.steps.of(x, weight)
@@ -499,6 +526,7 @@ class RootSGD:
             number(penalty) * self.w - number(keep * penalty) * self.w_before
         )
         self.w_before, self.w = self.w, self.w - number(rate) * self.v
+        return said
 
     def weights(self) -> np.ndarray:
         """The last iterate."""

@@ -83,7 +83,7 @@ cdef inlined step(
         w[j] = now - by_step * v[j]
 
 
-cdef inlined train_on(
+cdef inlined train_testing(
     const Learner *learner,
     const Dense *rows,
     Py_ssize_t start,
@@ -92,6 +92,7 @@ cdef inlined train_on(
     unsigned char *state,
     floating *w,                # INOUT, where the first one lies in the state
     bint weighted,
+    floating *tested,           # OUT, (stop - start, n_outputs): the outputs for each row before it acts; or NULL
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
@@ -123,6 +124,8 @@ cdef inlined train_on(
         for c in range(learner.n_outputs):
             at = c * width
             p[0] = dot(w + at, x, width)
+            if tested != NULL:
+                tested[(i - start) * learner.n_outputs + c] = <floating> p[0]
             p[1] = dot(w_before + at, x, width)
             two_slopes(loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, g, w)
             step(
@@ -139,7 +142,32 @@ cdef inlined train_on(
             )
 
 
+cdef inlined train_on(
+    const Learner *learner,
+    const Dense *rows,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,
+    floating *w,                # INOUT
+    bint weighted,
+) noexcept nogil:
+    train_testing(learner, rows, start, stop, order, state, w, weighted, <floating *> NULL)
+
+
 include "train_dense_by_type.pxi"
+
+
+cdef dispatched test_then_train(
+    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, void *tested
+) noexcept nogil:
+    cdef bint weighted = learner.weights != NULL or learner.n_balanced != 0
+    cdef const Dense *rows = &learner.dense
+    cdef void *w = vectors_of(learner, state)
+    if learner.itemsize == 8:
+        train_testing(learner, rows, start, stop, order, state, <double *> w, weighted, <double *> tested)
+    else:
+        train_testing(learner, rows, start, stop, order, state, <float *> w, weighted, <float *> tested)
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
@@ -163,7 +191,7 @@ cdef class RootSGD(LinearKernel):
         self, X, y, n_classes, loss, double epsilon, double alpha, double step_size, int64_t burn_in
     ):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, test_then_train, weights)
         if self.learner.sparse.begins != NULL:
             raise ValueError("ROOT-SGD moves every weight with every row: rows must be dense.")
         self.own.loss = loss_named(loss, epsilon)

@@ -27,17 +27,23 @@ from optuna_treecv._kernels.vec8 cimport prefetch_row
 cdef struct Dense:
     const void *values          # (n_rows, width), float64 or float32
     Py_ssize_t width            # a multiple of 8
+    Py_ssize_t ahead            # rows in stored order are prefetched this many ahead; 0: all rows fit in the cache
 
 
 cdef struct Sparse:
     const void *values          # float64 or float32
     const int32_t *columns
     const int64_t *begins       # row i is values[begins[i]:begins[i + 1]]
+    Py_ssize_t ahead            # as above
 
 
-# In random order, rows are prefetched this many ahead.
+# In random order, rows are prefetched this many ahead. In stored order the CPU does this by itself, but keeps one core
+# waiting: with rows prefetched, PEGASOS is 1.4 times as fast on rows that do not fit in the cache, and 10 % slower on
+# rows that do.
 cdef enum:
     AHEAD = 6
+    AHEAD_IN_ORDER = 8
+    CACHE_BYTES = 1 << 22
 
 
 ctypedef fused Rows:
@@ -160,10 +166,14 @@ cdef inline void fetch_row(const Rows *rows, Py_ssize_t row, const floating *of_
 cdef inline Py_ssize_t visit(
     const Rows *rows, const uint32_t *order, Py_ssize_t i, Py_ssize_t stop, const floating *of_type
 ) noexcept nogil:
-    """Return the i-th row in a training loop that ends at ``stop``; in random order also prefetch a row ahead."""
-    if order != NULL and i + AHEAD < stop:
-        fetch_row(rows, order[i + AHEAD], of_type)
-    return row_at(order, i)
+    """Return the i-th row in a training loop that ends at ``stop``, and prefetch a row ahead."""
+    if order != NULL:
+        if i + AHEAD < stop:
+            fetch_row(rows, order[i + AHEAD], of_type)
+        return order[i]
+    if rows.ahead != 0 and i + rows.ahead < stop:
+        fetch_row(rows, i + rows.ahead, of_type)
+    return i
 
 
 cdef inline void visit_both(
@@ -181,5 +191,8 @@ cdef inline void visit_both(
     if order != NULL and i + AHEAD < n_rows:
         fetch_row(rows, order[start + i + AHEAD], of_type)
         fetch_row(rows, order[other_start + i + AHEAD], of_type)
+    elif order == NULL and rows.ahead != 0 and i + rows.ahead < n_rows:
+        fetch_row(rows, start + i + rows.ahead, of_type)
+        fetch_row(rows, other_start + i + rows.ahead, of_type)
     row[0] = row_at(order, start + i)
     other[0] = row_at(order, other_start + i)

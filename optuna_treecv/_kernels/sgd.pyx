@@ -12,6 +12,7 @@ from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
 from optuna_treecv._kernels.linear cimport Weights
 from optuna_treecv._kernels.linear cimport extreme
+from optuna_treecv._kernels.linear cimport output_of
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport slope
@@ -85,6 +86,19 @@ cdef inline void *vectors_of(const Learner *learner, const unsigned char *state)
     return gradient_of(learner, state, learner.n_outputs if batches else 0)
 
 
+cdef inline Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
+    """Return the last iterate, or the mean of the averaged iterates once there are some."""
+    cdef const Head *head = <const Head *> state
+    cdef bint average = head.n_averaged > 0
+    cdef double per_step = 1 / <double> head.n_averaged if average else 1
+    cdef Weights of
+    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
+    of.a = per_step * (head.outputs[c].averaged if average else head.outputs[c].scale)
+    of.q = sum_of(learner, state, c) if average else NULL
+    of.b = -per_step
+    return of
+
+
 cdef seldom absorb_scale(
     const Learner *learner,
     Numbers *numbers,           # INOUT, of one output
@@ -116,6 +130,8 @@ cdef inlined step(
     unsigned char *state,
     Log *log,
     bint branchless,
+    bint averages,              # whether the iterate before this step is averaged
+    floating *tested,           # OUT, the output before this step, or NULL
 ) noexcept nogil:
     """Make one row's step of output c. If ``branchless``, 0 times the row is added if there is nothing to
     add. This changes no bit, because no z or v is ever -0 (nor infinite, unless the model has diverged).
@@ -128,6 +144,12 @@ cdef inlined step(
     cdef bint in_ball = isfinite(settings.radius)
     cdef floating added
     cdef double check
+    cdef Weights before
+    if tested != NULL:
+        before = weights(learner, state, c)
+        tested[0] = output_of(&before, rows, row, <floating> margin, z)
+    if averages:
+        numbers.averaged += numbers.scale
     numbers.scale *= shrink
     if extreme(numbers.scale):
         margin *= numbers.scale                     # z.x for the new z
@@ -194,8 +216,11 @@ cdef inlined train_row(
     bint branchless,
     bint automatic,             # whether the step size is 0
     bint weighted,
+    floating *tested,           # OUT, (n_outputs,), or NULL
 ) noexcept nogil:
-    """Train on one row: make a step of every output, or add to the sum of a mini-batch."""
+    """Train on one row: make a step of every output, or add to the sum of a mini-batch. With ``tested`` write
+    the outputs before it.
+    """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
@@ -206,11 +231,10 @@ cdef inlined train_row(
     cdef double p
     cdef double S, norm2, eta, shrink, weight
     cdef Step by
+    cdef floating dot
+    cdef Weights before
     cdef bint begins_step = settings.batch_size == 1 or head.n_seen % settings.batch_size == 0
-    if settings.average and head.n_seen >= settings.average_start and begins_step:
-        head.n_averaged += 1
-        for c in range(learner.n_outputs):
-            numbers[c].averaged += numbers[c].scale
+    cdef bint averages = settings.average and head.n_seen >= settings.average_start and begins_step
     head.n_seen += 1
     weight = <double> weight_of(weighted, learner, row, state, z)
     if automatic:
@@ -224,12 +248,35 @@ cdef inlined train_row(
         shrink = 1 - eta * by.penalty
         eta *= by.weight
         for c in range(learner.n_outputs):
-            step(learner, rows, row, eta, shrink, c, &numbers[c], z + c * width, v + c * width, state, log, branchless)
+            step(
+                learner,
+                rows,
+                row,
+                eta,
+                shrink,
+                c,
+                &numbers[c],
+                z + c * width,
+                v + c * width,
+                state,
+                log,
+                branchless,
+                averages,
+                tested + c if tested != NULL else NULL,
+            )
+        head.n_averaged += averages
         return
     for c in range(learner.n_outputs):
-        p = numbers[c].scale * <double> dot_row(rows, row, z + c * width)
+        dot = dot_row(rows, row, z + c * width)
+        if tested != NULL:
+            before = weights(learner, state, c)
+            tested[c] = output_of(&before, rows, row, dot, z)
+        if averages:
+            numbers[c].averaged += numbers[c].scale
+        p = numbers[c].scale * <double> dot
         p = slope(&settings.loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, z)
         add_row_wide(rows, row, by.weight * p, gradient + c * width, z, NULL)
+    head.n_averaged += averages
     if head.n_seen % settings.batch_size == 0:
         eta = step_size_at(settings, by.rate, head.n_seen // settings.batch_size)
         shrink = 1 - eta * by.penalty
@@ -247,14 +294,18 @@ cdef inlined train_on(
     floating *z,                # INOUT, where the first one lies in the state
     Log *log,
     bint weighted,
+    floating *tested,           # OUT, (stop - start, n_outputs): the outputs for each row before it acts; or NULL
 ) noexcept nogil:
+    cdef Py_ssize_t n_tested = learner.n_outputs if tested != NULL else 0
     cdef Py_ssize_t i
     if (<const Settings *> learner.settings).step_size == 0:
         for i in range(start, stop):
-            train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, True, weighted)
+            train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, True, weighted, tested)
+            tested += n_tested
     else:
         for i in range(start, stop):
-            train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, False, weighted)
+            train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, False, weighted, tested)
+            tested += n_tested
 
 
 include "train_by_type.pxi"
@@ -280,29 +331,16 @@ cdef inlined train_both_on(
     if (<const Settings *> learner.settings).step_size == 0:
         for i in range(n_rows):
             visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
-            train_row(learner, rows, row, first, z_first, NULL, True, True, weighted)
-            train_row(learner, rows, other, second, z_second, NULL, True, True, weighted)
+            train_row(learner, rows, row, first, z_first, NULL, True, True, weighted, <floating *> NULL)
+            train_row(learner, rows, other, second, z_second, NULL, True, True, weighted, <floating *> NULL)
     else:
         for i in range(n_rows):
             visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
-            train_row(learner, rows, row, first, z_first, NULL, True, False, weighted)
-            train_row(learner, rows, other, second, z_second, NULL, True, False, weighted)
+            train_row(learner, rows, row, first, z_first, NULL, True, False, weighted, <floating *> NULL)
+            train_row(learner, rows, other, second, z_second, NULL, True, False, weighted, <floating *> NULL)
 
 
 include "train_both_by_type.pxi"
-
-
-cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    """Return the last iterate, or the mean of the averaged iterates once there are some."""
-    cdef const Head *head = <const Head *> state
-    cdef bint average = head.n_averaged > 0
-    cdef double per_step = 1 / <double> head.n_averaged if average else 1
-    cdef Weights of
-    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
-    of.a = per_step * (head.outputs[c].averaged if average else head.outputs[c].scale)
-    of.q = sum_of(learner, state, c) if average else NULL
-    of.b = -per_step
-    return of
 
 
 cdef class SGD(LinearKernel):
@@ -328,7 +366,7 @@ cdef class SGD(LinearKernel):
         int64_t average_start,
     ):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, test_then_train, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.alpha = alpha
         self.own.step_size = step_size

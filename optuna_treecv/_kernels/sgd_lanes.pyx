@@ -13,11 +13,13 @@ from optuna_treecv._kernels.lanes cimport MOST_LANES
 from optuna_treecv._kernels.lanes cimport LanesKernel
 from optuna_treecv._kernels.lanes cimport LaneSettings
 from optuna_treecv._kernels.lanes cimport LaneWeights
+from optuna_treecv._kernels.lanes cimport Tested
 from optuna_treecv._kernels.lanes cimport add_lanes
 from optuna_treecv._kernels.lanes cimport dot_lanes
 from optuna_treecv._kernels.lanes cimport lane_slopes
 from optuna_treecv._kernels.lanes cimport numbers_of
 from optuna_treecv._kernels.lanes cimport sums_of
+from optuna_treecv._kernels.lanes cimport test_lanes
 from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
@@ -90,6 +92,7 @@ cdef inlined steps(
     unsigned char *state,
     Log *log,
     bint weighted,
+    Tested *tested,             # INOUT
 ) noexcept nogil:
     """Make the step of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -110,13 +113,20 @@ cdef inlined steps(
     cdef double g[MOST_LANES]
     cdef double eta[MOST_LANES]
     cdef double shrink[MOST_LANES]
-    cdef double decay_of_t = decay(settings.power, common.n_seen) if settings.power != 0 else 1
     cdef double weight = <double> weight_of(weighted, learner, row, state, z)
-    cdef double S, row_weight
+    cdef double decay_of_t, S, row_weight
     cdef double norm2 = 0
     cdef Step by
     cdef Py_ssize_t lane
     dot_lanes(rows, row, next_row, z, width, n_lanes, room, dots, z)
+    if tested.out != NULL:
+        test_lanes(learner, rows, row, next_row, state, dots, tested)
+    if settings.average and common.n_seen >= settings.average_start:
+        common.n_averaged += 1
+        for lane in range(n_lanes):
+            averaged[lane] += scale[lane]
+    common.n_seen += 1
+    decay_of_t = decay(settings.power, common.n_seen) if settings.power != 0 else 1
     for lane in range(n_lanes):
         margins[lane] = <double> dots[lane]
         predictions[lane] = scale[lane] * margins[lane]
@@ -178,21 +188,18 @@ cdef inlined train_on(
     floating *z,                # INOUT, where it lies in the state
     Log *log,
     bint weighted,
+    floating *out,              # OUT, (n_models, stop - start, n_outputs): outputs before each row acts; or NULL
 ) noexcept nogil:
-    cdef const Settings *settings = <const Settings *> learner.settings
     cdef Common *common = <Common *> state
     cdef double *v = sums_of(learner, state)
     cdef Numbers numbers = numbers_in(learner, state)
-    cdef Py_ssize_t i, row, next_row, lane
+    cdef Py_ssize_t i, row, next_row
+    cdef Tested tested
+    tested.n_rows, tested.row, tested.out = stop - start, 0, out
     for i in range(start, stop):
         row = visit(rows, order, i, stop, z)
         next_row = row_at(order, min(i + 1, stop - 1))
-        if settings.average and common.n_seen >= settings.average_start:
-            common.n_averaged += 1
-            for lane in range(settings.lanes.n_lanes):
-                numbers.averaged[lane] += numbers.scale[lane]
-        common.n_seen += 1
-        steps(learner, rows, row, next_row, common, &numbers, z, v, state, log, weighted)
+        steps(learner, rows, row, next_row, common, &numbers, z, v, state, log, weighted, &tested)
 
 
 include "train_by_type.pxi"
@@ -230,7 +237,9 @@ cdef class SGDLanes(LanesKernel):
         values,
     ):
         cdef Py_ssize_t n_lanes, lane
-        self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, train_weighted, weights)
+        self.bind_lanes(
+            X, y, n_classes, len(values), &self.own.lanes, train, train_weighted, test_then_train, weights
+        )
         self.own.loss = loss_named(loss, epsilon)
         self.own.power = power
         self.own.average = average

@@ -129,6 +129,7 @@ cdef inlined inner_step(
     const double *sums,         # IN
     unsigned char *state,
     Log *log,
+    floating *tested,           # OUT, (n_outputs,): the outputs before this step, or NULL
 ) noexcept nogil:
     """Compute w -= rate (weight (slope(w.x, y) - slope(w~.x, y)) x + penalty w + G / k)."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -153,6 +154,8 @@ cdef inlined inner_step(
         p[0] = prediction(
             head.scale, dot_row(rows, row, z + at), head.shift, dot_row_wide(rows, row, sums + at, z)
         )
+        if tested != NULL:
+            tested[c] = <floating> p[0]
         p[1] = dot_row(rows, row, anchors + at)
         two_slopes(loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, g, z)
         if is_extreme:
@@ -172,6 +175,7 @@ cdef inlined train_on(
     floating *z,                # INOUT, where the first one lies in the state
     Log *log,
     bint weighted,
+    floating *tested,           # OUT, (stop - start, n_outputs): the outputs for each row before it acts; or NULL
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
@@ -181,6 +185,7 @@ cdef inlined train_on(
     cdef floating *anchors = z + learner.n_outputs * width
     cdef Py_ssize_t i, row, c, at
     cdef int32_t own_class
+    cdef floating dot
     cdef double g, weight
     cdef double S = 0
     cdef double norm2 = 0
@@ -204,10 +209,15 @@ cdef inlined train_on(
             for c in range(learner.n_outputs):
                 at = c * width
                 own_class = settings.linear.first_class + <int32_t> c
-                g = step.weight * slope(loss, learner.y, row, own_class, dot_row(rows, row, anchors + at), z)
+                dot = dot_row(rows, row, anchors + at)
+                if tested != NULL:                  # the model is the anchor, or NaN by its scale
+                    tested[c] = <floating> (head.scale * <double> dot)
+                g = step.weight * slope(loss, learner.y, row, own_class, dot, z)
                 head.shift += add_row_wide(rows, row, g, sums + at, z, log)     # 0; NaN shows when the batch acts
         else:
-            inner_step(learner, rows, row, &step, head, z, anchors, sums, state, log)
+            inner_step(learner, rows, row, &step, head, z, anchors, sums, state, log, tested)
+        if tested != NULL:
+            tested += learner.n_outputs
 
 
 include "train_by_type.pxi"
@@ -254,7 +264,7 @@ cdef class StreamingSVRG(LinearKernel):
         uint64_t seed,
     ):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, test_then_train, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.alpha = alpha
         self.own.step_size = step_size

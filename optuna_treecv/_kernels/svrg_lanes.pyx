@@ -13,11 +13,13 @@ from optuna_treecv._kernels.lanes cimport MOST_LANES
 from optuna_treecv._kernels.lanes cimport LanesKernel
 from optuna_treecv._kernels.lanes cimport LaneSettings
 from optuna_treecv._kernels.lanes cimport LaneWeights
+from optuna_treecv._kernels.lanes cimport Tested
 from optuna_treecv._kernels.lanes cimport add_lanes
 from optuna_treecv._kernels.lanes cimport dot_lanes
 from optuna_treecv._kernels.lanes cimport lane_slopes
 from optuna_treecv._kernels.lanes cimport numbers_of
 from optuna_treecv._kernels.lanes cimport sums_of
+from optuna_treecv._kernels.lanes cimport test_lanes
 from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
@@ -146,7 +148,9 @@ cdef inlined batch_row(
     double *shift,              # INOUT, (n_lanes,)
     const floating *anchors,    # IN, (width, n_lanes)
     double *sums,               # INOUT, likewise
+    const unsigned char *state,
     bint weighted,
+    Tested *tested,             # INOUT
 ) noexcept nogil:
     """Compute G += weight slope(w~.x, y) x in every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -158,6 +162,8 @@ cdef inlined batch_row(
     cdef double check[MOST_LANES]
     cdef Py_ssize_t lane
     dot_lanes(rows, row, next_row, anchors, learner.width, n_lanes, room, dots, anchors)
+    if tested.out != NULL:                          # z is the anchor
+        test_lanes(learner, rows, row, next_row, state, dots, tested)
     for lane in range(n_lanes):
         check[lane] = 0
         predictions[lane] = <double> dots[lane]
@@ -187,6 +193,7 @@ cdef inlined inner_step(
     const double *sums,         # IN, likewise
     unsigned char *state,
     Log *log,
+    Tested *tested,             # INOUT
 ) noexcept nogil:
     """Compute w -= rate (weight (slope(w.x, y) - slope(w~.x, y)) x + penalty w + G / k) in every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -236,6 +243,8 @@ cdef inlined inner_step(
             remember_all(log, state, learner.state_bytes)
         settle_chosen(learner, is_extreme, n_extreme, scale, shift, z, sums)
     dot_lanes(rows, row, next_row, z, width, n_lanes, room, dots, z)
+    if tested.out != NULL:
+        test_lanes(learner, rows, row, next_row, state, dots, tested)
     dot_lanes(rows, row, next_row, anchors, width, n_lanes, room, anchor_dots, z)
     dot_lanes(rows, row, next_row, sums, width, n_lanes, room_wide, sum_dots, z)
     for lane in range(n_lanes):
@@ -265,6 +274,7 @@ cdef inlined train_on(
     floating *z,                # INOUT, where it lies in the state
     Log *log,
     bint weighted,
+    floating *out,              # OUT, (n_models, stop - start, n_outputs): outputs before each row acts; or NULL
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
@@ -278,6 +288,8 @@ cdef inlined train_on(
     cdef double row_weight = 0
     cdef double weight
     cdef Py_ssize_t i, row, next_row
+    cdef Tested tested
+    tested.n_rows, tested.row, tested.out = stop - start, 0, out
     for i in range(start, stop):
         row = visit(rows, order, i, stop, z)
         next_row = row_at(order, min(i + 1, stop - 1))
@@ -291,10 +303,25 @@ cdef inlined train_on(
             typical_norm2(&settings.loss, &common.norms, norm2, weight, &S)
             row_weight = automatic_weight(S, norm2, weight)
         if common.stage.in_batch:
-            batch_row(learner, rows, row, next_row, row_weight, weight, shift, anchors, sums, weighted)
+            batch_row(learner, rows, row, next_row, row_weight, weight, shift, anchors, sums, state, weighted, &tested)
         else:
             inner_step(
-                learner, rows, row, next_row, S, row_weight, weight, common, scale, shift, z, anchors, sums, state, log
+                learner,
+                rows,
+                row,
+                next_row,
+                S,
+                row_weight,
+                weight,
+                common,
+                scale,
+                shift,
+                z,
+                anchors,
+                sums,
+                state,
+                log,
+                &tested,
             )
 
 
@@ -341,7 +368,9 @@ cdef class StreamingSVRGLanes(LanesKernel):
         values,
     ):
         cdef Py_ssize_t lane
-        self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, train_weighted, weights)
+        self.bind_lanes(
+            X, y, n_classes, len(values), &self.own.lanes, train, train_weighted, test_then_train, weights
+        )
         self.own.loss = loss_named(loss, epsilon)
         self.own.schedule.initial_batch_size = initial_batch_size
         self.own.schedule.batch_growth = batch_growth

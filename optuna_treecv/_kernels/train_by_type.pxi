@@ -1,5 +1,5 @@
-"""``train`` and ``train_weighted`` of a kernel for dense and sparse rows: its ``train_on``, for their layout and
-type, without and with weights.
+"""``train``, ``train_weighted`` and ``test_then_train`` of a kernel for dense and sparse rows: its ``train_on``, for
+their layout and type, without and with weights, and with outputs.
 """
 
 from libc.stdint cimport uint32_t
@@ -18,26 +18,42 @@ cdef inlined train_by_type(
     unsigned char *state,
     Log *log,
     bint weighted,
+    void *tested,
 ) noexcept nogil:
     cdef void *vectors = vectors_of(learner, state)
     if learner.sparse.begins != NULL:
         if learner.itemsize == 8:
-            train_on(learner, &learner.sparse, start, stop, order, state, <double *> vectors, log, weighted)
+            train_on(
+                learner, &learner.sparse, start, stop, order, state, <double *> vectors, log, weighted, <double *> tested
+            )
         else:
-            train_on(learner, &learner.sparse, start, stop, order, state, <float *> vectors, log, weighted)
+            train_on(
+                learner, &learner.sparse, start, stop, order, state, <float *> vectors, log, weighted, <float *> tested
+            )
     elif learner.itemsize == 8:
-        train_on(learner, &learner.dense, start, stop, order, state, <double *> vectors, log, weighted)
+        train_on(
+            learner, &learner.dense, start, stop, order, state, <double *> vectors, log, weighted, <double *> tested
+        )
     else:
-        train_on(learner, &learner.dense, start, stop, order, state, <float *> vectors, log, weighted)
+        train_on(
+            learner, &learner.dense, start, stop, order, state, <float *> vectors, log, weighted, <float *> tested
+        )
 
 
 cdef dispatched train(
     const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
 ) noexcept nogil:
-    train_by_type(learner, start, stop, order, state, log, False)
+    train_by_type(learner, start, stop, order, state, log, False, NULL)
 
 
 cdef dispatched train_weighted(
     const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
 ) noexcept nogil:
-    train_by_type(learner, start, stop, order, state, log, True)
+    train_by_type(learner, start, stop, order, state, log, True, NULL)
+
+
+cdef dispatched test_then_train(
+    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, void *tested
+) noexcept nogil:
+    cdef bint weighted = learner.weights != NULL or learner.n_balanced != 0
+    train_by_type(learner, start, stop, order, state, NULL, weighted, tested)

@@ -40,6 +40,16 @@ ctypedef void (*train_both_rows)(
     unsigned char *second,      # INOUT
 ) noexcept nogil
 
+# Train on rows as `train` or `train_weighted` does, and write the outputs for each row before it acts.
+ctypedef void (*test_then_train_rows)(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,      # IN, or NULL
+    unsigned char *state,       # INOUT
+    void *tested,               # OUT, (n_models, stop - start, n_outputs)
+) noexcept nogil
+
 # Write the outputs of a state's model for the rows start..stop-1.
 ctypedef void (*test_rows)(
     const Learner *learner,
@@ -94,6 +104,7 @@ cdef struct Learner:
     train_rows train_weighted   # takes the place of `train` if rows have weights
     train_both_rows train_both  # or NULL: train one after the other
     train_both_rows train_both_weighted     # likewise
+    test_then_train_rows test_then_train    # or NULL: outputs are those of whole blocks only
     test_rows test
     read_state read
     find_changes changes        # or NULL: training may change everything

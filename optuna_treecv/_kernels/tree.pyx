@@ -18,6 +18,8 @@ from libc.string cimport memcpy
 from optuna_treecv._kernels.touched_columns cimport find_columns
 from optuna_treecv._kernels.touched_columns cimport words_of
 from optuna_treecv._kernels.order cimport fill_random_order
+from optuna_treecv._kernels.rows cimport AHEAD_IN_ORDER
+from optuna_treecv._kernels.rows cimport CACHE_BYTES
 from optuna_treecv._kernels.undo cimport Entry
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_part
@@ -526,16 +528,19 @@ cdef class Kernel:
         if X.dtype != "float64" and X.dtype != "float32":
             raise TypeError(f"X must be float64 or float32, got {X.dtype}.")
         values = (X.values if sparse else X).reshape(-1).view("u1")
+        ahead = AHEAD_IN_ORDER if values.shape[0] > CACHE_BYTES else 0
         self.keep_alive = [values]
         if sparse:
             columns, begins = X.columns, X.begins
             self.learner.sparse.values = &values[0] if values.shape[0] else NULL
             self.learner.sparse.columns = &columns[0] if columns.shape[0] else NULL
             self.learner.sparse.begins = &begins[0]
+            self.learner.sparse.ahead = ahead
             self.keep_alive += [columns, begins]
         else:
             self.learner.dense.values = &values[0]
             self.learner.dense.width = X.shape[1]
+            self.learner.dense.ahead = ahead
         if y is not None:
             y_bytes = y.view("u1")
             if y.shape[0] != self.n_rows:
@@ -658,6 +663,39 @@ cdef class Kernel:
                 raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
         with nogil:
             self.learner.train(&self.learner, 0, order.shape[0], &order[0], &state[0], NULL)
+
+    @property
+    def tests_rows(self):
+        """Whether ``test_then_train`` is available."""
+        return self.learner.test_then_train != NULL
+
+    def test_then_train(
+        self,
+        unsigned char [::1] state,
+        Py_ssize_t start,
+        Py_ssize_t stop,
+        const uint32_t [::1] order,                  # IN, or None: rows in stored order
+        unsigned char [:, ::1] out,                  # OUT, (n_models * (stop - start), output bytes)
+    ):
+        """Train on the rows start..stop-1, or on order[start], ..., order[stop-1]. Before a row acts, write what
+        the model says of it: its outputs from the numbers of the state, which are those of ``test`` up to rounding.
+        """
+        cdef Py_ssize_t i
+        self.check_state(state)
+        if not 0 <= start < stop <= (self.n_rows if order is None else order.shape[0]):
+            raise IndexError(f"rows {start}..{stop} are outside the rows there are.")
+        if order is not None:
+            for i in range(start, stop):
+                if order[i] >= self.n_rows:
+                    raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
+        if self.learner.test_then_train == NULL:
+            raise TypeError("this kernel tests whole blocks of rows only.")
+        if out.shape[0] != self.n_models * (stop - start) or out.shape[1] != self.n_outputs * self.itemsize:
+            raise ValueError("out must have room for the outputs of the rows.")
+        with nogil:
+            self.learner.test_then_train(
+                &self.learner, start, stop, NULL if order is None else &order[0], &state[0], &out[0, 0]
+            )
 
     @property
     def trains_pairs(self):
