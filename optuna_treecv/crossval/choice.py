@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from sklearn.base import is_classifier
+
 from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.chain import Chain
+from optuna_treecv.crossval.early import check_early
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact_choice import why_not_exact
@@ -51,7 +54,11 @@ def settle(
     """
     method = method_for(evaluation, estimator, searched)
     method.check(estimator, of_class, searched)
-    return method, evaluation.scoring_for(estimator, method.is_one_pass, of_class)
+    scoring = evaluation.scoring_for(estimator, method.is_one_pass, of_class)
+    if evaluation.is_early:
+        classes = evaluation.data.classes() if is_classifier(estimator) else None
+        check_early(method, scoring.first, classes, f"report={evaluation.report!r}")
+    return method, scoring
 
 
 def method_for(evaluation: Evaluation, estimator: Any, searched: Collection[str] = ()) -> Method:

@@ -85,8 +85,8 @@ class Evaluation:
         Where models and results are kept; None: nowhere.
     with_others : bool
         Whether other evaluations may use the same cache.
-    reports : bool
-        Whether runs report after each part of a tree.
+    report : {None, "folds", "mean", "progressive", "blocks"}
+        What is reported while an estimator is evaluated.
 
     Attributes
     ----------
@@ -96,7 +96,11 @@ class Evaluation:
         The number of threads.
     n_jobs_given : int or None
         ``n_jobs`` as it was given, for joblib.
-    reports : bool
+    reports_parts : bool
+        Whether runs report after each part of a tree.
+    is_early : bool
+        Whether scores are reported before those of folds are known.
+    report : str or None
     scoring : Scoring or None
         What was asked for; None is left to the estimator.
     shared : SharedBetweenRuns
@@ -128,7 +132,7 @@ class Evaluation:
         estimator: Any = None,
         cache: AnyCache | None = None,
         with_others: bool = False,
-        reports: bool = False,
+        report: str | None = None,
     ) -> None:
         check_choice("stratify", stratify, ("auto", True, False))
         check_choice("shuffle", shuffle, (True, False))
@@ -139,7 +143,7 @@ class Evaluation:
         self.n_jobs_given = n_jobs
         check_choice("pooled", pooled, (True, False))
         self.scoring = make_scoring(scoring, optimize, pooled)
-        if reports:
+        if report is not None:
             self._check_can_report(pooled)
         self._is_pooled = pooled
         self.asked_method = method
@@ -152,7 +156,9 @@ class Evaluation:
         self._stratify = stratify
         self._shuffle = shuffle
         self._groups = groups
-        self.reports = reports
+        self.report = report
+        self.reports_parts = report in ("folds", "mean")
+        self.is_early = report in ("progressive", "blocks")
         began = perf_counter()
         self.data = Data(X, y)
         if groups is not None:
@@ -308,16 +314,19 @@ class Evaluation:
             raise ValueError(
                 "cv must make the same number of folds in each of n_repeats calls of its split."
             )
-        if self.reports and len(cuts) > MAX_BLOCKS:
+        if self.reports_parts and len(cuts) > MAX_BLOCKS:
             raise ValueError(
                 f"report needs n_repeats of at most {MAX_BLOCKS}, and no splitter that repeats "
                 f"more often, got {len(cuts)} repeats."
             )
-        is_random, reports_of = self._order == "random", len(cuts) if self.reports else None
-        return [
+        is_random, reports_of = self._order == "random", len(cuts) if self.reports_parts else None
+        repeats = [
             make_repeat(number, cut, is_random, self._seed_of(number), self.n_jobs, reports_of)
             for number, cut in enumerate(cuts)
         ]
+        if self.is_early:  # folds are tested in other parts, and scored when all of them are
+            repeats = [repeat._replace(parts=[repeat.plan.root]) for repeat in repeats]
+        return repeats
 
     def _seed_of(self, number: int) -> int:
         return derive_seed(self.seed, number)

@@ -162,7 +162,7 @@ class FittedRepeat:
             workers, size = Parallel(n_jobs, return_as="generator"), max(1, len(missing))
         except ValueError:  # the backend "multiprocessing" gives results only when all are there
             workers, size = Parallel(n_jobs), effective_n_jobs(n_jobs)
-        if self._evaluation.reports:
+        if self._evaluation.reports_parts:
             size = effective_n_jobs(n_jobs)
         with workers as parallel:
             for begin in range(0, len(missing), size):

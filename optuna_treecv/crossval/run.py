@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.crossval.choice import settle
+from optuna_treecv.crossval.early import EarlyRepeat
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.methods import RepeatRun
 from optuna_treecv.crossval.repeat import Repeat
@@ -169,6 +170,7 @@ class Run(Request):
         if self.method.is_one_pass:
             evaluation.unused.warn(estimator)
         self.key = self.fingerprint = ""
+        self._early: EarlyRepeat | None = None
         self._begin(0)
 
     def _begin(self, n_scores: int) -> None:
@@ -182,6 +184,24 @@ class Run(Request):
         self.diverged_folds = 0
         self.seconds = 0.0
         self.seconds_prepare = 0.0
+
+    def begin_early(self) -> EarlyRepeat:
+        """Begin the first repeat; iterating over the run later goes on from there."""
+        repeat = self.evaluation.repeats[0]
+        began = self.method.begin(self, repeat)
+        assert isinstance(began, EarlyRepeat)  # choice.py has checked the method
+        self._early = began
+        self.key, self.fingerprint = began.key, began.fingerprint
+        return began
+
+    def leave_early(self) -> None:
+        """Note what was done of a run that is left before any fold is scored."""
+        assert self._early is not None
+        self._begin(self.n_to_score)
+        self.seconds, self.n_updates = self._early.seconds_before, self._early.n_updates
+        self.seconds_prepare = self._early.seconds_prepare
+        if isinstance(self.cache, StoredModelCache):
+            self.cache.end(self.comes_again)
 
     def __iter__(self) -> Generator[int]:
         evaluation = self.evaluation
@@ -281,12 +301,18 @@ class Run(Request):
         scores = self.fold_scores(number)
         if self.n_scored < len(scores):
             scores = scores[~np.isnan(scores)]
+        if len(scores) == 0:  # the run was left before its first fold
+            return Score(scores, np.nan, None, None, metric.direction)
         mean, std = mean_and_std(scores)
         return Score(scores, mean, std if len(scores) > 1 else None, None, metric.direction)
 
     def _score_repeat(self, repeat: Repeat) -> Generator[Node]:
         """Evaluate one repeat; yield its scored parts."""
-        own = self.method.begin(self, repeat)
+        own: RepeatRun
+        if self._early is not None and repeat.number == 0:
+            own, self._early = self._early, None
+        else:
+            own = self.method.begin(self, repeat)
         self.seconds_prepare += own.seconds_prepare
         if repeat.number == 0:
             self.key, self.fingerprint = own.key, own.fingerprint

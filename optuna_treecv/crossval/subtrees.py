@@ -1,11 +1,17 @@
-"""Divides a tree into subtrees, for threads, reports and scoring."""
+"""Divides a tree into subtrees, for threads, reports and scoring, and tests them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from optuna_treecv.scoring import Leaves
+from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.learner import SubtreeWalker
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.walk import TestNode
+from optuna_treecv.tree.walk import walk_to_leaves
 
 #: The most parts that are reported, or shared out among threads.
 MAX_BLOCKS = 32
@@ -32,6 +38,35 @@ def walked_blocks(plan: Plan, n_jobs: int, reports: bool) -> list[Node]:
 def reported_parts(plan: Plan, n_repeats: int) -> list[Node]:
     """Return the subtrees after which a report is due: at most 32 over all repeats."""
     return plan.blocks(MAX_BLOCKS // n_repeats)
+
+
+def divided(plan: Plan, nodes: list[Node], n_jobs: int) -> list[Node]:
+    """Return subtrees of which these nodes consist, enough for that many threads."""
+    blocks = list(nodes)
+    while n_jobs > 1 and len(blocks) < _BLOCKS_PER_THREAD * n_jobs:
+        largest = max(blocks, key=lambda node: node.n_folds)
+        if largest.n_folds == 1:
+            break
+        at = blocks.index(largest)
+        blocks[at : at + 1] = plan.split(largest)
+    return blocks
+
+
+def node_test(plan: Plan, learner: Learner, leaves: Leaves) -> TestNode:
+    """Return the function that tests all folds of a node, of a compiled learner in one call."""
+    if isinstance(learner, SubtreeWalker) and not leaves.needs_models:
+        walk_subtree = learner.walk_subtree
+
+        def test_subtree(node: Node, state: Any) -> int:
+            assert leaves.outputs is not None
+            return walk_subtree(plan, node, state, leaves.outputs.array)
+
+        return test_subtree
+
+    def test_leaves(node: Node, state: Any) -> int:
+        return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
+
+    return test_leaves
 
 
 def pieces(plan: Plan, part: Node) -> Iterator[Node]:

@@ -6,22 +6,21 @@ Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015); the recursion itself is in `
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
 
+from optuna_treecv.crossval.early import EarlyRepeat
 from optuna_treecv.crossval.lanes import CompiledLanes
 from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.request import Request
+from optuna_treecv.crossval.subtrees import node_test
 from optuna_treecv.crossval.trained import Trained
+from optuna_treecv.crossval.trained import TrainedRepeat
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
-from optuna_treecv.tree.learner import SubtreeWalker
-from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import TestedBlock
-from optuna_treecv.tree.walk import TestNode
-from optuna_treecv.tree.walk import walk_to_leaves
 from optuna_treecv.tree.walk import walk_tree
 
 
@@ -30,6 +29,12 @@ class TreeCV(Trained):
 
     name = "treecv"
     side_by_side = CompiledLanes("treecv")
+
+    def begin(self, request: Request, repeat: Repeat) -> TrainedRepeat:
+        """Bind the estimator to the prepared rows."""
+        if request.evaluation.is_early and repeat.number == 0:
+            return EarlyRepeat(self, request, repeat)
+        return super().begin(request, repeat)
 
     def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
         """Return a learner that looks models up in the cache, if its states have keys."""
@@ -43,17 +48,5 @@ class TreeCV(Trained):
         self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
     ) -> Generator[TestedBlock]:
         """Walk the tree; a compiled learner walks each block in one call."""
-        plan = repeat.plan
-        test: TestNode
-        if isinstance(learner, SubtreeWalker) and not leaves.needs_models:
-            walk_subtree = learner.walk_subtree
-
-            def test(node: Node, state: Any) -> int:
-                assert leaves.outputs is not None
-                return walk_subtree(plan, node, state, leaves.outputs.array)
-        else:
-
-            def test(node: Node, state: Any) -> int:
-                return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
-
-        return walk_tree(plan, learner, test, repeat.blocks, n_jobs)
+        test = node_test(repeat.plan, learner, leaves)
+        return walk_tree(repeat.plan, learner, test, repeat.blocks, n_jobs)

@@ -60,6 +60,7 @@ class Adapter:
     """
 
     dtype = np.dtype(np.float64)
+    phases_may_be_cut = False
 
     def __init__(
         self, estimator: Any, rows: PreparedRows, response_methods: tuple[str, ...], seed: int
@@ -106,15 +107,26 @@ class Adapter:
         return State(copy.deepcopy(state.estimator), state.is_fresh)
 
     def outputs(self, state: State, start: int, stop: int, out: np.ndarray) -> None:
+        self._say(state, slice(start, stop), out[start:stop])
+
+    def test_then_train(self, state: State, rows: Rows, out: np.ndarray) -> None:
+        if state.is_fresh:
+            out[:] = np.nan  # an estimator that has seen no rows cannot predict
+        else:
+            self._say(state, rows, out)
+        self.update(state, rows)
+
+    def _say(self, state: State, rows: Rows, out: np.ndarray) -> None:
+        """Write what a model says of rows, (len(rows), n_outputs)."""
         if state.estimator is None:
-            out[start:stop] = np.nan
+            out[:] = np.nan
             return
-        X = take_rows(self.rows.X, slice(start, stop))
+        X = take_rows(self.rows.X, rows)
         for method, columns in self._columns.items():
             with naming_entries(self.rows.X, self.rows.order):
                 response = self._response(state.estimator, X, method)
             n_targets = count_targets(self.rows.targets)
-            out[start:stop, columns] = in_columns(
+            out[:, columns] = in_columns(
                 response, method, state.estimator, self.rows.classes, n_targets
             )
 

@@ -351,6 +351,13 @@ def read_model(kernel: Kernel, state: np.ndarray) -> np.ndarray:
     return model
 
 
+def bounds_of(rows: Rows) -> tuple[int, int]:
+    """Return (start, stop), between which all rows lie."""
+    if isinstance(rows, slice):
+        return rows.start, rows.stop
+    return int(rows.min()), int(rows.max()) + 1
+
+
 def _numbers(rows: Rows) -> np.ndarray:
     """Return the numbers of rows."""
     return np.arange(rows.start, rows.stop, dtype=np.uint32) if isinstance(rows, slice) else rows
@@ -398,6 +405,14 @@ class KernelTrainer:
             self._kernel.update(state, rows.start, rows.stop)
         else:
             self._kernel.update_in_order(state, rows)
+
+    def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
+        start, stop, order = 0, 0, None
+        if isinstance(rows, slice):
+            start, stop = rows.start, rows.stop
+        else:
+            stop, order = len(rows), rows
+        self._kernel.test_then_train(state, start, stop, order, out.view(np.uint8))
 
     @property
     def trains_pairs(self) -> bool:
@@ -447,6 +462,8 @@ class KernelTrainer:
 
 class CompiledLearner(KernelTrainer):
     """A compiled estimator's settings bound to prepared rows."""
+
+    phases_may_be_cut = True
 
     def __init__(self, estimator: CompiledEstimator, rows: PreparedRows) -> None:
         n_classes = None if rows.classes is None else len(rows.classes)
@@ -547,6 +564,16 @@ class CompiledLearner(KernelTrainer):
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
         model = aligned_bytes(self._kernel.model_bytes)
         self._kernel.test(state, model, start, stop, out.view(np.uint8))
+
+    def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
+        if self._kernel.tests_rows:
+            super().test_then_train(state, rows, out)
+            return
+        start, stop = bounds_of(rows)
+        of_all = np.empty((len(self.rows.order), self.n_outputs), self.dtype)  # most is untouched
+        self.outputs(state, start, stop, of_all)
+        out[:] = of_all[rows]
+        self.update(state, rows)
 
     def walk_keeping(
         self,

@@ -175,6 +175,8 @@ class RiverLearner(Adapter):
     row, or ``learn_many`` once if that gives the same model.
     """
 
+    phases_may_be_cut = True
+
     def __init__(
         self,
         estimator: RiverEstimator,
@@ -201,11 +203,11 @@ class RiverLearner(Adapter):
         except OverflowError:  # Python's math raises it where NumPy returns infinity
             state.estimator = None
 
-    def outputs(self, state: State, start: int, stop: int, out: np.ndarray) -> None:
+    def _say(self, state: State, rows: Rows, out: np.ndarray) -> None:
         try:
-            super().outputs(state, start, stop, out)
+            super()._say(state, rows, out)
         except OverflowError:
-            out[start:stop] = np.nan
+            out[:] = np.nan
 
     def _response(self, estimator: Any, X: Any, method: str) -> np.ndarray:
         if method == "predict" and self.rows.classes is not None:

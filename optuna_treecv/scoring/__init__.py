@@ -13,6 +13,8 @@ from optuna_treecv.scoring.kept import ArrayThenCount
 from optuna_treecv.scoring.kept import COUNT_BYTES
 from optuna_treecv.scoring.losses import Loss
 from optuna_treecv.scoring.of_folds import scores_of_folds
+from optuna_treecv.scoring.of_rows import scores_of_rows
+from optuna_treecv.scoring.of_rows import scores_rows
 from optuna_treecv.scoring.pooled import Pooled
 from optuna_treecv.scoring.pooled import pooled_score
 from optuna_treecv.scoring.pooled import PooledScore
@@ -41,5 +43,7 @@ __all__ = [
     "score_of",
     "scores_from_squares",
     "scores_of_folds",
+    "scores_of_rows",
+    "scores_rows",
     "scoring_for",
 ]

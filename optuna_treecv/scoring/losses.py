@@ -23,12 +23,15 @@ class Loss:
         mean over them.
     if_diverged : float
         The score of a fold whose model is not finite.
+    row_range : (float, float) or None
+        The least and the largest score of a row; None if there are no such bounds.
     """
 
     name: str
     response_method: str
     of_rows: Callable[[np.ndarray, Any], np.ndarray]
     if_diverged: float = np.inf
+    row_range: tuple[float, float] | None = None
     direction = "minimize"
     is_mean = True
     is_registered = True
@@ -119,7 +122,7 @@ def _squared_distance(distance: np.ndarray, _: Any) -> np.ndarray:
 
 
 FOR_CLASSIFIERS = [
-    Loss("error", "predict", _error, if_diverged=1.0),
+    Loss("error", "predict", _error, if_diverged=1.0, row_range=(0.0, 1.0)),
     Loss("hinge", "decision_function", _hinge),
     Loss("log_loss", "predict_proba", _log_loss),
 ]

@@ -54,6 +54,11 @@ class Scorer:
         return getattr(self.score, "_response_method", None) if self.is_made else None
 
     @property
+    def row_range(self) -> tuple[float, float] | None:
+        """The least and the largest score of a row; None if there are no such bounds."""
+        return (0.0, 1.0) if self.is_registered and self.name == "accuracy" else None
+
+    @property
     def takes_weights(self) -> bool:
         """Whether it takes the weights of rows."""
         called = getattr(self.score, "_score_func", self.score)

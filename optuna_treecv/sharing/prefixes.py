@@ -103,6 +103,11 @@ def least_kept_folds(plan: Plan, row_bytes: float) -> int:
     return max(1, ceil(_LEAST_BYTES * plan.n_folds / (row_bytes * plan.n_rows)))
 
 
+def is_worth_keeping(n_bytes: float) -> bool:
+    """Return whether a model is worth keeping whose phase reads so many bytes of rows."""
+    return n_bytes >= _LEAST_BYTES
+
+
 @lru_cache(1024)
 def count_nodes(n_folds: int, least: int) -> int:
     """Return how many nodes of a tree of ``n_folds`` folds hold out at least ``least`` folds."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from bisect import bisect_right
+from collections.abc import Generator
+from collections.abc import Sequence
 from functools import lru_cache
 from math import exp
 from math import log
@@ -29,6 +31,7 @@ from optuna_treecv.sharing.keys import plan_key
 from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.sharing.prefixes import Branch
 from optuna_treecv.sharing.prefixes import count_nodes
+from optuna_treecv.sharing.prefixes import is_worth_keeping
 from optuna_treecv.sharing.prefixes import LazyModel
 from optuna_treecv.sharing.prefixes import least_kept_folds
 from optuna_treecv.sharing.prefixes import Prefix
@@ -38,6 +41,7 @@ from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
+from optuna_treecv.tree.spine import cut
 
 # Along a long phase, states are kept at marks. From one mark to the next the rows seen grow at
 # least by this factor, and by so many times the rows whose training takes as long as one copy.
@@ -49,6 +53,9 @@ _COPIES_PER_MARK = 16
 _CACHE_PER_TRAIL = 1 / 64
 _LEAST_MARKS = 9
 _LEAST_BYTES_PER_TRAIL = 2**22
+
+# In keys: what a model said of rows before it was trained on them.
+_SAID = b"said of each row before it acts"
 
 # A subtree is walked in one call if its states fill at most this part of the cache, and if it
 # reads at most so many bytes of rows, which takes about a second.
@@ -72,6 +79,8 @@ class SharedLearner:
         Rows trained on so far. The walk counts the rows of all phases, trained on or not.
     """
 
+    phases_may_be_cut = True
+
     def __init__(self, learner: CompiledLearner, cache: AnyCache, root: Prefix) -> None:
         self.rows = learner.rows
         self.dtype = learner.dtype
@@ -92,6 +101,7 @@ class SharedLearner:
             settings_key(learner, n_seen, learner.tracked)
             for n_seen in (*self._breakpoints, MOST_ROWS)
         ]
+        self._all_settings = settings_key(learner, MOST_ROWS)
         self._grid = _marks_grid(learner.rows_per_copy * _COPIES_PER_MARK, len(learner.rows.order))
         self._most_marks = max(1, int(cache.max_bytes * _CACHE_PER_TRAIL) // learner.state_bytes)
         self._planned: tuple[Plan, bytes] | None = None
@@ -122,6 +132,83 @@ class SharedLearner:
 
     def estimator(self, state: Branch) -> Any:
         return self._learner.estimator(self._state(state.model))
+
+    def test_then_train(self, state: Branch, rows: Rows, out: np.ndarray) -> None:
+        raise NotImplementedError("rows without a phase have no name; test_phase has one.")
+
+    def test_phase(
+        self, state: Branch, phase: Phase, rows: Rows, ends: Sequence[int], out: np.ndarray
+    ) -> Generator[int]:
+        """Test and train on a phase, as the protocol says; go on where an earlier model has ended.
+
+        What a model has said depends on all parameters, also where its state does not. So it is
+        kept under all of them, with the state that followed.
+        """
+        before = state.model
+        self.update(state, phase)
+        done, model = 0, None
+        is_kept = is_worth_keeping(phase.n_rows * self._learner.row_bytes)
+        if is_kept:
+            done, model = self._said(before.prefix, phase, ends, out)
+        for end in ends:
+            if end <= done:
+                yield end
+        if done == phase.n_rows:
+            return
+        model = self._learner.snapshot(self._state(before) if model is None else model)
+        begin, seconds = done, 0.0
+        try:
+            for end in ends:
+                if end <= done:
+                    continue
+                began = perf_counter()
+                self._trainer.test_then_train(model, cut(rows, begin, end), out[begin:end])
+                seconds += perf_counter() - began
+                with self._counting:
+                    self.n_updates += end - begin
+                begin = end
+                if end == phase.n_rows:
+                    state.model.state = model
+                yield end
+        finally:  # whoever leaves early may come back
+            if is_kept and begin > done:
+                self._keep_said(before.prefix.feed(phase, begin), model, out[:begin], seconds)
+
+    def _said(
+        self, prefix: Prefix, phase: Phase, ends: Sequence[int], out: np.ndarray
+    ) -> tuple[int, np.ndarray | None]:
+        """Write what was said of the first rows of a phase, as far as that is kept.
+
+        Return of how many rows, and the state after them; None after the whole phase.
+        """
+        for end in reversed(ends):
+            reached = prefix.feed(phase, end)
+            said = out[:end]
+            kept = self._cache.find(self._said_key(reached, said))
+            if kept is None:
+                continue
+            model = None
+            if end < phase.n_rows:
+                model = self._cache.find(self._key(reached), self._x)
+                if model is None:
+                    continue
+            said[:] = kept.view(said.dtype).reshape(said.shape)
+            return end, model
+        return 0, None
+
+    def _keep_said(
+        self, prefix: Prefix, model: np.ndarray, said: np.ndarray, seconds: float
+    ) -> None:
+        """Keep a state, and what the model said of the rows of its last phase."""
+        model.flags.writeable = False
+        ends = () if self._tracked is None else self._trainer.domain_of(model)
+        self._cache.keep(self._key(prefix), model, seconds, *ends)
+        kept = said.reshape(-1).view(np.uint8).copy()
+        kept.flags.writeable = False
+        self._cache.keep(self._said_key(prefix, said), kept, seconds)
+
+    def _said_key(self, prefix: Prefix, said: np.ndarray) -> Key:
+        return prefix.name, self._all_settings, _SAID, said.nbytes
 
     def walk_subtree(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int:
         """Test the folds of a node; return the row updates that the tree below it needs.

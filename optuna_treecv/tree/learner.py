@@ -47,6 +47,16 @@ class Learner(Trainer, Protocol):
         ``out`` is of shape (n_rows, n_outputs) and type ``dtype``.
         """
 
+    #: Whether a state is the same if a phase is trained in several parts.
+    phases_may_be_cut: bool
+
+    def test_then_train(self, state: Any, rows: Rows, out: np.ndarray) -> None:
+        """Train a state in place on rows in their order, and write what its model says of them.
+
+        It says so of each row before the row acts; a learner that is trained on whole blocks says
+        so of all ``rows`` before any of them acts. ``out`` is of shape (len(rows), n_outputs).
+        """
+
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Turn outputs (rows, n_outputs) into the response that a loss needs.
 

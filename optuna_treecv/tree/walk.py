@@ -43,17 +43,66 @@ class TestedBlock(NamedTuple):
     n_updates: int
 
 
+class Begun(NamedTuple):
+    """A subtree that is left to walk.
+
+    Attributes
+    ----------
+    node : Node
+    state : state
+        The node's own, or that of its parent. It will be used up.
+    parent : Node or None
+        The parent, if the state is that of the parent.
+    """
+
+    node: Node
+    state: Any
+    parent: Node | None = None
+
+
 def walk_tree(
-    plan: Plan, learner: Trainer, test: TestNode, blocks: list[Node], n_jobs: int
+    plan: Plan,
+    learner: Trainer,
+    test: TestNode,
+    blocks: list[Node],
+    n_jobs: int,
+    begun: list[Begun] | None = None,
 ) -> Generator[TestedBlock]:
     """Test all blocks of the tree and yield them from the left, whichever finishes first.
 
     Closing the iterator cancels the remaining work.
+
+    Parameters
+    ----------
+    plan : Plan
+    learner : Trainer
+    test : callable
+    blocks : list of Node
+        From the left.
+    n_jobs : int
+        Threads.
+    begun : list of Begun or None
+        What is left to walk, from the left, each consisting of whole blocks; None: all.
     """
     if n_jobs == 1:
-        yield from _descend_in_one_thread(plan, learner, test, blocks)
+        yield from _descend_in_one_thread(plan, learner, test, blocks, begun)
     else:
-        yield from _descend_in_threads(plan, learner, test, blocks, n_jobs)
+        yield from _descend_in_threads(plan, learner, test, blocks, n_jobs, begun)
+
+
+def beside_the_spine(plan: Plan, states: dict[Node, Any], top: Node, bottom: Node) -> list[Begun]:
+    """Return what is left to walk below ``top`` where all states on the left spine are known.
+
+    ``top`` and ``bottom`` are nodes on the spine. The node ``bottom`` itself comes first.
+    """
+    found = []
+    node = top
+    while node != bottom:
+        left, right = plan.split(node)
+        found.append(Begun(right, states[node], node))
+        node = left
+    found.append(Begun(bottom, states[bottom]))
+    return found[::-1]
 
 
 def walk_to_leaves(
@@ -94,19 +143,26 @@ def train_both(plan: Plan, learner: PairTrainer, node: Node, left: Any, right: A
     return phase.n_rows + other_phase.n_rows
 
 
-def _root(plan: Plan, learner: Trainer) -> tuple[Any, int]:
-    """Return the state of the root and the row updates that made it."""
+def _root(plan: Plan, learner: Trainer) -> tuple[Begun, int]:
+    """Return the root with its state, and the row updates that made it."""
     state = learner.start()
     phase = plan.first_phase
-    return state, train(learner, state, phase) if phase.n_rows else 0
+    return Begun(plan.root, state), train(learner, state, phase) if phase.n_rows else 0
 
 
 def _descend_in_one_thread(
-    plan: Plan, learner: Trainer, test: TestNode, blocks: list[Node]
+    plan: Plan, learner: Trainer, test: TestNode, blocks: list[Node], begun: list[Begun] | None
 ) -> Generator[TestedBlock]:
     """Walk down to blocks in one thread."""
-    state, n_updates = _root(plan, learner)
-    yield from _descend(plan, learner, test, set(blocks), plan.root, state, n_updates)
+    n_updates = 0
+    if begun is None:
+        root, n_updates = _root(plan, learner)
+        begun = [root]
+    for node, state, parent in begun:
+        if parent is not None:
+            n_updates = train(learner, state, plan.phase(parent, node))
+        yield from _descend(plan, learner, test, set(blocks), node, state, n_updates)
+        n_updates = 0
 
 
 def _descend(
@@ -136,7 +192,12 @@ def _descend(
 
 
 def _descend_in_threads(
-    plan: Plan, learner: Trainer, test: TestNode, blocks: list[Node], n_jobs: int
+    plan: Plan,
+    learner: Trainer,
+    test: TestNode,
+    blocks: list[Node],
+    n_jobs: int,
+    begun: list[Begun] | None,
 ) -> Generator[TestedBlock]:
     """Walk down to blocks in several threads.
 
@@ -172,7 +233,12 @@ def _descend_in_threads(
                     future.set_exception(error)
 
     try:
-        pool.submit(run, None, plan.root, *_root(plan, learner))
+        if begun is None:
+            root, n_updates = _root(plan, learner)
+            pool.submit(run, None, plan.root, root.state, n_updates)
+        else:
+            for one in begun[::-1]:  # the largest first
+                pool.submit(run, one.parent, one.node, one.state)
         for block in blocks:
             yield TestedBlock(block, done[block].result())
     finally:

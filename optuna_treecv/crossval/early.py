@@ -1,0 +1,254 @@
+"""What is known of an estimator before its folds are: progressive losses, and 16 folds of many.
+
+In a tree, the training of the first leaf's model is one pass over all rows but its own. Each row
+is tested before the model is trained on it (Blum, Kalai & Langford 1999). With many folds, the
+tree is then walked breadth-first to 16 nodes: their models are those of a cross-validation with 16
+folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Generator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.crossval.methods import Method
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.request import Request
+from optuna_treecv.crossval.subtrees import divided
+from optuna_treecv.crossval.subtrees import node_test
+from optuna_treecv.crossval.trained import Trained
+from optuna_treecv.crossval.trained import TrainedRepeat
+from optuna_treecv.scoring import Metric
+from optuna_treecv.scoring import scores_of_rows
+from optuna_treecv.scoring import scores_rows
+from optuna_treecv.scoring import TestedRows
+from optuna_treecv.sharing.shared_learner import SharedLearner
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Rows
+from optuna_treecv.tree.spine import Spine
+from optuna_treecv.tree.spine import steps_of_spine
+from optuna_treecv.tree.spine import STEPS_PER_PASS
+from optuna_treecv.tree.walk import Begun
+from optuna_treecv.tree.walk import beside_the_spine
+from optuna_treecv.tree.walk import TestedBlock
+from optuna_treecv.tree.walk import walk_tree
+
+#: The first step that is reported, an eighth of a pass, and the last one of the pass.
+FIRST_STEP, LAST_STEP = 2, STEPS_PER_PASS
+
+#: The number of folds that is known before all folds are, and the fewest folds where that pays.
+NESTED_FOLDS = 16
+FEWEST_FOLDS = 2 * NESTED_FOLDS
+
+_FIRST_LEAF = Node(0, 1)
+
+#: The step at which these are known: they take four passes.
+NESTED_STEP = 4 * STEPS_PER_PASS
+
+
+class RowScores:
+    """The scores of rows, as they become known.
+
+    Parameters
+    ----------
+    n_rows : int
+        The most rows.
+    has_weights : bool
+    ends : collection of int
+        After so many rows their scores are asked for.
+
+    Attributes
+    ----------
+    n_rows : int
+        The rows so far.
+    marks : list of int
+        Where a tail may begin or end, rising.
+    """
+
+    def __init__(self, n_rows: int, has_weights: bool, ends: Collection[int] = ()) -> None:
+        self.n_rows = 0
+        self.marks = sorted({*ends, *map(_tail_of, ends)})
+        self._values = np.empty(n_rows)
+        self._weights = np.empty(n_rows) if has_weights else None
+
+    def add(self, values: np.ndarray, weights: np.ndarray | None) -> None:
+        """Take note of the scores of further rows."""
+        part = slice(self.n_rows, self.n_rows + len(values))
+        self._values[part] = values
+        if self._weights is not None:
+            self._weights[part] = weights
+        self.n_rows = part.stop
+
+    @property
+    def values(self) -> np.ndarray:
+        """The scores of the rows so far, (n_rows,) of float64."""
+        return self._values[: self.n_rows]
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        """The weights of the rows so far."""
+        return None if self._weights is None else self._weights[: self.n_rows]
+
+    @property
+    def tail(self) -> slice:
+        """The second half of the rows so far."""
+        return slice(_tail_of(self.n_rows), self.n_rows)
+
+    def mean(self, rows: slice) -> float:
+        """Return the mean score of some rows; NaN if none of them has a weight."""
+        values = self.values[rows]
+        if self._weights is None:
+            return float(values.mean())
+        weights = self._weights[rows]
+        total = weights.sum()
+        return float(weights @ values / total) if total > 0 else float("nan")
+
+
+def _tail_of(n_rows: int) -> int:
+    """Return where the second half of rows begins; half of a step's rows are rounded up too."""
+    return (n_rows + 1) // 2
+
+
+def check_early(method: Method, metric: Metric, classes: np.ndarray | None, asked: str) -> None:
+    """Refuse what has no scores before its folds have.
+
+    Parameters
+    ----------
+    method : Method
+    metric : Loss, Scorer or Pooled
+        The first optimised one.
+    classes : ndarray or None
+        The sorted classes of all rows.
+    asked : str
+        What asks for early scores: an argument and its value.
+    """
+    if method.name != "treecv":
+        raise ValueError(
+            f"{asked} needs the tree, in which one training pass tests each row before it acts, "
+            f"but the folds are evaluated by method={method.name!r}; report='folds' or 'mean' "
+            "would be right."
+        )
+    if not scores_rows(metric, classes):
+        raise ValueError(
+            f"{asked} needs a loss, or a scorer of scikit-learn that is a mean over rows, such as "
+            f"'accuracy' or 'neg_mean_squared_error', got scoring={metric.name!r}."
+        )
+
+
+class EarlyRepeat(TrainedRepeat):
+    """One estimator's way through a tree, with scores before those of its folds.
+
+    Ask for ``first_pass`` and for ``nested`` first, to their end; then for ``blocks``.
+
+    Attributes
+    ----------
+    progressive : RowScores
+        Of the rows of the first pass.
+    """
+
+    def __init__(self, method: Trained, request: Request, repeat: Repeat) -> None:
+        super().__init__(method, request, repeat)
+        self._spine = Spine(repeat.plan, self._learner)
+        self._metric = request.scoring.first
+        has_weights = self._learner.rows.score_weights is not None
+        ends = steps_of_spine(repeat.plan)
+        self.progressive = RowScores(len(self._spine.outputs), has_weights, ends)
+        self._n_before = 0  # rows trained on before the blocks are asked for
+        self._n_needed = 0  # those of them that the tree needs
+        self._begun: list[Begun] | None = None
+
+    @property
+    def n_updates(self) -> int:
+        """The rows trained on so far."""
+        return super().n_updates + self._n_before
+
+    @property
+    def n_nested(self) -> int:
+        """The folds that are known before all are; 0 if that does not pay."""
+        return NESTED_FOLDS if self._repeat.plan.n_folds >= FEWEST_FOLDS else 0
+
+    def first_pass(self) -> Generator[int]:
+        """Train on the first pass, and yield each step once its rows are in ``progressive``."""
+        began = perf_counter()
+        self._trains_now = True
+        for part in self._spine.walk():
+            outputs = self._spine.outputs[part.begin : part.end]
+            self.progressive.add(*self._scored(outputs, part.rows))
+            self._count(part.end - part.begin)
+            if part.step is not None:
+                self.seconds_before += perf_counter() - began
+                yield part.step
+                began = perf_counter()
+        if not self._spine.states:
+            self._n_needed = 0  # the tree needs another pass
+        self.seconds_before += perf_counter() - began
+
+    def _scored(self, outputs: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the scores of tested rows, and their weights."""
+        of = self._learner.rows
+        tested = TestedRows(
+            outputs,
+            lambda method: self._learner.respond(outputs, method),
+            None if of.targets is None else of.targets[rows],
+            None,
+            None,
+        )
+        scores = scores_of_rows(self._metric, tested, self._request.estimator, of.classes)
+        return scores, None if of.score_weights is None else of.score_weights[rows]
+
+    def nested(self) -> RowScores:
+        """Walk the tree to its 16 nodes of level 4; return the scores of all rows they test."""
+        began = perf_counter()
+        plan, learner = self._repeat.plan, self._learner
+        nodes = plan.blocks(NESTED_FOLDS)
+        outputs = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
+        held: dict[Node, Any] = {}
+
+        def hold(node: Node, state: Any) -> int:
+            learner.outputs(state, *plan.rows(node), outputs)
+            held[node] = state
+            return 0
+
+        n_jobs = self._request.evaluation.n_jobs
+        begun = self._left(plan.root, nodes[0])
+        for block in walk_tree(plan, learner, hold, nodes, n_jobs, begun):
+            self._count(block.n_updates)
+        self._begun = self._left(nodes[0], _FIRST_LEAF) or [Begun(nodes[0], held[nodes[0]])]
+        self._begun += [Begun(node, held[node]) for node in nodes[1:]]
+        start, stop = plan.rows(plan.root)
+        scores = RowScores(stop - start, self._learner.rows.score_weights is not None)
+        scores.add(*self._scored(outputs[start:stop], slice(start, stop)))
+        self.seconds_before += perf_counter() - began
+        return scores
+
+    def blocks(self) -> Generator[TestedBlock]:
+        """Evaluate the folds from where the first pass or the 16 nodes have come to."""
+        kept = self._kept_blocks()
+        if kept is not None:
+            yield from kept
+            return
+        self._trains_now = True
+        plan, n_jobs = self._repeat.plan, self._request.evaluation.n_jobs
+        begun = self._begun or self._left(plan.root, _FIRST_LEAF)
+        nodes = [plan.root] if begun is None else [one.node for one in begun]
+        blocks = divided(plan, nodes, n_jobs)
+        test = node_test(plan, self._learner, self._leaves)
+        for block in walk_tree(plan, self._learner, test, blocks, n_jobs, begun):
+            self._n_trained += block.n_updates
+            n_needed, self._n_needed = self._n_needed, 0
+            yield TestedBlock(block.block, block.n_updates + n_needed)
+
+    def _left(self, top: Node, bottom: Node) -> list[Begun] | None:
+        """Return what is left to walk between two nodes on the spine; None: everything."""
+        states = self._spine.states
+        return beside_the_spine(self._repeat.plan, states, top, bottom) if states else None
+
+    def _count(self, n_rows: int) -> None:
+        """Count rows of the tree's phases that are done before its blocks are asked for."""
+        self._n_needed += n_rows
+        if not isinstance(self._learner, SharedLearner):
+            self._n_before += n_rows

@@ -1,0 +1,157 @@
+"""The left spine of the tree: one training pass, in which each row can be tested before it acts.
+
+The spine leads from the root to the first leaf. Its phases together are one pass over all rows but
+those of the first chunk. A model that is tested on each row just before it is trained on it gives
+the progressive losses of Blum, Kalai & Langford (1999).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+from typing import NamedTuple
+from typing import Protocol
+from typing import runtime_checkable
+
+import numpy as np
+
+from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Phase
+from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Rows
+
+#: A pass over the rows has so many steps.
+STEPS_PER_PASS = 16
+
+
+@runtime_checkable
+class PhaseTester(Protocol):
+    """A learner that looks up what its models have said of the rows of a phase."""
+
+    def test_phase(
+        self, state: Any, phase: Phase, rows: Rows, ends: Sequence[int], out: np.ndarray
+    ) -> Generator[int]:
+        """Train on a phase, and yield after so many of its rows as each of ``ends`` says.
+
+        Then what the model said of these rows before they acted is in the first rows of ``out``,
+        (n_rows of the phase, n_outputs). ``rows`` are those of the phase in their order.
+        """
+
+
+def test_then_train(
+    learner: Learner, state: Any, rows: Rows, ends: Sequence[int], out: np.ndarray
+) -> Generator[int]:
+    """Test and train on rows in their order, and yield each of ``ends`` once it is reached."""
+    begin = 0
+    for end in ends:
+        learner.test_then_train(state, cut(rows, begin, end), out[begin:end])
+        begin = end
+        yield end
+
+
+def cut(rows: Rows, begin: int, end: int) -> Rows:
+    """Return the rows begin to end - 1 among rows in their order."""
+    if isinstance(rows, slice):
+        return slice(rows.start + begin, rows.start + end)
+    return rows[begin:end]
+
+
+class Part(NamedTuple):
+    """Rows of one phase that were tested and trained on.
+
+    Attributes
+    ----------
+    rows : slice or ndarray
+        The prepared rows, in the order of training.
+    begin, end : int
+        Their place along the spine.
+    step : int or None
+        The number of sixteenths of a pass that are done now; None within a sixteenth.
+    """
+
+    rows: Rows
+    begin: int
+    end: int
+    step: int | None
+
+
+def phases_of_spine(plan: Plan) -> list[tuple[Node, Phase]]:
+    """Return the nodes from the root to the first leaf, each with the phase that leads to it."""
+    node = plan.root
+    found = [(node, plan.first_phase)]
+    while node.n_folds > 1:
+        left, _ = plan.split(node)
+        found.append((left, plan.phase(node, left)))
+        node = left
+    return found
+
+
+def length_of_spine(plan: Plan) -> int:
+    """Return the number of rows that the model of the first leaf has seen."""
+    return plan.n_rows - (plan.begin(1) - plan.begin(0))
+
+
+def steps_of_spine(plan: Plan) -> dict[int, int]:
+    """Return by the number of rows trained on which step is then done.
+
+    A step is a sixteenth of a pass over all rows, rounded up. The last one ends with the spine.
+    """
+    length = length_of_spine(plan)
+    steps: dict[int, int] = {}
+    for step in range(1, STEPS_PER_PASS + 1):
+        n_rows = min(-(-step * plan.n_rows // STEPS_PER_PASS), length)
+        steps.setdefault(n_rows, step)
+    return steps
+
+
+class Spine:
+    """A model's way along the left spine, on which each row is tested before it acts.
+
+    Parameters
+    ----------
+    plan : Plan
+    learner : Learner
+
+    Attributes
+    ----------
+    outputs : ndarray of shape (n_rows, n_outputs)
+        What the model has said of the first ``n_tested`` rows, in the order of training.
+    n_tested : int
+    states : dict of Node to state
+        The states of the nodes that are reached, if these are those of the tree.
+    """
+
+    def __init__(self, plan: Plan, learner: Learner) -> None:
+        self.outputs = np.empty((length_of_spine(plan), learner.n_outputs), learner.dtype)
+        self.n_tested = 0
+        self.states: dict[Node, Any] = {}
+        self._plan = plan
+        self._learner = learner
+
+    def walk(self) -> Generator[Part]:
+        """Train the model, and yield each part of a phase that is done."""
+        plan, learner = self._plan, self._learner
+        state = learner.start()
+        steps = steps_of_spine(plan)
+        for node, phase in phases_of_spine(plan):
+            begin = self.n_tested
+            end = begin + phase.n_rows
+            if phase.n_rows > 0:
+                ends = [n_rows - begin for n_rows in steps if begin < n_rows < end]
+                ends.append(phase.n_rows)
+                rows, out, done = phase.rows, self.outputs[begin:end], 0
+                if isinstance(learner, PhaseTester):
+                    tested = learner.test_phase(state, phase, rows, ends, out)
+                else:
+                    tested = test_then_train(learner, state, rows, ends, out)
+                with closing(tested):
+                    for so_far in tested:
+                        self.n_tested = begin + so_far
+                        step = steps.get(self.n_tested)
+                        yield Part(cut(rows, done, so_far), begin + done, self.n_tested, step)
+                        done = so_far
+            if learner.phases_may_be_cut:
+                self.states[node] = learner.snapshot(state)
