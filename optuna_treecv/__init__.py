@@ -21,6 +21,7 @@ from optuna_treecv.scoring.asked import pooled
 from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
+from optuna_treecv.study.racing import RacingPruner
 
 __all__ = [
     "AveragedSGDClassifier",
@@ -29,6 +30,7 @@ __all__ = [
     "LSQSGDRegressor",
     "ModelCache",
     "PegasosClassifier",
+    "RacingPruner",
     "RootSGDClassifier",
     "RootSGDRegressor",
     "StreamingGaussianDensity",

@@ -12,7 +12,6 @@ from typing import Any
 from typing import Literal
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
@@ -25,7 +24,6 @@ from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.explain import explain
 from optuna_treecv.crossval.refit import fit_on_all_rows
 from optuna_treecv.crossval.run import CVResult
-from optuna_treecv.crossval.run import mean_and_std
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.side_by_side import parameters_beside
 from optuna_treecv.learners.from_estimator import as_estimator
@@ -51,14 +49,15 @@ from optuna_treecv.study.grid import key_of_point
 from optuna_treecv.study.grid import missing_value
 from optuna_treecv.study.grid import points_beside
 from optuna_treecv.study.grid import suggest
+from optuna_treecv.study.incumbent import Incumbents
+from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.recording import record_trial
+from optuna_treecv.study.reports import report_early
+from optuna_treecv.study.reports import report_parts
 from optuna_treecv.study.study_check import StudyCheck
 
 # The error of FixedTrial and FrozenTrial when they have no value for a parameter.
 _NOT_FOUND = re.compile("value of the parameter '(.+)' is not found")
-
-# Reported in place of an infinite mean: pruners rank it last, and a sum of 32 stays finite.
-_HUGE = 1e300
 
 
 class TreeCVObjective:
@@ -96,6 +95,7 @@ class TreeCVObjective:
         self._grids = grids
         self._study_check = StudyCheck(evaluation, grids)
         self._batches = Batches(batch_size, leases)
+        self._incumbents = Incumbents()
         self._make_room()
 
     def _make_room(self) -> None:
@@ -347,20 +347,33 @@ class TreeCVObjective:
         return clone(self._estimator).set_params(**own)
 
     def _run_reporting(self, trial: AnyTrial, run: Run) -> None:
-        """Evaluate, report after each part, and stop if the pruner prunes the trial."""
-        n_before = 0
-        parts = iter(run)
-        first = run.scoring.optimized[0]
-        for part in parts:
-            begin = n_before if self._report == "folds" else 0
-            scores = run.chunk_scores[first, begin : run.n_scored]
-            n_before = run.n_scored
-            trial.report(float(np.clip(mean_and_std(scores)[0], -_HUGE, _HUGE)), part)
-            if not run.is_complete and trial.should_prune():
-                parts.close()  # what has begun comes to its end
-                record_trial(trial, run, self._database)
-                run.ahead.clear()  # the exception's traceback refers to the run for a while
-                raise optuna.TrialPruned(f"pruned after {run.n_scored} of {run.n_to_score} folds")
+        """Evaluate and report; a trial that is pruned is recorded too."""
+        assert self._report is not None
+        pruner = getattr(getattr(trial, "study", None), "pruner", None)
+        try:
+            if not self._evaluation.is_early:
+                report_parts(trial, run, self._report)
+            elif not isinstance(pruner, RacingPruner):
+                report_early(trial, run, self._report, None)
+            else:
+                assert isinstance(trial, optuna.Trial)  # others have no study
+                race = self._incumbents.race(trial, run, pruner, self._run_of)
+                early = report_early(trial, run, self._report, race.before_report)
+                self._incumbents.note(trial, run.result().mean, early, race)
+        except optuna.TrialPruned:
+            record_trial(trial, run, self._database)
+            run.ahead.clear()  # the exception's traceback refers to the run for a while
+            raise
+        finally:
+            if isinstance(pruner, RacingPruner):
+                assert isinstance(trial, optuna.Trial)
+                pruner.forget(trial)
+
+    def _run_of(self, trial: optuna.trial.FrozenTrial) -> Run:
+        """Return the run of a trial of this objective that is over."""
+        given = optuna.trial.FixedTrial(trial.params)
+        argument = f"study must be one of this objective: trial {trial.number}"
+        return Run(self._evaluation, self._estimator_given(given, argument, trial.params))
 
 
 def treecv_objective(
@@ -565,7 +578,7 @@ def treecv_objective(
     >>> study.best_value < 0.05
     True
     """
-    check_choice("report", report, (None, "folds", "mean"))
+    check_choice("report", report, (None, "folds", "mean", "progressive", "blocks"))
     estimator = as_estimator(estimator)
     is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
     batch_size = check_integer("batch_size", batch_size, MOST_SIDE_BY_SIDE)
@@ -614,7 +627,7 @@ def treecv_objective(
         estimator=estimator if is_estimator else None,
         cache=_make_cache(cache, models),
         with_others=isinstance(cache, ModelCache) or database is not None,
-        reports=report is not None,
+        report=report,
     )
     if param_distributions is not None:
         # Errors are found here and not in the first trial. A categorical parameter may add a

@@ -32,7 +32,9 @@ def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResu
         written = _record_in_store(trial, run, result, database)
         if written is not None:
             trial.set_user_attr(RUN_ATTRIBUTE, written)
-    if len(result.scores) > 1:
+    if run.n_scored == 0:
+        pass  # the trial was pruned before its first fold
+    elif len(result.scores) > 1:
         means = {name: _for_display(score.mean) for name, score in result.scores.items()}
         trial.set_user_attr(SCORES_ATTRIBUTE, json.dumps(plain(means)))
     else:
@@ -71,7 +73,7 @@ def _record_in_store(
             trial_number=trial.number,
             state="complete" if run.is_complete else "pruned",
             parameters=trial.params,
-            mean=score.mean,
+            mean=score.mean if run.n_scored else None,
             std=score.std,
             folds_scored=run.n_scored,
             diverged_folds=result.diverged_folds,

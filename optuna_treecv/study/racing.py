@@ -1,0 +1,244 @@
+"""A pruner that compares a trial with the best one row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from math import log
+from math import sqrt
+from threading import Lock
+from typing import Any
+from typing import Literal
+import warnings
+
+import numpy as np
+import optuna
+
+from optuna_treecv.crossval.arguments import check_choice
+from optuna_treecv.crossval.arguments import check_integer
+from optuna_treecv.crossval.early import LAST_STEP
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a trial compares with the best one on the same rows.
+
+    Attributes
+    ----------
+    n_rows : int
+        The rows, or folds, on which both were tested.
+    total, squares : float
+        The sum, and the sum of the squares, of the differences; they are positive where the trial
+        is worse.
+    width : float or None
+        The largest difference minus the smallest that are possible. None where a z-test decides:
+        for whole levels of the tree, and for scores of folds.
+    """
+
+    n_rows: int
+    total: float
+    squares: float
+    width: float | None
+
+    @classmethod
+    def of(cls, differences: np.ndarray, width: float | None) -> Comparison:
+        """Return the sums of some differences."""
+        return cls(
+            len(differences), float(differences.sum()), float(differences @ differences), width
+        )
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.n_rows
+
+    @property
+    def variance(self) -> float:
+        """The variance of the differences; infinite for a single one."""
+        if self.n_rows < 2:
+            return inf
+        return max(0.0, self.squares - self.total * self.mean) / (self.n_rows - 1)
+
+
+class RacingPruner(optuna.pruners.BasePruner):
+    r"""Prune a trial once it is worse than the best one with high probability.
+
+    The objective compares the rows on which both trials were tested: before each report it tells
+    this pruner their number :math:`m`, and the mean :math:`\bar d` and the variance :math:`v` of
+    the differences of their losses. The differences have far less variance than the losses, so
+    losers are seen early. In the first pass (``report="progressive"``), these are the rows of the
+    second half of what the model has seen, and a trial is pruned if
+
+    .. math:: \bar d > \sqrt{2 v \ln(2 / \delta') / m} + 7 R \ln(2 / \delta') / (3 (m - 1)),
+
+    the empirical Bernstein bound (Maurer & Pontil 2009, theorem 4), or if :math:`\bar d > R
+    \sqrt{\ln(1 / \delta') / (2 m)}`, the bound of Hoeffding (1963). :math:`R` is the range of the
+    differences, and :math:`\delta'` is ``delta`` divided by the number of reports in the pass.
+    Where all rows are tested, by the models of 16 folds, it is pruned if :math:`\bar d / \sqrt{v /
+    m}` is above ``rung_z``.
+
+    Parameters
+    ----------
+    bound : {"bernstein", "hoeffding"}, default="bernstein"
+        The bound that decides in the first pass.
+    delta : float, default=0.05
+        The probability with which the bound may fail for one trial. The rows' losses are not
+        independent, as the model changes, so this is a guide and no guarantee.
+    warmup : int, default=2
+        The first step at which a trial may be pruned, in sixteenths of a pass, of 1 to 15. Nothing
+        is reported before the second.
+    rung_z : float, default=2.0
+        How many standard errors a trial must be worse than the best one where all rows were
+        tested, or five or more folds.
+    loss_range : (float, float) or None, default=None
+        The least and the largest loss of a row, or score of a scorer; those outside are taken as
+        these. It is required unless these are 0 and 1, as for the error and the accuracy.
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong.
+
+    See Also
+    --------
+    treecv_objective : Tells it how trials compare. With other objectives it never prunes.
+
+    Notes
+    -----
+    The best trial is the best completed one when a trial begins. It is never pruned against
+    itself: all differences are 0. Its losses are held in memory, or computed again in one pass.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from optuna.distributions import FloatDistribution
+    >>> from sklearn.datasets import load_digits
+    >>> from optuna_treecv import PegasosClassifier, RacingPruner, treecv_objective
+    >>> X, y = load_digits(return_X_y=True)
+    >>> objective = treecv_objective(
+    ...     PegasosClassifier(),
+    ...     X / 16,
+    ...     y,
+    ...     param_distributions={"alpha": FloatDistribution(1e-6, 1e2, log=True)},
+    ...     cv="loo",
+    ...     report="progressive",
+    ... )
+    >>> study = optuna.create_study(
+    ...     sampler=optuna.samplers.RandomSampler(seed=0), pruner=RacingPruner()
+    ... )
+    >>> study.optimize(objective, n_trials=20)
+    >>> len(study.get_trials(states=[optuna.trial.TrialState.PRUNED])) > 5
+    True
+    """
+
+    def __init__(
+        self,
+        bound: Literal["bernstein", "hoeffding"] = "bernstein",
+        delta: float = 0.05,
+        warmup: int = 2,
+        rung_z: float = 2.0,
+        *,
+        loss_range: tuple[float, float] | None = None,
+    ) -> None:
+        check_choice("bound", bound, ("bernstein", "hoeffding"))
+        if not _is_number(delta) or not 0 < delta < 1:
+            raise ValueError(f"delta must be a probability between 0 and 1, got {delta!r}.")
+        warmup = check_integer("warmup", warmup, LAST_STEP - 1)
+        if not _is_number(rung_z) or not rung_z > 0:
+            raise ValueError(f"rung_z must be a positive number, got {rung_z!r}.")
+        if loss_range is not None and not (
+            isinstance(loss_range, tuple | list)
+            and len(loss_range) == 2
+            and all(map(_is_number, loss_range))
+            and -np.inf < loss_range[0] < loss_range[1] < np.inf
+        ):
+            raise ValueError(
+                "loss_range must be None or two finite numbers, the least loss first, got "
+                f"{loss_range!r}."
+            )
+        self.bound = bound
+        self.delta = delta
+        self.warmup = warmup
+        self.rung_z = rung_z
+        self.loss_range = loss_range
+        self._make_room()
+
+    def _make_room(self) -> None:
+        self._told: dict[tuple[str, int], tuple[int, Comparison | None]] = {}
+        self._lock = Lock()
+        self._has_warned = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_room()
+
+    def tell(self, trial: optuna.Trial, step: int, comparison: Comparison | None) -> None:
+        """Take note of how a trial compares with the best one at the step of its next report.
+
+        Parameters
+        ----------
+        trial : optuna.trial.Trial
+        step : int
+        comparison : Comparison or None
+            None: there is nothing to compare it with.
+        """
+        with self._lock:
+            self._told[trial.study.study_name, trial.number] = step, comparison
+
+    def forget(self, trial: optuna.Trial) -> None:
+        """Forget a trial that has ended."""
+        with self._lock:
+            self._told.pop((trial.study.study_name, trial.number), None)
+
+    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
+        """Return whether a trial is worse than the best one.
+
+        Parameters
+        ----------
+        study : optuna.Study
+        trial : optuna.trial.FrozenTrial
+
+        Returns
+        -------
+        bool
+            False for a trial of which the objective has told nothing; there is one warning then.
+        """
+        with self._lock:
+            told = self._told.get((study.study_name, trial.number))
+            warns = told is None and trial.last_step is not None and not self._has_warned
+            self._has_warned |= warns
+        if warns:
+            warnings.warn(
+                "RacingPruner never prunes here: it needs the objective of treecv_objective with "
+                f"report='progressive', but trial {trial.number} came with reports alone.",
+                UserWarning,
+                stacklevel=2,
+            )
+        if told is None:
+            return False
+        step, comparison = told
+        return comparison is not None and self.loses(step, comparison)
+
+    def loses(self, step: int, comparison: Comparison) -> bool:
+        """Return whether a trial that compares so at a step is pruned."""
+        if step < self.warmup or comparison.mean <= 0:
+            return False
+        n_rows = comparison.n_rows
+        if comparison.width is None:
+            return comparison.mean > self.rung_z * sqrt(comparison.variance / n_rows)
+        delta = self.delta / (LAST_STEP + 1 - self.warmup)  # over all looks
+        if self.bound == "hoeffding":
+            return comparison.mean > comparison.width * sqrt(log(1 / delta) / (2 * n_rows))
+        if n_rows < 2:
+            return False
+        deviation = sqrt(2 * comparison.variance * log(2 / delta) / n_rows)
+        rest = 7 * comparison.width * log(2 / delta) / (3 * (n_rows - 1))
+        return comparison.mean > deviation + rest
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(
+        value, bool
+    )
