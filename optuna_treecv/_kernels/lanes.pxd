@@ -226,7 +226,9 @@ cdef struct LaneSettings:
     Py_ssize_t n_rows
     int32_t classes[MOST_LANES]  # the class that a lane separates from the rest
     Py_ssize_t common_bytes     # bytes of a state that all lanes share
+    Py_ssize_t n_numbers        # per lane
     bint has_sums
+    Py_ssize_t n_vectors        # per lane
 
 
 cdef inline void write_outputs(
@@ -298,6 +300,7 @@ cdef inline inlined test_lanes(
 
 
 cdef class LanesKernel(Kernel):
+    cdef LaneSettings *lane_settings(self) noexcept
     cdef int bind_lanes(
         self,
         object X,

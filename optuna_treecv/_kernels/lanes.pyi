@@ -1,6 +1,11 @@
+import numpy as np
+
 from optuna_treecv._kernels.tree import Kernel
 
 VECTOR_BYTES: int
 MOST: int
 
-class LanesKernel(Kernel): ...
+class LanesKernel(Kernel):
+    def take(
+        self, source: LanesKernel, state: np.ndarray, models: np.ndarray, out: np.ndarray
+    ) -> None: ...

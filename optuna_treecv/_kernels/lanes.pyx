@@ -3,11 +3,13 @@
 from cython cimport floating
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
+from libc.string cimport memcpy
 
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport slopes
 from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.tree cimport Part
+from optuna_treecv._kernels.tree cimport masses_bytes
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport entries_of
 from optuna_treecv._kernels.undo cimport remember_part
@@ -154,6 +156,24 @@ cdef void remember_columns(
         a_number = learner.itemsize
 
 
+cdef void gather(
+    const unsigned char *numbers,   # IN, (n_rows, n_source)
+    Py_ssize_t n_source,
+    const int64_t *lanes,           # IN, (n_lanes,)
+    Py_ssize_t n_lanes,
+    Py_ssize_t n_rows,
+    Py_ssize_t a_number,            # in bytes
+    unsigned char *out,             # OUT, (n_rows, n_lanes)
+) noexcept nogil:
+    """Copy some columns of an array."""
+    cdef Py_ssize_t lane
+    for _ in range(n_rows):
+        for lane in range(n_lanes):
+            memcpy(out + lane * a_number, numbers + lanes[lane] * a_number, a_number)
+        numbers += n_source * a_number
+        out += n_lanes * a_number
+
+
 cdef class LanesKernel(Kernel):
     """Several linear models over the same prepared rows, where ``LinearKernel`` has one. Outputs are
     (n_models, n_rows, n_outputs).
@@ -208,7 +228,9 @@ cdef class LanesKernel(Kernel):
         cdef Py_ssize_t head_bytes = (common_bytes + n_numbers * a_number + 63) // 64 * 64
         cdef Py_ssize_t a_vector = settings.n_lanes * self.learner.width * self.itemsize
         settings.common_bytes = common_bytes
+        settings.n_numbers = n_numbers
         settings.has_sums = has_sums
+        settings.n_vectors = n_vectors
         self.learner.n_saved = (entries_of(a_number) if has_sums else 0) + n_vectors * entries_of(
             settings.n_lanes * self.itemsize
         )
@@ -216,4 +238,72 @@ cdef class LanesKernel(Kernel):
             head_bytes,
             head_bytes + (self.learner.width * a_number if has_sums else 0) + n_vectors * a_vector,
             a_vector,
+        )
+
+    cdef LaneSettings *lane_settings(self) noexcept:
+        return <LaneSettings *> self.learner.settings
+
+    def take(
+        self,
+        LanesKernel source not None,
+        const unsigned char [::1] state,             # IN, of ``source``
+        const int64_t [::1] models,                  # IN, the numbers of some models of ``source``
+        unsigned char [::1] out,                     # OUT, the same for this kernel, whose models they are
+    ):
+        """Copy the lanes of some models from a state of another kernel, whose rows and learner are the same."""
+        cdef const LaneSettings *theirs = source.lane_settings()
+        cdef const LaneSettings *ours = self.lane_settings()
+        cdef int64_t lanes[MOST_LANES]
+        cdef Py_ssize_t lane, i
+        cdef int64_t model
+        cdef Py_ssize_t masses = masses_bytes(self.learner.n_balanced) if self.learner.n_balanced else 0
+        source.check_state(state)
+        self.check_state(out)
+        if (
+            type(self) is not type(source)
+            or self.itemsize != source.itemsize
+            or self.learner.width != source.learner.width
+            or self.n_outputs != source.n_outputs
+            or self.learner.n_balanced != source.learner.n_balanced
+            or theirs.has_sums != ours.has_sums
+        ):
+            raise ValueError("the states of two kernels must be alike.")
+        if models.shape[0] != self.n_models:
+            raise ValueError(f"there must be {self.n_models} models, got {models.shape[0]}.")
+        for i in range(models.shape[0]):
+            if not 0 <= models[i] < source.n_models:
+                raise IndexError(f"there is no model {models[i]} among {source.n_models}.")
+        for lane in range(ours.n_lanes):                    # surplus lanes repeat the last model
+            model = models[min(lane // self.n_outputs, self.n_models - 1)]
+            lanes[lane] = model * self.n_outputs + lane % self.n_outputs
+        memcpy(&out[0], &state[0], ours.common_bytes)
+        gather(
+            &state[theirs.common_bytes],
+            theirs.n_lanes,
+            lanes,
+            ours.n_lanes,
+            ours.n_numbers,
+            8,
+            &out[ours.common_bytes],
+        )
+        if masses:
+            memcpy(&out[self.learner.masses_begin], &state[source.learner.masses_begin], masses)
+        if ours.has_sums:
+            gather(
+                <const unsigned char *> sums_of(&source.learner, &state[0]),
+                theirs.n_lanes,
+                lanes,
+                ours.n_lanes,
+                self.learner.width,
+                8,
+                <unsigned char *> sums_of(&self.learner, &out[0]),
+            )
+        gather(
+            <const unsigned char *> vectors_of(&source.learner, &state[0]),
+            theirs.n_lanes,
+            lanes,
+            ours.n_lanes,
+            ours.n_vectors * self.learner.width,
+            self.itemsize,
+            <unsigned char *> vectors_of(&self.learner, &out[0]),
         )

@@ -159,15 +159,15 @@ include "train_dense_by_type.pxi"
 
 
 cdef dispatched test_then_train(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, void *tested
+    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, void *out
 ) noexcept nogil:
     cdef bint weighted = learner.weights != NULL or learner.n_balanced != 0
     cdef const Dense *rows = &learner.dense
     cdef void *w = vectors_of(learner, state)
     if learner.itemsize == 8:
-        train_testing(learner, rows, start, stop, order, state, <double *> w, weighted, <double *> tested)
+        train_testing(learner, rows, start, stop, order, state, <double *> w, weighted, <double *> out)
     else:
-        train_testing(learner, rows, start, stop, order, state, <float *> w, weighted, <float *> tested)
+        train_testing(learner, rows, start, stop, order, state, <float *> w, weighted, <float *> out)
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:

@@ -111,6 +111,11 @@ cdef struct Learner:
     remember_columns_of remember_columns    # sparse rows: called before a phase; NULL: `train` saves what it changes
 
 
+cdef inline Py_ssize_t masses_bytes(Py_ssize_t n_classes) noexcept nogil:
+    """Return the bytes of the masses of all classes and of their sum, rounded up to whole cache lines."""
+    return (8 * (n_classes + 1) + 63) // 64 * 64
+
+
 cdef class Kernel:
     cdef Learner learner
     cdef object keep_alive

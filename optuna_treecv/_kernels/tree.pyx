@@ -200,11 +200,6 @@ cdef inline Py_ssize_t finding_bytes(Py_ssize_t width) noexcept nogil:
     return (8 * words_of(width) + 4 * (width // COLUMNS_COST + 1) + 63) // 64 * 64
 
 
-cdef inline Py_ssize_t masses_bytes(Py_ssize_t n_classes) noexcept nogil:
-    """Return the bytes of the masses of all classes and of their sum, rounded up to whole cache lines."""
-    return (8 * (n_classes + 1) + 63) // 64 * 64
-
-
 cdef inline void copy_part(
     const Learner *learner,
     const unsigned char *state,

@@ -15,6 +15,8 @@ from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact_choice import why_not_exact
 from optuna_treecv.crossval.fit import Fit
 from optuna_treecv.crossval.methods import Method
+from optuna_treecv.crossval.progressive import check_scores_rows
+from optuna_treecv.crossval.progressive import Progressive
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.standard import Standard
 from optuna_treecv.crossval.treecv import TreeCV
@@ -55,6 +57,8 @@ def settle(
     method = method_for(evaluation, estimator, searched)
     method.check(estimator, of_class, searched)
     scoring = evaluation.scoring_for(estimator, method.is_one_pass, of_class)
+    if isinstance(method, Progressive):
+        check_scores_rows(scoring, estimator, evaluation)
     if evaluation.is_early:
         classes = evaluation.data.classes() if is_classifier(estimator) else None
         check_early(method, scoring.first, classes, f"report={evaluation.report!r}")
@@ -98,6 +102,8 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
         return Fit(), ""
     if asked == "standard":
         return Standard(), ""
+    if asked == "progressive":
+        return Progressive(), ""
     why_fit = ""
     if asked != "treecv":
         why_fit = why_not_exact(evaluation, estimator, passed, is_asked=asked == "exact")

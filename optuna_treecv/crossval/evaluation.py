@@ -52,6 +52,7 @@ from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.hold_out import first_split
+from optuna_treecv.rows.hold_out import one_pass
 from optuna_treecv.scoring import make_scoring
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
@@ -310,6 +311,8 @@ class Evaluation:
                 first_split(cut, self._shuffle, self._seed_of(number))
                 for number, cut in enumerate(cuts)
             ]
+        if self.asked_method == "progressive":
+            cuts = [one_pass(cut) for cut in cuts]
         if any(cut.n_folds != cuts[0].n_folds for cut in cuts):
             raise ValueError(
                 "cv must make the same number of folds in each of n_repeats calls of its split."
@@ -367,8 +370,16 @@ class Evaluation:
 
     @property
     def n_updates_standard(self) -> int:
-        """The row updates of k trainings from scratch."""
+        """The row updates of k trainings from scratch, or of one pass."""
+        if self.asked_method == "progressive":
+            return self.n_repeats * self.data.n_rows
         return sum(repeat.cut.n_trained for repeat in self.repeats)
+
+    def scored_by_row(self, scoring: Scoring) -> Sequence[Metric]:
+        """Return the metrics whose scores of single rows are needed."""
+        if self.asked_method == "progressive":
+            return scoring.metrics
+        return (scoring.first,) if self.is_early else ()
 
     def describe(self) -> dict[str, Any]:
         """Return what is evaluated, in words and numbers."""

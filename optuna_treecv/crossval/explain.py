@@ -50,6 +50,11 @@ def _cost(evaluation: Evaluation, estimator: Any, method: Method) -> str:
         )
     if method.name == "chain":
         return f"One model walks forward through the {n_rows:,} rows and is tested {k:,} times."
+    if method.name == "progressive":
+        return (
+            f"One model is trained on the {n_rows:,} rows. From the second eighth on it is tested "
+            "on each before it acts."
+        )
     n_fits = k * evaluation.n_repeats
     kind = "fits" if method.name == "fit" else "trainings of one pass"
     return f"The {n_fits:,} {kind} read {evaluation.n_updates_standard:,} rows in all."

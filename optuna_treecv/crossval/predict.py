@@ -29,6 +29,11 @@ def predict_out_of_fold(
 ) -> np.ndarray:
     """Return the out-of-fold responses of the first repeat, in the order of the rows as given."""
     check_choice("response_method", response_method, RESPONSE_METHODS)
+    if evaluation.asked_method == "progressive":
+        raise ValueError(
+            "method must be another than 'progressive' for predictions, since its first eighth of "
+            "the rows is only trained on; 'auto' would be right."
+        )
     estimator = as_estimator(estimator)
     method = method_for(evaluation, estimator)
     method.check(estimator)

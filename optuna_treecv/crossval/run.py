@@ -14,6 +14,7 @@ from optuna_treecv.crossval.choice import settle
 from optuna_treecv.crossval.early import EarlyRepeat
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.methods import RepeatRun
+from optuna_treecv.crossval.progressive import half_width
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
 from optuna_treecv.crossval.subtrees import pieces
@@ -80,7 +81,10 @@ class CVResult:
         The standard error of a pooled score, None for others.
     scores : dict of str to Score
         The result of each score by its name, in the order of ``scoring``.
-    method : {"exact", "treecv", "chain", "fit", "standard", "holdout"}
+    half_width : float or None
+        For ``method="progressive"`` and scores of rows between 0 and 1: with probability 0.95,
+        ``mean`` is no further from the mean risk of the models along the pass. None for others.
+    method : {"exact", "treecv", "chain", "fit", "standard", "holdout", "progressive"}
         How the folds were evaluated. "chain" is what the tree becomes for a splitter of time
         series.
     why : str
@@ -106,6 +110,7 @@ class CVResult:
     mean: float
     std: float | None
     std_error: float | None
+    half_width: float | None
     scores: dict[str, Score]
     method: str
     why: str
@@ -124,6 +129,8 @@ class CVResult:
             means = (f"{name!r}: {score.mean:.6g}" for name, score in self.scores.items())
             several = f"    scores={{{', '.join(means)}}},\n"
         spread = _spread(self.std, self.std_error)
+        if self.half_width is not None:
+            spread = f"half_width={self.half_width:.6g}"
         why = f"    why={self.why!r},\n" if self.why and self.method == "fit" else ""
         return (
             f"CVResult(mean={self.mean:.6g}, {spread}, method={self.method!r}, "
@@ -275,6 +282,11 @@ class Run(Request):
             mean=first.mean,
             std=first.std,
             std_error=first.std_error,
+            half_width=(
+                half_width(evaluation, self.scoring)
+                if self.method.name == "progressive" and self.is_complete
+                else None
+            ),
             scores=scores,
             method=self.method_name,
             why=self.method.why,

@@ -115,7 +115,8 @@ def bind(request: Request, method: str, repeat: Repeat, rows: PreparedRows) -> B
     if repeat.number == 0 and request.bound is not None:
         return request.bound
     evaluation = request.evaluation
-    responses = responses_of(request.estimator, request.scoring.metrics)
+    scoring = request.scoring
+    responses = responses_of(request.estimator, scoring.metrics, evaluation.scored_by_row(scoring))
     learner = evaluation.learner(request.estimator, rows, responses, repeat)
     identity = evaluation.shared.identity(layout_for(request.estimator), rows, repeat.number)
     if isinstance(learner, CompiledLearner):
@@ -141,6 +142,9 @@ class TrainedRepeat:
     """
 
     def __init__(self, method: Trained, request: Request, repeat: Repeat) -> None:
+        self._method = method
+        self._request = request
+        self._repeat = repeat
         evaluation = request.evaluation
         rows, self.seconds_prepare = evaluation.rows(request.estimator, repeat)
         learner, identity, self._results = bind(request, method.name, repeat, rows)
@@ -151,13 +155,16 @@ class TrainedRepeat:
             root = evaluation.shared.root(identity, repeat.number)
             learner = method.share(learner, request.cache, root)
         self.seconds_before = 0.0
-        self._method = method
-        self._request = request
-        self._repeat = repeat
         self._learner = learner
-        self._leaves = leaves_for(request.estimator, request.scoring.metrics, repeat, learner)
+        self._leaves = self._make_leaves(learner)
         self._n_trained = 0
         self._trains_now = False
+
+    def _make_leaves(self, learner: Learner) -> Leaves:
+        """Return what is kept at the leaves, and scored."""
+        return leaves_for(
+            self._request.estimator, self._request.scoring.metrics, self._repeat, learner
+        )
 
     @property
     def n_updates(self) -> int:
@@ -241,9 +248,11 @@ def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool
     return metric.is_made and can_answer and is_ours(type(estimator))
 
 
-def responses_of(estimator: Any, metrics: Sequence[Metric]) -> tuple[str, ...]:
-    """Return the responses from which losses and pooled scores follow."""
-    of_outputs = [metric for metric in metrics if not isinstance(metric, Scorer)]
+def responses_of(
+    estimator: Any, metrics: Sequence[Metric], by_row: Sequence[Metric] = ()
+) -> tuple[str, ...]:
+    """Return the responses from which losses and pooled scores follow, and those ``by_row``."""
+    of_outputs = [*(one for one in metrics if not isinstance(one, Scorer)), *by_row]
     return tuple(dict.fromkeys(response_of(metric, estimator) for metric in of_outputs))
 
 

@@ -344,6 +344,11 @@ def copy_of(state: np.ndarray) -> np.ndarray:
     return other
 
 
+def test(kernel: Kernel, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
+    """Write the outputs of a state's models for the rows start to stop - 1."""
+    kernel.test(state, aligned_bytes(kernel.model_bytes), start, stop, out.view(np.uint8))
+
+
 def read_model(kernel: Kernel, state: np.ndarray) -> np.ndarray:
     """Return the model of a state, in bytes."""
     model = aligned_bytes(kernel.model_bytes)
@@ -562,8 +567,7 @@ class CompiledLearner(KernelTrainer):
         return 1 + int(self.state_bytes / self.row_bytes)
 
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
-        model = aligned_bytes(self._kernel.model_bytes)
-        self._kernel.test(state, model, start, stop, out.view(np.uint8))
+        test(self._kernel, state, start, stop, out)
 
     def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
         if self._kernel.tests_rows:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import numpy as np
+
+from optuna_treecv._kernels.lanes import LanesKernel
 from optuna_treecv._kernels.lanes import MOST
 from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import KernelTrainer
+from optuna_treecv.learners.compiled import test
 from optuna_treecv.learners.compiled import weigh
 
 # The most bytes that a state of several lanes may have. A walk uses several states at a time, and
@@ -24,9 +30,31 @@ class Lanes(KernelTrainer):
         first, rows = learners[0].settings, learners[0].rows
         n_classes = None if rows.classes is None else len(rows.classes)
         settings = [learner.settings for learner in learners]
+        self.rows = rows
+        self.learners = learners
         kernel = first.make_lanes(rows.X, rows.y, n_classes, settings)
         weigh(kernel, learners[0].weights, first.is_balanced)
         super().__init__(kernel, rows.X.dtype)
+
+    def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
+        """Write the outputs of all learners for the rows start to stop - 1 into their rows."""
+        test(self._kernel, state, start, stop, out)
+
+    def only(self, numbers: list[int]) -> Lanes:
+        """Return some of the learners."""
+        return Lanes([self.learners[number] for number in numbers])
+
+    def take(self, lanes: Lanes, state: np.ndarray, numbers: list[int]) -> np.ndarray:
+        """Return the state of these learners, which are some of ``lanes``, from a state of all.
+
+        ``numbers`` say which they are among ``lanes``.
+        """
+        taken = self.start()
+        chosen = np.array(numbers, np.int64)
+        cast(LanesKernel, self._kernel).take(
+            cast(LanesKernel, lanes._kernel), state, chosen, taken
+        )
+        return taken
 
     @staticmethod
     def most(learner: CompiledLearner) -> int:

@@ -1,4 +1,4 @@
-"""Hold-outs: one fold that tests some rows, while all others are only trained on."""
+"""One fold that tests some rows: hold-outs, and the rows of one pass after a warm-up."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import permutation_of_rows
 from optuna_treecv.rows.splits import Splits
+
+# The model has seen one of so many parts of the rows before it is tested.
+_PARTS_OF_WARM_UP = 8
 
 
 def hold_out(
@@ -38,3 +41,24 @@ def first_split(cut: Cut, shuffle: bool, seed: int) -> Cut:
     if len(both) == cut.n_rows == len(np.unique(both)):
         return hold_out(test, cut.n_rows, shuffle and not cut.grows, seed, one)
     return one
+
+
+def one_pass(cut: Cut) -> Folds:
+    """Return one fold that tests all rows but the first eighth, in the order in which they lie.
+
+    Rows that are only trained on come before that too.
+
+    Raises
+    ------
+    ValueError
+        If the splits have no such order.
+    """
+    if isinstance(cut, Splits) and not cut.grows:
+        raise ValueError(
+            "cv must be an int, a partition of the rows or a splitter of time series for "
+            f"method='progressive', which reads all rows once, but {cut.why_no_tree}."
+        )
+    n_rows = len(cut.order)
+    first = 0 if isinstance(cut, Splits) or cut.bounds is None else int(cut.bounds[0])
+    first = max(first, -(-n_rows // _PARTS_OF_WARM_UP))
+    return Folds(cut.order, 1, np.array([first, n_rows], np.int64))

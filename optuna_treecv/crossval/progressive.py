@@ -1,0 +1,100 @@
+"""The method "progressive": one pass, in which each row is tested before the model learns it.
+
+It is progressive validation (Blum, Kalai & Langford 1999), also known as prequential evaluation or
+test-then-train. The scores are those of all the models along the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from math import log
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.request import Request
+from optuna_treecv.crossval.trained import Trained
+from optuna_treecv.crossval.trained import TrainedRepeat
+from optuna_treecv.scoring import Leaves
+from optuna_treecv.scoring import scores_rows
+from optuna_treecv.scoring import Scoring
+from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.plan import Phase
+from optuna_treecv.tree.spine import STEPS_PER_PASS
+from optuna_treecv.tree.spine import test_then_train
+from optuna_treecv.tree.walk import TestedBlock
+
+# The interval covers with this probability.
+_LEVEL = 0.95
+
+
+class Progressive(Trained):
+    """As many row updates as there are rows."""
+
+    name = "progressive"
+
+    def begin(self, request: Request, repeat: Repeat) -> TrainedRepeat:
+        """Bind the estimator to the prepared rows."""
+        return ProgressiveRepeat(self, request, repeat)
+
+    def test_folds(
+        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
+    ) -> Generator[TestedBlock]:
+        """Test each row of the only chunk before it is trained on."""
+        plan = repeat.plan
+        assert leaves.outputs is not None
+        state = learner.start()
+        learner.update(state, plan.first_phase)
+        start, stop = plan.rows(plan.root)
+        phase = Phase(start, stop, start, plan.seed if plan.random else None)
+        outputs = np.empty((phase.n_rows, learner.n_outputs), learner.dtype)
+        steps = range(1, STEPS_PER_PASS + 1)
+        ends = sorted({-(-step * phase.n_rows // STEPS_PER_PASS) for step in steps})
+        for _ in test_then_train(learner, state, phase.rows, ends, outputs):
+            pass
+        leaves.outputs.array[phase.rows] = outputs
+        yield TestedBlock(plan.root, plan.n_rows)
+
+
+class ProgressiveRepeat(TrainedRepeat):
+    """One estimator's way through one pass: all scores follow from outputs."""
+
+    def _make_leaves(self, learner: Learner) -> Leaves:
+        request = self._request
+        return Leaves(self._repeat.plan, learner, request.estimator, request.scoring.metrics)
+
+
+def check_scores_rows(scoring: Scoring, estimator: Any, evaluation: Evaluation) -> None:
+    """Refuse a score that is no mean over rows."""
+    classes = evaluation.data.classes() if is_classifier(estimator) else None
+    for metric in scoring.metrics:
+        if not scores_rows(metric, classes):
+            raise ValueError(
+                "method='progressive' needs losses, or scorers of scikit-learn that are means "
+                "over rows, such as 'accuracy' or 'neg_mean_squared_error', got "
+                f"scoring={metric.name!r}."
+            )
+
+
+def half_width(evaluation: Evaluation, scoring: Scoring) -> float | None:
+    r"""Return half the width of the interval around the first score, or None if it has no bounds.
+
+    With weights :math:`w` of the rows it is :math:`R \sqrt{\ln(2 / 0.05) / (2 m)}` for :math:`m =
+    (\sum w)^2 / \sum w^2` rows, each of whose scores lies in a range of width :math:`R`. It is the
+    bound of Hoeffding (1963), which holds for progressive validation as it does for a hold-out
+    (Blum, Kalai & Langford 1999).
+    """
+    row_range = getattr(scoring.first, "row_range", None)
+    if row_range is None:
+        return None
+    cut, weights = evaluation.repeats[0].cut, evaluation.data.score_weights
+    tested = cut.test_rows(0)
+    n_rows = float(len(tested))
+    if weights is not None:
+        n_rows = float(weights[tested].sum() ** 2 / (weights[tested] @ weights[tested]))
+    low, high = row_range
+    return (high - low) * sqrt(log(2 / (1 - _LEVEL)) / (2 * n_rows))
