@@ -8,13 +8,19 @@ folds.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Generator
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from optuna_treecv.crossval.early_scores import EarlyAhead
+from optuna_treecv.crossval.early_scores import empty_scores
+from optuna_treecv.crossval.early_scores import FEWEST_FOLDS
+from optuna_treecv.crossval.early_scores import FIRST_LEAF
+from optuna_treecv.crossval.early_scores import NESTED_FOLDS
+from optuna_treecv.crossval.early_scores import RowScores
+from optuna_treecv.crossval.early_scores import scored
 from optuna_treecv.crossval.methods import Method
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
@@ -23,94 +29,16 @@ from optuna_treecv.crossval.subtrees import node_test
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import TrainedRepeat
 from optuna_treecv.scoring import Metric
-from optuna_treecv.scoring import scores_of_rows
 from optuna_treecv.scoring import scores_rows
-from optuna_treecv.scoring import TestedRows
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Rows
 from optuna_treecv.tree.spine import Spine
 from optuna_treecv.tree.spine import steps_of_spine
-from optuna_treecv.tree.spine import STEPS_PER_PASS
 from optuna_treecv.tree.walk import Begun
 from optuna_treecv.tree.walk import beside_the_spine
 from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import walk_tree
-
-#: The first step that is reported, an eighth of a pass, and the last one of the pass.
-FIRST_STEP, LAST_STEP = 2, STEPS_PER_PASS
-
-#: The number of folds that is known before all folds are, and the fewest folds where that pays.
-NESTED_FOLDS = 16
-FEWEST_FOLDS = 2 * NESTED_FOLDS
-
-_FIRST_LEAF = Node(0, 1)
-
-#: The step at which these are known: they take four passes.
-NESTED_STEP = 4 * STEPS_PER_PASS
-
-
-class RowScores:
-    """The scores of rows, as they become known.
-
-    Parameters
-    ----------
-    n_rows : int
-        The most rows.
-    has_weights : bool
-    ends : collection of int
-        After so many rows their scores are asked for.
-
-    Attributes
-    ----------
-    n_rows : int
-        The rows so far.
-    marks : list of int
-        Where a tail may begin or end, rising.
-    """
-
-    def __init__(self, n_rows: int, has_weights: bool, ends: Collection[int] = ()) -> None:
-        self.n_rows = 0
-        self.marks = sorted({*ends, *map(_tail_of, ends)})
-        self._values = np.empty(n_rows)
-        self._weights = np.empty(n_rows) if has_weights else None
-
-    def add(self, values: np.ndarray, weights: np.ndarray | None) -> None:
-        """Take note of the scores of further rows."""
-        part = slice(self.n_rows, self.n_rows + len(values))
-        self._values[part] = values
-        if self._weights is not None:
-            self._weights[part] = weights
-        self.n_rows = part.stop
-
-    @property
-    def values(self) -> np.ndarray:
-        """The scores of the rows so far, (n_rows,) of float64."""
-        return self._values[: self.n_rows]
-
-    @property
-    def weights(self) -> np.ndarray | None:
-        """The weights of the rows so far."""
-        return None if self._weights is None else self._weights[: self.n_rows]
-
-    @property
-    def tail(self) -> slice:
-        """The second half of the rows so far."""
-        return slice(_tail_of(self.n_rows), self.n_rows)
-
-    def mean(self, rows: slice) -> float:
-        """Return the mean score of some rows; NaN if none of them has a weight."""
-        values = self.values[rows]
-        if self._weights is None:
-            return float(values.mean())
-        weights = self._weights[rows]
-        total = weights.sum()
-        return float(weights @ values / total) if total > 0 else float("nan")
-
-
-def _tail_of(n_rows: int) -> int:
-    """Return where the second half of rows begins; half of a step's rows are rounded up too."""
-    return (n_rows + 1) // 2
 
 
 def check_early(method: Method, metric: Metric, classes: np.ndarray | None, asked: str) -> None:
@@ -154,9 +82,10 @@ class EarlyRepeat(TrainedRepeat):
         super().__init__(method, request, repeat)
         self._spine = Spine(repeat.plan, self._learner)
         self._metric = request.scoring.first
-        has_weights = self._learner.rows.score_weights is not None
-        ends = steps_of_spine(repeat.plan)
-        self.progressive = RowScores(len(self._spine.outputs), has_weights, ends)
+        self._ends = steps_of_spine(repeat.plan)
+        n_rows = len(self._spine.outputs)
+        self.progressive = empty_scores(self._metric, n_rows, self._learner.rows, self._ends)
+        self._ahead: EarlyAhead | None = getattr(request.ahead.get(repeat.number), "early", None)
         self._n_before = 0  # rows trained on before the blocks are asked for
         self._n_needed = 0  # those of them that the tree needs
         self._begun: list[Begun] | None = None
@@ -167,12 +96,20 @@ class EarlyRepeat(TrainedRepeat):
         return super().n_updates + self._n_before
 
     @property
+    def lost_at(self) -> int | None:
+        """The step at which it has lost against others that were evaluated together with it."""
+        return None if self._ahead is None else self._ahead.lost_at
+
+    @property
     def n_nested(self) -> int:
         """The folds that are known before all are; 0 if that does not pay."""
         return NESTED_FOLDS if self._repeat.plan.n_folds >= FEWEST_FOLDS else 0
 
     def first_pass(self) -> Generator[int]:
         """Train on the first pass, and yield each step once its rows are in ``progressive``."""
+        if self._ahead is not None:
+            yield from self._replay(self._ahead)
+            return
         began = perf_counter()
         self._trains_now = True
         for part in self._spine.walk():
@@ -187,21 +124,23 @@ class EarlyRepeat(TrainedRepeat):
             self._n_needed = 0  # the tree needs another pass
         self.seconds_before += perf_counter() - began
 
+    def _replay(self, ahead: EarlyAhead) -> Generator[int]:
+        """Yield the steps of a pass that is done."""
+        if ahead.lost_at is not None:
+            self._n_before = ahead.n_updates
+        for n_rows, step in self._ends.items():
+            if n_rows > ahead.progressive.n_rows:
+                return
+            self.progressive = ahead.progressive.first(n_rows)
+            yield step
+
     def _scored(self, outputs: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the scores of tested rows, and their weights."""
-        of = self._learner.rows
-        tested = TestedRows(
-            outputs,
-            lambda method: self._learner.respond(outputs, method),
-            None if of.targets is None else of.targets[rows],
-            None,
-            None,
-        )
-        scores = scores_of_rows(self._metric, tested, self._request.estimator, of.classes)
-        return scores, None if of.score_weights is None else of.score_weights[rows]
+        return scored(self._learner, self._metric, self._request.estimator, outputs, rows)
 
     def nested(self) -> RowScores:
         """Walk the tree to its 16 nodes of level 4; return the scores of all rows they test."""
+        if self._ahead is not None and self._ahead.nested is not None:
+            return self._ahead.nested
         began = perf_counter()
         plan, learner = self._repeat.plan, self._learner
         nodes = plan.blocks(NESTED_FOLDS)
@@ -217,10 +156,10 @@ class EarlyRepeat(TrainedRepeat):
         begun = self._left(plan.root, nodes[0])
         for block in walk_tree(plan, learner, hold, nodes, n_jobs, begun):
             self._count(block.n_updates)
-        self._begun = self._left(nodes[0], _FIRST_LEAF) or [Begun(nodes[0], held[nodes[0]])]
+        self._begun = self._left(nodes[0], FIRST_LEAF) or [Begun(nodes[0], held[nodes[0]])]
         self._begun += [Begun(node, held[node]) for node in nodes[1:]]
         start, stop = plan.rows(plan.root)
-        scores = RowScores(stop - start, self._learner.rows.score_weights is not None)
+        scores = empty_scores(self._metric, stop - start, self._learner.rows)
         scores.add(*self._scored(outputs[start:stop], slice(start, stop)))
         self.seconds_before += perf_counter() - began
         return scores
@@ -233,7 +172,7 @@ class EarlyRepeat(TrainedRepeat):
             return
         self._trains_now = True
         plan, n_jobs = self._repeat.plan, self._request.evaluation.n_jobs
-        begun = self._begun or self._left(plan.root, _FIRST_LEAF)
+        begun = self._begun or self._left(plan.root, FIRST_LEAF)
         nodes = [plan.root] if begun is None else [one.node for one in begun]
         blocks = divided(plan, nodes, n_jobs)
         test = node_test(plan, self._learner, self._leaves)

@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from optuna_treecv.crossval.early_lanes import EarlyLanes
+from optuna_treecv.crossval.early_scores import EarlyAhead
+from optuna_treecv.crossval.early_scores import has_lost
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.methods import Missing
 from optuna_treecv.crossval.repeat import Repeat
@@ -56,6 +59,8 @@ class CompiledLanes:
         if found is None:
             return None
         n_bytes = _output_bytes(found.learner) * request.evaluation.n_repeats
+        if request.evaluation.is_early:  # scores of the first pass and of 16 folds
+            n_bytes += 2 * len(found.learner.rows.order) * np.dtype(np.float64).itemsize
         return Missing(found.results.name, n_bytes)
 
     def evaluate(self, requests: Sequence[Request], are_leased: bool) -> bool:
@@ -140,34 +145,59 @@ def _evaluate_group(
     """Compute the outputs of a group in one walk."""
     began = perf_counter()
     plan, shared = repeat.plan, evaluation.shared
-    lanes = Lanes([one.learner for one in group.values()])
-    out = np.empty((len(group) * plan.n_rows, lanes.n_outputs), lanes.dtype)
+    members = list(group.values())
+    learners = [one.learner for one in members]
+    early: list[EarlyAhead | None] = [None for _ in members]
+    if evaluation.is_early and repeat.number == 0:
+        metric = members[0].request.scoring.first
+        judge = next(filter(None, (one.request.judge for one in members)), None)
+        lanes = EarlyLanes(plan, learners, metric, evaluation.n_jobs, judge)
+        out, tested = lanes.evaluate()
+        early[:] = lanes.early
+        counts = [lanes.early[number].n_updates for number in tested]
+    else:
+        out, n_updates = _outputs_of(learners, repeat, evaluation.n_jobs)
+        tested = list(range(len(members)))
+        counts = [n_updates for _ in members]
+    seconds = (perf_counter() - began) / len(group)
+    outputs = {
+        number: own
+        for number, own in zip(tested, _cut(out, counts), strict=True)
+        if not has_lost(early[number])
+    }
+    for number, one in enumerate(members):
+        one.request.ahead[repeat.number] = OutputsAhead(
+            outputs.get(number), seconds, early[number]
+        )
+    if are_leased:
+        assert isinstance(shared.cache, StoredModelCache)
+        shared.cache.write(
+            members[number].results.to_write(own, seconds) for number, own in outputs.items()
+        )
+
+
+def _outputs_of(
+    learners: list[CompiledLearner], repeat: Repeat, n_jobs: int
+) -> tuple[np.ndarray, int]:
+    """Return the outputs of learners for all rows, one after the other, and the row updates."""
+    plan, lanes = repeat.plan, Lanes(learners)
+    out = np.empty((len(learners) * plan.n_rows, lanes.n_outputs), lanes.dtype)
 
     def test(node: Node, state: Any) -> int:
         return lanes.walk_subtree(plan, node, state, out)
 
-    blocks = walk_tree(plan, lanes, test, repeat.blocks, evaluation.n_jobs)
-    n_updates = sum(block.n_updates for block in blocks)
-    seconds = (perf_counter() - began) / len(group)
-    outputs = _cut(out, len(group), n_updates)
-    for one, own in zip(group.values(), outputs, strict=True):
-        one.request.ahead[repeat.number] = OutputsAhead(own, seconds)
-    if are_leased:
-        assert isinstance(shared.cache, StoredModelCache)
-        shared.cache.write(
-            one.results.to_write(own, seconds)
-            for one, own in zip(group.values(), outputs, strict=True)
-        )
+    blocks = walk_tree(plan, lanes, test, repeat.blocks, n_jobs)
+    return out, sum(block.n_updates for block in blocks)
 
 
-def _cut(array: np.ndarray, n_parts: int, n_updates: int) -> list[ArrayThenCount]:
-    """Copy an array into equal parts that can go one by one.
+def _cut(array: np.ndarray, counts: list[int]) -> list[ArrayThenCount]:
+    """Copy an array into equal parts that can go one by one, each with its count.
 
     The array shrinks meanwhile to nothing, so that this takes the memory of one more part.
     """
-    size = len(array) // n_parts
     parts = []
-    for begin in range(len(array) - size, -1, -size):
-        parts.append(ArrayThenCount.of(array[begin:], n_updates))
+    for number in range(len(counts) - 1, -1, -1):
+        begin = number * (len(array) // (number + 1))
+        parts.append(ArrayThenCount.of(array[begin:], counts[number]))
         array.resize((begin, *array.shape[1:]), refcheck=False)
     return parts[::-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from typing import NamedTuple
 
+from optuna_treecv.crossval.early_scores import Judge
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.sharing.results import Results
@@ -41,14 +42,15 @@ class Request:
         Where the estimator's models and results are kept.
     ahead : dict
         By repeat, the results that were computed before it is iterated over, with their
-        ``n_bytes``. They go when they
-        are used, or with the request.
+        ``n_bytes``. They go when they are used, or with the request.
     bound : Bound or None
         The estimator bound to the rows of the first repeat.
     names : dict
         By repeat, the names of the results, where looking them up takes time.
     is_leased : bool
         Whether other processes may wait for the outputs, so that they go to the store at once.
+    judge : Judge or None
+        Decides who is left out of those that are evaluated together with it; None: nobody.
     comes_again : bool
         Whether another run may have the same parameters, so that its results go to the store.
     """
@@ -62,4 +64,5 @@ class Request:
         self.bound: Bound | None = None
         self.names: dict[int, Any] = {}
         self.is_leased = False
+        self.judge: Judge | None = None
         self.comes_again = True

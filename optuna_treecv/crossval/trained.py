@@ -215,6 +215,8 @@ class TrainedRepeat:
             return None if n_updates is None else _replay(self._repeat.parts, n_updates)
         if self._leaves.needs_models:
             return None
+        if ahead.outputs is None:  # it was left out by its early scores, but not pruned
+            return None
         began = perf_counter()
         self._leaves.outputs = ahead.outputs
         self._n_trained = ahead.outputs.n_updates

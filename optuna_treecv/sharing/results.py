@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -128,11 +129,22 @@ def results_of(
 
 
 class OutputsAhead(NamedTuple):
-    """Outputs that were computed before their run asked for them, and what they took."""
+    """Outputs that were computed before their run asked for them, and what they took.
 
-    outputs: ArrayThenCount
+    Attributes
+    ----------
+    outputs : ArrayThenCount or None
+        None: the folds were not evaluated, since the early scores lost.
+    seconds : float
+    early : object with ``n_bytes``, or None
+        What was known early.
+    """
+
+    outputs: ArrayThenCount | None
     seconds: float
+    early: Any = None
 
     @property
     def n_bytes(self) -> int:
-        return self.outputs.memory.nbytes
+        outputs = 0 if self.outputs is None else self.outputs.memory.nbytes
+        return outputs + (0 if self.early is None else int(self.early.n_bytes))

@@ -7,6 +7,7 @@ the best trial's rows, and tells a ``RacingPruner`` the sums of the differences.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -14,8 +15,8 @@ import numpy as np
 import optuna
 
 from optuna_treecv.crossval.early import EarlyRepeat
-from optuna_treecv.crossval.early import NESTED_STEP
-from optuna_treecv.crossval.early import RowScores
+from optuna_treecv.crossval.early_scores import NESTED_STEP
+from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.study.racing import Comparison
 from optuna_treecv.study.racing import RacingPruner
@@ -53,6 +54,8 @@ class Losses:
 
     def of(self, scores: np.ndarray) -> np.ndarray:
         """Return scores as losses, 1 byte per row where they are 0 or 1, else 4 bytes."""
+        if scores.dtype == np.int8 and self._is_count:
+            return scores if self._sign > 0 else -scores
         within = np.clip(scores, self._low, self._high)
         if self._is_count:
             return within.astype(np.int8) * np.int8(self._sign)
@@ -126,12 +129,16 @@ class Race:
     ) -> None:
         self.losses = losses
         self.nested: np.ndarray | None = None
-        self._trial = trial
+        self.trial = trial
         self._pruner = pruner
         self._incumbent = incumbent
         self._sums = {0: np.zeros(3)}
         self._n_rows = 0
         self._largest_weight = 0.0
+
+    def end(self) -> None:
+        """Forget what the pruner was told."""
+        self._pruner.forget(self.trial)
 
     def before_report(self, step: int, scores: RowScores, rows: slice) -> None:
         """Tell the pruner how the trial compares on some rows, the last of those scored so far."""
@@ -144,7 +151,25 @@ class Race:
                 comparison = _of_level(self.nested, self._incumbent.nested, scores.weights)
             else:
                 comparison = self._of_pass(self._incumbent.progressive, scores, rows)
-        self._pruner.tell(self._trial, step, comparison)
+        self._pruner.tell(self.trial, step, comparison)
+
+    def losses_of_best(self, step: int) -> np.ndarray | None:
+        """Return the losses of the best trial's rows at a step; None if there is none."""
+        if self._incumbent is None:
+            return None
+        return self._incumbent.nested if step == NESTED_STEP else self._incumbent.progressive
+
+    def loses(
+        self, step: int, losses: np.ndarray, best: np.ndarray, weights: np.ndarray | None
+    ) -> bool:
+        """Return whether losses of rows lose against the best ones at a step."""
+        width, largest = None, 1.0
+        if step != NESTED_STEP:
+            width = self.losses.width
+            largest = 1.0 if weights is None else float(weights.max())
+        sums = _sums(_differences(losses, best), weights)
+        compared = _comparison(len(losses), sums, width, largest)
+        return compared is not None and self._pruner.loses(step, compared)
 
     def _of_pass(self, best: np.ndarray, scores: RowScores, rows: slice) -> Comparison | None:
         """Return the comparison on some rows of the first pass, the last ones so far.
@@ -173,11 +198,16 @@ def _of_level(
 
 
 def _differences(losses: np.ndarray, best: np.ndarray) -> np.ndarray:
+    if losses.dtype == np.int8:  # -1, 0 or 1
+        return losses - best
     return np.subtract(losses, best, dtype=np.float64)
 
 
 def _sums(differences: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Return the sums of differences, of their squares, and of the weights."""
+    if differences.dtype == np.int8 and weights is None:
+        n_worse, n_others = np.count_nonzero(differences == 1), np.count_nonzero(differences)
+        return np.array([2 * n_worse - n_others, n_others, len(differences)], np.float64)
     if weights is None:
         return np.array([differences.sum(), differences @ differences, len(differences)])
     weighed = weights * differences
@@ -237,11 +267,43 @@ class Incumbents:
                 self._held[trial.study] = held
         return Race(trial, pruner, losses, held)
 
-    def note(self, trial: optuna.Trial, value: float, early: EarlyRepeat, race: Race) -> None:
+    def note(self, race: Race, value: float, early: EarlyRepeat) -> None:
         """Hold the losses of a trial that is completed, if it is the best one so far."""
-        is_minimized = trial.study.direction == optuna.study.StudyDirection.MINIMIZE
+        study, number = race.trial.study, race.trial.number
+        is_minimized = study.direction == optuna.study.StudyDirection.MINIMIZE
         with self._lock:
-            held = self._held.get(trial.study)
+            held = self._held.get(study)
             if held is None or (value < held.value if is_minimized else value > held.value):
                 progressive = race.losses.of(early.progressive.values)
-                self._held[trial.study] = Incumbent(trial.number, value, progressive, race.nested)
+                self._held[study] = Incumbent(number, value, progressive, race.nested)
+
+
+class BatchRace:
+    """Decides which points of a grid that are trained together are left out.
+
+    Each is compared with the best of them so far, and with the best completed trial.
+
+    Parameters
+    ----------
+    race : Race
+        Of the trial that has asked for the batch.
+    """
+
+    def __init__(self, race: Race) -> None:
+        self._race = race
+
+    def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:
+        """Return the numbers of those that lose."""
+        race = self._race
+        losses = [race.losses.of(one.values[rows]) for one in scores]
+        weights = None if scores[0].weights is None else scores[0].weights[rows]
+        means = [float(np.average(one, weights=weights)) for one in losses]
+        best = int(np.argmin(means))
+        others = [losses[best]]
+        if (incumbent := race.losses_of_best(step)) is not None:
+            others.append(incumbent[rows])
+        return [
+            number
+            for number, own in enumerate(losses)
+            if any(race.loses(step, own, other, weights) for other in others)
+        ]

@@ -49,7 +49,9 @@ from optuna_treecv.study.grid import key_of_point
 from optuna_treecv.study.grid import missing_value
 from optuna_treecv.study.grid import points_beside
 from optuna_treecv.study.grid import suggest
+from optuna_treecv.study.incumbent import BatchRace
 from optuna_treecv.study.incumbent import Incumbents
+from optuna_treecv.study.incumbent import Race
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.recording import record_trial
 from optuna_treecv.study.reports import report_early
@@ -144,6 +146,7 @@ class TreeCVObjective:
             If the study's direction contradicts the scoring, or an argument proves to be wrong.
         """
         self._study_check.directions(trial, self.directions)
+        race = None
         try:
             with self._batches.call():
                 run = self._run(trial)
@@ -152,12 +155,14 @@ class TreeCVObjective:
                     is_point = not any(map(is_continuous, trial.distributions.values()))
                     run.comes_again = self._grids is not None or is_point
                     others = None if self._grids is None else partial(self._unseen, trial, run)
+                    race = self._race(trial, run)
+                    run.judge = None if race is None else BatchRace(race)
                     self._batches.compute(run, others)
                 with self._batches.leased(run):
                     if self._report is None:
                         run.finish()
                     else:
-                        self._run_reporting(trial, run)
+                        self._run_reporting(trial, run, race)
         except optuna.TrialPruned:
             raise
         except Exception as error:
@@ -346,28 +351,33 @@ class TreeCVObjective:
         own = {name: clone(value, safe=False) for name, value in values.items()}
         return clone(self._estimator).set_params(**own)
 
-    def _run_reporting(self, trial: AnyTrial, run: Run) -> None:
+    def _race(self, trial: AnyTrial, run: Run) -> Race | None:
+        """Return the comparison of a trial with the best one, if the study's pruner needs it."""
+        if not isinstance(trial, optuna.Trial) or not self._evaluation.is_early:
+            return None  # FixedTrial and FrozenTrial have no study
+        pruner = trial.study.pruner
+        if not isinstance(pruner, RacingPruner):
+            return None
+        return self._incumbents.race(trial, run, pruner, self._run_of)
+
+    def _run_reporting(self, trial: AnyTrial, run: Run, race: Race | None) -> None:
         """Evaluate and report; a trial that is pruned is recorded too."""
         assert self._report is not None
-        pruner = getattr(getattr(trial, "study", None), "pruner", None)
         try:
             if not self._evaluation.is_early:
                 report_parts(trial, run, self._report)
-            elif not isinstance(pruner, RacingPruner):
-                report_early(trial, run, self._report, None)
-            else:
-                assert isinstance(trial, optuna.Trial)  # others have no study
-                race = self._incumbents.race(trial, run, pruner, self._run_of)
-                early = report_early(trial, run, self._report, race.before_report)
-                self._incumbents.note(trial, run.result().mean, early, race)
+                return
+            before = None if race is None else race.before_report
+            early = report_early(trial, run, self._report, before)
+            if race is not None:
+                self._incumbents.note(race, run.result().mean, early)
         except optuna.TrialPruned:
             record_trial(trial, run, self._database)
             run.ahead.clear()  # the exception's traceback refers to the run for a while
             raise
         finally:
-            if isinstance(pruner, RacingPruner):
-                assert isinstance(trial, optuna.Trial)
-                pruner.forget(trial)
+            if race is not None:
+                race.end()
 
     def _run_of(self, trial: optuna.trial.FrozenTrial) -> Run:
         """Return the run of a trial of this objective that is over."""

@@ -16,7 +16,7 @@ import optuna
 
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
-from optuna_treecv.crossval.early import LAST_STEP
+from optuna_treecv.crossval.early_scores import LAST_STEP
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import numpy as np
 import optuna
 
 from optuna_treecv.crossval.early import EarlyRepeat
-from optuna_treecv.crossval.early import FIRST_STEP
-from optuna_treecv.crossval.early import LAST_STEP
-from optuna_treecv.crossval.early import NESTED_STEP
-from optuna_treecv.crossval.early import RowScores
+from optuna_treecv.crossval.early_scores import FIRST_STEP
+from optuna_treecv.crossval.early_scores import LAST_STEP
+from optuna_treecv.crossval.early_scores import NESTED_STEP
+from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.run import mean_and_std
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.study.grid import AnyTrial
@@ -66,9 +66,9 @@ def report_early(
         If the pruner prunes the trial.
     """
     early = run.begin_early()
-    scores = early.progressive
     n_before = 0
     for step in early.first_pass():
+        scores = early.progressive
         block = slice(n_before, scores.n_rows)
         n_before = scores.n_rows
         if step < FIRST_STEP:
@@ -76,7 +76,7 @@ def report_early(
         if before is not None:
             before(step, scores, scores.tail)
         _report(trial, scores.mean(scores.tail if report == "progressive" else block), step)
-        if trial.should_prune():
+        if trial.should_prune() or step == early.lost_at:
             run.leave_early()
             raise optuna.TrialPruned(f"pruned at step {step} of the {LAST_STEP} of a pass")
     if early.n_nested:
@@ -85,7 +85,7 @@ def report_early(
         if before is not None:
             before(NESTED_STEP, nested, everything)
         _report(trial, nested.mean(everything), NESTED_STEP)
-        if trial.should_prune():
+        if trial.should_prune() or early.lost_at == NESTED_STEP:
             run.leave_early()
             raise optuna.TrialPruned(f"pruned after {early.n_nested} folds")
     result = run.finish()

@@ -1,0 +1,191 @@
+"""Scores of rows that are known before those of folds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+from typing import NamedTuple
+from typing import Protocol
+
+import numpy as np
+
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import Metric
+from optuna_treecv.scoring import scores_of_rows
+from optuna_treecv.scoring import TestedRows
+from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Rows
+from optuna_treecv.tree.spine import STEPS_PER_PASS
+
+#: The first step that is reported, an eighth of a pass, and the last one of the pass.
+FIRST_STEP, LAST_STEP = 2, STEPS_PER_PASS
+
+#: The number of folds that is known before all folds are, and the fewest folds where that pays.
+NESTED_FOLDS = 16
+FEWEST_FOLDS = 2 * NESTED_FOLDS
+
+#: Where the spine ends.
+FIRST_LEAF = Node(0, 1)
+
+#: The step at which these are known: they take four passes.
+NESTED_STEP = 4 * STEPS_PER_PASS
+
+
+class RowScores:
+    """The scores of rows, as they become known.
+
+    Parameters
+    ----------
+    n_rows : int
+        The most rows.
+    has_weights : bool
+    ends : collection of int
+        After so many rows their scores are asked for.
+    dtype : dtype
+        Of the scores.
+
+    Attributes
+    ----------
+    n_rows : int
+        The rows so far.
+    marks : list of int
+        Where a tail may begin or end, rising.
+    """
+
+    def __init__(
+        self,
+        n_rows: int,
+        has_weights: bool,
+        ends: Collection[int] = (),
+        dtype: Any = np.float64,
+    ) -> None:
+        self.n_rows = 0
+        self.marks = sorted({*ends, *map(_tail_of, ends)})
+        self._values = np.empty(n_rows, dtype)
+        self._weights = np.empty(n_rows) if has_weights else None
+
+    def add(self, values: np.ndarray, weights: np.ndarray | None) -> None:
+        """Take note of the scores of further rows."""
+        part = slice(self.n_rows, self.n_rows + len(values))
+        self._values[part] = values
+        if self._weights is not None:
+            self._weights[part] = weights
+        self.n_rows = part.stop
+
+    @property
+    def values(self) -> np.ndarray:
+        """The scores of the rows so far, (n_rows,)."""
+        return self._values[: self.n_rows]
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        """The weights of the rows so far."""
+        return None if self._weights is None else self._weights[: self.n_rows]
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes that the scores take."""
+        return self._values.nbytes + (0 if self._weights is None else self._weights.nbytes)
+
+    def first(self, n_rows: int) -> RowScores:
+        """Return the scores of the first rows."""
+        found = copy(self)
+        found.n_rows = n_rows
+        return found
+
+    @property
+    def tail(self) -> slice:
+        """The second half of the rows so far."""
+        return slice(_tail_of(self.n_rows), self.n_rows)
+
+    def mean(self, rows: slice) -> float:
+        """Return the mean score of some rows; NaN if none of them has a weight."""
+        values = self.values[rows]
+        if self._weights is None:
+            return float(values.mean())
+        weights = self._weights[rows]
+        total = weights.sum()
+        return float(weights @ values / total) if total > 0 else float("nan")
+
+
+def _tail_of(n_rows: int) -> int:
+    """Return where the second half of rows begins; half of a step's rows are rounded up too."""
+    return (n_rows + 1) // 2
+
+
+def empty_scores(
+    metric: Metric, n_rows: int, of: PreparedRows, ends: Collection[int] = ()
+) -> RowScores:
+    """Return room for the scores of rows; errors, which are 0 or 1, take a byte each."""
+    is_error = isinstance(metric, Loss) and metric.row_range is not None
+    return RowScores(n_rows, of.score_weights is not None, ends, np.int8 if is_error else float)
+
+
+def scored(
+    learner: Learner, metric: Metric, estimator: Any, outputs: np.ndarray, rows: Rows
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the scores of tested rows, and their weights.
+
+    Parameters
+    ----------
+    learner : Learner
+    metric : Loss or Scorer
+    estimator : estimator
+        The learner's.
+    outputs : ndarray of shape (len(rows), n_outputs)
+        What its models have said of the rows.
+    rows : slice or ndarray
+        Prepared rows.
+    """
+    of = learner.rows
+    tested = TestedRows(
+        outputs,
+        lambda method: learner.respond(outputs, method),
+        None if of.targets is None else of.targets[rows],
+        None,
+        None,
+    )
+    scores = scores_of_rows(metric, tested, estimator, of.classes)
+    return scores, None if of.score_weights is None else of.score_weights[rows]
+
+
+class EarlyAhead(NamedTuple):
+    """Early scores of a learner that were computed before its run asks for them.
+
+    Attributes
+    ----------
+    progressive : RowScores
+        Of the first pass, until it lost.
+    nested : RowScores or None
+        Of the 16 folds; None if they are not known.
+    lost_at : int or None
+        The step at which it lost against others; None if its folds are evaluated.
+    n_updates : int
+        The rows trained on until then.
+    """
+
+    progressive: RowScores
+    nested: RowScores | None
+    lost_at: int | None
+    n_updates: int
+
+    @property
+    def n_bytes(self) -> int:
+        nested = 0 if self.nested is None else self.nested.n_bytes
+        return self.progressive.n_bytes + nested
+
+
+def has_lost(early: EarlyAhead | None) -> bool:
+    """Return whether a learner was left out before its folds were evaluated."""
+    return early is not None and early.lost_at is not None
+
+
+class Judge(Protocol):
+    """Decides which of several estimators are left out before their folds are evaluated."""
+
+    def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:
+        """Return the numbers of those whose scores on some rows lose against the others'."""
