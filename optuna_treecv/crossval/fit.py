@@ -39,7 +39,9 @@ from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import pooled_score
 from optuna_treecv.scoring import PooledScore
 from optuna_treecv.scoring import response_of
+from optuna_treecv.scoring import scores_of_rows
 from optuna_treecv.scoring import TestedRows
+from optuna_treecv.scoring import with_pooled
 from optuna_treecv.sharing.fold_results import FoldResult
 from optuna_treecv.sharing.fold_results import FoldResults
 from optuna_treecv.tree.plan import Node
@@ -91,7 +93,13 @@ class FittedRepeat:
         self._evaluation = evaluation
         self._repeat = repeat
         self._cut = repeat.cut
-        self._metrics = request.scoring.metrics
+        scoring, first = request.scoring, request.scoring.first
+        self._by_row: Pooled | None = None
+        if request.needs_rows and not isinstance(first, Pooled):
+            self._by_row = Pooled(first)
+            scoring = with_pooled(scoring, self._by_row)
+        self._n_metrics = len(request.scoring.metrics)
+        self._metrics = scoring.metrics
         self._scores = np.full((len(self._metrics), self._cut.n_folds), np.nan)
         self._diverged = np.zeros(self._cut.n_folds, bool)
         estimator = seeded(clone(request.estimator), (evaluation.seed + repeat.number) % 2**32)
@@ -99,7 +107,7 @@ class FittedRepeat:
         cache = evaluation.shared.cache
         data = evaluation.data_name()
         named = under_configuration(data[0]), data[1]
-        self._results = FoldResults(cache, estimator, named, request.scoring)
+        self._results = FoldResults(cache, estimator, named, scoring)
         self._names: list[bytes] | None = None
         beginnings = None
         if isinstance(estimator, Pipeline) and cache is not None:
@@ -189,12 +197,26 @@ class FittedRepeat:
     def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of fitted folds, and which of these have diverged."""
         part = slice(folds.first, folds.last)
-        return self._scores[:, part], self._diverged[part]
+        return self._scores[: self._n_metrics, part], self._diverged[part]
 
     def pooled(self, metric: Pooled) -> PooledScore:
         """Return a score over all rows, now that all of them are tested."""
+        method, rows = self._tested(metric, Node(0, self._cut.n_folds))
+        return pooled_score(metric, method, rows, self._task.estimator, self._task.classes)
+
+    def row_scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Return the scores of the rows of fitted folds, and their weights."""
+        if self._by_row is None:
+            return None
+        _, rows = self._tested(self._by_row, folds)
+        rows.begins, weights, rows.weights = None, rows.weights, None
+        metric, task = self._by_row.of, self._task
+        return scores_of_rows(metric, rows, task.estimator, task.classes), weights
+
+    def _tested(self, metric: Pooled, folds: Node) -> tuple[str, TestedRows]:
+        """Return the response that a metric needs, and the rows of some folds with it."""
         data, task = self._evaluation.data, self._task
-        chunks = [self._cut.test_rows(chunk) for chunk in range(self._cut.n_folds)]
+        chunks = [self._cut.test_rows(chunk) for chunk in range(folds.first, folds.last)]
         tested = np.concatenate(chunks)
         begins = np.cumsum([0, *map(len, chunks[:-1])])
         targets = None
@@ -204,11 +226,11 @@ class FittedRepeat:
             targets = as_numbers(data.y)[tested]
         weights = None if task.score_weights is None else task.score_weights[tested]
         number = self._pooled.index(metric)
-        outputs = np.split(np.concatenate(self._responses), self._ends, axis=1)[number]
+        of_folds = np.concatenate(self._responses[folds.first : folds.last])
+        outputs = np.split(of_folds, self._ends, axis=1)[number]
         method = self._methods[number]
         answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
-        rows = TestedRows(outputs, lambda _: answered, targets, weights, begins)
-        return pooled_score(metric, method, rows, self._task.estimator, task.classes)
+        return method, TestedRows(outputs, lambda _: answered, targets, weights, begins)
 
     def keep(self, n_needed: int, seconds: float) -> None:
         """Do nothing: each fold is kept as soon as it is fitted."""

@@ -147,5 +147,12 @@ class RepeatRun(Protocol):
     def pooled(self, metric: Pooled) -> PooledScore:
         """Return a score over all rows, once all of them are tested."""
 
+    def row_scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Return the scores of the rows of tested folds, and their weights.
+
+        They are asked for if ``Request.needs_rows``, and are by the first optimised metric. None
+        if they are not known.
+        """
+
     def keep(self, n_needed: int, seconds: float) -> None:
         """Keep the results, now that all folds are tested."""

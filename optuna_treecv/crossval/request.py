@@ -49,6 +49,8 @@ class Request:
         By repeat, the names of the results, where looking them up takes time.
     is_leased : bool
         Whether other processes may wait for the outputs, so that they go to the store at once.
+    needs_rows : bool
+        Whether the scores of single rows are asked for, by the first optimised metric.
     judge : Judge or None
         Decides who is left out of those that are evaluated together with it; None: nobody.
     comes_again : bool
@@ -64,5 +66,6 @@ class Request:
         self.bound: Bound | None = None
         self.names: dict[int, Any] = {}
         self.is_leased = False
+        self.needs_rows = False
         self.judge: Judge | None = None
         self.comes_again = True

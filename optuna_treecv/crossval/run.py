@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from optuna_treecv.crossval.choice import settle
 from optuna_treecv.crossval.early import EarlyRepeat
@@ -21,6 +22,7 @@ from optuna_treecv.crossval.subtrees import pieces
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import scores_rows
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
@@ -164,6 +166,9 @@ class Run(Request):
         NaN for pooled ones.
     pooled_scores : ndarray of shape (n_metrics, n_repeats, 2)
         The pooled scores of the repeats that are done, with their standard errors; NaN for others.
+    part_rows : (ndarray, ndarray or None) or None
+        The scores of the rows of the part that was yielded last, and their weights; None if they
+        are not known, or not asked for.
     key, fingerprint : str
         What was trained how, and on which rows.
     method : Method
@@ -185,6 +190,7 @@ class Run(Request):
         n_metrics = len(self.scoring.metrics)
         self.chunk_scores = np.empty((n_metrics, n_scores))
         self.pooled_scores = np.full((n_metrics, self.evaluation.n_repeats, 2), np.nan)
+        self.part_rows: tuple[np.ndarray, np.ndarray | None] | None = None
         self.n_scored = 0
         self.n_updates = 0
         self._n_needed = 0  # rows of all phases, trained on or not
@@ -229,6 +235,17 @@ class Run(Request):
         """What was done: "holdout" if that was asked for, else the name of the method."""
         asked = self.evaluation.asked_method
         return asked if asked == "holdout" else self.method.name
+
+    def ask_for_rows(self) -> bool:
+        """Ask for the scores of single rows; return whether the metric has them."""
+        classes = self.evaluation.data.classes() if is_classifier(self.estimator) else None
+        self.needs_rows = scores_rows(self.scoring.first, classes)
+        return self.needs_rows
+
+    @property
+    def n_parts(self) -> int:
+        """The number of parts of all repeats."""
+        return sum(len(repeat.parts) for repeat in self.evaluation.repeats)
 
     @property
     def n_to_score(self) -> int:
@@ -360,6 +377,7 @@ class Run(Request):
         """Score the folds of a part."""
         for piece in pieces(plan, part):
             self._take(*own.scores(piece))
+        self.part_rows = own.row_scores(part) if self.needs_rows else None
 
     def _take(self, scores: np.ndarray, diverged: np.ndarray) -> None:
         """Take note of the scores of a piece, which then can go before the next piece."""

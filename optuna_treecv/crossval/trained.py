@@ -194,6 +194,10 @@ class TrainedRepeat:
         """Return a score over all rows, now that all of them are tested."""
         return self._leaves.pooled(metric)
 
+    def row_scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Return the scores of the rows of tested folds, and their weights."""
+        return self._leaves.row_scores(folds, self._request.scoring.optimized[0])
+
     def keep(self, n_needed: int, seconds: float) -> None:
         """Keep the results; other processes may wait for them."""
         if self._results is None:

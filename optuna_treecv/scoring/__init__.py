@@ -6,6 +6,7 @@ from optuna_treecv.scoring.asked import pooled
 from optuna_treecv.scoring.asked import response_of
 from optuna_treecv.scoring.asked import Scoring
 from optuna_treecv.scoring.asked import scoring_for
+from optuna_treecv.scoring.asked import with_pooled
 from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.scoring.from_squares import follows_from_squares
 from optuna_treecv.scoring.from_squares import scores_from_squares
@@ -46,4 +47,5 @@ __all__ = [
     "scores_of_rows",
     "scores_rows",
     "scoring_for",
+    "with_pooled",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 from typing import TypeAlias
@@ -133,6 +134,14 @@ def pooled(scoring: Any) -> Pooled:
             f"predictions alone, got {scoring!r}."
         )
     return Pooled(metric)
+
+
+def with_pooled(scoring: Scoring, metric: Pooled) -> Scoring:
+    """Return a scoring that has a pooled metric too, the last one unless it was there."""
+    if metric in scoring.metrics:
+        return scoring
+    names, metrics = (*scoring.names, metric.name), (*scoring.metrics, metric)
+    return replace(scoring, names=names, metrics=metrics)
 
 
 def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) -> Scoring | None:

@@ -15,6 +15,8 @@ from optuna_treecv.scoring.asked import response_of
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.kept import ArrayThenCount
 from optuna_treecv.scoring.losses import Loss
+from optuna_treecv.scoring.of_rows import scores_of_rows
+from optuna_treecv.scoring.of_rows import scores_rows
 from optuna_treecv.scoring.pooled import Pooled
 from optuna_treecv.scoring.pooled import pooled_score
 from optuna_treecv.scoring.pooled import PooledScore
@@ -208,6 +210,20 @@ class Leaves:
                 fitted = answering(outputs) if np.isfinite(outputs).all() else None
                 kept.array[chunk] = self._ask(number, fold, fitted)
         return kept.array[folds.first : folds.last]
+
+    def row_scores(self, folds: Node, number: int) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Return the scores of the rows of a node's folds by a metric, and their weights.
+
+        None if they do not follow from the outputs.
+        """
+        metric = self._metrics[number]
+        classes = self._learner.rows.classes
+        follows = isinstance(metric, Loss) or number in self._fast
+        if self.outputs is None or not follows or not scores_rows(metric, classes):
+            return None
+        rows = self._tested_rows(folds)
+        rows.begins, weights, rows.weights = None, rows.weights, None
+        return scores_of_rows(metric, rows, self._estimator, classes), weights
 
     def pooled(self, metric: Pooled) -> PooledScore:
         """Return a score over all rows, once all of them are tested."""

@@ -9,57 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence
 from threading import Lock
+from typing import Any
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import optuna
 
 from optuna_treecv.crossval.early import EarlyRepeat
+from optuna_treecv.crossval.early_scores import FIRST_STEP
+from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.run import Run
-from optuna_treecv.study.racing import Comparison
+from optuna_treecv.study.comparison import compared
+from optuna_treecv.study.comparison import Comparison
+from optuna_treecv.study.comparison import differences_of
+from optuna_treecv.study.comparison import Losses
+from optuna_treecv.study.comparison import sums_of
+from optuna_treecv.study.fold_race import fold_losses
+from optuna_treecv.study.fold_race import FoldLosses
+from optuna_treecv.study.fold_race import FoldRace
 from optuna_treecv.study.racing import RacingPruner
 
-
-class Losses:
-    """The losses of rows as they are compared: within a range, with few bytes.
-
-    Parameters
-    ----------
-    run : Run
-        Whose first optimised metric scores the rows.
-    pruner : RacingPruner
-
-    Raises
-    ------
-    ValueError
-        If scores have no bounds, and none are given.
-    """
-
-    def __init__(self, run: Run, pruner: RacingPruner) -> None:
-        metric = run.scoring.first
-        row_range: tuple[float, float] | None = getattr(metric, "row_range", None)
-        bounds = pruner.loss_range or row_range
-        if bounds is None:
-            raise ValueError(
-                f"loss_range must be given to RacingPruner for scoring={metric.name!r}, whose "
-                "values for single rows have no bounds; RacingPruner(loss_range=(0, 10)) takes "
-                "losses above 10 as 10."
-            )
-        self._low, self._high = bounds
-        self._is_count = row_range == bounds  # errors are 0 or 1
-        self._sign = 1.0 if metric.direction == "minimize" else -1.0
-        self.width = 2 * (self._high - self._low)
-
-    def of(self, scores: np.ndarray) -> np.ndarray:
-        """Return scores as losses, 1 byte per row where they are 0 or 1, else 4 bytes."""
-        if scores.dtype == np.int8 and self._is_count:
-            return scores if self._sign > 0 else -scores
-        within = np.clip(scores, self._low, self._high)
-        if self._is_count:
-            return within.astype(np.int8) * np.int8(self._sign)
-        return (self._sign * within).astype(np.float32)
+# The reports of a first pass.
+_LOOKS = LAST_STEP + 1 - FIRST_STEP
 
 
 class Incumbent:
@@ -148,7 +122,9 @@ class Race:
         if self._incumbent is not None:
             if step == NESTED_STEP:
                 assert self.nested is not None
-                comparison = _of_level(self.nested, self._incumbent.nested, scores.weights)
+                differences = differences_of(self.nested, self._incumbent.nested)
+                sums = sums_of(differences, scores.weights)
+                comparison = compared(scores.n_rows, sums, None)
             else:
                 comparison = self._of_pass(self._incumbent.progressive, scores, rows)
         self._pruner.tell(self.trial, step, comparison)
@@ -167,9 +143,9 @@ class Race:
         if step != NESTED_STEP:
             width = self.losses.width
             largest = 1.0 if weights is None else float(weights.max())
-        sums = _sums(_differences(losses, best), weights)
-        compared = _comparison(len(losses), sums, width, largest)
-        return compared is not None and self._pruner.loses(step, compared)
+        sums = sums_of(differences_of(losses, best), weights)
+        found = compared(len(losses), sums, width, largest, _LOOKS)
+        return found is not None and self._pruner.loses(step, found)
 
     def _of_pass(self, best: np.ndarray, scores: RowScores, rows: slice) -> Comparison | None:
         """Return the comparison on some rows of the first pass, the last ones so far.
@@ -180,58 +156,29 @@ class Race:
         for end in ends:
             part = slice(self._n_rows, end)
             weights = None if scores.weights is None else scores.weights[part]
-            differences = _differences(self.losses.of(scores.values[part]), best[part])
-            self._sums[end] = self._sums[self._n_rows] + _sums(differences, weights)
+            differences = differences_of(self.losses.of(scores.values[part]), best[part])
+            self._sums[end] = self._sums[self._n_rows] + sums_of(differences, weights)
             if weights is not None:
                 self._largest_weight = max(self._largest_weight, float(weights.max()))
             self._n_rows = end
         sums = self._sums[rows.stop] - self._sums[rows.start]
         width = self.losses.width
-        return _comparison(rows.stop - rows.start, sums, width, self._largest_weight or 1.0)
+        return compared(rows.stop - rows.start, sums, width, self._largest_weight or 1.0, _LOOKS)
 
 
-def _of_level(
-    losses: np.ndarray, best: np.ndarray, weights: np.ndarray | None
-) -> Comparison | None:
-    """Return the comparison where both trials have tested all rows."""
-    return _comparison(len(losses), _sums(_differences(losses, best), weights), None)
+class _BestFolds(NamedTuple):
+    """The best trial, where trials are compared on folds."""
 
-
-def _differences(losses: np.ndarray, best: np.ndarray) -> np.ndarray:
-    if losses.dtype == np.int8:  # -1, 0 or 1
-        return losses - best
-    return np.subtract(losses, best, dtype=np.float64)
-
-
-def _sums(differences: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Return the sums of differences, of their squares, and of the weights."""
-    if differences.dtype == np.int8 and weights is None:
-        n_worse, n_others = np.count_nonzero(differences == 1), np.count_nonzero(differences)
-        return np.array([2 * n_worse - n_others, n_others, len(differences)], np.float64)
-    if weights is None:
-        return np.array([differences.sum(), differences @ differences, len(differences)])
-    weighed = weights * differences
-    return np.array([weighed.sum(), weighed @ weighed, weights.sum()])
-
-
-def _comparison(
-    n_rows: int, sums: np.ndarray, width: float | None, largest_weight: float = 1.0
-) -> Comparison | None:
-    """Return a comparison where the weights have the mean 1; None if they are all 0."""
-    total, squares, weight = sums.tolist()
-    if not weight > 0:
-        return None
-    mean = weight / n_rows
-    if width is not None:
-        width *= largest_weight / mean
-    return Comparison(n_rows, total / mean, squares / mean**2, width)
+    number: int
+    value: float
+    losses: FoldLosses
 
 
 class Incumbents:
     """The best trial of each study, with the losses of its rows."""
 
     def __init__(self) -> None:
-        self._held: WeakKeyDictionary[optuna.Study, Incumbent] = WeakKeyDictionary()
+        self._held: WeakKeyDictionary[optuna.Study, Incumbent | _BestFolds] = WeakKeyDictionary()
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[type[Incumbents], tuple[()]]:
@@ -255,27 +202,68 @@ class Incumbents:
         run_of : callable
             Makes the run of a trial that another worker has made, or an earlier process.
         """
-        losses = Losses(run, pruner)
+        losses = Losses(run.scoring.first, pruner.loss_range)
+
+        def again(best: optuna.trial.FrozenTrial) -> Incumbent:
+            return Incumbent.again(best, run_of(best), losses)
+
+        return Race(trial, pruner, losses, self._best(trial.study, again))
+
+    def fold_race(
+        self,
+        trial: optuna.Trial,
+        run: Run,
+        pruner: RacingPruner,
+        run_of: Callable[[optuna.trial.FrozenTrial], Run],
+    ) -> FoldRace:
+        """Return the comparison on folds of a trial with the best one that is completed now.
+
+        The parameters are those of ``race``. A trial that was made elsewhere is evaluated again,
+        where its results are not kept.
+        """
+
+        def again(best: optuna.trial.FrozenTrial) -> _BestFolds:
+            other = run_of(best)
+            found = fold_losses(other, pruner)
+            for _ in other:
+                found.add(other)
+            assert best.value is not None
+            return _BestFolds(best.number, best.value, found)
+
+        held = self._best(trial.study, again)
+        return FoldRace(trial, run, pruner, None if held is None else held.losses)
+
+    def _best(
+        self, study: optuna.Study, again: Callable[[optuna.trial.FrozenTrial], Any]
+    ) -> Any | None:
+        """Return what is held of the best completed trial; None if there is no such trial."""
         try:
-            best = trial.study.best_trial
-        except ValueError:  # no trial is completed yet
-            return Race(trial, pruner, losses, None)
+            best = study.best_trial
+        except ValueError:
+            return None
         with self._lock:
-            held = self._held.get(trial.study)
+            held = self._held.get(study)
             if held is None or held.number != best.number:
-                held = Incumbent.again(best, run_of(best), losses)
-                self._held[trial.study] = held
-        return Race(trial, pruner, losses, held)
+                held = self._held[study] = again(best)
+            return held
 
     def note(self, race: Race, value: float, early: EarlyRepeat) -> None:
         """Hold the losses of a trial that is completed, if it is the best one so far."""
-        study, number = race.trial.study, race.trial.number
-        is_minimized = study.direction == optuna.study.StudyDirection.MINIMIZE
+        progressive = race.losses.of(early.progressive.values)
+        self._note(race.trial, Incumbent(race.trial.number, value, progressive, race.nested))
+
+    def note_folds(self, race: FoldRace, value: float) -> None:
+        """Do the same for a trial that was compared on folds."""
+        self._note(race.trial, _BestFolds(race.trial.number, value, race.own))
+
+    def _note(self, trial: optuna.Trial, found: Incumbent | _BestFolds) -> None:
+        is_minimized = trial.study.direction == optuna.study.StudyDirection.MINIMIZE
         with self._lock:
-            held = self._held.get(study)
-            if held is None or (value < held.value if is_minimized else value > held.value):
-                progressive = race.losses.of(early.progressive.values)
-                self._held[study] = Incumbent(number, value, progressive, race.nested)
+            held = self._held.get(trial.study)
+            if held is not None:
+                better = found.value < held.value if is_minimized else found.value > held.value
+            if held is None or better:
+                self._held[trial.study] = found
 
 
 class BatchRace:

@@ -36,6 +36,7 @@ from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
+from optuna_treecv.study.fold_race import FoldRace
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import as_grids
 from optuna_treecv.study.grid import check_distributions
@@ -156,7 +157,7 @@ class TreeCVObjective:
                     run.comes_again = self._grids is not None or is_point
                     others = None if self._grids is None else partial(self._unseen, trial, run)
                     race = self._race(trial, run)
-                    run.judge = None if race is None else BatchRace(race)
+                    run.judge = BatchRace(race) if isinstance(race, Race) else None
                     self._batches.compute(run, others)
                 with self._batches.leased(run):
                     if self._report is None:
@@ -351,26 +352,31 @@ class TreeCVObjective:
         own = {name: clone(value, safe=False) for name, value in values.items()}
         return clone(self._estimator).set_params(**own)
 
-    def _race(self, trial: AnyTrial, run: Run) -> Race | None:
+    def _race(self, trial: AnyTrial, run: Run) -> Race | FoldRace | None:
         """Return the comparison of a trial with the best one, if the study's pruner needs it."""
-        if not isinstance(trial, optuna.Trial) or not self._evaluation.is_early:
+        if not isinstance(trial, optuna.Trial) or self._report is None:
             return None  # FixedTrial and FrozenTrial have no study
         pruner = trial.study.pruner
         if not isinstance(pruner, RacingPruner):
             return None
-        return self._incumbents.race(trial, run, pruner, self._run_of)
+        if self._evaluation.is_early:
+            return self._incumbents.race(trial, run, pruner, self._run_of)
+        return self._incumbents.fold_race(trial, run, pruner, self._run_of)
 
-    def _run_reporting(self, trial: AnyTrial, run: Run, race: Race | None) -> None:
+    def _run_reporting(self, trial: AnyTrial, run: Run, race: Race | FoldRace | None) -> None:
         """Evaluate and report; a trial that is pruned is recorded too."""
         assert self._report is not None
         try:
-            if not self._evaluation.is_early:
-                report_parts(trial, run, self._report)
-                return
-            before = None if race is None else race.before_report
-            early = report_early(trial, run, self._report, before)
-            if race is not None:
+            if isinstance(race, Race):
+                early = report_early(trial, run, self._report, race.before_report)
                 self._incumbents.note(race, run.result().mean, early)
+            elif self._evaluation.is_early:
+                report_early(trial, run, self._report, None)
+            else:
+                before = None if race is None else race.before_report
+                report_parts(trial, run, self._report, before)
+                if race is not None:
+                    self._incumbents.note_folds(race, run.result().mean)
         except optuna.TrialPruned:
             record_trial(trial, run, self._database)
             run.ahead.clear()  # the exception's traceback refers to the run for a while

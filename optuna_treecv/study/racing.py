@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf
 from math import log
 from math import sqrt
 from threading import Lock
@@ -17,46 +15,7 @@ import optuna
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.early_scores import LAST_STEP
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How a trial compares with the best one on the same rows.
-
-    Attributes
-    ----------
-    n_rows : int
-        The rows, or folds, on which both were tested.
-    total, squares : float
-        The sum, and the sum of the squares, of the differences; they are positive where the trial
-        is worse.
-    width : float or None
-        The largest difference minus the smallest that are possible. None where a z-test decides:
-        for whole levels of the tree, and for scores of folds.
-    """
-
-    n_rows: int
-    total: float
-    squares: float
-    width: float | None
-
-    @classmethod
-    def of(cls, differences: np.ndarray, width: float | None) -> Comparison:
-        """Return the sums of some differences."""
-        return cls(
-            len(differences), float(differences.sum()), float(differences @ differences), width
-        )
-
-    @property
-    def mean(self) -> float:
-        return self.total / self.n_rows
-
-    @property
-    def variance(self) -> float:
-        """The variance of the differences; infinite for a single one."""
-        if self.n_rows < 2:
-            return inf
-        return max(0.0, self.squares - self.total * self.mean) / (self.n_rows - 1)
+from optuna_treecv.study.comparison import Comparison
 
 
 class RacingPruner(optuna.pruners.BasePruner):
@@ -228,7 +187,7 @@ class RacingPruner(optuna.pruners.BasePruner):
         n_rows = comparison.n_rows
         if comparison.width is None:
             return comparison.mean > self.rung_z * sqrt(comparison.variance / n_rows)
-        delta = self.delta / (LAST_STEP + 1 - self.warmup)  # over all looks
+        delta = self.delta / comparison.n_looks
         if self.bound == "hoeffding":
             return comparison.mean > comparison.width * sqrt(log(1 / delta) / (2 * n_rows))
         if n_rows < 2:

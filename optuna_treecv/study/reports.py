@@ -25,8 +25,18 @@ _HUGE = 1e300
 BeforeReport = Callable[[int, RowScores, slice], None]
 
 
-def report_parts(trial: AnyTrial, run: Run, report: str) -> None:
+def report_parts(
+    trial: AnyTrial, run: Run, report: str, before: Callable[[int, Run], None] | None
+) -> None:
     """Evaluate, and report after each part of the folds: its mean score, or that of all so far.
+
+    Parameters
+    ----------
+    trial : optuna.trial.Trial, FixedTrial or FrozenTrial
+    run : Run
+    report : {"folds", "mean"}
+    before : callable or None
+        (part, run) -> None: called before each report.
 
     Raises
     ------
@@ -40,6 +50,8 @@ def report_parts(trial: AnyTrial, run: Run, report: str) -> None:
         begin = n_before if report == "folds" else 0
         scores = run.chunk_scores[first, begin : run.n_scored]
         n_before = run.n_scored
+        if before is not None:
+            before(part, run)
         _report(trial, mean_and_std(scores)[0], part)
         if not run.is_complete and trial.should_prune():
             parts.close()
