@@ -354,10 +354,16 @@ class TreeCVObjective:
 
     def _race(self, trial: AnyTrial, run: Run) -> Race | FoldRace | None:
         """Return the comparison of a trial with the best one, if the study's pruner needs it."""
-        if not isinstance(trial, optuna.Trial) or self._report is None:
+        if not isinstance(trial, optuna.Trial):
             return None  # FixedTrial and FrozenTrial have no study
         pruner = trial.study.pruner
         if not isinstance(pruner, RacingPruner):
+            return None
+        if self._report is None:
+            pruner.warn_once(
+                "RacingPruner needs report='progressive', or 'folds' where folds are fitted, to "
+                "prune a trial; with report=None it has no effect."
+            )
             return None
         if self._evaluation.is_early:
             return self._incumbents.race(trial, run, pruner, self._run_of)

@@ -151,6 +151,13 @@ class RacingPruner(optuna.pruners.BasePruner):
         with self._lock:
             self._told.pop((trial.study.study_name, trial.number), None)
 
+    def warn_once(self, message: str) -> None:
+        """Warn, if that is the first time."""
+        with self._lock:
+            has_warned, self._has_warned = self._has_warned, True
+        if not has_warned:
+            warnings.warn(message, UserWarning, stacklevel=3)
+
     def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
         """Return whether a trial is worse than the best one.
 
@@ -166,14 +173,10 @@ class RacingPruner(optuna.pruners.BasePruner):
         """
         with self._lock:
             told = self._told.get((study.study_name, trial.number))
-            warns = told is None and trial.last_step is not None and not self._has_warned
-            self._has_warned |= warns
-        if warns:
-            warnings.warn(
+        if told is None and trial.last_step is not None:
+            self.warn_once(
                 "RacingPruner never prunes here: it needs the objective of treecv_objective with "
-                f"report='progressive', but trial {trial.number} came with reports alone.",
-                UserWarning,
-                stacklevel=2,
+                f"report='progressive', but trial {trial.number} came with reports alone."
             )
         if told is None:
             return False

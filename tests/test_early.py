@@ -1,0 +1,575 @@
+"""Scores before those of folds: each row is tested before it acts, and no fold's score changes."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import ceil
+from typing import Any
+
+from conftest import data_of
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+import pytest
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.base import ClassifierMixin
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import SGDRegressor
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import ModelCache
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import RootSGDClassifier
+from optuna_treecv import StreamingGaussianDensity
+from optuna_treecv import StreamingKMeans
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv._kernels import reference
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.run import Run
+from optuna_treecv.rows.data import pad_rows
+from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.spine import length_of_spine
+from optuna_treecv.tree.spine import phases_of_spine
+from optuna_treecv.tree.spine import steps_of_spine
+
+ALPHA = {"alpha": FloatDistribution(1e-4, 10.0, log=True)}
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def evaluation_of(X, y, *, cache=None, report="progressive", **options):
+    defaults: dict[str, Any] = {
+        "cv": 10,
+        "groups": None,
+        "stratify": "auto",
+        "shuffle": True,
+        "order": "fixed",
+        "method": "auto",
+        "n_repeats": 1,
+        "scoring": None,
+        "random_state": 0,
+        "n_jobs": 1,
+    }
+    with_others = cache is not None
+    return Evaluation(
+        X, y, cache=cache, with_others=with_others, report=report, **{**defaults, **options}
+    )
+
+
+def evaluated_early(estimator, evaluation):
+    """Return the scores of the first pass, those of 16 folds or None, and the result."""
+    run = Run(evaluation, estimator)
+    early = run.begin_early()
+    steps = list(early.first_pass())
+    nested = early.nested() if early.n_nested else None
+    return early.progressive, nested, run.finish(), steps
+
+
+# The spine.
+
+
+@st.composite
+def plans(draw):
+    n_folds = draw(st.integers(2, 40))
+    sizes = draw(st.lists(st.integers(1, 9), min_size=n_folds, max_size=n_folds))
+    first = draw(st.integers(0, 20))
+    bounds = np.cumsum([first, *sizes])
+    return Plan(int(bounds[-1]), n_folds, bounds, draw(st.booleans()), draw(st.integers(0, 99)))
+
+
+@given(plans())
+def test_the_spine_sees_all_rows_but_those_of_the_first_chunk(plan):
+    rows = [
+        np.arange(plan.n_rows)[phase.rows] for _, phase in phases_of_spine(plan) if phase.n_rows
+    ]
+    seen = np.concatenate(rows) if rows else np.empty(0, int)
+    assert len(seen) == length_of_spine(plan)
+    held_out = range(plan.begin(0), plan.begin(1))
+    assert sorted(seen) == [row for row in range(plan.n_rows) if row not in held_out]
+    n_seen = 0
+    for _, phase in phases_of_spine(plan)[1:]:
+        assert phase.n_seen == (n_seen or plan.begin(0))
+        n_seen = phase.n_seen + phase.n_rows
+
+
+@given(plans())
+def test_steps_are_sixteenths_of_a_pass(plan):
+    steps = steps_of_spine(plan)
+    assert list(steps) == sorted(steps)
+    assert max(steps) == length_of_spine(plan)
+    for n_rows, step in steps.items():
+        assert n_rows == min(ceil(step * plan.n_rows / 16), length_of_spine(plan))
+
+
+# Progressive losses are those of a plain loop.
+
+
+def losses_of_a_loop(X, y, order, alpha, average, is_random, cv, seed):
+    """Return the 0/1 losses along the spine, by the NumPy twin of PEGASOS."""
+    rows = pad_rows(X, order, True)
+    signs = np.where(y[order] == 1, 1, -1)
+    model = reference.Pegasos(alpha, average, False, np.zeros(rows.shape[1], rows.dtype))
+    first, last, losses = 1, cv, []
+    while first < last:  # as in Algorithm 1, with chunks numbered from 1
+        middle = (first + last) // 2
+        start, stop = middle * len(y) // cv, last * len(y) // cv
+        n_seen = len(y) - (stop - (first - 1) * len(y) // cv)
+        phase = range(start, stop)
+        if is_random:
+            phase = reference.random_order(seed, start, stop, n_seen)
+        for row in phase:
+            said = model.train(rows[row], int(signs[row]))
+            losses.append(int((said > 0) != (signs[row] > 0)))
+        last = middle
+    return np.array(losses)
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("cv", [2, 10, 37, 103])
+@pytest.mark.parametrize("kind", ["dense", "float32", "sparse"])
+@pytest.mark.parametrize("cache", [None, "memory"])
+def test_progressive_losses_are_those_of_a_loop(order, average, cv, kind, cache):
+    X, y = data_of(103, 6)
+    given = {"dense": X, "float32": X.astype(np.float32), "sparse": sparse.csr_array(X)}[kind]
+    evaluation = evaluation_of(
+        given, y, cv=cv, order=order, stratify=False, cache=cache and ModelCache()
+    )
+    estimator = PegasosClassifier(0.03, average=average)
+    scores, _, result, steps = evaluated_early(estimator, evaluation)
+    (repeat,) = evaluation.repeats
+    X = X.astype(np.float32) if kind == "float32" else X
+    expected = losses_of_a_loop(
+        X, y, repeat.cut.order, 0.03, average, order == "random", cv, repeat.plan.seed
+    )
+    assert np.array_equal(scores.values, expected)
+    assert steps == list(steps_of_spine(repeat.plan).values())
+    alone = tree_cross_validate(estimator, given, y, cv=cv, order=order, stratify=False)
+    assert np.array_equal(result.test_score, alone.test_score)
+
+
+# Nothing else changes.
+
+ESTIMATORS = {
+    "PEGASOS": PegasosClassifier(0.01),
+    "averaged PEGASOS": PegasosClassifier(0.01, average=True, class_weight="balanced"),
+    "SGD": AveragedSGDClassifier(alpha=0.01),
+    "SVRG": StreamingSVRGClassifier(initial_batch_size=5),
+    "ROOT-SGD": RootSGDClassifier(),
+    "K-means": StreamingKMeans(3),
+    "density": StreamingGaussianDensity(),
+    "regression": AveragedSGDRegressor(),
+    "SGDClassifier": SGDClassifier(max_iter=1, random_state=3),
+    "SGDRegressor": SGDRegressor(max_iter=1),
+    "Pipeline": make_pipeline(StandardScaler(), SGDClassifier(max_iter=1)),
+    "MiniBatchKMeans": MiniBatchKMeans(3, n_init=1, max_iter=1, batch_size=8),
+}
+
+
+def data_for(name):
+    X, y = data_of(97, 5, 3)
+    if name in ("K-means", "density", "MiniBatchKMeans"):
+        return X, None
+    return X, X[:, 0] - X[:, 1] if name in ("regression", "SGDRegressor") else y
+
+
+@pytest.mark.filterwarnings("ignore:.*one pass", "ignore:The least populated class")
+@pytest.mark.parametrize(
+    ("cv", "order", "cache", "n_jobs"),
+    [
+        (2, "fixed", None, 1),
+        (10, "fixed", "memory", 1),
+        (10, "random", None, 2),
+        (33, "fixed", None, 2),
+        (33, "random", "memory", 1),
+        ("loo", "fixed", "memory", 2),
+        ("loo", "random", None, 1),
+    ],
+)
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_early_scores_change_no_score(name, order, cv, cache, n_jobs):
+    X, y = data_for(name)
+    estimator = ESTIMATORS[name]
+    options = {"cv": cv, "order": order, "n_jobs": n_jobs}
+    evaluation = evaluation_of(X, y, cache=cache and ModelCache(), **options)
+    scores, nested, result, _ = evaluated_early(estimator, evaluation)
+    alone = tree_cross_validate(estimator, X, y, method="treecv", **options)
+    assert np.array_equal(result.test_score, alone.test_score)
+    assert np.all(np.isfinite(scores.values[scores.tail]))
+    assert scores.n_rows == length_of_spine(evaluation.repeats[0].plan)
+    is_compiled = type(estimator).__module__.startswith("optuna_treecv")
+    again = 0 if is_compiled else scores.n_rows  # phases of scikit-learn's are never cut
+    assert result.n_updates == alone.n_updates + again
+    assert result.n_updates_saved == 0
+    if nested is not None:
+        assert nested.n_rows == 97
+    assert (nested is None) == (cv in (2, 10))
+
+
+def test_the_nested_folds_are_those_of_16_folds():
+    X, y = data_of(320, 6)
+    for order in ("fixed", "random"):
+        evaluation = evaluation_of(X, y, cv=32, order=order, stratify=False)
+        _, nested, _, _ = evaluated_early(PegasosClassifier(0.01), evaluation)
+        alone = tree_cross_validate(
+            PegasosClassifier(0.01), X, y, cv=16, order=order, stratify=False
+        )
+        assert np.array_equal(nested.values.reshape(16, 20).mean(axis=1), alone.test_score)
+
+
+def test_weights_act_on_means():
+    X, y = data_of(100, 6)
+    weights = np.random.default_rng(0).choice([0.5, 1.0, 5.0], 100)
+    evaluation = evaluation_of(X, y, cv=40, stratify=False, sample_weight=weights)
+    scores, nested, result, _ = evaluated_early(PegasosClassifier(0.01), evaluation)
+    order = evaluation.repeats[0].cut.order
+    plan = evaluation.repeats[0].plan
+    along = np.concatenate(
+        [np.arange(100)[phase.rows] for _, phase in phases_of_spine(plan) if phase.n_rows]
+    )
+    assert np.array_equal(scores.weights, weights[order][along])
+    tail = scores.tail
+    expected = np.average(scores.values[tail], weights=weights[order][along][tail])
+    assert scores.mean(tail) == pytest.approx(expected, rel=1e-12)
+    assert np.array_equal(nested.weights, weights[order])
+    assert np.isnan(scores.mean(slice(0, 0)))
+    alone = tree_cross_validate(
+        PegasosClassifier(0.01), X, y, cv=40, stratify=False, sample_weight=weights
+    )
+    assert np.array_equal(result.test_score, alone.test_score)
+
+
+class Remembers(ClassifierMixin, BaseEstimator):
+    """Predicts 1 for rows that it was trained on, and 0 for others."""
+
+    def partial_fit(self, X, y, classes=None):
+        if classes is not None:
+            self.classes_ = classes
+        self.seen_ = getattr(self, "seen_", frozenset()) | set(X[:, 0])
+        return self
+
+    def predict(self, X):
+        return np.array([int(x in self.seen_) for x in X[:, 0]])
+
+
+@pytest.mark.parametrize("method", ["progressive", "treecv"])
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("cv", [2, 7, 40, "loo"])
+def test_no_row_is_tested_by_a_model_that_has_seen_it(order, cv, method):
+    X = np.arange(80.0)[:, None]
+    y = np.arange(80) % 2  # both classes exist; only a prediction of 1 for a seen row could tell
+    if method == "progressive":
+        found = tree_cross_validate(Remembers(), X, y, cv=cv, order=order, method=method)
+        assert found.mean == np.mean(y[np.isin(np.arange(80), untrained_first(X, y, cv, order))])
+        return
+    evaluation = evaluation_of(X, y, cv=cv, order=order)
+    scores, nested, _, _ = evaluated_early(Remembers(), evaluation)
+    (repeat,) = evaluation.repeats
+    along = np.concatenate(
+        [np.arange(80)[p.rows] for _, p in phases_of_spine(repeat.plan) if p.n_rows]
+    )
+    truth = y[repeat.cut.order][along]
+    assert np.array_equal(scores.values[scores.tail], truth[scores.tail])
+    if nested is not None:
+        assert np.array_equal(nested.values, y[repeat.cut.order])
+
+
+def untrained_first(X, y, cv, order):
+    """Return the rows that progressive validation tests: all but the first eighth."""
+    evaluation = evaluation_of(X, y, cv=cv, order=order, method="progressive", report=None)
+    evaluation.cut_for(Remembers())
+    return evaluation.repeats[0].cut.order[10:]
+
+
+# What is kept.
+
+
+def test_what_is_kept_is_replayed():
+    X, y = data_of(200, 6)
+    cache = ModelCache()
+    for estimator in (PegasosClassifier(0.01), AveragedSGDClassifier(alpha=0.01)):
+        first = evaluated_early(estimator, evaluation_of(X, y, cv=50, cache=cache))
+        again = evaluated_early(estimator, evaluation_of(X, y, cv=50, cache=cache))
+        assert first[2].n_updates > 0
+        assert again[2].n_updates == 0
+        assert np.array_equal(first[0].values, again[0].values)
+        assert np.array_equal(first[1].values, again[1].values)
+        assert np.array_equal(first[2].test_score, again[2].test_score)
+
+
+def test_losses_of_another_alpha_are_not_taken():
+    # The state may be the same for two values of alpha, but its margins are not.
+    X, y = data_of(200, 6)
+    cache = ModelCache()
+    options = {"cv": 10, "scoring": "hinge", "cache": cache}
+    alone = {}
+    for alpha in (1e-9, 1.0001e-9):
+        evaluation = evaluation_of(X, y, **{**options, "cache": None})
+        alone[alpha] = evaluated_early(PegasosClassifier(alpha), evaluation)[0].values
+    for alpha in alone:
+        shared = evaluated_early(PegasosClassifier(alpha), evaluation_of(X, y, **options))
+        assert np.array_equal(shared[0].values, alone[alpha])
+    assert not np.array_equal(*alone.values())
+
+
+@pytest.mark.parametrize("left_at", range(1, 15))
+def test_a_pass_that_was_left_goes_on_where_it_ended(left_at):
+    X, y = data_of(160, 6)
+    cache = ModelCache()
+    estimator = AveragedSGDClassifier(alpha=0.01)
+    expected = evaluated_early(estimator, evaluation_of(X, y, cv=10))
+    run = Run(evaluation_of(X, y, cv=10, cache=cache), estimator)
+    early = run.begin_early()
+    steps = early.first_pass()
+    for step in steps:
+        if step == left_at:
+            break
+    steps.close()
+    done = early.n_updates
+    assert done == early.progressive.n_rows == 10 * left_at
+    again = evaluated_early(estimator, evaluation_of(X, y, cv=10, cache=cache))
+    assert np.array_equal(expected[0].values, again[0].values)
+    assert np.array_equal(expected[2].test_score, again[2].test_score)
+    assert again[2].n_updates == expected[2].n_updates - done
+    assert again[2].n_updates_saved == done
+
+
+# Reports.
+
+
+@pytest.mark.parametrize("cv", [10, 40])
+def test_what_is_reported(cv):
+    X, y = data_of(160, 6)
+    options = {"cv": cv, "param_distributions": ALPHA, "stratify": False}
+    studies = {}
+    for report in ("progressive", "blocks", None):
+        objective = treecv_objective(PegasosClassifier(), X, y, report=report, **options)
+        study = optuna.create_study(
+            sampler=optuna.samplers.RandomSampler(seed=0), pruner=optuna.pruners.NopPruner()
+        )
+        study.optimize(objective, n_trials=3)
+        studies[report] = study.trials
+    for tails, blocks, silent in zip(*studies.values(), strict=True):
+        assert tails.value == blocks.value == silent.value
+        evaluation = evaluation_of(X, y, cv=cv, stratify=False)
+        scores, nested, result, _ = evaluated_early(PegasosClassifier(**silent.params), evaluation)
+        ends = steps_of_spine(evaluation.repeats[0].plan)
+        losses, n_rows = scores.values, list(ends)
+        of_tails = {step: losses[(n + 1) // 2 : n].mean() for n, step in ends.items() if step > 1}
+        of_blocks = {
+            ends[n]: losses[before:n].mean()
+            for before, n in zip(n_rows[:-1], n_rows[1:], strict=True)
+        }
+        rest = {} if nested is None else {64: nested.values.mean()}
+        rest[ceil(16 * result.n_updates / 160)] = silent.value
+        assert tails.intermediate_values == pytest.approx(of_tails | rest, abs=1e-15)
+        assert blocks.intermediate_values == pytest.approx(of_blocks | rest, abs=1e-15)
+        assert len(tails.intermediate_values) <= 32
+
+
+def test_scores_that_are_maximised_are_reported_as_they_are():
+    X, y = data_of(160, 6)
+    objective = treecv_objective(
+        PegasosClassifier(),
+        X,
+        y,
+        param_distributions=ALPHA,
+        scoring="accuracy",
+        report="progressive",
+    )
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=1)
+    by_error = evaluated_early(
+        PegasosClassifier(**study.trials[0].params), evaluation_of(X, y, cv=10)
+    )[0]
+    reported = study.trials[0].intermediate_values[15]
+    assert reported == pytest.approx(1 - by_error.mean(by_error.tail), abs=1e-12)
+
+
+def test_a_pruned_trial_is_recorded(tmp_path):
+    X, y = data_of(160, 6)
+    store = f"sqlite:///{tmp_path}/store.db"
+    objective = treecv_objective(
+        PegasosClassifier(), X, y, param_distributions=ALPHA, report="progressive", store=store
+    )
+    study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=-1.0))
+    study.optimize(objective, n_trials=2)
+    for trial in study.trials:
+        assert trial.state == optuna.trial.TrialState.PRUNED
+        assert list(trial.intermediate_values) == [2]
+        assert trial.user_attrs["folds_scored"] == 0
+        assert trial.user_attrs["n_updates"] == 20
+        assert "mean_test_score" not in trial.user_attrs
+    from optuna_treecv import history
+
+    rows = history.load_evaluations(store)
+    assert rows["state"].tolist() == ["pruned"] * 2
+    assert rows["mean"].isna().all()
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value", "ignore:.*diverge")
+def test_a_diverged_model_is_reported_as_the_worst():
+    X, y = data_of(100, 6)
+    objective = treecv_objective(
+        AveragedSGDRegressor(step_size=1e200),
+        X,
+        X[:, 0],
+        param_distributions={"alpha": FloatDistribution(0.1, 1.0)},
+        report="progressive",
+    )
+    study = optuna.create_study(pruner=optuna.pruners.NopPruner())
+    study.optimize(objective, n_trials=1)
+    (trial,) = study.trials
+    assert trial.value == np.inf
+    assert set(trial.intermediate_values.values()) == {1e300}
+
+
+# Batches.
+
+
+@pytest.mark.parametrize("cv", [10, 40])
+@pytest.mark.parametrize(
+    "estimator", [PegasosClassifier(), AveragedSGDClassifier(), StreamingSVRGClassifier()]
+)
+def test_a_batch_reports_what_each_point_would_alone(estimator, cv):
+    X, y = data_of(160, 6, 3)
+    grid = {"alpha": np.geomspace(1e-4, 1.0, 9).tolist()}
+    found = []
+    for batch_size in (1, 32):
+        objective = treecv_objective(
+            estimator,
+            X,
+            y,
+            param_grid=grid,
+            cv=cv,
+            report="progressive",
+            batch_size=batch_size,
+            cache=None,
+        )
+        study = optuna.create_study(
+            sampler=objective.grid_sampler(seed=0), pruner=optuna.pruners.NopPruner()
+        )
+        study.optimize(objective)
+        found.append({t.params["alpha"]: (t.value, t.intermediate_values) for t in study.trials})
+    assert found[0] == found[1]
+    assert len(found[0]) == 9
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize("report", ["progressive", "blocks"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"scoring": "roc_auc"}, "mean over rows.*scoring='roc_auc'"),
+        ({"method": "fit"}, "needs the tree.*method='fit'"),
+        ({"method": "standard"}, "needs the tree.*method='standard'"),
+        ({"method": "holdout", "scoring": "f1"}, "mean over rows"),
+        ({"pooled": True}, "report must be None"),
+        ({"scoring": lambda estimator, X, y: 0.0}, "mean over rows"),
+    ],
+)
+def test_early_reports_need_the_tree_and_a_mean_over_rows(report, options, said):
+    X, y = data_of(60, 4)
+    with pytest.raises(ValueError, match=said):
+        treecv_objective(
+            PegasosClassifier(), X, y, param_distributions=ALPHA, report=report, **options
+        )
+
+
+def test_predictions_are_not_progressive():
+    from optuna_treecv import tree_cross_val_predict
+
+    X, y = data_of(60, 4)
+    with pytest.raises(ValueError, match="method must be another than 'progressive'"):
+        tree_cross_val_predict(PegasosClassifier(), X, y, method="progressive")
+
+
+# Progressive validation.
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("n_rows", [8, 50, 101])
+def test_progressive_validation_is_a_loop(order, n_rows):
+    X, y = data_of(n_rows, 4)
+    y[:2] = 0, 1
+    options = {"cv": 2, "order": order, "stratify": False, "method": "progressive"}
+    found = tree_cross_validate(PegasosClassifier(0.05), X, y, **options)
+    evaluation = evaluation_of(X, y, report=None, **options)
+    (repeat,) = evaluation.repeats
+    first = ceil(n_rows / 8)
+    rows = pad_rows(X, repeat.cut.order, True)
+    signs = np.where(y[repeat.cut.order] == 1, 1, -1)
+    model = reference.Pegasos(0.05, False, False, np.zeros(rows.shape[1]))
+    phases: list[Any] = [range(first), range(first, n_rows)]
+    if order == "random":
+        seed = repeat.plan.seed
+        phases = [
+            reference.random_order(seed, 0, first, 0),
+            reference.random_order(seed, first, n_rows, first),
+        ]
+    losses = [[(model.train(rows[i], signs[i]) > 0) != (signs[i] > 0) for i in p] for p in phases]
+    assert found.mean == np.mean(losses[1])
+    assert found.n_updates == n_rows
+    assert found.test_score.shape == (1,)
+    assert found.method == "progressive"
+    assert found.half_width == pytest.approx(np.sqrt(np.log(40) / (2 * (n_rows - first))))
+    assert "half_width=" in repr(found)
+
+
+def test_progressive_validation_of_blocks():
+    X, y = data_of(160, 4)
+    model = MultinomialNB()
+    found = tree_cross_validate(model, np.abs(X), y, method="progressive", shuffle=False)
+    evaluation = evaluation_of(X, y, report=None, method="progressive", shuffle=False)
+    evaluation.cut_for(model)
+    order = evaluation.repeats[0].cut.order
+    rows, labels = np.abs(X)[order], y[order]
+    model.partial_fit(rows[:20], labels[:20], classes=[0, 1])
+    wrong = []
+    ends = [20 + ceil(step * 140 / 16) for step in range(17)]
+    for begin, end in zip(ends[:-1], ends[1:], strict=True):
+        wrong.extend(model.predict(rows[begin:end]) != labels[begin:end])
+        model.partial_fit(rows[begin:end], labels[begin:end])
+    assert found.mean == np.mean(wrong)
+
+
+def test_the_half_width_is_for_scores_between_0_and_1():
+    X, y = data_of(160, 4)
+    weights = np.linspace(0.5, 2.0, 160)
+    evaluate = partial(tree_cross_validate, PegasosClassifier(), X, y, method="progressive")
+    assert evaluate(scoring="hinge").half_width is None
+    assert evaluate(method="auto").half_width is None
+    assert evaluate(scoring="accuracy").half_width == evaluate().half_width
+    weighted = evaluate(sample_weight=weights, shuffle=False, stratify=False)
+    tested = weights[20:]
+    n_rows = tested.sum() ** 2 / (tested @ tested)
+    assert weighted.half_width == pytest.approx(np.sqrt(np.log(40) / (2 * n_rows)))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"scoring": "roc_auc"}, "means over rows.*'roc_auc'"),
+        ({"scoring": ["error", "f1"]}, "means over rows.*'f1'"),
+        ({"cv": [([0, 1, 2, 3], [4]), ([0, 1], [2])]}, "cv must be .* method='progressive'"),
+    ],
+)
+def test_progressive_validation_needs_means_over_rows_in_one_order(options, said):
+    X, y = data_of(60, 4)
+    with pytest.raises(ValueError, match=said):
+        tree_cross_validate(PegasosClassifier(), X, y, method="progressive", **options)

@@ -1,0 +1,379 @@
+"""Races: losers are pruned early, by rows or folds that the best trial was tested on too."""
+
+from __future__ import annotations
+
+from math import log
+from math import sqrt
+import pickle
+import warnings
+
+from conftest import data_of
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+from optuna.trial import TrialState
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import RacingPruner
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import treecv_objective
+from optuna_treecv.study.comparison import compared
+from optuna_treecv.study.comparison import Comparison
+from optuna_treecv.study.comparison import differences_of
+from optuna_treecv.study.comparison import Losses
+from optuna_treecv.study.comparison import sums_of
+
+ALPHA = {"alpha": FloatDistribution(1e-7, 1e3, log=True)}
+DEPTH = {"max_depth": IntDistribution(1, 12), "min_samples_leaf": IntDistribution(1, 200)}
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def study_of(objective, n_trials, pruner=None, seed=0, **options):
+    study = optuna.create_study(
+        direction=objective.direction,
+        sampler=optuna.samplers.RandomSampler(seed=seed),
+        pruner=RacingPruner() if pruner is None else pruner,
+        **options,
+    )
+    study.optimize(objective, n_trials=n_trials)
+    return study
+
+
+def pruned(study):
+    return [trial.number for trial in study.trials if trial.state == TrialState.PRUNED]
+
+
+# The decision.
+
+
+def test_bernsteins_bound():
+    # Maurer & Pontil (2009), theorem 4, by hand.
+    rng = np.random.default_rng(0)
+    differences = rng.choice([-1.0, 0.0, 1.0], 500, p=[0.1, 0.6, 0.3])
+    pruner = RacingPruner(delta=0.1)
+    exponent = log(2 * 15 / 0.1)
+    bound = sqrt(2 * differences.var(ddof=1) * exponent / 500) + 7 * 2 * exponent / (3 * 499)
+    for shift in (-1e-9, 1e-9):
+        moved = differences - differences.mean() + bound + shift
+        found = compared(500, sums_of(moved, None), 2.0, n_looks=15)
+        assert pruner.loses(2, found) == (shift > 0)
+        assert not pruner.loses(1, found)
+
+
+def test_hoeffdings_bound():
+    pruner = RacingPruner("hoeffding", warmup=5)
+    bound = 3 * sqrt(log(15 / 0.05) / (2 * 500))
+    for shift in (-1e-9, 1e-9):
+        found = Comparison(500, 500 * (bound + shift), 500.0, 3.0, 15)
+        assert pruner.loses(5, found) == (shift > 0)
+        assert not pruner.loses(4, found)
+
+
+def test_a_whole_level_is_decided_by_z():
+    differences = np.random.default_rng(0).normal(size=400)
+    error = differences.std(ddof=1) / 20
+    pruner = RacingPruner(rung_z=1.5)
+    for shift in (-1e-9, 1e-9):
+        moved = differences - differences.mean() + 1.5 * error + shift
+        assert pruner.loses(64, compared(400, sums_of(moved, None), None)) == (shift > 0)
+
+
+def test_weights_are_scaled_to_a_mean_of_1():
+    rng = np.random.default_rng(0)
+    differences, weights = rng.normal(size=50), rng.uniform(0.1, 5, size=50)
+    found = compared(50, sums_of(differences, weights), 2.0, weights.max(), 3)
+    weighed = differences * weights / weights.mean()
+    assert found.mean == pytest.approx(weighed.mean())
+    assert found.variance == pytest.approx(weighed.var(ddof=1))
+    assert found.width == pytest.approx(2 * weights.max() / weights.mean())
+    assert compared(50, np.zeros(3), None) is None
+
+
+def test_losses_take_few_bytes():
+    from optuna_treecv.scoring import make_scoring
+
+    error = Losses(make_scoring("error").first, None)
+    scores = np.array([0, 1, 1], np.int8)
+    assert error.of(scores).tobytes() == scores.tobytes()
+    accuracy = Losses(make_scoring("accuracy").first, None)
+    assert accuracy.of(np.array([1.0, 0.0, -np.inf])).tolist() == [-1, 0, 0]
+    assert accuracy.of(np.array([1.0, 0.0])).dtype == np.int8
+    assert accuracy.width == error.width == 2
+    hinge = Losses(make_scoring("hinge").first, (0.0, 3.0))
+    found = hinge.of(np.array([0.5, 7.0, np.inf]))
+    assert found.dtype == np.float32
+    assert found.tolist() == [0.5, 3.0, 3.0]
+    assert hinge.width == 6
+    squared = Losses(make_scoring("neg_mean_squared_error").first, (-4.0, 0.0))
+    assert squared.of(np.array([-9.0, -1.0])).tolist() == [4.0, 1.0]
+    differences = differences_of(np.array([1, 0, 1], np.int8), np.array([0, 1, 1], np.int8))
+    assert sums_of(differences, None).tolist() == [0.0, 2.0, 3.0]
+
+
+# In studies.
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("cv", [10, "loo"])
+@pytest.mark.parametrize("scoring", ["error", "accuracy"])
+def test_losers_are_pruned_and_the_best_stays(scoring, cv, n_classes):
+    X, y = data_of(5000, 5, n_classes)
+    options = {"param_distributions": ALPHA, "cv": cv, "scoring": scoring}
+    silent = study_of(treecv_objective(PegasosClassifier(), X, y, **options), 25)
+    objective = treecv_objective(PegasosClassifier(), X, y, report="progressive", **options)
+    study = study_of(objective, 25)
+    assert study.best_value == silent.best_value
+    assert study.best_params == silent.best_params
+    assert len(pruned(study)) >= 3
+    for trial, other in zip(study.trials, silent.trials, strict=True):
+        if trial.state == TrialState.COMPLETE:
+            assert trial.value == other.value
+
+
+@pytest.mark.parametrize("report", ["progressive", "folds"])
+@pytest.mark.parametrize("cv", [10, "loo"])
+def test_the_best_trial_is_not_pruned_against_itself(report, cv):
+    X, y = data_of(400, 5)
+    objective = treecv_objective(
+        PegasosClassifier(), X, y, param_distributions=ALPHA, cv=cv, report=report, cache=None
+    )
+    study = optuna.create_study(pruner=RacingPruner(delta=0.99, rung_z=1e-12, warmup=1))
+    for _ in range(4):
+        study.enqueue_trial({"alpha": 0.01})
+    study.optimize(objective, n_trials=4)
+    assert {trial.value for trial in study.trials} == {study.best_value}
+    assert not pruned(study)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "space", "options", "with_store"),
+    [
+        (PegasosClassifier(), ALPHA, {"report": "progressive", "cv": "loo"}, False),
+        (PegasosClassifier(), ALPHA, {"report": "progressive", "cv": "loo"}, True),
+        (PegasosClassifier(), ALPHA, {"report": "blocks", "cv": 10}, False),
+        (PegasosClassifier(), ALPHA, {"report": "mean", "cv": 10}, True),
+        (DecisionTreeClassifier(), DEPTH, {"report": "folds", "cv": 10}, True),
+        (
+            DecisionTreeClassifier(),
+            DEPTH,
+            {"report": "folds", "cv": 10, "scoring": "balanced_accuracy"},
+            False,
+        ),
+    ],
+)
+def test_a_resumed_worker_prunes_the_same_trials(estimator, space, options, with_store, tmp_path):
+    X, y = data_of(3000, 5)
+
+    def run(name, parts):
+        storage = f"sqlite:///{tmp_path}/{name}.db"
+        store = f"sqlite:///{tmp_path}/{name}_store.db" if with_store else None
+        n_before = 0
+        for n_trials in parts:
+            objective = treecv_objective(
+                estimator, X, y, param_distributions=space, store=store, **options
+            )
+            study = optuna.create_study(
+                study_name="one",
+                storage=storage,
+                load_if_exists=True,
+                direction=objective.direction,
+                pruner=RacingPruner(),
+            )
+            for number in range(n_before, n_before + n_trials):  # whatever the sampler's state
+                study.sampler = optuna.samplers.RandomSampler(seed=number)
+                study.optimize(objective, n_trials=1)
+            n_before += n_trials
+        return study
+
+    whole, resumed = run("whole", [16]), run("resumed", [5, 1, 10])
+    assert pruned(whole) == pruned(resumed)
+    assert pruned(whole)
+    for one, other in zip(whole.trials, resumed.trials, strict=True):
+        assert one.intermediate_values == other.intermediate_values
+        assert one.value == other.value
+
+
+def test_threads_share_the_best_trial():
+    X, y = data_of(1500, 5)
+    objective = treecv_objective(
+        PegasosClassifier(), X, y, param_distributions=ALPHA, cv="loo", report="progressive"
+    )
+    study = optuna.create_study(
+        sampler=optuna.samplers.RandomSampler(seed=0), pruner=RacingPruner()
+    )
+    study.optimize(objective, n_trials=24, n_jobs=4)
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    assert len(pruned(study)) >= 8
+
+
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), StreamingSVRGClassifier()])
+@pytest.mark.parametrize("cv", [10, "loo"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_lanes_race_in_their_batch(estimator, cv, weighted):
+    X, y = data_of(4000, 5, 3)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, 4000) if weighted else None
+    grid = {"alpha": np.geomspace(1e-6, 1e3, 24).tolist()}
+    found = {}
+    for name, pruner in (("race", RacingPruner()), ("none", optuna.pruners.NopPruner())):
+        objective = treecv_objective(
+            estimator,
+            X,
+            y,
+            param_grid=grid,
+            cv=cv,
+            report="progressive",
+            sample_weight=weights,
+            cache=None,
+        )
+        study = optuna.create_study(sampler=objective.grid_sampler(seed=0), pruner=pruner)
+        study.optimize(objective)
+        found[name] = study
+    race, none = found["race"], found["none"]
+    assert len(race.trials) == 24
+    assert race.best_value == none.best_value
+    assert pruned(race) or cv == 10  # where SVRG differs by little
+    by_alpha = {trial.params["alpha"]: trial for trial in none.trials}
+    for trial in race.trials:
+        alone = by_alpha[trial.params["alpha"]]
+        if trial.state == TrialState.COMPLETE:
+            assert trial.value == alone.value
+            assert trial.intermediate_values == alone.intermediate_values
+        else:
+            reported = trial.intermediate_values
+            assert reported
+            assert reported.items() <= alone.intermediate_values.items()
+            assert trial.user_attrs["n_updates"] < alone.user_attrs["n_updates"]
+
+
+def test_a_first_batch_races_without_a_completed_trial():
+    X, y = data_of(5000, 5)
+    objective = treecv_objective(
+        PegasosClassifier(),
+        X,
+        y,
+        param_grid={"alpha": np.geomspace(1e-6, 1e3, 16).tolist()},
+        cv="loo",
+        report="progressive",
+        cache=None,
+    )
+    study = optuna.create_study(sampler=objective.grid_sampler(seed=1), pruner=RacingPruner())
+    study.optimize(objective, n_trials=1)  # evaluates all 16
+    lost = [run.ahead[0].outputs is None for run in objective._ahead[study].values()]
+    assert any(lost)
+    assert not all(lost)
+
+
+def test_unbounded_losses_need_a_range():
+    X, y = data_of(400, 5)
+    options = {"param_distributions": ALPHA, "report": "progressive", "cv": 10}
+    objective = treecv_objective(PegasosClassifier(), X, y, scoring="hinge", **options)
+    with pytest.raises(ValueError, match="loss_range must be given to RacingPruner.*'hinge'"):
+        study_of(objective, 1)
+    study_of(objective, 3, RacingPruner(loss_range=(0, 5)))
+    regression = treecv_objective(
+        AveragedSGDRegressor(),
+        np.vstack([X] * 10),
+        np.tile(X[:, 0], 10),
+        param_distributions={"alpha": FloatDistribution(1e-6, 1e3, log=True)},
+        report="progressive",
+    )
+    study = study_of(regression, 20, RacingPruner(loss_range=(0, 4)))
+    assert pruned(study)
+
+
+def test_a_study_of_another_direction_is_refused():
+    X, y = data_of(100, 5)
+    objective = treecv_objective(
+        PegasosClassifier(), X, y, param_distributions=ALPHA, report="progressive"
+    )
+    study = optuna.create_study(direction="maximize", pruner=RacingPruner())
+    with pytest.raises(ValueError, match="direction"):
+        study.optimize(objective, n_trials=1)
+
+
+def test_another_objective_is_never_pruned_and_warned_of_once():
+    def objective(trial):
+        x = trial.suggest_float("x", 0, 1)
+        for step in range(3):
+            trial.report(x, step)
+            assert not trial.should_prune()
+        return x
+
+    study = optuna.create_study(pruner=RacingPruner())
+    with pytest.warns(UserWarning, match="RacingPruner never prunes here") as caught:
+        study.optimize(objective, n_trials=3)
+    assert len([one for one in caught if "RacingPruner" in str(one.message)]) == 1
+
+
+def test_without_reports_there_is_one_warning():
+    X, y = data_of(100, 5)
+    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
+    with pytest.warns(UserWarning, match="RacingPruner needs report='progressive'") as caught:
+        study_of(objective, 3)
+    assert len([one for one in caught if "RacingPruner" in str(one.message)]) == 1
+
+
+def test_nothing_is_kept_of_trials_that_are_over():
+    X, y = data_of(300, 5)
+    objective = treecv_objective(
+        PegasosClassifier(), X, y, param_distributions=ALPHA, report="progressive"
+    )
+    pruner = RacingPruner()
+    study_of(objective, 5, pruner)
+    assert not pruner._told
+    again = pickle.loads(pickle.dumps(pruner))
+    assert (again.bound, again.delta, again.warmup) == ("bernstein", 0.05, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        study_of(pickle.loads(pickle.dumps(objective)), 3, again)
+
+
+def test_another_pruner_works_with_early_reports():
+    X, y = data_of(600, 5)
+    objective = treecv_objective(
+        AveragedSGDClassifier(),
+        X,
+        y,
+        param_distributions={"alpha": FloatDistribution(1e-6, 1e3, log=True)},
+        report="progressive",
+        cv="loo",
+    )
+    for pruner in (
+        optuna.pruners.MedianPruner(),
+        optuna.pruners.SuccessiveHalvingPruner(),
+        optuna.pruners.HyperbandPruner(),
+    ):
+        study = study_of(objective, 15, pruner)
+        assert pruned(study)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"bound": "chernoff"}, "bound must be one of 'bernstein', 'hoeffding'"),
+        ({"delta": 0}, "delta must be a probability"),
+        ({"delta": 1.5}, "delta must be a probability"),
+        ({"delta": "small"}, "delta must be a probability"),
+        ({"warmup": 0}, "warmup must be an integer of 1 to 15"),
+        ({"warmup": 16}, "warmup must be an integer of 1 to 15"),
+        ({"warmup": 2.5}, "warmup must be an integer of 1 to 15"),
+        ({"rung_z": -1}, "rung_z must be a positive number"),
+        ({"rung_z": None}, "rung_z must be a positive number"),
+        ({"rung_z": float("nan")}, "rung_z must be a positive number"),
+        ({"loss_range": 3}, "loss_range must be None or two finite numbers"),
+        ({"loss_range": (1, 0)}, "loss_range must be None or two finite numbers"),
+        ({"loss_range": (0, np.inf)}, "loss_range must be None or two finite numbers"),
+    ],
+)
+def test_wrong_arguments(options, said):
+    with pytest.raises(ValueError, match=said):
+        RacingPruner(**options)
