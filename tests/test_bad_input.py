@@ -107,7 +107,10 @@ def broken(array, value):
             "groups must have one entry per row: X has 30 rows, groups 2",
         ),
         ({"order": "sorted"}, "order must be one of 'fixed', 'random', got 'sorted'"),
-        ({"method": "fast"}, "method must be one of 'auto', .*'standard', 'holdout', got 'fast'"),
+        (
+            {"method": "fast"},
+            "method must be one of 'auto', .*'standard', 'progressive', got 'fast'",
+        ),
         ({"order": np.array(["fixed", "random"])}, "order must be one of 'fixed', .* got array"),
         ({"method": ["treecv"]}, "method must be one of 'auto', .* got .'treecv'."),
         ({"shuffle": "no"}, "shuffle must be one of True, False, got 'no'"),
@@ -534,12 +537,12 @@ def test_choices_may_bring_partial_fit_to_a_step():
         (
             PegasosClassifier(),
             {"param_distributions": ALPHA, "report": "all"},
-            "report must be one of None, 'folds', 'mean', got 'all'",
+            "report must be one of None, 'folds', 'mean', 'progressive', 'blocks', got 'all'",
         ),
         (
             PegasosClassifier(),
             {"param_distributions": ALPHA, "report": np.array(["folds", "mean"])},
-            "report must be one of None, 'folds', 'mean', got array",
+            "report must be one of None, 'folds', 'mean', 'progressive', 'blocks', got array",
         ),
         (
             PegasosClassifier(),

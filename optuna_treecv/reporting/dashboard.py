@@ -55,6 +55,7 @@ METHODS_IN_WORDS = {
     "exact": "exact (all folds from sums over the rows)",
     "standard": "standard (one pass over the training rows of each fold)",
     "holdout": "holdout (the first fold alone)",
+    "progressive": "progressive (one pass, each row tested before the model learns it)",
 }
 
 # The most rows in the table of the Pareto front.

@@ -30,6 +30,7 @@ from optuna_treecv.study.comparison import sums_of
 from optuna_treecv.study.fold_race import fold_losses
 from optuna_treecv.study.fold_race import FoldLosses
 from optuna_treecv.study.fold_race import FoldRace
+from optuna_treecv.study.racing import loses
 from optuna_treecv.study.racing import RacingPruner
 
 # The reports of a first pass.
@@ -145,7 +146,7 @@ class Race:
             largest = 1.0 if weights is None else float(weights.max())
         sums = sums_of(differences_of(losses, best), weights)
         found = compared(len(losses), sums, width, largest, _LOOKS)
-        return found is not None and self._pruner.loses(step, found)
+        return found is not None and loses(self._pruner, step, found)
 
     def _of_pass(self, best: np.ndarray, scores: RowScores, rows: slice) -> Comparison | None:
         """Return the comparison on some rows of the first pass, the last ones so far.

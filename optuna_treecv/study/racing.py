@@ -134,25 +134,39 @@ class RacingPruner(optuna.pruners.BasePruner):
         self._make_room()
 
     def tell(self, trial: optuna.Trial, step: int, comparison: Comparison | None) -> None:
-        """Take note of how a trial compares with the best one at the step of its next report.
+        """Take note of how a trial compares with the best one. The objective calls this.
 
         Parameters
         ----------
         trial : optuna.trial.Trial
+            A trial that is running.
         step : int
+            The step of its next report.
         comparison : Comparison or None
-            None: there is nothing to compare it with.
+            How it compares then; None: there is nothing to compare it with.
         """
         with self._lock:
             self._told[trial.study.study_name, trial.number] = step, comparison
 
     def forget(self, trial: optuna.Trial) -> None:
-        """Forget a trial that has ended."""
+        """Forget a trial that has ended. The objective calls this.
+
+        Parameters
+        ----------
+        trial : optuna.trial.Trial
+            The trial.
+        """
         with self._lock:
             self._told.pop((trial.study.study_name, trial.number), None)
 
     def warn_once(self, message: str) -> None:
-        """Warn, if that is the first time."""
+        """Warn, if that is the first time.
+
+        Parameters
+        ----------
+        message : str
+            The sentence.
+        """
         with self._lock:
             has_warned, self._has_warned = self._has_warned, True
         if not has_warned:
@@ -164,7 +178,9 @@ class RacingPruner(optuna.pruners.BasePruner):
         Parameters
         ----------
         study : optuna.Study
+            The study of the trial.
         trial : optuna.trial.FrozenTrial
+            The trial, with its reports.
 
         Returns
         -------
@@ -181,23 +197,24 @@ class RacingPruner(optuna.pruners.BasePruner):
         if told is None:
             return False
         step, comparison = told
-        return comparison is not None and self.loses(step, comparison)
+        return comparison is not None and loses(self, step, comparison)
 
-    def loses(self, step: int, comparison: Comparison) -> bool:
-        """Return whether a trial that compares so at a step is pruned."""
-        if step < self.warmup or comparison.mean <= 0:
-            return False
-        n_rows = comparison.n_rows
-        if comparison.width is None:
-            return comparison.mean > self.rung_z * sqrt(comparison.variance / n_rows)
-        delta = self.delta / comparison.n_looks
-        if self.bound == "hoeffding":
-            return comparison.mean > comparison.width * sqrt(log(1 / delta) / (2 * n_rows))
-        if n_rows < 2:
-            return False
-        deviation = sqrt(2 * comparison.variance * log(2 / delta) / n_rows)
-        rest = 7 * comparison.width * log(2 / delta) / (3 * (n_rows - 1))
-        return comparison.mean > deviation + rest
+
+def loses(pruner: RacingPruner, step: int, comparison: Comparison) -> bool:
+    """Return whether a trial that compares so at a step is pruned."""
+    if step < pruner.warmup or comparison.mean <= 0:
+        return False
+    n_rows = comparison.n_rows
+    if comparison.width is None:
+        return comparison.mean > pruner.rung_z * sqrt(comparison.variance / n_rows)
+    delta = pruner.delta / comparison.n_looks
+    if pruner.bound == "hoeffding":
+        return comparison.mean > comparison.width * sqrt(log(1 / delta) / (2 * n_rows))
+    if n_rows < 2:
+        return False
+    deviation = sqrt(2 * comparison.variance * log(2 / delta) / n_rows)
+    rest = 7 * comparison.width * log(2 / delta) / (3 * (n_rows - 1))
+    return comparison.mean > deviation + rest
 
 
 def _is_number(value: Any) -> bool:
