@@ -109,7 +109,7 @@ def broken(array, value):
         ({"order": "sorted"}, "order must be one of 'fixed', 'random', got 'sorted'"),
         (
             {"method": "fast"},
-            "method must be one of 'auto', .*'standard', 'progressive', got 'fast'",
+            "method must be one of 'auto', .*'progressive', got 'fast'",
         ),
         ({"order": np.array(["fixed", "random"])}, "order must be one of 'fixed', .* got array"),
         ({"method": ["treecv"]}, "method must be one of 'auto', .* got .'treecv'."),
