@@ -425,7 +425,7 @@ def treecv_objective(
     params: Mapping[str, Any] | None = None,
     random_state: Any = 0,
     n_jobs: int | None = 1,
-    report: Literal["folds", "mean"] | None = None,
+    report: Literal["progressive", "blocks", "folds", "mean"] | None = None,
     cache: Literal["memory"] | ModelCache | None = "memory",
     store: Any = None,
     store_max_bytes: int = DEFAULT_MAX_BYTES,
@@ -464,7 +464,8 @@ def treecv_objective(
         The most configurations that are trained side by side in one reading of the rows. These are
         points of the grid that have had no trial yet, and trials that run at the same time
         (``study.optimize(n_jobs=...)``). Each configuration gets the same numbers as alone.
-        Pruning saves no work among them. 1 means one by one, 1024 is the most.
+        Pruning saves no work among them, unless they race: with ``report="progressive"`` and a
+        ``RacingPruner``. 1 means one by one, 1024 is the most.
     cv : int, float, "loo", splitter, array-like or iterable of pairs, default=10
         The number of folds, from 2 to n_rows; a share between 0 and 1, which a single hold-out
         tests; "loo" for leave-one-out; a splitter of scikit-learn or an object like one; the fold
@@ -535,12 +536,16 @@ def treecv_objective(
         The number of threads that share the branches of the tree, or of joblib's workers that fit
         folds, which ``joblib.parallel_config`` chooses; -1 means all cores. No result depends on
         it.
-    report : {None, "folds", "mean"}, default=None
-        What to pass to ``trial.report``, for pruning: at most 32 numbers per trial, one for each
-        part of the tree, or for each fold that is fitted. "folds" reports the mean score of the
-        part's folds, at the part's number; ``WilcoxonPruner`` pairs them with those of the best
-        trial. "mean" reports the mean of all folds so far, which ``MedianPruner``,
-        ``SuccessiveHalvingPruner`` and ``HyperbandPruner`` expect. An infinite mean is reported as
+    report : {None, "progressive", "blocks", "folds", "mean"}, default=None
+        What to pass to ``trial.report``, for pruning: at most 32 numbers per trial.
+        "progressive" and "blocks" report inside the tree's first pass over the data, at each
+        sixteenth of a pass from the second on. Each row is tested before the model learns it.
+        "progressive" reports the mean score over the second half of the rows so far, for
+        ``RacingPruner``, ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner``;
+        "blocks" that over the rows since the report before, for ``WilcoxonPruner``. With 32 folds
+        or more, step 64 is the mean score of 16 folds. The last report is the trial's value.
+        "folds" reports the mean score of each part of the tree, or of each fold that is fitted, at
+        the part's number, and "mean" the mean of all folds so far. An infinite mean is reported as
         1e300 or -1e300.
     cache : {"memory", None} or ModelCache, default="memory"
         Where trials share models. What the trainings of two trials have in common is done once,
@@ -581,8 +586,8 @@ def treecv_objective(
     on), ``seconds``, with a store ``treecv_run`` (the evaluation's name
     there), and ``diverged_folds`` if there are any.
 
-    The first fold of a tree is ready after about one reading of the data. Pruning saves what
-    follows. Where folds are fitted, pruning saves the fits that have not begun; ``n_jobs`` workers
+    The first fold of a tree is ready after about one reading of the data. With reports of folds,
+    pruning saves what follows; early reports come before. Where folds are fitted, pruning saves the fits that have not begun; ``n_jobs`` workers
     begin as many at once.
 
     Examples

@@ -1,6 +1,6 @@
 """Measure what pruners save with early reports, what they cost, and how early losses rank trials.
 
-    OMP_NUM_THREADS=1 python tests/benchmarks/pruning.py [ORDERS [MOST_ROWS]]
+    OMP_NUM_THREADS=1 python tests/benchmarks/pruning.py [ORDERS [NAME]]
 
 Seven real data sets, with four learners and 64 values of one parameter each, are evaluated by
 leave-one-out (Covertype by 100 folds), and w8a besides. The values come in random orders. Every
@@ -9,9 +9,9 @@ objective makes, so that one evaluation of each value serves all orders and prun
 trial is counted in passes over the rows. Regret is the score of the best completed trial minus the
 best score of all, in standard errors sqrt(p (1 - p) / n) of the latter.
 
-The output is two Markdown tables; it takes more than half an hour, most of it for SciPy's tests
-under WilcoxonPruner. Files are read from $OPTUNA_TREECV_DATA and Covertype by scikit-learn. Data
-sets with more than MOST_ROWS rows are left out.
+With a NAME, only pruners with this in their name are measured. The output is two Markdown tables.
+An order takes a minute for all cases and pruners but WilcoxonPruner, for which SciPy's tests take
+20 minutes. Files are read from $OPTUNA_TREECV_DATA and Covertype by scikit-learn.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from optuna_treecv.study.incumbent import Incumbent
 from optuna_treecv.study.incumbent import Race
 
 ORDERS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-MOST_ROWS = int(sys.argv[2]) if len(sys.argv) > 2 else 10**9
+NAME = sys.argv[2] if len(sys.argv) > 2 else ""
 N_VALUES = 64
 
 SGD = {"learning_rate": "invscaling", "power_t": 0.5, "loss": "log_loss", "alpha": 0.0}
@@ -59,6 +59,7 @@ LEARNERS = {
     "SGD": (AveragedSGDClassifier(average=False, **SGD), "step_size", 1e-3, 1e3),
     "averaged SGD": (AveragedSGDClassifier(**SGD), "step_size", 1e-3, 1e3),
 }
+WILCOXON = "WilcoxonPruner(p_threshold=0.01, n_startup_steps=8)"
 PRUNERS: dict[str, tuple[str, Callable[[], optuna.pruners.BasePruner], bool]] = {
     # name: (report, pruner, whether the level of 16 folds is reported)
     "RacingPruner('hoeffding'), first pass alone": (
@@ -73,17 +74,22 @@ PRUNERS: dict[str, tuple[str, Callable[[], optuna.pruners.BasePruner], bool]] = 
         False,
     ),
     "RacingPruner()": ("progressive", RacingPruner, True),
-    "WilcoxonPruner(p_threshold=0.01, n_startup_steps=8)": (
+    WILCOXON: (
         "blocks",
         lambda: optuna.pruners.WilcoxonPruner(p_threshold=0.01, n_startup_steps=8),
         True,
     ),
-    "WilcoxonPruner()": ("blocks", optuna.pruners.WilcoxonPruner, True),
     "MedianPruner()": ("progressive", optuna.pruners.MedianPruner, True),
     "PercentilePruner(25)": ("progressive", lambda: optuna.pruners.PercentilePruner(25.0), True),
     "SuccessiveHalvingPruner()": ("progressive", optuna.pruners.SuccessiveHalvingPruner, True),
     "HyperbandPruner()": ("progressive", optuna.pruners.HyperbandPruner, True),
 }
+
+
+if NAME:
+    PRUNERS = {name: found for name, found in PRUNERS.items() if NAME in name}
+else:
+    del PRUNERS[WILCOXON]
 
 
 class Trial(NamedTuple):
@@ -215,8 +221,6 @@ def main() -> None:
     regrets: dict[str, dict[str, list[np.ndarray]]] = {name: {} for name in PRUNERS}
     ranks: dict[str, dict[str, float]] = {name: {} for name in LEARNERS}
     for data, X, y, cv in data_sets():
-        if len(y) > MOST_ROWS:
-            continue
         rng = np.random.default_rng(0)
         group = "fresh" if data in ("w8a", "Covertype") else "six sets"
         for learner, (estimator, name, low, high) in LEARNERS.items():
@@ -230,12 +234,7 @@ def main() -> None:
             full = sum(trial.passes for trial in trials)
             orders = [rng.permutation(N_VALUES) for _ in range(ORDERS)]
             for pruner, (report, make, with_nested) in PRUNERS.items():
-                share = 20 if "Wilcoxon" in pruner else 1 if "Racing" in pruner else 4
-                n_orders = max(1, ORDERS // share)  # SciPy's test takes seconds in each order
-                found = [
-                    simulated(trials, order, report, make(), with_nested)
-                    for order in orders[:n_orders]
-                ]
+                found = [simulated(trials, order, report, make(), with_nested) for order in orders]
                 work = np.mean([one[0] for one in found])
                 saved[pruner].setdefault(group, []).append(full / work)
                 lost = (np.array([one[1] for one in found]) - p) / error
