@@ -219,6 +219,27 @@ def test_early_scores_change_no_score(name, order, cv, cache, n_jobs):
     assert (nested is None) == (cv in (2, 10))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_repeats": 3, "order": "random"},
+        {"n_repeats": 2, "cv": 33},
+        {"method": "holdout"},
+        {"cv": 0.3},
+        {"cv": np.repeat([-1, 0, 1, 2, 3], [17, 20, 20, 20, 20])},
+    ],
+)
+def test_repeats_and_hold_outs_have_early_scores(options):
+    X, y = data_of(97, 5)
+    evaluation = evaluation_of(X, y, **options)
+    scores, _, result, steps = evaluated_early(PegasosClassifier(0.01), evaluation)
+    alone = tree_cross_validate(PegasosClassifier(0.01), X, y, **options)
+    assert np.array_equal(result.test_score, alone.test_score)
+    assert result.n_updates == alone.n_updates
+    assert scores.n_rows == length_of_spine(evaluation.repeats[0].plan)
+    assert steps[-1] == next(s for s in range(1, 17) if ceil(s * 97 / 16) >= scores.n_rows)
+
+
 def test_the_nested_folds_are_those_of_16_folds():
     X, y = data_of(320, 6)
     for order in ("fixed", "random"):

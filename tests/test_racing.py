@@ -218,8 +218,8 @@ def test_threads_share_the_best_trial():
 
 @pytest.mark.parametrize("estimator", [PegasosClassifier(), StreamingSVRGClassifier()])
 @pytest.mark.parametrize("cv", [10, "loo"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_lanes_race_in_their_batch(estimator, cv, weighted):
+@pytest.mark.parametrize(("weighted", "batch_size"), [(False, 32), (True, 32), (False, 8)])
+def test_lanes_race_in_their_batch(estimator, cv, weighted, batch_size):
     X, y = data_of(4000, 5, 3)
     weights = np.random.default_rng(0).uniform(0.5, 2.0, 4000) if weighted else None
     grid = {"alpha": np.geomspace(1e-6, 1e3, 24).tolist()}
@@ -233,6 +233,7 @@ def test_lanes_race_in_their_batch(estimator, cv, weighted):
             cv=cv,
             report="progressive",
             sample_weight=weights,
+            batch_size=batch_size,
             cache=None,
         )
         study = optuna.create_study(sampler=objective.grid_sampler(seed=0), pruner=pruner)

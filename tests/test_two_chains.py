@@ -171,6 +171,35 @@ def test_pairs_above_the_blocks_too(cv, order, n_jobs):
     assert out.tobytes() == outputs.tobytes()
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("tracks", [False, True])
+@pytest.mark.parametrize("model", [*map(PegasosClassifier, ALPHAS), *SGD[:4], SGD[7]], ids=repr)
+def test_two_states_of_different_ages(model, tracks, n_classes, dtype):
+    X, y = make(dtype, n_classes)
+    learner = learner_of(model, X, y)
+    learner = learner.tracking() if tracks else learner
+    order = np.random.default_rng(3).permutation(90).astype(np.uint32)
+    for seen, other in ((0, 30), (30, 0), (20, 35), (35, 20)):
+        for rows, other_rows in (
+            (slice(40, 60), slice(60, 90)),
+            (order[40:70], order[70:90]),
+            (order[:0], order[:5]),
+            (slice(3, 3), slice(0, 4)),
+        ):
+            together, apart = [], []
+            for states in (together, apart):
+                for n_rows in (seen, other):
+                    state = learner.start()
+                    learner.update(state, slice(0, n_rows))
+                    states.append(state)
+            learner.update_both(together[0], rows, together[1], other_rows)
+            learner.update(apart[0], rows)
+            learner.update(apart[1], other_rows)
+            assert np.array_equal(together[0], apart[0])
+            assert np.array_equal(together[1], apart[1])
+
+
 def test_what_is_no_pair_is_refused():
     X, y = make(np.float64, 2)
     learner = learner_of(PegasosClassifier(), X, y)
@@ -180,12 +209,9 @@ def test_what_is_no_pair_is_refused():
         update(first, 0, 91, second, 0, 1, None)
     with pytest.raises(IndexError, match="order names row 90"):
         update(first, 0, 1, second, 1, 2, np.array([0, 90], np.uint32))
-    learner.update(second, slice(0, 1))
-    with pytest.raises(ValueError, match="as many rows"):
-        update(first, 0, 1, second, 1, 2, None)
     alone = learner_of(PegasosClassifier(average=True), X, y)
     assert not trains_pairs(alone)
-    with pytest.raises(ValueError, match="if the learner can"):
+    with pytest.raises(ValueError, match="one state after the other"):
         alone._kernel.update_both(alone.start(), 0, 1, alone.start(), 1, 2, None)
 
 

@@ -257,25 +257,29 @@ cdef inlined train_both_on(
     cdef Py_ssize_t row, other, c, at
     cdef int32_t own_class
     cdef floating signs[2]
-    cdef floating margin, other_margin, sign, other_sign, added, other_added, threshold, weight, other_weight
-    cdef double steps
+    cdef floating margin, other_margin, sign, other_sign, added, other_added, weight, other_weight
+    cdef floating threshold, other_threshold
+    cdef double steps, other_steps
     heads[0] = <Head *> first
     heads[1] = <Head *> second
     signs[0], signs[1] = -1, 1
-    if heads[0].n_seen == 0:                            # the first row is always added
+    if heads[0].n_seen == 0 or heads[1].n_seen == 0:    # the first row is always added
         i = 1
         train_on(learner, rows, start, start + 1, order, first, z_first, NULL, weighted, <floating *> NULL)
         train_on(
             learner, rows, other_start, other_start + 1, order, second, z_second, NULL, weighted, <floating *> NULL
         )
     steps = <double> (heads[0].n_seen - 1)
+    other_steps = <double> (heads[1].n_seen - 1)
     heads[0].n_seen += n_rows - i
     heads[1].n_seen += n_rows - i
     while i < n_rows:
         visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
         i += 1
         steps += 1
+        other_steps += 1
         threshold = <floating> (settings.alpha * steps)
+        other_threshold = <floating> (settings.alpha * other_steps)
         weight = weight_of(weighted, learner, row, first, z_first)
         other_weight = weight_of(weighted, learner, other, second, z_first)
         for c in range(learner.n_outputs):
@@ -288,17 +292,17 @@ cdef inlined train_both_on(
             margin *= sign
             other_margin *= other_sign
             added = if_below(weight * sign, margin, threshold)
-            other_added = if_below(other_weight * other_sign, other_margin, threshold)
+            other_added = if_below(other_weight * other_sign, other_margin, other_threshold)
             two_axpys(added, X + row * width, z_first + at, other_added, X + other * width, z_second + at, width)
             if margin != margin:                        # no comparison may hide NaN
                 heads[0].outputs[c].scale = heads[0].outputs[c].harmonic = NAN
             if other_margin != other_margin:
                 heads[1].outputs[c].scale = heads[1].outputs[c].harmonic = NAN
             if settings.tracked_from != NEVER and (
-                parts_ends(heads[0], margin, steps) | parts_ends(heads[1], other_margin, steps)
+                parts_ends(heads[0], margin, steps) | parts_ends(heads[1], other_margin, other_steps)
             ):
                 move_end(settings, steps, margin, heads[0])
-                move_end(settings, steps, other_margin, heads[1])
+                move_end(settings, other_steps, other_margin, heads[1])
 
 
 include "train_both_by_type.pxi"

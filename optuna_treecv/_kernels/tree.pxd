@@ -28,8 +28,8 @@ ctypedef void (*train_rows)(
     Log *log,                   # INOUT, or NULL if nothing is undone; for sparse rows only
 ) noexcept nogil
 
-# Train two states at once that have seen equally many rows, each on n_rows rows from its own start. If
-# `order` is given, the starts are positions in it. Each state becomes what `train` would make of it.
+# Train two states at once, each on n_rows rows from its own start; n_rows is not 0. If `order` is given, the
+# starts are positions in it. Each state becomes what `train` would make of it.
 ctypedef void (*train_both_rows)(
     const Learner *learner,
     Py_ssize_t first_start,

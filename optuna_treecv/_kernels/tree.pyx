@@ -707,8 +707,8 @@ cdef class Kernel:
         Py_ssize_t second_stop,
         const uint32_t [::1] order,                  # IN, or None: rows in stored order
     ):
-        """Train two states that have seen equally many rows: the first on the rows start..stop-1, the
-        second on second_start..second_stop-1. If ``order`` is given, these are positions in it.
+        """Train two states: the first on the rows start..stop-1, the second on second_start..second_stop-1. If
+        ``order`` is given, these are positions in it.
         """
         cdef Py_ssize_t n_all = self.n_rows if order is None else order.shape[0]
         cdef Py_ssize_t n_both = min(stop - start, second_stop - second_start)
@@ -725,10 +725,11 @@ cdef class Kernel:
             for i in range(n_all):
                 if order[i] >= self.n_rows:
                     raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
-        if self.learner.train_both == NULL or self.n_seen(first) != self.n_seen(second):
-            raise ValueError("two states are trained together if the learner can and both have seen as many rows.")
+        if self.learner.train_both == NULL:
+            raise ValueError("this learner trains one state after the other.")
         with nogil:
-            self.learner.train_both(&self.learner, start, second_start, n_both, at, &first[0], &second[0])
+            if n_both > 0:
+                self.learner.train_both(&self.learner, start, second_start, n_both, at, &first[0], &second[0])
             self.learner.train(&self.learner, start + n_both, stop, at, &first[0], NULL)
             self.learner.train(&self.learner, second_start + n_both, second_stop, at, &second[0], NULL)
 

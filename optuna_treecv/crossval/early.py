@@ -33,6 +33,7 @@ from optuna_treecv.scoring import scores_rows
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Rows
+from optuna_treecv.tree.spine import length_of_spine
 from optuna_treecv.tree.spine import Spine
 from optuna_treecv.tree.spine import steps_of_spine
 from optuna_treecv.tree.walk import Begun
@@ -83,7 +84,7 @@ class EarlyRepeat(TrainedRepeat):
         self._spine = Spine(repeat.plan, self._learner)
         self._metric = request.scoring.first
         self._ends = steps_of_spine(repeat.plan)
-        n_rows = len(self._spine.outputs)
+        n_rows = length_of_spine(repeat.plan)
         self.progressive = empty_scores(self._metric, n_rows, self._learner.rows, self._ends)
         self._ahead: EarlyAhead | None = getattr(request.ahead.get(repeat.number), "early", None)
         self._n_before = 0  # rows trained on before the blocks are asked for
@@ -113,9 +114,8 @@ class EarlyRepeat(TrainedRepeat):
         began = perf_counter()
         self._trains_now = True
         for part in self._spine.walk():
-            outputs = self._spine.outputs[part.begin : part.end]
-            self.progressive.add(*self._scored(outputs, part.rows))
-            self._count(part.end - part.begin)
+            self.progressive.add(*self._scored(part.outputs, part.rows))
+            self._count(len(part.outputs))
             if part.step is not None:
                 self.seconds_before += perf_counter() - began
                 yield part.step

@@ -25,10 +25,11 @@ from optuna_treecv.crossval.subtrees import divided
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.lanes import Lanes
 from optuna_treecv.scoring import Metric
+from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
-from optuna_treecv.tree.spine import cut
+from optuna_treecv.tree.spine import ends_within
 from optuna_treecv.tree.spine import phases_of_spine
 from optuna_treecv.tree.spine import steps_of_spine
 from optuna_treecv.tree.walk import Begun
@@ -120,9 +121,7 @@ class EarlyLanes:
         state = self._lanes.start()
         for node, phase in phases_of_spine(self._plan):
             rows, done = phase.rows, 0
-            after = n_before + phase.n_rows
-            ends = [end - n_before for end in steps if n_before < end < after]
-            for end in [*ends, phase.n_rows] if phase.n_rows else []:
+            for end in ends_within(steps, n_before, phase.n_rows) if phase.n_rows else []:
                 out = self._tested(state, rows, done, end)
                 self._add(self._progressive, out, rows, done, end)
                 self._count(end - done)
@@ -133,7 +132,7 @@ class EarlyLanes:
                     state = self._drop(step, self._progressive, scores.tail, [state])[0]
                     if not self._alive:
                         return
-            n_before = after
+            n_before += phase.n_rows
             self._states[node] = self._lanes.snapshot(state)
 
     def _walk_to_nested(self) -> list[Begun] | None:

@@ -424,21 +424,22 @@ class KernelTrainer:
         return self._kernel.trains_pairs
 
     def update_both(
-        self, first: np.ndarray, phase: Phase, second: np.ndarray, second_phase: Phase
+        self, first: np.ndarray, rows: Rows, second: np.ndarray, second_rows: Rows
     ) -> None:
-        rows, second_rows = phase.rows, second_phase.rows
         if isinstance(rows, slice) and isinstance(second_rows, slice):
-            begins, order = (phase.start, second_phase.start), None
+            begins, order = (rows.start, second_rows.start), None
+            n_rows, n_second = rows.stop - rows.start, second_rows.stop - second_rows.start
         else:
             order = np.concatenate([_numbers(rows), _numbers(second_rows)])
-            begins = 0, phase.n_rows
+            n_rows = len(order) - len(_numbers(second_rows))
+            begins, n_second = (0, n_rows), len(order) - n_rows
         self._kernel.update_both(
             first,
             begins[0],
-            begins[0] + phase.n_rows,
+            begins[0] + n_rows,
             second,
             begins[1],
-            begins[1] + second_phase.n_rows,
+            begins[1] + n_second,
             order,
         )
 

@@ -37,11 +37,11 @@ from optuna_treecv.sharing.prefixes import least_kept_folds
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.prefixes import prefixes_below
 from optuna_treecv.sharing.stored_cache import AnyCache
+from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
-from optuna_treecv.tree.spine import cut
 
 # Along a long phase, states are kept at marks. From one mark to the next the rows seen grow at
 # least by this factor, and by so many times the rows whose training takes as long as one copy.

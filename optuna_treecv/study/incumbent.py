@@ -69,7 +69,8 @@ class Incumbent:
             pass
         assert trial.value is not None
         found = cls(trial.number, trial.value, losses.of(early.progressive.values), None)
-        found._compute = lambda: losses.of(early.nested().values)
+        if early.n_nested:
+            found._compute = lambda: losses.of(early.nested().values)
         return found
 
     @property

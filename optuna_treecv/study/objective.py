@@ -587,8 +587,8 @@ def treecv_objective(
     there), and ``diverged_folds`` if there are any.
 
     The first fold of a tree is ready after about one reading of the data. With reports of folds,
-    pruning saves what follows; early reports come before. Where folds are fitted, pruning saves the fits that have not begun; ``n_jobs`` workers
-    begin as many at once.
+    pruning saves what follows; early reports come before. Where folds are fitted, pruning saves
+    the fits that have not begun; ``n_jobs`` workers begin as many at once.
 
     Examples
     --------

@@ -93,8 +93,8 @@ class PairTrainer(Trainer, Protocol):
     def trains_pairs(self) -> bool:
         """Whether training two states at once is possible, and faster than one by one."""
 
-    def update_both(self, first: Any, phase: Phase, second: Any, second_phase: Phase) -> None:
-        """Train two states in place, each on its phase. Both have seen equally many rows."""
+    def update_both(self, first: Any, rows: Rows, second: Any, second_rows: Rows) -> None:
+        """Train two states in place, each on its rows in their order."""
 
 
 class StandsIn(Learner, Protocol):

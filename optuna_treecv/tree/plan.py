@@ -50,6 +50,13 @@ def rows_of(phase: Phase | Rows) -> Rows:
     return phase.rows if isinstance(phase, Phase) else phase
 
 
+def cut(rows: Rows, begin: int, end: int) -> Rows:
+    """Return the rows begin to end - 1 among rows in their order."""
+    if isinstance(rows, slice):
+        return slice(rows.start + begin, rows.start + end)
+    return rows[begin:end]
+
+
 class Node(NamedTuple):
     """The held-out chunks first to last - 1; the node's model has seen all other rows."""
 

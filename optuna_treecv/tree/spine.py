@@ -18,6 +18,7 @@ from typing import runtime_checkable
 import numpy as np
 
 from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
@@ -52,13 +53,6 @@ def test_then_train(
         yield end
 
 
-def cut(rows: Rows, begin: int, end: int) -> Rows:
-    """Return the rows begin to end - 1 among rows in their order."""
-    if isinstance(rows, slice):
-        return slice(rows.start + begin, rows.start + end)
-    return rows[begin:end]
-
-
 class Part(NamedTuple):
     """Rows of one phase that were tested and trained on.
 
@@ -66,14 +60,16 @@ class Part(NamedTuple):
     ----------
     rows : slice or ndarray
         The prepared rows, in the order of training.
-    begin, end : int
-        Their place along the spine.
+    outputs : ndarray of shape (len(rows), n_outputs)
+        What the model has said of them before they acted.
+    end : int
+        The number of rows of the spine that are done now.
     step : int or None
         The number of sixteenths of a pass that are done now; None within a sixteenth.
     """
 
     rows: Rows
-    begin: int
+    outputs: np.ndarray
     end: int
     step: int | None
 
@@ -117,16 +113,11 @@ class Spine:
 
     Attributes
     ----------
-    outputs : ndarray of shape (n_rows, n_outputs)
-        What the model has said of the first ``n_tested`` rows, in the order of training.
-    n_tested : int
     states : dict of Node to state
         The states of the nodes that are reached, if these are those of the tree.
     """
 
     def __init__(self, plan: Plan, learner: Learner) -> None:
-        self.outputs = np.empty((length_of_spine(plan), learner.n_outputs), learner.dtype)
-        self.n_tested = 0
         self.states: dict[Node, Any] = {}
         self._plan = plan
         self._learner = learner
@@ -136,22 +127,30 @@ class Spine:
         plan, learner = self._plan, self._learner
         state = learner.start()
         steps = steps_of_spine(plan)
+        begin = 0
         for node, phase in phases_of_spine(plan):
-            begin = self.n_tested
-            end = begin + phase.n_rows
             if phase.n_rows > 0:
-                ends = [n_rows - begin for n_rows in steps if begin < n_rows < end]
-                ends.append(phase.n_rows)
-                rows, out, done = phase.rows, self.outputs[begin:end], 0
+                ends = ends_within(steps, begin, phase.n_rows)
+                rows, done = phase.rows, 0
+                out = np.empty((phase.n_rows, learner.n_outputs), learner.dtype)
                 if isinstance(learner, PhaseTester):
                     tested = learner.test_phase(state, phase, rows, ends, out)
                 else:
                     tested = test_then_train(learner, state, rows, ends, out)
                 with closing(tested):
-                    for so_far in tested:
-                        self.n_tested = begin + so_far
-                        step = steps.get(self.n_tested)
-                        yield Part(cut(rows, done, so_far), begin + done, self.n_tested, step)
-                        done = so_far
+                    for end in tested:
+                        step = steps.get(begin + end)
+                        yield Part(cut(rows, done, end), out[done:end], begin + end, step)
+                        done = end
+            begin += phase.n_rows
             if learner.phases_may_be_cut:
                 self.states[node] = learner.snapshot(state)
+
+
+def ends_within(steps: dict[int, int], begin: int, n_rows: int) -> list[int]:
+    """Return where steps end within a phase, as numbers of its rows, and then where it ends.
+
+    The phase begins after ``begin`` rows of the spine.
+    """
+    ends = [end - begin for end in steps if begin < end < begin + n_rows]
+    return [*ends, n_rows]

@@ -27,6 +27,7 @@ from sklearn import set_config
 
 from optuna_treecv.tree.learner import PairTrainer
 from optuna_treecv.tree.learner import Trainer
+from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
@@ -139,7 +140,7 @@ def trains_pairs(learner: Trainer) -> TypeGuard[PairTrainer]:
 def train_both(plan: Plan, learner: PairTrainer, node: Node, left: Any, right: Any) -> int:
     """Train two copies of a node's state into those of its children; return the rows of both."""
     phase, other_phase = (plan.phase(node, child) for child in plan.split(node))
-    learner.update_both(left, phase, right, other_phase)
+    learner.update_both(left, phase.rows, right, other_phase.rows)
     return phase.n_rows + other_phase.n_rows
 
 
@@ -158,11 +159,36 @@ def _descend_in_one_thread(
     if begun is None:
         root, n_updates = _root(plan, learner)
         begun = [root]
+    elif trains_pairs(learner):
+        begun, n_updates = _train_in_pairs(plan, learner, begun)
     for node, state, parent in begun:
         if parent is not None:
             n_updates = train(learner, state, plan.phase(parent, node))
         yield from _descend(plan, learner, test, set(blocks), node, state, n_updates)
         n_updates = 0
+
+
+def _train_in_pairs(
+    plan: Plan, learner: PairTrainer, begun: list[Begun]
+) -> tuple[list[Begun], int]:
+    """Train the children that lie beside the spine; return them with their states, and the rows.
+
+    The last one has the longest phase. It is trained together with the others, one after another,
+    as far as it goes.
+    """
+    children = [one for one in begun if one.parent is not None]
+    if not children:
+        return begun, 0
+    phases = [plan.phase(one.parent, one.node) for one in children if one.parent is not None]
+    *others, longest = children
+    long_rows, n_rows, done = phases[-1].rows, phases[-1].n_rows, 0
+    for one, phase in zip(others, phases, strict=False):
+        stop = min(done + phase.n_rows, n_rows)
+        learner.update_both(longest.state, cut(long_rows, done, stop), one.state, phase.rows)
+        done = stop
+    learner.update(longest.state, cut(long_rows, done, n_rows))
+    trained = [Begun(one.node, one.state) for one in begun]
+    return trained, sum(phase.n_rows for phase in phases)
 
 
 def _descend(
