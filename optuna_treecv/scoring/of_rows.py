@@ -11,6 +11,7 @@ from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.losses import Loss
 from optuna_treecv.scoring.of_folds import scores_of_folds
 from optuna_treecv.scoring.scorers import Scorer
+from optuna_treecv.scoring.tested_rows import by_loss
 from optuna_treecv.scoring.tested_rows import TestedRows
 
 
@@ -38,5 +39,6 @@ def scores_of_rows(
     classes : ndarray or None
         The sorted classes of all rows.
     """
-    scores, _ = scores_of_folds((metric,), rows, estimator, classes)
-    return scores[0]
+    if isinstance(metric, Loss):
+        return by_loss(metric, rows)[0]
+    return scores_of_folds((metric,), rows, estimator, classes)[0][0]
