@@ -18,25 +18,25 @@ cdef inlined train_by_type(
     unsigned char *state,
     Log *log,
     bint weighted,
-    void *tested,
+    void *said,
 ) noexcept nogil:
     cdef void *vectors = vectors_of(learner, state)
     if learner.sparse.begins != NULL:
         if learner.itemsize == 8:
             train_on(
-                learner, &learner.sparse, start, stop, order, state, <double *> vectors, log, weighted, <double *> tested
+                learner, &learner.sparse, start, stop, order, state, <double *> vectors, log, weighted, <double *> said
             )
         else:
             train_on(
-                learner, &learner.sparse, start, stop, order, state, <float *> vectors, log, weighted, <float *> tested
+                learner, &learner.sparse, start, stop, order, state, <float *> vectors, log, weighted, <float *> said
             )
     elif learner.itemsize == 8:
         train_on(
-            learner, &learner.dense, start, stop, order, state, <double *> vectors, log, weighted, <double *> tested
+            learner, &learner.dense, start, stop, order, state, <double *> vectors, log, weighted, <double *> said
         )
     else:
         train_on(
-            learner, &learner.dense, start, stop, order, state, <float *> vectors, log, weighted, <float *> tested
+            learner, &learner.dense, start, stop, order, state, <float *> vectors, log, weighted, <float *> said
         )
 
 
@@ -53,7 +53,7 @@ cdef dispatched train_weighted(
 
 
 cdef dispatched test_then_train(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, void *tested
+    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, void *said
 ) noexcept nogil:
     cdef bint weighted = learner.weights != NULL or learner.n_balanced != 0
-    train_by_type(learner, start, stop, order, state, NULL, weighted, tested)
+    train_by_type(learner, start, stop, order, state, NULL, weighted, said)

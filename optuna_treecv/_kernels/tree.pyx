@@ -523,19 +523,17 @@ cdef class Kernel:
         if X.dtype != "float64" and X.dtype != "float32":
             raise TypeError(f"X must be float64 or float32, got {X.dtype}.")
         values = (X.values if sparse else X).reshape(-1).view("u1")
-        ahead = AHEAD_IN_ORDER if values.shape[0] > CACHE_BYTES else 0
         self.keep_alive = [values]
         if sparse:
             columns, begins = X.columns, X.begins
             self.learner.sparse.values = &values[0] if values.shape[0] else NULL
             self.learner.sparse.columns = &columns[0] if columns.shape[0] else NULL
             self.learner.sparse.begins = &begins[0]
-            self.learner.sparse.ahead = ahead
             self.keep_alive += [columns, begins]
         else:
             self.learner.dense.values = &values[0]
             self.learner.dense.width = X.shape[1]
-            self.learner.dense.ahead = ahead
+            self.learner.dense.ahead = AHEAD_IN_ORDER if values.shape[0] > CACHE_BYTES else 0
         if y is not None:
             y_bytes = y.view("u1")
             if y.shape[0] != self.n_rows:
