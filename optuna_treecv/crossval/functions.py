@@ -89,16 +89,15 @@ def tree_cross_validate(
     order : {"fixed", "random"}, default="fixed"
         Whether a training phase reads its rows in the order in which they lie, or in a new random
         order. The random order takes longer (1.6 times on Covertype).
-    method : {"auto", "exact", "treecv", "fit", "standard", "holdout", "progressive"}, \
-            default="auto"
+    method : {"auto", "exact", "treecv", "fit", "standard", "holdout", "progressive"}
         "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier``,
         discriminant analysis and naive Bayes of scikit-learn, alone or after stateless steps or a
         ``StandardScaler``. "treecv" trains models further along a tree; for time series it is a
         chain, in which one model walks forward. "fit" calls ``fit`` of any estimator on each
-        fold's training rows. "auto" takes the first of these that is possible. "standard" is k
-        trainings from scratch of one pass each, the baseline of the paper. "holdout" is "auto" on
-        the first fold alone. "progressive" is progressive validation: one pass, in which each row
-        is tested before the model learns it, but for the first eighth of the rows.
+        fold's training rows. "auto", the default, takes the first of these that is possible.
+        "standard" is k trainings from scratch of one pass each, the baseline of the paper.
+        "holdout" is "auto" on the first fold alone. "progressive" is progressive validation: one
+        pass, in which each row is tested before the model learns it, but for the first eighth.
         ``CVResult.method`` says what was done, and ``CVResult.why`` why.
     n_repeats : int, default=1
         Cross-validate this many times and average. The repeats differ in their permutations for an
@@ -236,8 +235,7 @@ def tree_cross_validate_many(
         Permute the rows once.
     order : {"fixed", "random"}, default="fixed"
         The order of the rows in a training phase.
-    method : {"auto", "exact", "treecv", "fit", "standard", "holdout", "progressive"}, \
-            default="auto"
+    method : {"auto", "exact", "treecv", "fit", "standard", "holdout", "progressive"}
         How the folds are evaluated. Only "exact" and the tree evaluate estimators side by side.
     n_repeats : int, default=1
         Cross-validate that many times and average.
