@@ -15,6 +15,7 @@ from optuna.distributions import IntDistribution
 from optuna.trial import TrialState
 import pytest
 from sklearn.tree import DecisionTreeClassifier
+from test_early import evaluation_of
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -22,6 +23,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import treecv_objective
+from optuna_treecv.crossval.run import Run
 from optuna_treecv.study.comparison import compared
 from optuna_treecv.study.comparison import Comparison
 from optuna_treecv.study.comparison import differences_of
@@ -138,6 +140,79 @@ def test_losers_are_pruned_and_the_best_stays(scoring, cv, n_classes):
     for trial, other in zip(study.trials, silent.trials, strict=True):
         if trial.state == TrialState.COMPLETE:
             assert trial.value == other.value
+
+
+class Listens(RacingPruner):
+    """Prunes nothing, and remembers what it was told."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard = {}
+
+    def tell(self, trial, step, comparison):
+        self.heard[trial.number, step] = comparison
+
+    def prune(self, study, trial):
+        return False
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("scoring", ["error", "accuracy", "neg_brier_score"])
+@pytest.mark.parametrize("report", ["progressive", "folds"])
+def test_what_the_pruner_is_told(report, scoring, weighted):
+    X, y = data_of(320, 5)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, 320) if weighted else None
+    model = AveragedSGDClassifier("log_loss")
+    options = {"cv": 40, "scoring": scoring, "sample_weight": weights, "stratify": False}
+    objective = treecv_objective(
+        model, X, y, param_distributions=ALPHA, report=report, cache=None, **options
+    )
+    pruner = Listens()
+    pruner.loss_range = (-1.0, 0.0) if scoring == "neg_brier_score" else None
+    study = optuna.create_study(direction=objective.direction, pruner=pruner)
+    study.enqueue_trial({"alpha": 0.01})
+    study.enqueue_trial({"alpha": 3.0})
+    study.optimize(objective, n_trials=2)
+
+    scores = {}
+    for alpha in (0.01, 3.0):
+        evaluation = evaluation_of(X, y, report=report, **options)
+        run = Run(evaluation, AveragedSGDClassifier("log_loss", alpha=alpha))
+        if report == "progressive":
+            early = run.begin_early()
+            ends = {step: early.progressive.n_rows for step in early.first_pass()}
+            nested = early.nested()
+            each = early.progressive
+            parts = {
+                step: (each.values[(n + 1) // 2 : n], (n + 1) // 2, n)
+                for step, n in ends.items()
+                if step > 1
+            }
+            of_rows, of_nested = each.weights, nested.weights
+            parts[64] = nested.values, 0, 320
+        else:
+            run.ask_for_rows()
+            found = [(part, *run.part_rows) for part in run]
+            rows = np.concatenate([one[1] for one in found])
+            ends = np.cumsum([len(one[1]) for one in found])
+            parts = {
+                part: (rows[:end], 0, end) for (part, *_), end in zip(found, ends, strict=True)
+            }
+            of_rows = np.concatenate([one[2] for one in found]) if weighted else None
+        scores[alpha] = parts
+    for step, (own, start, stop) in scores[3.0].items():
+        best = scores[0.01][step][0]
+        sign = 1 if scoring == "error" else -1
+        differences = sign * (own.astype(np.float32) - best.astype(np.float32)).astype(float)
+        if weighted:
+            weight = (of_nested if step == 64 and report == "progressive" else of_rows)[start:stop]
+            differences = differences * weight / weight.mean()
+        told = pruner.heard[1, step]
+        assert told.n_rows == stop - start
+        assert told.mean == pytest.approx(differences.mean(), rel=1e-6, abs=1e-9)
+        assert told.variance == pytest.approx(differences.var(ddof=1), rel=1e-6)
+        assert (told.width is None) == (step == 64 and report == "progressive")
+        assert pruner.heard[0, step] is None
 
 
 @pytest.mark.parametrize("report", ["progressive", "folds"])

@@ -205,7 +205,7 @@ class RacingPruner(optuna.pruners.BasePruner):
 
 def loses(pruner: RacingPruner, step: int, comparison: Comparison) -> bool:
     """Return whether a trial that compares so at a step is pruned."""
-    if step < pruner.warmup or comparison.mean <= 0:
+    if step < pruner.warmup:
         return False
     n_rows = comparison.n_rows
     if comparison.width is None:
