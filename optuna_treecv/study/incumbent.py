@@ -33,6 +33,9 @@ from optuna_treecv.study.fold_race import FoldRace
 from optuna_treecv.study.racing import loses
 from optuna_treecv.study.racing import RacingPruner
 
+# The most trials of a study whose losses are held.
+_MOST_HELD = 2
+
 # The reports of a first pass.
 _LOOKS = LAST_STEP + 1 - FIRST_STEP
 
@@ -176,11 +179,17 @@ class _BestFolds(NamedTuple):
     losses: FoldLosses
 
 
+_Best = Incumbent | _BestFolds
+
+
 class Incumbents:
-    """The best trial of each study, with the losses of its rows."""
+    """The best trials of each study, with the losses of their rows.
+
+    Two are held: in threads, a trial is better than the best one shortly before the study says so.
+    """
 
     def __init__(self) -> None:
-        self._held: WeakKeyDictionary[optuna.Study, Incumbent | _BestFolds] = WeakKeyDictionary()
+        self._held: WeakKeyDictionary[optuna.Study, dict[int, _Best]] = WeakKeyDictionary()
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[type[Incumbents], tuple[()]]:
@@ -244,10 +253,11 @@ class Incumbents:
         except ValueError:
             return None
         with self._lock:
-            held = self._held.get(study)
-            if held is None or held.number != best.number:
-                held = self._held[study] = again(best)
-            return held
+            found = self._held.get(study, {}).get(best.number)
+            if found is None:
+                found = again(best)
+                self._hold(study, found)
+            return found
 
     def note(self, race: Race, value: float, early: EarlyRepeat) -> None:
         """Hold the losses of a trial that is completed, if it is the best one so far."""
@@ -258,14 +268,17 @@ class Incumbents:
         """Do the same for a trial that was compared on folds."""
         self._note(race.trial, _BestFolds(race.trial.number, value, race.own))
 
-    def _note(self, trial: optuna.Trial, found: Incumbent | _BestFolds) -> None:
-        is_minimized = trial.study.direction == optuna.study.StudyDirection.MINIMIZE
+    def _note(self, trial: optuna.Trial, found: _Best) -> None:
         with self._lock:
-            held = self._held.get(trial.study)
-            if held is not None:
-                better = found.value < held.value if is_minimized else found.value > held.value
-            if held is None or better:
-                self._held[trial.study] = found
+            self._hold(trial.study, found)
+
+    def _hold(self, study: optuna.Study, found: _Best) -> None:
+        """Hold a trial; of more than two, the worst one goes."""
+        sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
+        held = self._held.setdefault(study, {})
+        held[found.number] = found
+        if len(held) > _MOST_HELD:
+            del held[max(held, key=lambda number: (sign * held[number].value, number))]
 
 
 class BatchRace:
