@@ -414,6 +414,18 @@ def test_nothing_is_kept_of_trials_that_are_over():
         study_of(pickle.loads(pickle.dumps(objective)), 3, again)
 
 
+def test_two_trials_are_held():
+    X, y = data_of(300, 5)
+    objective = treecv_objective(
+        PegasosClassifier(), X, y, param_distributions=ALPHA, report="progressive"
+    )
+    study = study_of(objective, 12)
+    held = objective._incumbents._held[study]
+    done = study.get_trials(states=[TrialState.COMPLETE])
+    best = sorted(done, key=lambda trial: (trial.value, trial.number))
+    assert {trial.number for trial in best[:2]} == set(held)
+
+
 def test_another_pruner_works_with_early_reports():
     X, y = data_of(600, 5)
     objective = treecv_objective(
