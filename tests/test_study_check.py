@@ -126,3 +126,23 @@ def test_frames_with_dates_have_names_too():
     first = name_of_evaluation(Data(frame, Y), folds, "error")
     assert first == name_of_evaluation(Data(frame.copy(), Y), folds, "error")
     assert first != name_of_evaluation(Data(frame, changed(Y, 3)), folds, "error")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_noticed"),
+    [
+        ("progressive", "folds", True),
+        ("folds", "mean", True),
+        ("progressive", "progressive", False),
+        (None, "progressive", False),
+        ("blocks", None, False),
+    ],
+)
+def test_other_reports_in_a_study_are_noticed(before, after, is_noticed):
+    study = optuna.create_study(study_name="mixed", pruner=optuna.pruners.NopPruner())
+    assert told(study, objective_of(report=before), 1) == []
+    sentences = told(study, objective_of(report=after), 1)
+    assert len(sentences) == is_noticed
+    if is_noticed:
+        assert f"report={before!r}" in sentences[0]
+        assert f"report={after!r}" in sentences[0]

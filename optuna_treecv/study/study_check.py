@@ -90,8 +90,16 @@ class StudyCheck:
         is_fitted = not run.method.is_one_pass
         if not isinstance(known, dict):
             facts = self._evaluation.facts(run.scoring, run.estimator)
-            study.set_user_attr(STUDY_ATTRIBUTE, facts | {"is_fitted": is_fitted})
+            own_facts = {"is_fitted": is_fitted, "report": self._evaluation.report}
+            study.set_user_attr(STUDY_ATTRIBUTE, facts | own_facts)
             return
+        before, now = known.get("report"), self._evaluation.report
+        if before != now and before is not None and now is not None:
+            warn_caller(
+                f"the study {study.study_name!r} has reports of report={before!r}, and this "
+                f"objective makes those of report={now!r}, which mean something else at the same "
+                "step, so that pruners compare them wrongly; use one kind of report per study."
+            )
         if known.get("is_fitted", is_fitted) != is_fitted:
             kinds = "one pass over the training rows", "fits"
             before, now = kinds[not is_fitted], kinds[is_fitted]
