@@ -23,6 +23,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import treecv_objective
+from optuna_treecv.crossval.early_lanes import EarlyLanes
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.study.comparison import compared
 from optuna_treecv.study.comparison import Comparison
@@ -30,6 +31,7 @@ from optuna_treecv.study.comparison import differences_of
 from optuna_treecv.study.comparison import Losses
 from optuna_treecv.study.comparison import sums_of
 from optuna_treecv.study.racing import loses
+from optuna_treecv.tree.spine import steps_of_spine
 
 ALPHA = {"alpha": FloatDistribution(1e-7, 1e3, log=True)}
 DEPTH = {"max_depth": IntDistribution(1, 12), "min_samples_leaf": IntDistribution(1, 200)}
@@ -329,6 +331,64 @@ def test_lanes_race_in_their_batch(estimator, cv, weighted, batch_size):
             assert reported
             assert reported.items() <= alone.intermediate_values.items()
             assert trial.user_attrs["n_updates"] < alone.user_attrs["n_updates"]
+
+
+class Drops:
+    """Leaves out some learners at given steps, and checks what it is asked about."""
+
+    def __init__(self, at, ends):
+        self.left = list(range(6))
+        self.at, self.ends = at, ends
+        self.asked = []
+
+    def losers(self, step, scores, rows):
+        assert len(scores) == len(self.left)
+        n_rows = 300 if step == 64 else self.ends[step]
+        assert {one.n_rows for one in scores} == {n_rows}
+        assert rows == slice(0 if step == 64 else (n_rows + 1) // 2, n_rows)
+        self.asked.append(step)
+        places = [self.left.index(number) for number in self.at.get(step, ())]
+        self.left = [number for number in self.left if number not in self.at.get(step, ())]
+        return places
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        {3: (0,), 5: (1, 4), 16: (5,)},
+        {2: (0, 1, 2, 3), 4: (5,)},
+        {64: (0, 3)},
+        {2: (0, 1, 2), 64: (3, 4, 5)},
+        {7: (0, 1, 2, 3, 4, 5)},
+    ],
+)
+def test_those_that_are_dropped_leave_the_others_as_they_were(at):
+    X, y = data_of(300, 5, 3)
+    evaluation = evaluation_of(X, y, cv=50, stratify=False)
+    estimators = [PegasosClassifier(alpha) for alpha in np.geomspace(1e-4, 1, 6)]
+    runs = [Run(evaluation, estimator) for estimator in estimators]
+    earlies = [run.begin_early() for run in runs]
+    plan = evaluation.repeats[0].plan
+    ends = {step: n_rows for n_rows, step in steps_of_spine(plan).items()}
+    judge = Drops(at, ends)
+    learners = [early._learner for early in earlies]
+    lanes = EarlyLanes(plan, learners, runs[0].scoring.first, 1, judge)
+    outputs, members = lanes.evaluate()
+    by_member = dict(zip(members, outputs.reshape(len(members), 300, 3), strict=True))
+    lost_at = {number: step for step, numbers in at.items() for number in numbers}
+    for number, (run, early, known) in enumerate(zip(runs, earlies, lanes.early, strict=True)):
+        steps = list(early.first_pass())
+        assert known.lost_at == lost_at.get(number)
+        n_rows = ends[min(known.lost_at or 16, 16)]
+        assert np.array_equal(known.progressive.values, early.progressive.values[:n_rows])
+        if known.lost_at is None or known.lost_at == 64:
+            assert np.array_equal(known.nested.values, early.nested().values)
+        if known.lost_at is None:
+            run.finish()
+            alone = early._leaves.outputs.array
+            assert np.array_equal(by_member[number], alone)
+            assert known.n_updates == early.n_updates
+        assert steps[-1] == 16
 
 
 def test_a_first_batch_races_without_a_completed_trial():

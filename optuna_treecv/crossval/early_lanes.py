@@ -128,8 +128,8 @@ class EarlyLanes:
                 done = end
                 step = steps.get(n_before + end)
                 if step is not None and step >= FIRST_STEP:
-                    scores = self._progressive[self._members[0]]
-                    state = self._drop(step, self._progressive, scores.tail, [state])[0]
+                    tail = self._progressive[min(self._alive)].tail
+                    state = self._drop(step, self._progressive, tail, [state])[0]
                     if not self._alive:
                         return
             n_before += phase.n_rows
