@@ -127,9 +127,10 @@ def test_losses_take_few_bytes():
 # In studies.
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("cv", [10, "loo"])
-@pytest.mark.parametrize("scoring", ["error", "accuracy"])
+@pytest.mark.parametrize(
+    ("scoring", "cv", "n_classes"),
+    [("error", 10, 2), ("error", "loo", 3), ("accuracy", 10, 3), ("accuracy", "loo", 2)],
+)
 def test_losers_are_pruned_and_the_best_stays(scoring, cv, n_classes):
     X, y = data_of(5000, 5, n_classes)
     options = {"param_distributions": ALPHA, "cv": cv, "scoring": scoring}
@@ -249,7 +250,7 @@ def test_the_best_trial_is_not_pruned_against_itself(report, cv):
     ],
 )
 def test_a_resumed_worker_prunes_the_same_trials(estimator, space, options, with_store, tmp_path):
-    X, y = data_of(3000, 5)
+    X, y = data_of(2000, 5)
 
     def run(name, parts):
         storage = f"sqlite:///{tmp_path}/{name}.db"
@@ -272,7 +273,7 @@ def test_a_resumed_worker_prunes_the_same_trials(estimator, space, options, with
             n_before += n_trials
         return study
 
-    whole, resumed = run("whole", [16]), run("resumed", [5, 1, 10])
+    whole, resumed = run("whole", [12]), run("resumed", [5, 1, 6])
     assert pruned(whole) == pruned(resumed)
     assert pruned(whole)
     for one, other in zip(whole.trials, resumed.trials, strict=True):
@@ -290,7 +291,6 @@ def test_threads_share_the_best_trial():
     )
     study.optimize(objective, n_trials=24, n_jobs=4)
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
-    assert len(pruned(study)) >= 8
 
 
 @pytest.mark.parametrize("estimator", [PegasosClassifier(), StreamingSVRGClassifier()])
