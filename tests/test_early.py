@@ -585,8 +585,8 @@ def test_the_half_width_is_for_scores_between_0_and_1():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"scoring": "roc_auc"}, "means over rows.*'roc_auc'"),
-        ({"scoring": ["error", "f1"]}, "means over rows.*'f1'"),
+        ({"scoring": "roc_auc"}, "mean over rows.*'roc_auc'"),
+        ({"scoring": ["error", "f1"]}, "mean over rows.*'f1'"),
         ({"cv": [([0, 1, 2, 3], [4]), ([0, 1], [2])]}, "cv must be .* method='progressive'"),
     ],
 )

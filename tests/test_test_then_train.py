@@ -16,6 +16,7 @@ from test_kernels import takes_sparse
 from optuna_treecv._kernels.kmeans import KMeans
 from optuna_treecv._kernels.root_sgd import RootSGD
 from optuna_treecv.rows.data import aligned_empty
+from optuna_treecv.rows.data import pad_rows
 
 N_ROWS = 120
 ORDER = np.random.default_rng(2).permutation(N_ROWS).astype(np.uint32)[:70]
@@ -104,12 +105,8 @@ def test_what_is_said_is_what_the_model_says_in_a_test(case, dtype):
     np.testing.assert_allclose(said, expected, rtol=rounding, atol=rounding)
 
 
-@pytest.mark.parametrize("case", CLASSIFIERS, ids=name_of)
+@pytest.mark.parametrize("case", filter(takes_sparse, CLASSIFIERS), ids=name_of)
 def test_sparse_rows_say_what_dense_rows_say(case):
-    if not takes_sparse(case):
-        pytest.skip("for dense rows alone")
-    from optuna_treecv.rows.data import pad_rows
-
     make, _, settings = case
     rng = np.random.default_rng(3)
     X = rng.normal(size=(N_ROWS, 30)) * (rng.random((N_ROWS, 30)) < 0.2)

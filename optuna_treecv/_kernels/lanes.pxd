@@ -300,7 +300,6 @@ cdef inline inlined test_lanes(
 
 
 cdef class LanesKernel(Kernel):
-    cdef LaneSettings *lane_settings(self) noexcept
     cdef int bind_lanes(
         self,
         object X,

@@ -240,9 +240,6 @@ cdef class LanesKernel(Kernel):
             a_vector,
         )
 
-    cdef LaneSettings *lane_settings(self) noexcept:
-        return <LaneSettings *> self.learner.settings
-
     def take(
         self,
         LanesKernel source not None,
@@ -251,8 +248,8 @@ cdef class LanesKernel(Kernel):
         unsigned char [::1] out,                     # OUT, the same for this kernel, whose models they are
     ):
         """Copy the lanes of some models from a state of another kernel, whose rows and learner are the same."""
-        cdef const LaneSettings *theirs = source.lane_settings()
-        cdef const LaneSettings *ours = self.lane_settings()
+        cdef const LaneSettings *theirs = <const LaneSettings *> source.learner.settings
+        cdef const LaneSettings *ours = <const LaneSettings *> self.learner.settings
         cdef int64_t lanes[MOST_LANES]
         cdef Py_ssize_t lane, i
         cdef int64_t model

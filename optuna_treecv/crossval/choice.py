@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sklearn.base import is_classifier
-
 from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.chain import Chain
-from optuna_treecv.crossval.early import check_early
+from optuna_treecv.crossval.early import check_has_first_pass
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact_choice import why_not_exact
 from optuna_treecv.crossval.fit import Fit
 from optuna_treecv.crossval.methods import Method
-from optuna_treecv.crossval.progressive import check_scores_rows
 from optuna_treecv.crossval.progressive import Progressive
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.standard import Standard
@@ -57,11 +54,9 @@ def settle(
     method = method_for(evaluation, estimator, searched)
     method.check(estimator, of_class, searched)
     scoring = evaluation.scoring_for(estimator, method.is_one_pass, of_class)
-    if isinstance(method, Progressive):
-        check_scores_rows(scoring, estimator, evaluation)
     if evaluation.is_early:
-        classes = evaluation.data.classes() if is_classifier(estimator) else None
-        check_early(method, scoring.first, classes, f"report={evaluation.report!r}")
+        check_has_first_pass(method, f"report={evaluation.report!r}")
+    evaluation.check_scores_rows(scoring, estimator)
     return method, scoring
 
 

@@ -28,8 +28,6 @@ from optuna_treecv.crossval.subtrees import divided
 from optuna_treecv.crossval.subtrees import node_test
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import TrainedRepeat
-from optuna_treecv.scoring import Metric
-from optuna_treecv.scoring import scores_rows
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Rows
@@ -42,29 +40,13 @@ from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import walk_tree
 
 
-def check_early(method: Method, metric: Metric, classes: np.ndarray | None, asked: str) -> None:
-    """Refuse what has no scores before its folds have.
-
-    Parameters
-    ----------
-    method : Method
-    metric : Loss, Scorer or Pooled
-        The first optimised one.
-    classes : ndarray or None
-        The sorted classes of all rows.
-    asked : str
-        What asks for early scores: an argument and its value.
-    """
+def check_has_first_pass(method: Method, asked: str) -> None:
+    """Refuse a method that has no first pass; ``asked`` is the argument that needs one."""
     if method.name != "treecv":
         raise ValueError(
             f"{asked} needs the tree, in which one training pass tests each row before it acts, "
             f"but the folds are evaluated by method={method.name!r}; report='folds' or 'mean' "
             "would be right."
-        )
-    if not scores_rows(metric, classes):
-        raise ValueError(
-            f"{asked} needs a loss, or a scorer of scikit-learn that is a mean over rows, such as "
-            f"'accuracy' or 'neg_mean_squared_error', got scoring={metric.name!r}."
         )
 
 

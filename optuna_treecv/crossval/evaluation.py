@@ -57,6 +57,7 @@ from optuna_treecv.scoring import make_scoring
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
+from optuna_treecv.scoring import scores_rows
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import scoring_for
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
@@ -380,6 +381,21 @@ class Evaluation:
         if self.asked_method == "progressive":
             return scoring.metrics
         return (scoring.first,) if self.is_early else ()
+
+    def scores_rows(self, metric: Metric, estimator: Any) -> bool:
+        """Return whether a metric is a mean over rows, whose scores are known row by row."""
+        return scores_rows(metric, self.data.classes() if is_classifier(estimator) else None)
+
+    def check_scores_rows(self, scoring: Scoring, estimator: Any) -> None:
+        """Refuse a metric that is no mean over rows where the scores of rows are needed."""
+        for metric in self.scored_by_row(scoring):
+            if not self.scores_rows(metric, estimator):
+                asked = f"report={self.report!r}" if self.is_early else "method='progressive'"
+                raise ValueError(
+                    f"{asked} needs a loss, or a scorer of scikit-learn that is a mean over rows, "
+                    "such as 'accuracy' or 'neg_mean_squared_error', got "
+                    f"scoring={metric.name!r}."
+                )
 
     def describe(self) -> dict[str, Any]:
         """Return what is evaluated, in words and numbers."""

@@ -153,8 +153,9 @@ def _evaluate_group(
         judge = next(filter(None, (one.request.judge for one in members)), None)
         lanes = EarlyLanes(plan, learners, metric, evaluation.n_jobs, judge)
         out, tested = lanes.evaluate()
-        early[:] = lanes.early
-        counts = [lanes.early[number].n_updates for number in tested]
+        known = lanes.early
+        early[:] = known
+        counts = [known[number].n_updates for number in tested]
     else:
         out, n_updates = _outputs_of(learners, repeat, evaluation.n_jobs)
         tested = list(range(len(members)))

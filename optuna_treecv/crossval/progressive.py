@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from math import log
 from math import sqrt
-from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
 
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.repeat import Repeat
@@ -20,9 +18,9 @@ from optuna_treecv.crossval.request import Request
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import TrainedRepeat
 from optuna_treecv.scoring import Leaves
-from optuna_treecv.scoring import scores_rows
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.learner import RowTester
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.spine import STEPS_PER_PASS
 from optuna_treecv.tree.spine import test_then_train
@@ -46,7 +44,7 @@ class Progressive(Trained):
     ) -> Generator[TestedBlock]:
         """Test each row of the only chunk before it is trained on."""
         plan = repeat.plan
-        assert leaves.outputs is not None
+        assert leaves.outputs is not None and isinstance(learner, RowTester)
         state = learner.start()
         learner.update(state, plan.first_phase)
         start, stop = plan.rows(plan.root)
@@ -66,18 +64,6 @@ class ProgressiveRepeat(TrainedRepeat):
     def _make_leaves(self, learner: Learner) -> Leaves:
         request = self._request
         return Leaves(self._repeat.plan, learner, request.estimator, request.scoring.metrics)
-
-
-def check_scores_rows(scoring: Scoring, estimator: Any, evaluation: Evaluation) -> None:
-    """Refuse a score that is no mean over rows."""
-    classes = evaluation.data.classes() if is_classifier(estimator) else None
-    for metric in scoring.metrics:
-        if not scores_rows(metric, classes):
-            raise ValueError(
-                "method='progressive' needs losses, or scorers of scikit-learn that are means "
-                "over rows, such as 'accuracy' or 'neg_mean_squared_error', got "
-                f"scoring={metric.name!r}."
-            )
 
 
 def half_width(evaluation: Evaluation, scoring: Scoring) -> float | None:

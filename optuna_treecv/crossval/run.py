@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
 
 from optuna_treecv.crossval.choice import settle
 from optuna_treecv.crossval.early import EarlyRepeat
@@ -22,7 +21,6 @@ from optuna_treecv.crossval.subtrees import pieces
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.scoring import Pooled
-from optuna_treecv.scoring import scores_rows
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
@@ -238,8 +236,7 @@ class Run(Request):
 
     def ask_for_rows(self) -> bool:
         """Ask for the scores of single rows; return whether the metric has them."""
-        classes = self.evaluation.data.classes() if is_classifier(self.estimator) else None
-        self.needs_rows = scores_rows(self.scoring.first, classes)
+        self.needs_rows = self.evaluation.scores_rows(self.scoring.first, self.estimator)
         return self.needs_rows
 
     @property

@@ -133,9 +133,6 @@ class SharedLearner:
     def estimator(self, state: Branch) -> Any:
         return self._learner.estimator(self._state(state.model))
 
-    def test_then_train(self, state: Branch, rows: Rows, out: np.ndarray) -> None:
-        raise NotImplementedError("rows without a phase have no name; test_phase has one.")
-
     def test_phase(
         self, state: Branch, phase: Phase, rows: Rows, ends: Sequence[int], out: np.ndarray
     ) -> Generator[int]:

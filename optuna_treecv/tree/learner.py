@@ -50,13 +50,6 @@ class Learner(Trainer, Protocol):
     #: Whether a state is the same if a phase is trained in several parts.
     phases_may_be_cut: bool
 
-    def test_then_train(self, state: Any, rows: Rows, out: np.ndarray) -> None:
-        """Train a state in place on rows in their order, and write what its model says of them.
-
-        It says so of each row before the row acts; a learner that is trained on whole blocks says
-        so of all ``rows`` before any of them acts. ``out`` is of shape (len(rows), n_outputs).
-        """
-
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Turn outputs (rows, n_outputs) into the response that a loss needs.
 
@@ -72,6 +65,18 @@ class Learner(Trainer, Protocol):
 
     def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
         """Return X and y of the rows start to stop - 1 in the form that a scorer takes."""
+
+
+@runtime_checkable
+class RowTester(Protocol):
+    """A learner that tests rows before it is trained on them."""
+
+    def test_then_train(self, state: Any, rows: Rows, out: np.ndarray) -> None:
+        """Train a state in place on rows in their order, and write what its model says of them.
+
+        It says so of each row before the row acts; a learner that is trained on whole blocks says
+        so of all ``rows`` before any of them acts. ``out`` is of shape (len(rows), n_outputs).
+        """
 
 
 @runtime_checkable

@@ -190,7 +190,7 @@ def simulated(
         one, trial = trials[i], study.ask({"x": FloatDistribution(0, 1)})
         race = None
         if is_race:
-            race = Race(_Told(study, trial.number), pruner, LOSSES, held)  # type: ignore[arg-type]
+            race = Race(_Told(study, trial.number), pruner, LOSSES, held)
         done = one.passes
         for step, value, scores in one.reports(report, with_nested):
             if race is not None:
