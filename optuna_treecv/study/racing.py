@@ -64,7 +64,7 @@ class RacingPruner(optuna.pruners.BasePruner):
     Notes
     -----
     A race sees one training path. A learner whose score depends much on the order of the rows may
-    lose in the first pass by bad luck; ``report="folds"`` is safer then.
+    lose in the first pass by bad luck; ``warmup=8`` or ``report="folds"`` is safer then.
 
     The best trial is the best completed one when a trial begins. It is never pruned against
     itself: all differences are 0. Its losses are held in memory, or computed again in one pass.
