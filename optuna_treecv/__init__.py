@@ -6,7 +6,9 @@ k folds cost about as much as log2(k) trainings instead of k.
 from optuna_treecv.crossval.functions import tree_cross_val_predict
 from optuna_treecv.crossval.functions import tree_cross_validate
 from optuna_treecv.crossval.functions import tree_cross_validate_many
-from optuna_treecv.crossval.run import CVResult
+from optuna_treecv.crossval.intervals import Interval
+from optuna_treecv.crossval.paired import PairedDifference
+from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.learners.gaussian import StreamingGaussianDensity
 from optuna_treecv.learners.kmeans import StreamingKMeans
 from optuna_treecv.learners.pegasos import PegasosClassifier
@@ -19,16 +21,21 @@ from optuna_treecv.learners.svrg import StreamingSVRGClassifier
 from optuna_treecv.learners.svrg import StreamingSVRGRegressor
 from optuna_treecv.scoring.asked import pooled
 from optuna_treecv.sharing.memory_cache import ModelCache
+from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
+from optuna_treecv.study.select import select
 
 __all__ = [
     "AveragedSGDClassifier",
     "AveragedSGDRegressor",
     "CVResult",
+    "Choice",
+    "Interval",
     "LSQSGDRegressor",
     "ModelCache",
+    "PairedDifference",
     "PegasosClassifier",
     "RacingPruner",
     "RootSGDClassifier",
@@ -39,6 +46,7 @@ __all__ = [
     "StreamingSVRGRegressor",
     "TreeCVObjective",
     "pooled",
+    "select",
     "tree_cross_val_predict",
     "tree_cross_validate",
     "tree_cross_validate_many",

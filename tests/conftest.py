@@ -27,7 +27,7 @@ from sqlalchemy import event
 
 from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.crossval.run import CVResult
+from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.storage.database import Database

@@ -23,6 +23,7 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 import pytest
+from scipy import stats
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.tree import DecisionTreeClassifier
 
@@ -41,6 +42,7 @@ BROWSERS = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
 BROWSER = next(filter(None, BROWSERS), None)
 FIGURES = {
     "treecv-parameters": "Value against each hyper-parameter",
+    "treecv-choice": "Differences to the best trial",
     "treecv-fold-scores": "Fold scores of the best trials",
     "treecv-sharing": "Training shared between trials",
     "treecv-time": "Best value against time and work",
@@ -148,12 +150,12 @@ def test_the_note_says_what_and_how_well(filled):
     assert f"## Best: trial 7, error {estimate}\n" in note
     assert "standard error of the fold mean, std / √folds" in note
     rows = cells(note)
-    assert ["trial", "error", "alpha", "kind"] in rows
-    assert ["7", estimate, "10", "c"] in rows
+    assert ["trial", "error", "minus the best", "alpha", "kind"] in rows
+    assert ["7", estimate, "", "10", "c"] in rows
     best_five = rows[2:7]
     means = found.groupby("trial_number")["score"].mean().drop([3, 5]).sort_values()
     assert [int(row[0]) for row in best_five] == list(means.index[:5])
-    assert {row[3] for row in best_five} <= {"a/b", "c"}  # "|" would end the cell
+    assert {row[4] for row in best_five} <= {"a/b", "c"}  # "|" would end the cell
     facts = dict(row for row in rows if len(row) == 2)
     assert facts["**data**"] == "1,234 rows × 5 features, fingerprint `0123456789ab`"
     assert facts["**learner**"] == "`PegasosClassifier`"
@@ -171,6 +173,32 @@ def test_the_note_says_what_and_how_well(filled):
         f"6 s of evaluation; {clock.total_seconds():.3g} s from the first start to the last end"
     )
     assert "**baseline**" not in facts  # the study does not know it
+
+
+def test_the_note_says_how_sure_the_choice_is(fill):
+    """Trial 1 is the best; trial 2 has a larger alpha, and is within one standard error."""
+    filled = fill(n_updates_standard=9 * 1234)
+    rng = np.random.default_rng(0)
+    base = 0.2 + 0.05 * rng.normal(size=10)
+    alpha = {"alpha": FloatDistribution(1e-6, 1e6, log=True)}
+    for i, offset in enumerate((0.2, 0.0, 0.0005, 0.05)):
+        filled.add(base + offset + 0.01 * rng.normal(size=10), {"alpha": 10.0**i}, alpha)
+    best = filled.study.best_trial.number
+    dashboard.publish(filled.study, filled.store)
+    note = optuna_dashboard.get_note(filled.study)
+    assert "### How sure is the choice?" in note
+    scores = load_fold_scores(filled.store, study=filled.study)
+    folds = scores[scores.trial_number == best].score.to_numpy()
+    half = stats.t.ppf(0.975, 9) * np.sqrt((1 / 10 + 1 / 9) * np.var(folds, ddof=1))
+    assert f"**{folds.mean() - half:.3f} to {folds.mean() + half:.3f}**" in note
+    assert "of a model that is trained on 1,111 other rows" in note
+    near = 3 - best
+    assert f"Not distinguishable from trial {best}, the best one: 1 trials ({near})." in note
+    assert (
+        "The simplest one within one standard error of the best: **trial 2** (alpha=100)." in note
+    )
+    assert ('rule="one_se")  # now trial 2' in note) == (best != 2)
+    assert "Differences are paired by folds" in note
 
 
 def test_settings_that_differ_are_all_named(fill):

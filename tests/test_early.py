@@ -548,8 +548,10 @@ def test_progressive_validation_is_a_loop(order, n_rows):
     assert found.n_updates == n_rows
     assert found.test_score.shape == (1,)
     assert found.method == "progressive"
-    assert found.half_width == pytest.approx(np.sqrt(np.log(40) / (2 * (n_rows - first))))
-    assert "half_width=" in repr(found)
+    half = np.sqrt(np.log(40) / (2 * (n_rows - first)))
+    interval = found.interval("hoeffding")
+    assert interval.high == pytest.approx(min(1.0, found.mean + half))
+    assert interval.target == "the mean score on new rows of the models along the pass"
 
 
 def test_progressive_validation_of_blocks():
@@ -569,17 +571,35 @@ def test_progressive_validation_of_blocks():
     assert found.mean == np.mean(wrong)
 
 
-def test_the_half_width_is_for_scores_between_0_and_1():
+def test_scores_of_rows_need_no_second_class():
+    """scikit-learn refuses the log loss of rows of one class; the mean over a pass has both."""
+    evaluate = partial(
+        tree_cross_validate,
+        AveragedSGDClassifier(loss="log_loss"),
+        *data_of(160, 4),
+        method="progressive",
+    )
+    loss = evaluate(scoring="log_loss")
+    assert evaluate(scoring="neg_log_loss").mean == pytest.approx(-loss.mean, rel=1e-12)
+    assert loss.std_error == pytest.approx(evaluate(scoring="neg_log_loss").std_error)
+    assert -1 < evaluate(scoring="neg_brier_score").mean < 0
+
+
+def test_the_interval_of_progressive_validation_counts_its_rows():
     X, y = data_of(160, 4)
     weights = np.linspace(0.5, 2.0, 160)
     evaluate = partial(tree_cross_validate, PegasosClassifier(), X, y, method="progressive")
-    assert evaluate(scoring="hinge").half_width is None
-    assert evaluate(method="auto").half_width is None
-    assert evaluate(scoring="accuracy").half_width == evaluate().half_width
+    with pytest.raises(ValueError, match="loss_range must be given"):
+        evaluate(scoring="hinge").interval("hoeffding")
+    found, accuracy = (
+        evaluate(scoring=one).interval("hoeffding") for one in ("error", "accuracy")
+    )
+    assert accuracy.high == pytest.approx(1 - found.low)
     weighted = evaluate(sample_weight=weights, shuffle=False, stratify=False)
     tested = weights[20:]
     n_rows = tested.sum() ** 2 / (tested @ tested)
-    assert weighted.half_width == pytest.approx(np.sqrt(np.log(40) / (2 * n_rows)))
+    half = np.sqrt(np.log(40) / (2 * n_rows))
+    assert weighted.interval("hoeffding").high == pytest.approx(weighted.mean + half)
 
 
 @pytest.mark.parametrize(

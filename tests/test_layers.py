@@ -25,7 +25,7 @@ ALLOWED = {
     "learners": {"rows", "tree", "_kernels"},
     "tree": {"rows", "_kernels"},
     "rows": {"_kernels"},
-    "reporting": {"storage"},
+    "reporting": {"crossval", "storage", "study"},
     "storage": set(),
     "_kernels": set(),
 }

@@ -14,9 +14,14 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 import pytest
 from scipy import stats
+from sklearn.model_selection import KFold
+from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.tree import DecisionTreeClassifier
 from sqlalchemy import delete
 
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import select
 from optuna_treecv import treecv_objective
 from optuna_treecv.storage.tables import FoldScoreRow
 
@@ -24,6 +29,7 @@ plotly = pytest.importorskip("plotly")
 from optuna_treecv.reporting import evaluated  # noqa: E402
 from optuna_treecv.reporting import figures as report  # noqa: E402
 from optuna_treecv.reporting import history  # noqa: E402
+from optuna_treecv.reporting.choice import stored_contest  # noqa: E402
 
 LOG = FloatDistribution(1e-6, 1e3, log=True)
 PLOTS = [getattr(report, name) for name in report.__all__]
@@ -244,7 +250,7 @@ def test_errors_of_leave_one_out_are_paired_differences(fill, direction):
     np.testing.assert_allclose(means, [np.mean(scores[other] - scores[best])])
     ratio = abs(means[0] / errors[0])
     paired = abs(stats.ttest_rel(scores[other], scores[best]).statistic)
-    assert ratio == pytest.approx(paired * np.sqrt(400 / 399), rel=1e-9)
+    assert ratio == pytest.approx(paired, rel=1e-9)
     assert list(texts) == [f"{ratio:.1f} s.e."]
     alone = np.std(scores[best]) / np.sqrt(400)
     assert errors[0] < alone / 2  # which is why the difference is shown
@@ -257,7 +263,7 @@ def test_repeats_do_not_narrow_the_errors_of_differences(fill):
     one_parameter(filled, scores)
     _, means, errors, _ = differences_of(report.plot_fold_scores(filled.study, filled.store))
     np.testing.assert_allclose(means, [1 / 3])
-    np.testing.assert_allclose(errors, [np.sqrt(2 / 9) / np.sqrt(60)])
+    np.testing.assert_allclose(errors, [np.sqrt(2 / 9 * 180 / 179) / np.sqrt(60)])
 
 
 @pytest.mark.parametrize(
@@ -538,3 +544,130 @@ def test_without_plotly_one_sentence_names_the_extra(monkeypatch):
     spec = importlib.util.spec_from_file_location("report_anew", report.__file__)
     with pytest.raises(ImportError, match=r"needs plotly: pip install 'optuna-treecv\[dashboard"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+# The choice.
+
+
+def chosen(figure, name):
+    return next(trace for trace in figure.data if trace.name == name)
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_the_choice_is_that_of_select(direction, binary, tmp_path):
+    """Compare with ``select`` and with SciPy's paired t-tests; store and objective agree."""
+    scoring = {"minimize": "error", "maximize": "accuracy"}[direction]
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    objective = treecv_objective(
+        PegasosClassifier(),
+        *binary,
+        param_distributions={"alpha": FloatDistribution(1e-4, 10.0, log=True)},
+        cv=8,
+        scoring=scoring,
+        store=store,
+    )
+    study = optuna.create_study(direction=direction, sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(objective, n_trials=12)
+    choice = select(study, objective, rule="one_se")
+    figure = report.plot_choice(study, store, n_best=6)
+    assert figure.to_json() == report.plot_choice(study, objective, n_best=6).to_json()
+    best = study.best_trial.number
+    assert list(chosen(figure, "the best").y) == [f"trial {best}"]
+    scores = {t.number: objective.evaluate(t.params).test_score for t in study.trials}
+    drawn = {}
+    for name in ("not distinguishable", "worse"):
+        for trace in (one for one in figure.data if one.name == name):
+            ends = zip(trace.y, trace.x, trace.error_x.array, strict=True)
+            drawn |= {int(y.split()[1]): (x, half, name) for y, x, half in ends}
+    assert len(drawn) == 5
+    for number, (mean, half, name) in drawn.items():
+        paired = stats.ttest_rel(scores[number], scores[best]).confidence_interval(0.95)
+        np.testing.assert_allclose((mean - half, mean + half), paired, atol=1e-12)
+        assert (name == "worse") == (not paired.low <= 0 <= paired.high)
+    if choice.trial.number in (best, *drawn):
+        simplest = chosen(figure, "the simplest within one standard error")
+        assert list(simplest.y) == [f"trial {choice.trial.number}"]
+    title = title_of(figure)
+    low, high = select(study, objective).interval.low, select(study, objective).interval.high
+    assert f"best: trial {best}, {scoring} " in title and f"({low:.2f} to {high:.2f})" in title
+    assert f"{len(choice.not_distinguishable)} of 11 others not distinguishable" in title
+    assert "baseline: " in title and "by always predicting the most frequent class" in title
+
+
+@pytest.mark.parametrize("scoring", ["roc_auc", "hinge"])
+def test_the_store_knows_the_range_of_a_score(scoring, binary, tmp_path):
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    objective = treecv_objective(
+        PegasosClassifier(),
+        *binary,
+        param_distributions={"alpha": LOG},
+        cv=3,
+        scoring=scoring,
+        store=store,
+    )
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=2)
+    ours, stored = objective._contest(study), stored_contest(study, store)
+    assert stored.score_range == ours.score_range is not None
+
+
+def test_a_choice_needs_folds_and_a_second_trial(fill, binary):
+    filled = fill()
+    one_parameter(filled, [[0.2], [0.1]])
+    figure = report.plot_choice(filled.study, filled.store)
+    assert spoken(figure) == ["The scores of two or more folds are needed, and are not known."]
+    filled = fill()
+    one_parameter(filled, [[0.1, 0.2, 0.4]])
+    figure = report.plot_choice(filled.study, filled.store)
+    assert spoken(figure) == ["No second trial has the same folds."]
+    two = optuna.create_study(directions=["minimize", "minimize"])
+    two.add_trial(optuna.trial.create_trial(values=[0.1, 0.2]))
+    assert spoken(report.plot_choice(two, filled.store))[0].startswith("None of the 1 finished")
+    with pytest.raises(ValueError, match="^store must be the store or the objective"):
+        report.plot_choice(filled.study, None)
+
+
+@pytest.mark.parametrize("other", [{"fingerprint": "f" * 64}, {"random_state": "1"}], ids=str)
+def test_trials_with_other_folds_are_no_candidates(fill, other):
+    filled = fill()
+    one_parameter(filled, [[0.1, 0.2, 0.3], [0.2, 0.2, 0.3]])
+    one_parameter(filled, [[0.2, 0.25, 0.3]], **other)
+    figure = report.plot_choice(filled.study, filled.store)
+    assert list(chosen(figure, "not distinguishable").y) == ["trial 1"]
+
+
+@pytest.mark.parametrize(
+    ("cv", "share"),
+    [
+        (ShuffleSplit(6, test_size=0.1, train_size=0.3, random_state=0), None),
+        (TimeSeriesSplit(6), None),
+        (KFold(6), 83 * 6 / (83 * 5) - 1),
+    ],
+    ids=["splits", "series", "folds"],
+)
+def test_the_store_gives_no_interval_that_it_cannot_know(cv, share, binary, tmp_path):
+    """It does not say how many rows a split tests."""
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    objective = treecv_objective(
+        DecisionTreeClassifier(random_state=0),
+        *binary,
+        param_distributions={"max_depth": IntDistribution(1, 5)},
+        cv=cv,
+        store=store,
+    )
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=4)
+    assert stored_contest(study, store).test_share == (share and pytest.approx(share))
+    report.plot_choice(study, store)
+
+
+def test_a_choice_without_a_direction_has_no_simplest_trial(fill):
+    filled = fill()
+    for i, scores in enumerate(([0.1, 0.2, 0.3], [0.1, 0.21, 0.3])):
+        filled.add(scores, {"gamma": 1.0 + i}, {"gamma": FloatDistribution(0, 9)})
+    names = {trace.name for trace in report.plot_choice(filled.study, filled.store).data}
+    assert names == {"the best", "not distinguishable"}
+    figure = report.plot_choice(filled.study, filled.store, simpler={"gamma": "larger"})
+    assert list(chosen(figure, "the simplest within one standard error").y) == ["trial 1"]
+    with pytest.raises(ValueError, match="^simpler must name parameters of the study"):
+        report.plot_choice(filled.study, filled.store, simpler={"alpha": "larger"})

@@ -250,7 +250,7 @@ def test_scores_of_many_folds_at_once(name, weights):
     rows = TestedRows(predicted, lambda method: predicted, targets, weights, begins)
     is_loss = name in LOSS_OF
     metric = LOSSES[name] if is_loss else registered_scorer(name)
-    found, diverged = scores_of_folds([metric], rows, Ridge(), None)
+    found, diverged, _ = scores_of_folds([metric], rows, Ridge(), None)
     sign = 1 if is_loss else get_scorer(name)._sign
     score = LOSS_OF[name] if is_loss else get_scorer(name)._score_func
     expected = []
@@ -266,7 +266,7 @@ def test_a_model_that_is_not_finite_in_one_target_has_diverged():
     predicted[70, 2] = np.nan
     rows = TestedRows(predicted, lambda method: predicted, Y, None, np.array([0, 50, 100]))
     metric = [LOSSES["squared_error"], registered_scorer("r2")]
-    scores, diverged = scores_of_folds(metric, rows, Ridge(), None)
+    scores, diverged, _ = scores_of_folds(metric, rows, Ridge(), None)
     assert diverged.tolist() == [False, True, False]
     assert scores[0].tolist() == [0, np.inf, 0] and scores[1].tolist() == [1, -np.inf, 1]
 

@@ -34,6 +34,7 @@ from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
+from optuna_treecv.report import plot_choice
 from optuna_treecv.report import plot_fold_scores
 from optuna_treecv.report import plot_parameters
 from optuna_treecv.report import plot_sharing
@@ -344,7 +345,7 @@ def test_the_note_lists_the_front(data, tmp_path):
     best = study.trials[int(note.partition("best_estimator(study.trials[")[2].partition("]")[0])]
     assert best.number in front
     assert best.values[0] == min(trial.values[0] for trial in study.trials)
-    for plot in (plot_parameters, plot_fold_scores, plot_sharing, plot_time):
+    for plot in (plot_choice, plot_parameters, plot_fold_scores, plot_sharing, plot_time):
         plot(study, store)
 
 

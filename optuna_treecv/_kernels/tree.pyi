@@ -18,6 +18,7 @@ class Memory:
         model: np.ndarray,
         log: np.ndarray | None = None,
         order: np.ndarray | None = None,
+        sums: np.ndarray | None = None,
     ) -> None: ...
 
 class Kept:

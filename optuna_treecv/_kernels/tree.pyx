@@ -48,6 +48,8 @@ cdef struct Tree:
     const int64_t *begins       # the marks of node i are marks[begins[i]], ..., marks[begins[i + 1] - 1]
     const int64_t *marks        # after this many rows of the node's phase a state is copied; NULL: no marks
     unsigned char *trails       # where these states are copied to, (n_marks, state_bytes)
+    double *sum                 # of the models of the folds below the current node; NULL: not wanted
+    Py_ssize_t n_numbers        # in a model
 
 
 # The states to copy during the phase that leads to one node.
@@ -237,6 +239,26 @@ cdef Py_ssize_t count_nodes(Py_ssize_t n_folds, Py_ssize_t least) noexcept nogil
     return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
 
 
+cdef void read_sum(const Learner *learner, Tree *tree, const unsigned char *state) noexcept nogil:
+    """Write the model of a fold to the current sum."""
+    cdef Py_ssize_t i
+    learner.read(learner, state, tree.model)
+    for i in range(tree.n_numbers):
+        if learner.itemsize == 8:
+            tree.sum[i] = (<const double *> tree.model)[i]
+        else:
+            tree.sum[i] = (<const float *> tree.model)[i]
+
+
+cdef void join_sums(Tree *tree) noexcept nogil:
+    """Add the sum of the right child to that of the left. Sums along the tree do not depend on the subtrees
+    in which it is walked, and their rounding errors grow with its depth alone.
+    """
+    cdef Py_ssize_t i
+    for i in range(tree.n_numbers):
+        tree.sum[i] += tree.sum[tree.n_numbers + i]
+
+
 cdef int64_t branch(
     const Learner *learner,
     Tree *tree,
@@ -293,6 +315,8 @@ cdef int64_t walk(
         tree.n_nodes += 1
     if last - first == 1:                                       # s = e: test f on its own chunk
         learner.test(learner, state, tree.model, start, stop, tree.out + start * tree.out_step)
+        if tree.sum != NULL:
+            read_sum(learner, tree, state)
         return 0
     middle = (first + last + 1) // 2                            # m = floor((s + e) / 2)
     cut = begin(tree, middle)
@@ -307,11 +331,20 @@ cdef int64_t walk(
         trail = trail_to(learner, tree, sibling, last - middle)
         feed_both(learner, tree, start, cut, stop, n_seen, state, child, trail, child_trail)
         n_updates = stop - start + walk(learner, tree, first, middle, child, False, part)
-        return n_updates + walk(learner, tree, middle, last, state, False, part)
-    # Trained on chunks m+1..e, f tests s..m. Afterwards f is needed as it was before:
-    n_updates = branch(learner, tree, cut, stop, n_seen, first, middle, state, True, part)
-    # trained on s..m, it tests m+1..e.
-    return n_updates + branch(learner, tree, start, cut, n_seen, middle, last, state, keep, part)
+        if tree.sum != NULL:
+            tree.sum += tree.n_numbers
+        n_updates += walk(learner, tree, middle, last, state, False, part)
+    else:
+        # Trained on chunks m+1..e, f tests s..m. Afterwards f is needed as it was before:
+        n_updates = branch(learner, tree, cut, stop, n_seen, first, middle, state, True, part)
+        if tree.sum != NULL:
+            tree.sum += tree.n_numbers
+        # trained on s..m, it tests m+1..e.
+        n_updates += branch(learner, tree, start, cut, n_seen, middle, last, state, keep, part)
+    if tree.sum != NULL:
+        tree.sum -= tree.n_numbers
+        join_sums(tree)
+    return n_updates
 
 
 cdef int64_t test_leaves(
@@ -366,6 +399,7 @@ cdef class Memory:
     cdef unsigned char [::1] model
     cdef unsigned char [::1] log
     cdef uint32_t [::1] order
+    cdef double [:, ::1] sums
 
     def __init__(
         self,
@@ -373,11 +407,14 @@ cdef class Memory:
         unsigned char [::1] model,                   # OUT, room for one model
         unsigned char [::1] log=None,                # OUT, log_bytes of room, or None if that is 0
         uint32_t [::1] order=None,                   # OUT, room for the rows of the node, in random order
+        double [:, ::1] sums=None,                   # OUT, a row of numbers of a model per level; the first gets the
+                                                     # sum of the models of all folds. None: it is not wanted
     ):
         self.states = states
         self.model = model
         self.log = log
         self.order = order
+        self.sums = sums
 
 
 cdef class Kept:
@@ -454,6 +491,12 @@ cdef int set_memory(Kernel learner, Tree *tree, Subtree subtree, Memory memory) 
         raise ValueError("states must have a row for each level of the subtree.")
     if subtree.random and (memory.order is None or memory.order.shape[0] < n_rows):
         raise ValueError("order must have room for the rows of the node.")
+    tree.sum = NULL
+    if memory.sums is not None:
+        tree.n_numbers = learner.model_bytes // learner.itemsize
+        if memory.sums.shape[0] < memory.states.shape[0] or memory.sums.shape[1] != tree.n_numbers:
+            raise ValueError("sums must have a row for each level of the subtree, with room for a model.")
+        tree.sum = &memory.sums[0, 0]
     tree.seed = subtree.seed
     tree.order = &memory.order[0] if subtree.random else NULL
     tree.log.room = 0

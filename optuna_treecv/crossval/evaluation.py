@@ -36,6 +36,7 @@ from optuna_treecv.crossval.routing import NOTHING
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.small_folds import why_too_small
 from optuna_treecv.crossval.subtrees import MAX_BLOCKS
+from optuna_treecv.crossval.tested import Tested
 from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
@@ -77,7 +78,7 @@ class Evaluation:
     Parameters
     ----------
     X, y, cv, groups, stratify, shuffle, order, method, n_repeats, scoring, random_state, n_jobs, \
-            sample_weight, score_weight, params
+            sample_weight, score_weight, params, row_losses
         As for ``tree_cross_validate``.
     optimize, pooled
         As for ``treecv_objective``.
@@ -103,6 +104,8 @@ class Evaluation:
     is_early : bool
         Whether scores are reported before those of folds are known.
     report : str or None
+    row_losses : bool
+        Whether the scores of all rows are kept with results.
     scoring : Scoring or None
         What was asked for; None is left to the estimator.
     shared : SharedBetweenRuns
@@ -135,7 +138,10 @@ class Evaluation:
         cache: AnyCache | None = None,
         with_others: bool = False,
         report: str | None = None,
+        row_losses: bool = False,
     ) -> None:
+        check_choice("row_losses", row_losses, (True, False))
+        self.row_losses = bool(row_losses)
         check_choice("stratify", stratify, ("auto", True, False))
         check_choice("shuffle", shuffle, (True, False))
         check_choice("order", order, ("fixed", "random"))
@@ -158,6 +164,7 @@ class Evaluation:
         self._stratify = stratify
         self._shuffle = shuffle
         self._groups = groups
+        self._is_grouped = groups is not None
         self.report = report
         self.reports_parts = report in ("folds", "mean")
         self.is_early = report in ("progressive", "blocks")
@@ -370,6 +377,19 @@ class Evaluation:
         return len(self.repeats)
 
     @property
+    def tests_single_rows(self) -> bool:
+        """Whether each fold tests one row."""
+        return all(repeat.cut.are_single_rows for repeat in self.repeats)
+
+    def tested(self, method: str) -> Tested:
+        """Return which rows are tested how; ``method`` is that of ``CVResult``."""
+        cuts = [repeat.cut for repeat in self.repeats]
+        targets, weights = self.data.y, self.data.score_weights
+        return self.fact(
+            ("tested", method), lambda: Tested(cuts, targets, weights, method, self._is_grouped)
+        )
+
+    @property
     def n_updates_standard(self) -> int:
         """The row updates of k trainings from scratch, or of one pass."""
         if self.asked_method == "progressive":
@@ -380,7 +400,7 @@ class Evaluation:
         """Return the metrics whose scores of single rows are needed."""
         if self.asked_method == "progressive":
             return scoring.metrics
-        return (scoring.first,) if self.is_early else ()
+        return (scoring.first,) if self.is_early or self.row_losses else ()
 
     def scores_rows(self, metric: Metric, estimator: Any) -> bool:
         """Return whether a metric is a mean over rows, whose scores are known row by row."""
@@ -390,7 +410,9 @@ class Evaluation:
         """Refuse a metric that is no mean over rows where the scores of rows are needed."""
         for metric in self.scored_by_row(scoring):
             if not self.scores_rows(metric, estimator):
-                asked = f"report={self.report!r}" if self.is_early else "method='progressive'"
+                asked = f"report={self.report!r}" if self.is_early else "row_losses=True"
+                if self.asked_method == "progressive":
+                    asked = "method='progressive'"
                 raise ValueError(
                     f"{asked} needs a loss, or a scorer of scikit-learn that is a mean over rows, "
                     "such as 'accuracy' or 'neg_mean_squared_error', got "

@@ -33,7 +33,9 @@ from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import follows_from_squares
+from optuna_treecv.scoring import in_full
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import pooled_score
@@ -41,9 +43,11 @@ from optuna_treecv.scoring import PooledScore
 from optuna_treecv.scoring import response_of
 from optuna_treecv.scoring import scores_from_squares
 from optuna_treecv.scoring import scores_of_folds
+from optuna_treecv.scoring import scores_of_rows
 from optuna_treecv.scoring import TestedRows
 from optuna_treecv.sharing.exact_results import ExactName
 from optuna_treecv.sharing.exact_results import ExactResult
+from optuna_treecv.sharing.exact_results import ExactShape
 from optuna_treecv.sharing.exact_results import KeptSums
 from optuna_treecv.sharing.exact_results import name_of_exact
 from optuna_treecv.tree.plan import Node
@@ -53,6 +57,9 @@ from optuna_treecv.tree.walk import TestedBlock
 # points say of the rows that are tested together.
 _ROWS = 2**14
 _MOST_BYTES = 2**27
+
+# The type in which the scores of single rows wait.
+_ROW_SCORE = np.dtype(np.float32)
 
 
 class Exact:
@@ -102,7 +109,7 @@ class ExactRepeat:
         if found is not None:
             self.seconds_before, self.seconds_prepare = found.seconds, found.seconds_prepare
         else:
-            found = self._name.find(*_shape(request, repeat))
+            found = _find(request, repeat)
             self.seconds_prepare = 0.0
         if found is None:
             parts = _parts(request.estimator)
@@ -122,11 +129,12 @@ class ExactRepeat:
             yield TestedBlock(block, n_rows)
             n_rows = 0
 
-    def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores of folds, and which of these have diverged."""
-        assert self._found is not None
-        part = slice(folds.first, folds.last)
-        return self._found.scores[:, part], self._found.diverged[part]
+    def scores(self, folds: Node) -> FoldScores:
+        """Return the scores of folds."""
+        found, part = self._found, slice(folds.first, folds.last)
+        assert found is not None
+        spreads = None if found.spreads is None else found.spreads[:, :, part]
+        return FoldScores(found.scores[:, part], found.diverged[part], spreads)
 
     def pooled(self, metric: Pooled) -> PooledScore:
         """Return a score over all rows."""
@@ -134,8 +142,21 @@ class ExactRepeat:
         number = self._request.scoring.metrics.index(metric)
         return PooledScore(*map(float, self._found.pooled[number]))
 
-    def row_scores(self, folds: Node) -> None:
-        """Return None: all folds are scored at once."""
+    def row_scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Return the scores of the rows of some folds, and their weights."""
+        assert self._found is not None
+        if self._found.of_rows is None:
+            return None
+        bounds = chunks_of(self._repeat.cut).bounds
+        begin, end = bounds[[folds.first, folds.last]] - bounds[0]
+        weights = self._request.evaluation.data.score_weights
+        if weights is not None:
+            weights = weights[self.tested_rows(folds)]
+        return self._found.of_rows[begin:end], weights
+
+    def tested_rows(self, folds: Node) -> np.ndarray:
+        """Return the rows as given that ``row_scores`` has."""
+        return self._repeat.cut.tested_from(folds.first, folds.last)
 
     def keep(self, n_needed: int, seconds: float) -> None:
         """Keep the scores."""
@@ -155,12 +176,13 @@ class PointsTogether:
     def missing(self, request: Request) -> Missing | None:
         """Return what is missing of the first repeat; None if the results are there already."""
         repeat = request.evaluation.repeats[0]
-        shape = _shape(request, repeat)
-        name = _name_of(request, repeat)
-        if repeat.number in request.ahead or name.find(*shape) is not None:
+        if repeat.number in request.ahead or _find(request, repeat) is not None:
             return None
-        n_bytes = ExactResult.n_bytes_of(*shape) * request.evaluation.n_repeats
-        return Missing(name.key or str(id(request)), n_bytes)
+        n_bytes = _shape(request, repeat).n_bytes
+        if request.needs_rows:
+            n_bytes += _ROW_SCORE.itemsize * repeat.cut.n_tested
+        name = _name_of(request, repeat).key
+        return Missing(name or str(id(request)), n_bytes * request.evaluation.n_repeats)
 
     def evaluate(self, requests: Sequence[Request], are_leased: bool) -> bool:
         """Compute the scores of requests that differ in one parameter alone."""
@@ -171,7 +193,7 @@ class PointsTogether:
                 name = _name_of(request, repeat)
                 if repeat.number in request.ahead or name.of_sums is None:
                     continue
-                if name.find(*_shape(request, repeat)) is None:
+                if _find(request, repeat) is None:
                     groups.setdefault(name.of_sums, []).append(request)
             for group in groups.values():
                 if len(group) == 1:
@@ -200,7 +222,7 @@ def evaluate_points(
     estimators = [_parts(request.estimator).last for request in requests]
     name = _name_of(first, repeat)
     kept = name.kept_sums()
-    scorer = _Scorer(first, rows, chunks_of(repeat.cut))
+    scorer = _Scorer(first, rows, chunks_of(repeat.cut), _shape(first, repeat))
     found: list[ExactResult] = []
     with one_blas_thread(), np.errstate(all="ignore"):  # what is not finite has diverged
         size = scorer.most_points()
@@ -258,9 +280,14 @@ class _Scorer:
         One of those that are evaluated together.
     rows : PreparedRows
     chunks : Chunks
+    shape : ExactShape
+        Of the results.
     """
 
-    def __init__(self, request: Request, rows: PreparedRows, chunks: Chunks) -> None:
+    def __init__(
+        self, request: Request, rows: PreparedRows, chunks: Chunks, shape: ExactShape
+    ) -> None:
+        self._shape = shape
         self._metrics = request.scoring.metrics
         self._estimator = request.estimator
         self._classes = rows.classes
@@ -273,8 +300,11 @@ class _Scorer:
         same = data.score_weights is data.weights and (
             rows.weights is None or rows.weights.dtype == np.float64
         )
+        self._needs_rows = request.needs_rows
+        self._first = request.scoring.first
         self._by_squares = (
             same
+            and not self._needs_rows
             and all(follows_from_squares(metric) for metric in self._metrics)
             and not chunks.are_single_rows
             and int(np.median(chunks.sizes)) >= rows.n_features
@@ -296,14 +326,25 @@ class _Scorer:
             if found is not None:
                 return found
         n_points, k = family.n_points, self.chunks.n_chunks
-        found = [ExactResult.empty(len(self._metrics), k) for _ in range(n_points)]
+        found = [ExactResult.empty(self._shape) for _ in range(n_points)]
+        if self._needs_rows:
+            n_tested = int(self.chunks.bounds[-1] - self.chunks.bounds[0])
+            for one in found:
+                one.of_rows = np.empty(n_tested, _ROW_SCORE)
         outputs = []
         for tested in family.test(self.chunks, kept, _ROWS):
             if self._pooled:
                 outputs.append(tested.outputs)
             for one, said in zip(found, tested.outputs, strict=True):
                 part = slice(tested.first, tested.last)
-                one.scores[:, part], one.diverged[part] = self._scores(family, tested, said)
+                scored = self._scores(family, tested, said)
+                one.scores[:, part], one.diverged[part] = scored.scores, scored.diverged
+                if one.spreads is not None:
+                    one.spreads[:, :, part] = in_full(scored.spreads, scored.scores.shape)
+                if one.of_rows is not None:
+                    bounds = self.chunks.bounds
+                    begin, end = bounds[[tested.first, tested.last]] - bounds[0]
+                    one.of_rows[begin:end] = self._row_scores(family, tested, said)
         if self._pooled:
             for one, said in zip(found, np.concatenate(outputs, axis=1), strict=True):
                 everything = Tested(0, k, said[None])
@@ -320,13 +361,17 @@ class _Scorer:
         if any(one is None for one in scores):
             return None
         of_points = np.stack([one for one in scores if one is not None], axis=1)
-        return [ExactResult.of(one) for one in of_points]
+        return [ExactResult.of(one, self._shape) for one in of_points]
 
-    def _scores(
-        self, family: Family, tested: Tested, said: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _scores(self, family: Family, tested: Tested, said: np.ndarray) -> FoldScores:
         rows = self._tested_rows(family, tested, said)
         return scores_of_folds(self._metrics, rows, self._estimator, self._classes)
+
+    def _row_scores(self, family: Family, tested: Tested, said: np.ndarray) -> np.ndarray:
+        """Return the scores of rows by the first optimised metric."""
+        rows = self._tested_rows(family, tested, said)
+        rows.begins, rows.weights = None, None
+        return scores_of_rows(self._first, rows, self._estimator, self._classes)
 
     def _tested_rows(self, family: Family, tested: Tested, said: np.ndarray) -> TestedRows:
         bounds = self.chunks.bounds[tested.first : tested.last + 1]
@@ -357,8 +402,16 @@ def _parts(estimator: Any) -> Parts:
     return parts
 
 
-def _shape(request: Request, repeat: Repeat) -> tuple[int, int]:
-    return len(request.scoring.metrics), repeat.cut.n_folds
+def _shape(request: Request, repeat: Repeat) -> ExactShape:
+    has_spreads = not repeat.cut.are_single_rows
+    return ExactShape(len(request.scoring.metrics), repeat.cut.n_folds, has_spreads)
+
+
+def _find(request: Request, repeat: Repeat) -> ExactResult | None:
+    """Return kept results; the scores of rows are never kept."""
+    if request.needs_rows:
+        return None
+    return _name_of(request, repeat).find(_shape(request, repeat))
 
 
 def _name_of(request: Request, repeat: Repeat) -> ExactName:

@@ -35,12 +35,14 @@ from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.data import count_targets
+from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import pooled_score
 from optuna_treecv.scoring import PooledScore
 from optuna_treecv.scoring import response_of
 from optuna_treecv.scoring import scores_of_rows
 from optuna_treecv.scoring import TestedRows
+from optuna_treecv.scoring import unknown_spreads
 from optuna_treecv.scoring import with_pooled
 from optuna_treecv.sharing.fold_results import FoldResult
 from optuna_treecv.sharing.fold_results import FoldResults
@@ -101,6 +103,7 @@ class FittedRepeat:
         self._n_metrics = len(request.scoring.metrics)
         self._metrics = scoring.metrics
         self._scores = np.full((len(self._metrics), self._cut.n_folds), np.nan)
+        self._spreads = unknown_spreads(*self._scores.shape)
         self._diverged = np.zeros(self._cut.n_folds, bool)
         estimator = seeded(clone(request.estimator), (evaluation.seed + repeat.number) % 2**32)
         passed = evaluation.passed_to(estimator)
@@ -148,6 +151,7 @@ class FittedRepeat:
                     found = done[chunk] or next(fits)
                     n_rows += found.n_trained
                     self._scores[:, chunk] = found.scores
+                    self._spreads[:, :, chunk] = found.spreads
                     self._diverged[chunk] = found.has_diverged
                     if self._methods:
                         self._responses.append(found.responses)
@@ -194,10 +198,11 @@ class FittedRepeat:
     def _job(self, chunk: int) -> Any:
         return delayed(self._task.attempt)(self._name(chunk), self._cut.split(chunk))
 
-    def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores of fitted folds, and which of these have diverged."""
-        part = slice(folds.first, folds.last)
-        return self._scores[: self._n_metrics, part], self._diverged[part]
+    def scores(self, folds: Node) -> FoldScores:
+        """Return the scores of fitted folds."""
+        part, n_metrics = slice(folds.first, folds.last), self._n_metrics
+        spreads = self._spreads[:n_metrics, :, part]
+        return FoldScores(self._scores[:n_metrics, part], self._diverged[part], spreads)
 
     def pooled(self, metric: Pooled) -> PooledScore:
         """Return a score over all rows, now that all of them are tested."""
@@ -213,11 +218,16 @@ class FittedRepeat:
         metric, task = self._by_row.of, self._task
         return scores_of_rows(metric, rows, task.estimator, task.classes), weights
 
+    def tested_rows(self, folds: Node) -> np.ndarray:
+        """Return the rows as given that ``row_scores`` has."""
+        chunks = range(folds.first, folds.last)
+        return np.concatenate([self._cut.test_rows(chunk) for chunk in chunks])
+
     def _tested(self, metric: Pooled, folds: Node) -> tuple[str, TestedRows]:
         """Return the response that a metric needs, and the rows of some folds with it."""
         data, task = self._evaluation.data, self._task
         chunks = [self._cut.test_rows(chunk) for chunk in range(folds.first, folds.last)]
-        tested = np.concatenate(chunks)
+        tested = self.tested_rows(folds)
         begins = np.cumsum([0, *map(len, chunks[:-1])])
         targets = None
         if task.classes is not None:

@@ -38,14 +38,18 @@ from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.rows.splits import Split
+from optuna_treecv.scoring import are_counts
 from optuna_treecv.scoring import by_loss
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import response_of
 from optuna_treecv.scoring import score_of
+from optuna_treecv.scoring import Scored
 from optuna_treecv.scoring import Scorer
+from optuna_treecv.scoring import spread_of_counts
 from optuna_treecv.scoring import TestedRows
+from optuna_treecv.scoring import unknown_spreads
 from optuna_treecv.sharing.beginnings import Beginnings
 from optuna_treecv.sharing.fold_results import FoldResult
 
@@ -137,6 +141,7 @@ class FoldTask:
         fitted, X, y = self._fitted(name, train, split.test)
         weights = None if self.score_weights is None else self.score_weights[split.test]
         scores = np.full(len(self.metrics), np.nan)
+        spreads = unknown_spreads(len(self.metrics), 1)
         columns = [np.empty((len(split.test), 0))]
         has_diverged = fitted is None
         for number, metric in enumerate(self.metrics):
@@ -150,11 +155,17 @@ class FoldTask:
                 with _explaining(fitted):
                     scores[number] = score_of(metric, fitted, X, y, self.classes, params)
                 has_diverged |= scores[number] == metric.if_diverged
+                if are_counts(metric) and weights is None:
+                    n_rows = np.array([len(split.test)])
+                    spreads[number] = spread_of_counts(scores[[number]], n_rows)
             elif isinstance(metric, Loss) and fitted is not None:
-                scores[number], is_bad = self._mean_loss(metric, fitted, X, y, weights)
-                has_diverged |= is_bad
+                scored = self._mean_loss(metric, fitted, X, y, weights)
+                scores[number], spreads[number] = scored.scores[0], scored.spread
+                has_diverged |= scored.diverged is not None
         seconds = perf_counter() - began
-        return FoldResult(scores, np.hstack(columns), has_diverged, len(train), seconds)
+        return FoldResult(
+            scores, spreads[:, :, 0], np.hstack(columns), has_diverged, len(train), seconds
+        )
 
     def respond(self, split: Split, method: str) -> np.ndarray:
         """Fit a clone on the training rows and return its response to the test rows."""
@@ -203,8 +214,8 @@ class FoldTask:
 
     def _mean_loss(
         self, loss: Loss, fitted: Any, X: Any, y: Any, weights: np.ndarray | None
-    ) -> tuple[float, bool]:
-        """Return the mean loss, and whether a response or loss is not finite."""
+    ) -> Scored:
+        """Return the mean loss; it has diverged if a response or loss is not finite."""
         targets = None
         if self.classes is not None:
             targets = as_codes(np.ravel(y), self.classes)
@@ -213,10 +224,7 @@ class FoldTask:
         outputs = self._numbers(loss.response_method, fitted, X)
         answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
         rows = TestedRows(outputs, lambda _: answered, targets, weights, np.zeros(1, np.intp))
-        if not rows.are_finite:
-            return loss.if_diverged, True
-        scores, diverged = by_loss(loss, rows)
-        return float(scores[0]), diverged is not None
+        return by_loss(loss, rows)
 
     def _columns(self, metric: Pooled, fitted: Any, X: Any, n_rows: int) -> np.ndarray:
         """Return the response for a pooled score, a column for each of its numbers."""

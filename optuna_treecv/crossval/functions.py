@@ -10,10 +10,11 @@ from typing import Literal
 
 import numpy as np
 
+from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.predict import predict_out_of_fold
-from optuna_treecv.crossval.run import CVResult
+from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.side_by_side import evaluate_side_by_side
 from optuna_treecv.learners.from_estimator import as_estimator
@@ -39,6 +40,8 @@ def tree_cross_validate(
     params: Mapping[str, Any] | None = None,
     random_state: Any = 0,
     n_jobs: int | None = 1,
+    row_losses: bool = False,
+    kfold_models: bool = False,
 ) -> CVResult:
     r"""Cross-validate an estimator, for about log2(k) trainings if it can be trained further.
 
@@ -131,6 +134,12 @@ def tree_cross_validate(
         The number of threads that share the branches of the tree, or of joblib's workers that fit
         folds, which ``joblib.parallel_config`` chooses; -1 means all cores. No result depends on
         it.
+    row_losses : bool, default=False
+        Keep the score of each row, float32, as ``CVResult.row_losses``. ``CVResult.compare`` then
+        pairs rows.
+    kfold_models : bool, default=False
+        Average the models of the folds, for ``CVResult.kfold_estimator``. This is for linear
+        learners that are trained along the tree.
 
     Returns
     -------
@@ -164,6 +173,7 @@ def tree_cross_validate(
     >>> round(result.mean, 2)
     0.04
     """
+    check_choice("kfold_models", kfold_models, (True, False))
     estimator = as_estimator(estimator)
     check_estimator(estimator)
     evaluation = Evaluation(
@@ -182,9 +192,13 @@ def tree_cross_validate(
         params=params,
         random_state=random_state,
         n_jobs=n_jobs,
+        row_losses=row_losses,
         estimator=estimator,
     )
-    return Run(evaluation, estimator).finish()
+    run = Run(evaluation, estimator)
+    if kfold_models:
+        run.average_models()
+    return run.finish()
 
 
 def tree_cross_validate_many(
@@ -207,6 +221,7 @@ def tree_cross_validate_many(
     params: Mapping[str, Any] | None = None,
     random_state: Any = 0,
     n_jobs: int | None = 1,
+    row_losses: bool = False,
 ) -> list[CVResult]:
     """Cross-validate several estimators on the same folds, side by side where possible.
 
@@ -252,6 +267,8 @@ def tree_cross_validate_many(
         estimator.
     n_jobs : int or None, default=1
         The number of threads, or of joblib's workers.
+    row_losses : bool, default=False
+        Keep the score of each row.
 
     Returns
     -------
@@ -295,6 +312,7 @@ def tree_cross_validate_many(
         params=params,
         random_state=random_state,
         n_jobs=n_jobs,
+        row_losses=row_losses,
     )
     if not isinstance(estimators, Iterable):
         raise ValueError(f"estimators must be a list of estimators, got {estimators!r}.")

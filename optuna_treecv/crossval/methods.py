@@ -16,6 +16,7 @@ import numpy as np
 
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
+from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import PooledScore
 from optuna_treecv.tree.plan import Node
@@ -134,15 +135,8 @@ class RepeatRun(Protocol):
             to be done or were done already.
         """
 
-    def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores of tested folds, and which of these have diverged.
-
-        Returns
-        -------
-        scores : ndarray of shape (n_metrics, n_folds)
-            NaN for pooled ones.
-        diverged : ndarray of shape (n_folds,), bool
-        """
+    def scores(self, folds: Node) -> FoldScores:
+        """Return the scores of tested folds."""
 
     def pooled(self, metric: Pooled) -> PooledScore:
         """Return a score over all rows, once all of them are tested."""
@@ -153,6 +147,9 @@ class RepeatRun(Protocol):
         They are asked for if ``Request.needs_rows``, and are by the first optimised metric. None
         if they are not known.
         """
+
+    def tested_rows(self, folds: Node) -> np.ndarray:
+        """Return the rows as given that ``row_scores`` has, in its order."""
 
     def keep(self, n_needed: int, seconds: float) -> None:
         """Keep the results, now that all folds are tested."""

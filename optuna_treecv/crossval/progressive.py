@@ -7,27 +7,20 @@ test-then-train. The scores are those of all the models along the pass.
 from __future__ import annotations
 
 from collections.abc import Generator
-from math import log
-from math import sqrt
 
 import numpy as np
 
-from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import TrainedRepeat
 from optuna_treecv.scoring import Leaves
-from optuna_treecv.scoring import Scoring
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.learner import RowTester
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.spine import STEPS_PER_PASS
 from optuna_treecv.tree.spine import test_then_train
 from optuna_treecv.tree.walk import TestedBlock
-
-# The interval covers with this probability.
-_LEVEL = 0.95
 
 
 class Progressive(Trained):
@@ -64,23 +57,3 @@ class ProgressiveRepeat(TrainedRepeat):
     def _make_leaves(self, learner: Learner) -> Leaves:
         request = self._request
         return Leaves(self._repeat.plan, learner, request.estimator, request.scoring.metrics)
-
-
-def half_width(evaluation: Evaluation, scoring: Scoring) -> float | None:
-    r"""Return half the width of the interval around the first score, or None if it has no bounds.
-
-    With weights :math:`w` of the rows it is :math:`R \sqrt{\ln(2 / 0.05) / (2 m)}` for :math:`m =
-    (\sum w)^2 / \sum w^2` rows, each of whose scores lies in a range of width :math:`R`. It is the
-    bound of Hoeffding (1963), which holds for progressive validation as it does for a hold-out
-    (Blum, Kalai & Langford 1999).
-    """
-    row_range = getattr(scoring.first, "row_range", None)
-    if row_range is None:
-        return None
-    cut, weights = evaluation.repeats[0].cut, evaluation.data.score_weights
-    tested = cut.test_rows(0)
-    n_rows = float(len(tested))
-    if weights is not None:
-        n_rows = float(weights[tested].sum() ** 2 / (weights[tested] @ weights[tested]))
-    low, high = row_range
-    return (high - low) * sqrt(log(2 / (1 - _LEVEL)) / (2 * n_rows))

@@ -53,6 +53,8 @@ class Request:
         Whether the scores of single rows are asked for, by the first optimised metric.
     judge : Judge or None
         Decides who is left out of those that are evaluated together with it; None: nobody.
+    average : FoldAverage or None
+        Takes the models of the folds if they are to be averaged; nothing is shared then.
     comes_again : bool
         Whether another run may have the same parameters, so that its results go to the store.
     """
@@ -68,4 +70,5 @@ class Request:
         self.is_leased = False
         self.needs_rows = False
         self.judge: Judge | None = None
+        self.average: Any = None
         self.comes_again = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -13,134 +12,29 @@ import numpy as np
 from optuna_treecv.crossval.choice import settle
 from optuna_treecv.crossval.early import EarlyRepeat
 from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.fold_average import check_has_averages
+from optuna_treecv.crossval.fold_average import FoldAverage
+from optuna_treecv.crossval.intervals import Scores
 from optuna_treecv.crossval.methods import RepeatRun
-from optuna_treecv.crossval.progressive import half_width
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
+from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.crossval.result import mean_and_std
+from optuna_treecv.crossval.result import Score
+from optuna_treecv.crossval.row_losses import RowLosses
 from optuna_treecv.crossval.subtrees import pieces
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.scoring import FoldScores
+from optuna_treecv.scoring import in_full
 from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import range_of
+from optuna_treecv.scoring import spread_of
+from optuna_treecv.scoring import SPREAD_SIZE
+from optuna_treecv.scoring import unknown_spreads
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
-
-
-@dataclass(frozen=True, eq=False)  # arrays have no single ==
-class Score:
-    """What a cross-validation has found by one loss or scorer.
-
-    Attributes
-    ----------
-    test_score : ndarray of shape (n_repeats * n_folds,)
-        The score of each fold, in the order of the folds, repeat after repeat. A pooled score has
-        one value for each repeat, and no fold scores.
-    mean : float
-        The mean of ``test_score``.
-    std : float or None
-        The standard deviation of the fold scores; None if the mean is not finite, or there is a
-        single score, or it is pooled.
-    std_error : float or None
-        The standard error of a pooled score, None for others. That of several repeats is the mean
-        of theirs, since they have the same rows.
-    direction : {"minimize", "maximize"}
-        Whether lower or higher values are better.
-    """
-
-    test_score: np.ndarray
-    mean: float
-    std: float | None
-    std_error: float | None
-    direction: str
-
-    def __repr__(self) -> str:
-        """Return all but the fold scores."""
-        spread = _spread(self.std, self.std_error)
-        return (
-            f"Score(mean={self.mean:.6g}, {spread}, direction={self.direction!r}, "
-            f"test_score=<{len(self.test_score)} scores>)"
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class CVResult:
-    """The result of a cross-validation.
-
-    Attributes
-    ----------
-    test_score : ndarray of shape (n_repeats * n_folds,)
-        The score of each fold, in the order of the folds, repeat after repeat. A pooled score has
-        one value for each repeat, and no fold scores. Of several scores this is the first
-        optimised one, as are the next three.
-    mean : float
-        The mean of the fold scores, the paper's R.
-    std : float or None
-        The standard deviation of the fold scores, as scikit-learn's ``std_test_score``; None if
-        the mean is not finite, or there is a single score, or it is pooled.
-    std_error : float or None
-        The standard error of a pooled score, None for others.
-    scores : dict of str to Score
-        The result of each score by its name, in the order of ``scoring``.
-    half_width : float or None
-        For ``method="progressive"`` and scores of rows between 0 and 1: with probability 0.95,
-        ``mean`` is no further from the mean risk of the models along the pass. None for others.
-    method : {"exact", "treecv", "chain", "fit", "standard", "holdout", "progressive"}
-        How the folds were evaluated. "chain" is what the tree becomes for a splitter of time
-        series.
-    why : str
-        Why "auto" has chosen this method and not a faster one, a clause; "" if the user chose.
-    n_folds : int
-        Folds per repeat.
-    n_updates : int
-        Row updates: rows trained on, counted over all models.
-    n_updates_saved : int
-        Row updates that sharing models with other evaluations made unnecessary.
-    n_updates_standard : int
-        Row updates that k trainings from scratch would take.
-    seconds : float
-        The time from prepared rows to scores.
-    seconds_prepare : float
-        The time to check, permute and pad the rows.
-    diverged_folds : int
-        Folds whose model or loss was not finite. Such a fold scores 1 for "error", inf for other
-        losses and -inf for scorers.
-    """
-
-    test_score: np.ndarray
-    mean: float
-    std: float | None
-    std_error: float | None
-    half_width: float | None
-    scores: dict[str, Score]
-    method: str
-    why: str
-    n_folds: int
-    n_updates: int
-    n_updates_saved: int
-    n_updates_standard: int
-    seconds: float
-    seconds_prepare: float
-    diverged_folds: int
-
-    def __repr__(self) -> str:
-        """Return all but the fold scores, which may be half a million."""
-        several = ""
-        if len(self.scores) > 1:
-            means = (f"{name!r}: {score.mean:.6g}" for name, score in self.scores.items())
-            several = f"    scores={{{', '.join(means)}}},\n"
-        spread = _spread(self.std, self.std_error)
-        if self.half_width is not None:
-            spread = f"half_width={self.half_width:.6g}"
-        why = f"    why={self.why!r},\n" if self.why and self.method == "fit" else ""
-        return (
-            f"CVResult(mean={self.mean:.6g}, {spread}, method={self.method!r}, "
-            f"n_folds={self.n_folds}, test_score=<{len(self.test_score)} scores>,\n"
-            f"{several}{why}"
-            f"    n_updates={self.n_updates}, n_updates_saved={self.n_updates_saved}, "
-            f"n_updates_standard={self.n_updates_standard},\n"
-            f"    seconds={self.seconds:.3g}, seconds_prepare={self.seconds_prepare:.3g}, "
-            f"diverged_folds={self.diverged_folds})"
-        )
 
 
 class Run(Request):
@@ -179,6 +73,8 @@ class Run(Request):
         super().__init__(evaluation, estimator, scoring)
         if self.method.is_one_pass:
             evaluation.unused.warn(estimator)
+        # Where each fold is a single row, its score is that of the row.
+        self.needs_rows = evaluation.row_losses and not evaluation.tests_single_rows
         self.key = self.fingerprint = ""
         self._early: EarlyRepeat | None = None
         self._begin(0)
@@ -187,6 +83,10 @@ class Run(Request):
         """Make room for this many scores, and forget what an earlier iteration has found."""
         n_metrics = len(self.scoring.metrics)
         self.chunk_scores = np.empty((n_metrics, n_scores))
+        self._spreads: np.ndarray | None = None
+        if not self.evaluation.tests_single_rows:
+            self._spreads = unknown_spreads(n_metrics, n_scores)
+        self._row_losses = RowLosses(self.evaluation) if self.evaluation.row_losses else None
         self.pooled_scores = np.full((n_metrics, self.evaluation.n_repeats, 2), np.nan)
         self.part_rows: tuple[np.ndarray, np.ndarray | None] | None = None
         self.n_scored = 0
@@ -234,10 +134,25 @@ class Run(Request):
         asked = self.evaluation.asked_method
         return asked if asked == "holdout" else self.method.name
 
+    def average_models(self) -> None:
+        """Ask for the average of the models of all folds; models are not shared then."""
+        check_has_averages(self.method, self.estimator)
+        self.average, self.cache = FoldAverage(self.estimator), None
+
     def ask_for_rows(self) -> bool:
         """Ask for the scores of single rows; return whether the metric has them."""
         self.needs_rows = self.evaluation.scores_rows(self.scoring.first, self.estimator)
         return self.needs_rows
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the first optimised score is pooled, so that folds have none."""
+        return isinstance(self.scoring.first, Pooled)
+
+    @property
+    def score_range(self) -> tuple[float, float] | None:
+        """The bounds of the first optimised score, where they are known."""
+        return None if isinstance(self.scoring.first, Pooled) else range_of(self.scoring.first)
 
     @property
     def n_parts(self) -> int:
@@ -253,10 +168,14 @@ class Run(Request):
     def is_complete(self) -> bool:
         return self.n_scored == self.n_to_score
 
-    def finish(self) -> CVResult:
+    def complete(self) -> None:
         """Evaluate all folds."""
         for _ in self:
             pass
+
+    def finish(self) -> CVResult:
+        """Evaluate all folds, and return the result."""
+        self.complete()
         return self.result()
 
     def describe(self) -> dict[str, Any]:
@@ -277,7 +196,10 @@ class Run(Request):
         number : int
             That of the metric.
         """
-        scored = self.chunk_scores[number, : self.n_scored]
+        return self._by_number(self.chunk_scores[number, : self.n_scored])
+
+    def _by_number(self, scored: np.ndarray) -> np.ndarray:
+        """Return numbers of the first chunks by fold, repeat after repeat."""
         n_folds = self.evaluation.n_folds
         each = [
             repeat.cut.by_number(scored[repeat.number * n_folds :][:n_folds])
@@ -295,13 +217,12 @@ class Run(Request):
             test_score=first.test_score,
             mean=first.mean,
             std=first.std,
-            std_error=first.std_error,
-            half_width=(
-                half_width(evaluation, self.scoring)
-                if self.method.name == "progressive" and self.is_complete
+            scores=scores,
+            row_losses=(
+                self._row_losses.finish()
+                if self._row_losses is not None and self.is_complete
                 else None
             ),
-            scores=scores,
             method=self.method_name,
             why=self.method.why,
             n_folds=evaluation.n_folds,
@@ -311,6 +232,10 @@ class Run(Request):
             seconds=self.seconds,
             seconds_prepare=self.seconds_prepare,
             diverged_folds=self.diverged_folds,
+            _name=self.scoring.name,
+            _kfold_estimator=(
+                self.average.finish() if self.average is not None and self.is_complete else None
+            ),
         )
 
     def _score_of(self, number: int) -> Score:
@@ -320,17 +245,35 @@ class Run(Request):
             done = ~np.isnan(self.pooled_scores[number, :, 0])
             scores, errors = self.pooled_scores[number, done].T
             if len(scores) == 0:  # the run was left before its end
-                return Score(scores, np.nan, None, None, metric.direction)
+                return Score(scores, np.nan, None, metric.direction)
             error = float(np.mean(errors))
             known = None if np.isnan(error) else error
-            return Score(scores, mean_and_std(scores)[0], None, known, metric.direction)
+            mean = mean_and_std(scores)[0]
+            return Score(scores, mean, None, metric.direction, None, True, known)
         scores = self.fold_scores(number)
         if self.n_scored < len(scores):
             scores = scores[~np.isnan(scores)]
         if len(scores) == 0:  # the run was left before its first fold
-            return Score(scores, np.nan, None, None, metric.direction)
+            return Score(scores, np.nan, None, metric.direction)
         mean, std = mean_and_std(scores)
-        return Score(scores, mean, std if len(scores) > 1 else None, None, metric.direction)
+        std = std if len(scores) > 1 else None
+        if not self.is_complete:
+            return Score(scores, mean, std, metric.direction)
+        return Score(scores, mean, std, metric.direction, self._scores_behind(number, scores))
+
+    def _scores_behind(self, number: int, scores: np.ndarray) -> Scores:
+        """Return the scores of folds by a metric, and what is known of the rows behind them."""
+        metric = self.scoring.metrics[number]
+        assert not isinstance(metric, Pooled)
+        tested = self.evaluation.tested(self.method_name)
+        spreads = None
+        if self._spreads is not None:
+            spreads = self._spreads[number]
+            if any(cut.numbers is not None for cut in tested.cuts):
+                spreads = np.array([self._by_number(of_chunks) for of_chunks in spreads])
+            spreads = spreads.reshape(SPREAD_SIZE, -1, tested.n_folds)
+        by_fold = scores.reshape(-1, tested.n_folds)
+        return Scores(self.scoring.names[number], metric, by_fold, spreads, tested)
 
     def _score_repeat(self, repeat: Repeat) -> Generator[Node]:
         """Evaluate one repeat; yield its scored parts."""
@@ -372,32 +315,52 @@ class Run(Request):
 
     def _score(self, plan: Plan, part: Node, own: RepeatRun) -> None:
         """Score the folds of a part."""
+        of_rows = []
         for piece in pieces(plan, part):
-            self._take(*own.scores(piece))
-        self.part_rows = own.row_scores(part) if self.needs_rows else None
+            self._take(own.scores(piece))
+            if self.needs_rows:
+                of_rows.append(own.row_scores(piece))
+        self.part_rows = _joined(of_rows)
+        if self._row_losses is not None:
+            chunks = slice(self.n_scored - part.n_folds, self.n_scored)
+            losses = self.chunk_scores[self.scoring.optimized[0], chunks]
+            if not self.evaluation.tests_single_rows:
+                assert self.part_rows is not None  # refused otherwise
+                losses = self.part_rows[0]
+                self._fill_spreads(plan, part, *self.part_rows)
+            self._row_losses.add(own.tested_rows(part), losses)
 
-    def _take(self, scores: np.ndarray, diverged: np.ndarray) -> None:
+    def _fill_spreads(
+        self, plan: Plan, part: Node, scores: np.ndarray, weights: np.ndarray | None
+    ) -> None:
+        """Compute the first metric's spreads from the scores of rows where they are not known."""
+        number = self.scoring.optimized[0]
+        chunks = slice(self.n_scored - part.n_folds, self.n_scored)
+        if self._spreads is None or not np.any(np.isnan(self._spreads[number, :, chunks])):
+            return
+        begins = plan.begins(part) - plan.begin(part.first)
+        means = self.chunk_scores[number, chunks]
+        self._spreads[number, :, chunks] = spread_of(scores, means, weights, begins)
+
+    def _take(self, found: FoldScores) -> None:
         """Take note of the scores of a piece, which then can go before the next piece."""
-        n_scored = self.n_scored + len(diverged)
-        self.chunk_scores[:, self.n_scored : n_scored] = scores
-        self.n_scored = n_scored
-        self.diverged_folds += int(np.count_nonzero(diverged))
+        part = slice(self.n_scored, self.n_scored + len(found.diverged))
+        self.chunk_scores[:, part] = found.scores
+        if self._spreads is not None:
+            self._spreads[:, :, part] = in_full(found.spreads, found.scores.shape)
+        self.n_scored = part.stop
+        self.diverged_folds += int(np.count_nonzero(found.diverged))
 
 
-def _spread(std: float | None, std_error: float | None) -> str:
-    """Return the standard error as text where there is one, else the standard deviation."""
-    if std_error is not None:
-        return f"std_error={std_error:.6g}"
-    return "std=None" if std is None else f"std={std:.6g}"
-
-
-def mean_and_std(scores: np.ndarray) -> tuple[float, float | None]:
-    """Return mean and standard deviation of scores; the latter is None if a score is infinite."""
-    with np.errstate(all="ignore"):
-        mean, std = float(np.mean(scores)), float(np.std(scores))
-    if np.isfinite(std):
-        return mean, std
-    size = np.abs(scores).max()
-    if not np.isfinite(size):
-        return mean, None
-    return float(np.mean(scores / size) * size), float(np.std(scores / size) * size)
+def _joined(
+    pieces: list[tuple[np.ndarray, np.ndarray | None] | None],
+) -> tuple[np.ndarray, np.ndarray | None] | None:
+    """Return the scores of rows of all pieces, with their weights; None if one has none."""
+    known = [piece for piece in pieces if piece is not None]
+    if not known or len(known) < len(pieces):
+        return None
+    if len(known) == 1:
+        return known[0]
+    weights = [one for _, one in known if one is not None]
+    scores = np.concatenate([one for one, _ in known])
+    return scores, np.concatenate(weights) if weights else None

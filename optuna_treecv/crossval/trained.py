@@ -21,9 +21,11 @@ from optuna_treecv.crossval.request import Request
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import check_incremental
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.splits import Splits
+from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
@@ -157,6 +159,13 @@ class TrainedRepeat:
         self.seconds_before = 0.0
         self._learner = learner
         self._leaves = self._make_leaves(learner)
+        asked = request.evaluation.row_losses and request.needs_rows
+        if asked and not self._leaves.has_row_scores(self._first):
+            raise ValueError(
+                f"row_losses must be False for scoring={request.scoring.name!r} of "
+                f"{name_of(request.estimator)}, which scores each fold as a whole; a loss, such "
+                "as 'error' or 'squared_error', would be right."
+            )
         self._n_trained = 0
         self._trains_now = False
 
@@ -186,8 +195,8 @@ class TrainedRepeat:
             self._n_trained += block.n_updates
             yield block
 
-    def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores of tested folds, and which of these have diverged."""
+    def scores(self, folds: Node) -> FoldScores:
+        """Return the scores of tested folds."""
         return self._leaves.scores(folds)
 
     def pooled(self, metric: Pooled) -> PooledScore:
@@ -196,7 +205,16 @@ class TrainedRepeat:
 
     def row_scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray | None] | None:
         """Return the scores of the rows of tested folds, and their weights."""
-        return self._leaves.row_scores(folds, self._request.scoring.optimized[0])
+        return self._leaves.row_scores(folds, self._first)
+
+    @property
+    def _first(self) -> int:
+        """The number of the first optimised metric."""
+        return self._request.scoring.optimized[0]
+
+    def tested_rows(self, folds: Node) -> np.ndarray:
+        """Return the rows as given that ``row_scores`` has."""
+        return self._repeat.cut.tested_from(folds.first, folds.last)
 
     def keep(self, n_needed: int, seconds: float) -> None:
         """Keep the results; other processes may wait for them."""

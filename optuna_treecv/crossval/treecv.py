@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from optuna_treecv.crossval.early import EarlyRepeat
+from optuna_treecv.crossval.fold_average import AveragingRepeat
 from optuna_treecv.crossval.lanes import CompiledLanes
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
@@ -32,6 +33,8 @@ class TreeCV(Trained):
 
     def begin(self, request: Request, repeat: Repeat) -> TrainedRepeat:
         """Bind the estimator to the prepared rows."""
+        if request.average is not None:
+            return AveragingRepeat(self, request, repeat)
         if request.evaluation.is_early and repeat.number == 0:
             return EarlyRepeat(self, request, repeat)
         return super().begin(request, repeat)

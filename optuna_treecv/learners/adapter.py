@@ -69,6 +69,7 @@ class Adapter:
         self.response_methods = response_methods
         self.fresh = seeded(clone(estimator), seed)
         self._columns: dict[str, slice] = {}
+        self._like: Any = None  # some model, for ``with_numbers``
         self.n_outputs = 0
         for method in response_methods:
             begin = self.n_outputs
@@ -145,6 +146,22 @@ class Adapter:
 
     def estimator(self, state: State) -> Any:
         return state.estimator
+
+    def numbers(self, state: State) -> np.ndarray:
+        """Return the coefficients and intercepts of a linear model."""
+        self._like = state.estimator or self._like
+        if state.estimator is None:
+            return np.full(1, np.nan)
+        parts = state.estimator.coef_, state.estimator.intercept_
+        return np.concatenate([np.ravel(part).astype(np.float64) for part in parts])
+
+    def with_numbers(self, numbers: np.ndarray) -> Any:
+        """Return a linear model with these coefficients and intercepts."""
+        fitted = copy.deepcopy(self._like)
+        coef, intercept = fitted.coef_, fitted.intercept_
+        fitted.coef_ = numbers[: np.size(coef)].reshape(np.shape(coef)).astype(coef.dtype)
+        fitted.intercept_ = numbers[np.size(coef) :].reshape(np.shape(intercept))
+        return fitted
 
     def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
         X = take_rows(self.rows.X, slice(start, stop))

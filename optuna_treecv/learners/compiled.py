@@ -70,7 +70,7 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
     random_state: Any
     classes_: np.ndarray
     t_: int
-    _state: Any  # the kernel's state, ndarray of bytes; None before the first row
+    _state: Any  # the kernel's state, ndarray of bytes; None for an average of models
     _seed: int  # of the kernel's random numbers
     _trained_as: dict[str, Any]  # what _fixed returned when training began
     _fixed_parameters: tuple[str, ...] = ()  # those that the size or meaning of a state depends on
@@ -260,6 +260,11 @@ class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
 
     def _check_unchanged(self) -> None:
         """Refuse to continue training if a fixed parameter has changed since training began."""
+        if self._state is None:
+            raise ValueError(
+                "partial_fit cannot continue the training of an average of models; call fit to "
+                "start anew."
+            )
         for name, value in self._fixed().items():
             if value != self._trained_as[name]:
                 raise ValueError(
@@ -449,8 +454,31 @@ class KernelTrainer:
     def walk_subtree(self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray) -> int:
         return self._walk_subtree(plan, node, state, out)
 
+    def walk_summing(
+        self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray
+    ) -> tuple[int, np.ndarray]:
+        """Walk a subtree as ``walk_subtree`` does; also return the sum of its folds' models.
+
+        Returns
+        -------
+        n_updates : int
+            The row updates done.
+        total : ndarray of shape (n_numbers,), float64
+            The numbers of a model, added up along the tree.
+        """
+        n_levels = (node.n_folds - 1).bit_length() + 1
+        sums = np.zeros((n_levels, self._kernel.model_bytes // self._kernel.itemsize))
+        n_updates = self._walk_subtree(plan, node, state, out, sums=sums)
+        return n_updates, sums[0].copy()
+
     def _walk_subtree(
-        self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray, kept: Kept | None = None
+        self,
+        plan: Plan,
+        node: Node,
+        state: np.ndarray,
+        out: np.ndarray,
+        kept: Kept | None = None,
+        sums: np.ndarray | None = None,
     ) -> int:
         n_levels = (node.n_folds - 1).bit_length() + 1
         states = aligned_empty((n_levels, len(state)))
@@ -462,6 +490,7 @@ class KernelTrainer:
             aligned_bytes(kernel.model_bytes),
             aligned_bytes(kernel.log_bytes) if kernel.log_bytes else None,
             np.empty(stop - start, np.uint32) if plan.random else None,
+            sums,
         )
         return kernel.walk_subtree(_subtree(plan, node), memory, out.view(np.uint8), kept)
 
@@ -643,10 +672,24 @@ class CompiledLearner(KernelTrainer):
         stand_in._outputs = lambda X: outputs.copy()  # a metric may write into it
         return stand_in
 
+    def numbers(self, state: np.ndarray) -> np.ndarray:
+        model = read_model(self._kernel, state)
+        return model.view(self._kernel.model_type).astype(np.float64)
+
+    def with_numbers(self, numbers: np.ndarray) -> CompiledEstimator:
+        model = numbers.astype(self._kernel.model_type).view(np.uint8)
+        return self._fitted(model, None, len(self.rows.order))
+
     def estimator(self, state: np.ndarray) -> CompiledEstimator | None:
         model = read_model(self._kernel, state)
         if not np.all(np.isfinite(model.view(self._kernel.model_type))):
             return None
+        return self._fitted(model, self.snapshot(state), self._kernel.n_seen(state))
+
+    def _fitted(
+        self, model: np.ndarray, state: np.ndarray | None, n_seen: int
+    ) -> CompiledEstimator:
+        """Return an estimator with a model, in bytes, and its state."""
         fitted = clone(self.settings)
         parameters = fitted.get_params()
         for name, value in vars(self.settings).items():  # the attributes that _settle has set
@@ -655,8 +698,7 @@ class CompiledLearner(KernelTrainer):
         fitted._trained_as = fitted._fixed()
         if self.rows.classes is not None:
             fitted.classes_ = self.rows.classes
-        fitted.t_ = self._kernel.n_seen(state)
-        fitted._state = self.snapshot(state)
+        fitted._state, fitted.t_ = state, n_seen
         fitted._take_model(self._kernel, model, self.dtype, self.rows.n_features)
         return fitted
 

@@ -177,7 +177,8 @@ class StreamingSVRG(LinearEstimator):
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._take_model(kernel, model, dtype, n_features)
-        self.n_rows_used_ = kernel.n_used(self._state)
+        if self._state is not None:  # an average of models has none
+            self.n_rows_used_ = kernel.n_used(self._state)
 
 
 class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):

@@ -14,6 +14,12 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
+from optuna_treecv.crossval.paired import PairedDifference
+from optuna_treecv.reporting.choice import compare_trials
+from optuna_treecv.reporting.choice import Compared
+from optuna_treecv.reporting.choice import interval_in_words
+from optuna_treecv.reporting.choice import numbers_in_words
+from optuna_treecv.reporting.choice import stored_contest
 from optuna_treecv.reporting.evaluated import best_of
 from optuna_treecv.reporting.evaluated import clock_of
 from optuna_treecv.reporting.evaluated import evaluations_of
@@ -26,6 +32,7 @@ from optuna_treecv.reporting.evaluated import plus_minus
 from optuna_treecv.reporting.evaluated import sign_of
 from optuna_treecv.reporting.evaluated import time_of
 from optuna_treecv.reporting.evaluated import work_of
+from optuna_treecv.reporting.figures import plot_choice
 from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
@@ -58,11 +65,15 @@ METHODS_IN_WORDS = {
     "progressive": "progressive (one pass, each row tested before the model learns it)",
 }
 
+# The trials in the table of the best ones.
+_MOST_IN_TABLE = 5
+
 # The most rows in the table of the Pareto front.
 _MOST_ON_FRONT = 10
 
 FIGURES: dict[str, Callable[..., Any]] = {
     "treecv-parameters": plot_parameters,
+    "treecv-choice": plot_choice,
     "treecv-fold-scores": plot_fold_scores,
     "treecv-sharing": plot_sharing,
     "treecv-time": plot_time,
@@ -177,14 +188,22 @@ def _note(study: optuna.Study, store: Any) -> str:
         return "No trial has finished yet."
     if frame.empty:
         return f"None of the {len(trials)} finished trials is in the store."
-    parts = [_best(study, trials, frame), _pareto(study), _use(study, frame)]
+    contest = stored_contest(study, store)
+    compared = None if contest is None else compare_trials(study, contest, None, _MOST_IN_TABLE)
+    parts = [_best(study, trials, frame, compared), _choice(compared), _pareto(study)]
+    parts.append(_use(study, frame, compared))
     parts.append(f"### What was evaluated\n\n{_facts(study, trials, frame)}")
     return "\n\n".join(part for part in parts if part)
 
 
-def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) -> str:
+def _best(
+    study: optuna.Study,
+    trials: Mapping[int, FrozenTrial],
+    frame: Frame,
+    compared: Compared | None,
+) -> str:
     """Return the table of the best trials, with their standard errors."""
-    best = best_of(study, frame, 5)
+    best = best_of(study, frame, _MOST_IN_TABLE)
     if best.empty:
         return "No finished trial has a finite value."
     metric = metric_of(frame)
@@ -195,24 +214,60 @@ def _best(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) 
     ]
     others = list(scores_of_trial(trials[best["trial_number"].iloc[0]].user_attrs))
     others = [name for name in others if name != metric]
+    paired = {}
+    if compared is not None:
+        paired = {one.trial.number: one.difference for one in compared.next_ones}
+    head = ["trial", metric, *(["minus the best"] if paired else []), *others, *names]
     rows = [
         [
             number,
             estimate,
+            *([_difference(paired.get(number))] if paired else []),
             *(_value(scores_of_trial(trials[number].user_attrs).get(name, "")) for name in others),
             *(_value(trials[number].params.get(name, "")) for name in names),
         ]
         for number, estimate in zip(best["trial_number"], estimates, strict=True)
     ]
     error = "± is the standard error of the fold mean, std / √folds, as if folds were independent."
-    if how_sure(frame) != "std / √folds":
-        error = "± is the standard error over rows, by the jackknife."
+    if (said := how_sure(frame)) != "std / √folds":
+        error = f"± is the standard error, {said}."
+    if paired:
+        error += " Differences are paired by folds, with their intervals at level 0.95."
     return (
         f"## Best: trial {best['trial_number'].iloc[0]}, {metric} {estimates[0]}\n\n"
-        f"{_table(['trial', metric, *others, *names], rows)}\n\n"
+        f"{_table(head, rows)}\n\n"
         f"{error} "
         f"The best of {len(frame)} trials on the same folds looks a little better than it is."
     )
+
+
+def _difference(found: PairedDifference | None) -> str:
+    """Return the ends of the interval of a difference; empty for the best trial."""
+    return "" if found is None else interval_in_words(found.interval)
+
+
+def _choice(compared: Compared | None) -> str:
+    """Return how sure the choice is; empty if folds cannot be compared."""
+    if compared is None:
+        return ""
+    choice = compared.choice
+    lines = []
+    if choice.interval is not None:
+        lines.append(
+            f"With probability 0.95 (Nadeau & Bengio), {choice.interval.target} is "
+            f"**{interval_in_words(choice.interval)}** for trial {choice.trial.number}."
+        )
+    alike = choice.not_distinguishable
+    which = f"{len(alike)} trials ({numbers_in_words(alike)})" if alike else "no other trial"
+    lines.append(f"Not distinguishable from trial {choice.best.number}, the best one: {which}.")
+    if (simplest := compared.simplest) is not None:
+        params = ", ".join(f"{name}={_value(x)}" for name, x in simplest.params.items())
+        lines.append(
+            "The simplest one within one standard error of the best: "
+            f"**trial {simplest.number}** ({params})."
+        )
+    listed = "\n".join(f"* {line}" for line in lines)
+    return f"### How sure is the choice?\n\n{listed}"
 
 
 def _pareto(study: optuna.Study) -> str:
@@ -247,7 +302,7 @@ def _front(study: optuna.Study) -> list[FrozenTrial]:
     return sorted(study.best_trials, key=lambda trial: sign_of(study) * trial.values[0])
 
 
-def _use(study: optuna.Study, frame: Frame) -> str:
+def _use(study: optuna.Study, frame: Frame, compared: Compared | None) -> str:
     """Return lines of Python that make the model of the best trial."""
     which = "study"
     if len(study.directions) > 1 and (front := _front(study)):
@@ -265,8 +320,18 @@ def _use(study: optuna.Study, frame: Frame) -> str:
         f"study = optuna.load_study(study_name={study.study_name!r}, storage=storage)\n"
         f"model = objective.best_estimator({which})  # fitted on all rows\n"
         f"# Now trial {number}: {learner} with {params or 'no parameters'}\n"
+        f"{_use_simplest(compared)}"
         "```"
     )
+
+
+def _use_simplest(compared: Compared | None) -> str:
+    """Return lines of Python that make the simplest model within one standard error."""
+    if compared is None or compared.simplest is None:
+        return ""
+    if (number := compared.simplest.number) == compared.choice.best.number:
+        return ""
+    return f'model = objective.best_estimator(study, rule="one_se")  # now trial {number}\n'
 
 
 def _facts(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 import math
 from typing import Any
-from typing import NamedTuple
 from typing import TypeAlias
 
 import numpy as np
@@ -14,21 +13,24 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
+from optuna_treecv.crossval.paired import difference_by_folds
+from optuna_treecv.crossval.paired import PairedDifference
 from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
 from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
 from optuna_treecv.storage.evaluations import scores_of_trial
+from optuna_treecv.storage.evaluations import STD_ATTRIBUTE
 from optuna_treecv.storage.evaluations import STD_ERROR_ATTRIBUTE
 from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 
 #: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
 Frame: TypeAlias = Any
 
-# Fold scores of two evaluations can be paired if these are equal; the fingerprint is of the rows
-# in the order in which they are cut into folds.
-_ALIKE_IF_PAIRED = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state", "scoring")
+#: Fold scores of two evaluations can be paired if these are equal; the fingerprint is of the rows
+#: in the order in which they are cut into folds.
+ALIKE_IF_PAIRED = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state", "scoring")
 
 
 def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
@@ -78,7 +80,7 @@ def _from_attributes(trials: Mapping[int, FrozenTrial], facts: Mapping[str, Any]
                 "state": trial.state.name.lower(),
                 "scoring": facts.get("scoring", "value"),
                 "mean": trial.values[0] if is_complete else _mean_of(known, facts),
-                "std": known.get("std_test_score", np.nan),
+                "std": known.get(STD_ATTRIBUTE, np.nan),
                 "folds_scored": known["folds_scored"],
                 "n_folds": facts.get("n_folds", known["folds_scored"]),
                 "n_repeats": facts.get("n_repeats", 1),
@@ -131,8 +133,10 @@ def plus_minus(mean: float, standard_error: float) -> str:
 
 def how_sure(frame: Frame) -> str:
     """Return as text how the standard errors were computed."""
-    are_pooled = frame["std"].isna().all() and frame["standard_error"].notna().any()
-    return "jackknife over rows" if are_pooled else "std / √folds"
+    if frame["std"].notna().any() or frame["standard_error"].isna().all():
+        return "std / √folds"
+    are_pooled = frame["scoring"].str.startswith("pooled_").all()
+    return "jackknife over rows" if are_pooled else "over rows"  # of a single fold
 
 
 def amount(count: float) -> str:
@@ -212,15 +216,9 @@ def fold_scores_of(study: optuna.Study, store: Any, best: Frame) -> dict[int, np
     }
 
 
-class Difference(NamedTuple):
-    """The mean of a trial's fold scores minus those of the best trial, with its standard error."""
-
-    trial_number: int
-    mean: float
-    standard_error: float
-
-
-def paired_differences(best: Frame, scores: Mapping[int, np.ndarray]) -> list[Difference]:
+def paired_differences(
+    best: Frame, scores: Mapping[int, np.ndarray]
+) -> dict[int, PairedDifference]:
     """Return the differences to the first trial with scores, of trials with the same folds.
 
     Parameters
@@ -235,10 +233,10 @@ def paired_differences(best: Frame, scores: Mapping[int, np.ndarray]) -> list[Di
     same = [
         number
         for number in others
-        if all(rows[number][name] == rows[first][name] for name in _ALIKE_IF_PAIRED)
+        if all(rows[number][name] == rows[first][name] for name in ALIKE_IF_PAIRED)
         and len(scores[number]) == len(scores[first])
     ]
-    # Repeats use the same rows, so they do not count as additional folds.
-    root = math.sqrt(rows[first]["n_folds"])
-    differences = {number: scores[number] - scores[first] for number in same}
-    return [Difference(n, float(d.mean()), float(d.std()) / root) for n, d in differences.items()]
+    return {
+        number: difference_by_folds(scores[number], scores[first], rows[first]["n_folds"], 0.95)
+        for number in same
+    }

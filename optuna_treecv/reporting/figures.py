@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 import math
 from typing import Any
 
@@ -14,8 +13,12 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial
 
+from optuna_treecv.crossval.paired import PairedDifference
+from optuna_treecv.reporting.choice import compare_trials
+from optuna_treecv.reporting.choice import Compared
+from optuna_treecv.reporting.choice import interval_in_words
+from optuna_treecv.reporting.choice import stored_contest
 from optuna_treecv.reporting.evaluated import best_of
-from optuna_treecv.reporting.evaluated import Difference
 from optuna_treecv.reporting.evaluated import evaluations_of
 from optuna_treecv.reporting.evaluated import fold_scores_of
 from optuna_treecv.reporting.evaluated import Frame
@@ -30,6 +33,9 @@ from optuna_treecv.reporting.evaluated import sign_of
 from optuna_treecv.reporting.evaluated import time_of
 from optuna_treecv.reporting.evaluated import updates_from_scratch
 from optuna_treecv.reporting.evaluated import work_of
+from optuna_treecv.study.choice import Candidate
+from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.objective import TreeCVObjective
 
 try:
     import plotly.graph_objects as go
@@ -39,7 +45,7 @@ except ImportError as error:
         "optuna_treecv.report needs plotly: pip install 'optuna-treecv[dashboard]'."
     ) from error
 
-__all__ = ["plot_fold_scores", "plot_parameters", "plot_sharing", "plot_time"]
+__all__ = ["plot_choice", "plot_fold_scores", "plot_parameters", "plot_sharing", "plot_time"]
 
 # Colours that colour-blind readers can distinguish (Okabe & Ito).
 BLUE, GREEN, ORANGE, GREY = "#0072B2", "#009E73", "#D55E00", "#8C8C8C"
@@ -189,6 +195,80 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
         _draw_boxes(figure, scores, names, metric_of(frame))
         subtitle += "; dotted: the mean"
     return _finish(figure, title, subtitle, trials, frame, store)
+
+
+def plot_choice(
+    study: optuna.Study,
+    store: Any,
+    simpler: Mapping[str, str] | None = None,
+    n_best: int = 10,
+) -> go.Figure:
+    """Plot how much worse the next best trials are than the best one, and which one to choose.
+
+    Parameters
+    ----------
+    study : optuna.Study
+        A study of a ``treecv_objective``, with one objective.
+    store : str, URL, Engine, callable, Database or TreeCVObjective
+        The store, or the objective that the study was run with, which knows the fold scores of
+        the trials that it has evaluated itself.
+    simpler : dict of str to {"larger", "smaller"}, default=None
+        Which values of a parameter make a simpler model, for the choice by one standard error, see
+        ``optuna_treecv.select``. It may be left out where a single parameter is searched whose
+        name says it, such as ``alpha``; otherwise no such choice is shown.
+    n_best : int, default=10
+        The number of trials.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The differences of means, paired by folds, with their intervals at level 0.95; with an
+        objective that has ``row_losses=True``, paired by rows. Trials whose interval holds 0
+        cannot be distinguished from the best one.
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong, or ``store`` is None.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from optuna_treecv.storage.database import Database
+    >>> from optuna_treecv.report import plot_choice
+    >>> figure = plot_choice(optuna.create_study(), Database("sqlite:///treecv_store.db"))
+    >>> figure.layout.annotations[0].text
+    'The study has no finished trial yet.'
+    """
+    n_best = number_of_trials("n_best", n_best)
+    if store is None:
+        raise ValueError(
+            "store must be the store or the objective of the study, which have the fold scores, "
+            "got None."
+        )
+    title = "Differences to the best trial"
+    source = None if isinstance(store, TreeCVObjective) else store
+    trials, frame = evaluations_of(study, source)
+    if len(study.directions) > 1:
+        return _message(title, trials, frame, source, "The study has several objectives.")
+    if best_of(study, frame, 1).empty:
+        return _message(title, trials, frame, source, "No finished trial has a finite value.")
+    contest: Contest | None
+    if isinstance(store, TreeCVObjective):
+        contest = store._contest(study)
+    else:
+        contest = stored_contest(study, store)
+    found = None if contest is None else compare_trials(study, contest, simpler, n_best)
+    if contest is None or found is None:
+        text = "The scores of two or more folds are needed, and are not known."
+        return _message(title, trials, frame, source, text)
+    if not found.next_ones:
+        return _message(title, trials, frame, source, "No second trial has the same folds.")
+    figure = go.Figure()
+    _draw_choice(figure, found, contest)
+    subtitle = [_choice_in_words(found, contest.metric)]
+    subtitle += [f"baseline: {found.baseline}"] if found.baseline else []
+    return _finish(figure, title, "<br>".join(subtitle), trials, frame, source)
 
 
 def plot_sharing(study: optuna.Study, store: Any = None) -> go.Figure:
@@ -443,15 +523,15 @@ def _draw_boxes(
 
 def _draw_differences(
     figure: go.Figure,
-    differences: Sequence[Difference],
+    differences: Mapping[int, PairedDifference],
     names: Mapping[int, str],
     best: int,
     metric: str,
 ) -> None:
     labels = {number: _in_lines(name) for number, name in names.items()}
     ratios = [
-        f"{abs(one.mean) / one.standard_error:.1f} s.e." if one.standard_error else "equal"
-        for one in differences
+        f"{abs(one.mean) / one.std_error:.1f} s.e." if one.std_error else "equal"
+        for one in differences.values()
     ]
     figure.add_hline(y=0, line={"color": GREY, "dash": "dot", "width": 1})
     figure.add_scatter(
@@ -465,16 +545,16 @@ def _draw_differences(
         showlegend=False,
     )
     figure.add_scatter(
-        x=[labels[one.trial_number] for one in differences],
-        y=[one.mean for one in differences],
+        x=[labels[number] for number in differences],
+        y=[one.mean for one in differences.values()],
         error_y={
-            "array": [one.standard_error for one in differences],
+            "array": [one.std_error for one in differences.values()],
             "thickness": 1.5,
             "width": 4,
         },
         customdata=[
-            (one.trial_number, one.standard_error, ratio)
-            for one, ratio in zip(differences, ratios, strict=True)
+            (number, one.std_error, ratio)
+            for (number, one), ratio in zip(differences.items(), ratios, strict=True)
         ],
         hovertemplate=f"trial %{{customdata[0]}} minus trial {best}:<br>%{{y:.3g}} ± "
         "%{customdata[1]:.2g}, %{customdata[2]}<extra></extra>",
@@ -488,6 +568,80 @@ def _draw_differences(
     shown = [-0.4, len(differences) + 0.7]
     figure.update_xaxes(type="category", title_text="trial", range=shown, tickangle=0)
     figure.update_yaxes(title_text=f"{metric} minus that of trial {best}")
+
+
+def _choice_in_words(found: Compared, metric: str) -> str:
+    """Return the best trial with its interval, and the one within one standard error."""
+    choice = found.choice
+    said = f"best: trial {choice.best.number}, {metric} {choice.best.values[0]:.4g}"
+    if choice.interval is not None:
+        said += f" ({interval_in_words(choice.interval)})"
+    n_alike = len(choice.not_distinguishable)
+    said += f"; {n_alike} of {choice.n_trials - 1} others not distinguishable"
+    if found.simplest is not None and found.simplest is not choice.best:
+        said += f"; the simplest within one standard error: trial {found.simplest.number}"
+    return said
+
+
+def _draw_choice(figure: go.Figure, found: Compared, contest: Contest) -> None:
+    """Draw the differences to the best trial as points with intervals, the best one at the top."""
+    choice = found.choice
+    numbers = [choice.best.number, *(one.trial.number for one in found.next_ones)]
+    labels = {number: f"trial {number}" for number in numbers}
+    near: list[Candidate] = []
+    far: list[Candidate] = []
+    for one in found.next_ones:
+        (near if one.trial.number in choice.not_distinguishable else far).append(one)
+    groups = (("not distinguishable", BLUE, near), ("worse", GREY, far))
+    figure.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1})
+    figure.add_scatter(
+        x=[0],
+        y=[labels[choice.best.number]],
+        mode="markers",
+        name="the best",
+        marker={"color": ORANGE, "size": 10},
+        hovertext=f"trial {choice.best.number}: {choice.best.params}",
+        hoverinfo="text",
+    )
+    for name, colour, members in groups:
+        if not members:
+            continue
+        differences = [one.difference for one in members if one.difference is not None]
+        figure.add_scatter(
+            x=[one.mean for one in differences],
+            y=[labels[one.trial.number] for one in members],
+            error_x={
+                "array": [one.interval.high - one.mean for one in differences],
+                "thickness": 1.5,
+                "width": 4,
+            },
+            customdata=[
+                (one.std_error, one.by, str(candidate.trial.params))
+                for one, candidate in zip(differences, members, strict=True)
+            ],
+            hovertemplate="%{y}: %{x:.3g} ± %{customdata[0]:.2g} by %{customdata[1]}<br>"
+            "%{customdata[2]}<extra></extra>",
+            mode="markers",
+            name=name,
+            marker={"color": colour, "size": 8},
+        )
+    if found.simplest is not None and found.simplest.number in labels:
+        shown = {one.trial.number: one.difference for one in found.next_ones}
+        difference = shown.get(found.simplest.number)
+        figure.add_scatter(
+            x=[0 if difference is None else difference.mean],
+            y=[labels[found.simplest.number]],
+            mode="markers",
+            name="the simplest within one standard error",
+            marker={"color": GREEN, "symbol": "circle-open", "size": 15, "line_width": 2},
+            hoverinfo="skip",
+        )
+    order = [labels[number] for number in reversed(numbers)]
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=order)
+    figure.update_xaxes(
+        title_text=f"{contest.metric} minus that of trial {choice.best.number}, with its interval "
+        "at level 0.95"
+    )
 
 
 def _draw_quantiles(

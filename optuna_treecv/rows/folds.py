@@ -64,6 +64,11 @@ class Folds:
         return self.n_rows - (0 if self.bounds is None else int(self.bounds[0]))
 
     @property
+    def are_single_rows(self) -> bool:
+        """Whether each fold tests one row."""
+        return self.n_tested == self.n_folds
+
+    @property
     def n_trained(self) -> int:
         """The number of training rows of all folds together."""
         return self.n_folds * self.n_rows - self.n_tested
@@ -78,6 +83,14 @@ class Folds:
             return self.given.test_rows(self.number(chunk))
         begins = self.begins()
         return np.sort(self.order[begins[chunk] : begins[chunk + 1]]).astype(np.intp)
+
+    def tested_from(self, first: int, last: int) -> np.ndarray:
+        """Return the rows, as given, that some chunks test, in prepared order."""
+        if self.bounds is None:
+            begin, end = (chunk * self.n_rows // self.n_folds for chunk in (first, last))
+        else:
+            begin, end = int(self.bounds[first]), int(self.bounds[last])
+        return self.order[begin:end]
 
     def train_rows(self, chunk: int) -> np.ndarray:
         """Return the rows, as given, that a chunk's model is trained on, in their order."""

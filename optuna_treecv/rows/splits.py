@@ -94,6 +94,16 @@ class Splits:
             and np.array_equal(self.order, np.arange(self.n_rows))
         )
 
+    @property
+    def n_tested(self) -> int:
+        """The number of test rows of all splits together."""
+        return sum(map(len, self.tests))
+
+    @property
+    def are_single_rows(self) -> bool:
+        """Whether each split tests one row."""
+        return self.n_tested == self.n_folds
+
     @cached_property
     def n_trained(self) -> int:
         """The number of training rows of all splits together."""
@@ -121,7 +131,11 @@ class Splits:
 
     def tested(self) -> np.ndarray:
         """Return the test rows, as given, of one chunk after another."""
-        return np.concatenate([self.test_rows(chunk) for chunk in range(self.n_folds)])
+        return self.tested_from(0, self.n_folds)
+
+    def tested_from(self, first: int, last: int) -> np.ndarray:
+        """Return the test rows, as given, of some chunks, one after another."""
+        return np.concatenate([self.test_rows(chunk) for chunk in range(first, last)])
 
     def bounds(self) -> np.ndarray:
         """Return where the test rows of each chunk begin in ``tested``, and their number."""

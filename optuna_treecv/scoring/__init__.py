@@ -19,27 +19,44 @@ from optuna_treecv.scoring.of_rows import scores_rows
 from optuna_treecv.scoring.pooled import Pooled
 from optuna_treecv.scoring.pooled import pooled_score
 from optuna_treecv.scoring.pooled import PooledScore
+from optuna_treecv.scoring.ranges import range_by_name
+from optuna_treecv.scoring.ranges import range_of
 from optuna_treecv.scoring.scorers import score_of
 from optuna_treecv.scoring.scorers import Scorer
+from optuna_treecv.scoring.spread import are_counts
+from optuna_treecv.scoring.spread import FoldScores
+from optuna_treecv.scoring.spread import in_full
+from optuna_treecv.scoring.spread import spread_of
+from optuna_treecv.scoring.spread import spread_of_counts
+from optuna_treecv.scoring.spread import SPREAD_SIZE
+from optuna_treecv.scoring.spread import unknown_spreads
 from optuna_treecv.scoring.tested_rows import by_loss
+from optuna_treecv.scoring.tested_rows import Scored
 from optuna_treecv.scoring.tested_rows import TestedRows
 
 __all__ = [
     "COUNT_BYTES",
+    "SPREAD_SIZE",
     "ArrayThenCount",
+    "FoldScores",
     "Leaves",
     "Loss",
     "Metric",
     "Pooled",
     "PooledScore",
+    "Scored",
     "Scorer",
     "Scoring",
     "TestedRows",
+    "are_counts",
     "by_loss",
     "follows_from_squares",
+    "in_full",
     "make_scoring",
     "pooled",
     "pooled_score",
+    "range_by_name",
+    "range_of",
     "response_of",
     "score_of",
     "scores_from_squares",
@@ -47,5 +64,8 @@ __all__ = [
     "scores_of_rows",
     "scores_rows",
     "scoring_for",
+    "spread_of",
+    "spread_of_counts",
+    "unknown_spreads",
     "with_pooled",
 ]

@@ -22,6 +22,8 @@ from optuna_treecv.scoring.pooled import pooled_score
 from optuna_treecv.scoring.pooled import PooledScore
 from optuna_treecv.scoring.scorers import score_of
 from optuna_treecv.scoring.scorers import Scorer
+from optuna_treecv.scoring.spread import FoldScores
+from optuna_treecv.scoring.spread import unknown_spreads
 from optuna_treecv.scoring.tested_rows import by_loss
 from optuna_treecv.scoring.tested_rows import by_metric
 from optuna_treecv.scoring.tested_rows import TestedRows
@@ -86,6 +88,7 @@ class Leaves:
         self._fold_scores = {
             i: ArrayThenCount((plan.n_folds,)) for i in scorers if i not in self._fast
         }
+        self._classes = rows.classes
         self._targets = self._behind(rows.targets)
         self._weights = self._behind(rows.score_weights)
 
@@ -167,36 +170,34 @@ class Leaves:
         X, y = self._learner.score_rows(low, int(rows.max()) + 1)
         return take_rows(X, rows - low), None if y is None else y[rows - low]
 
-    def scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores of a node's folds, and which of these folds have diverged.
-
-        Returns
-        -------
-        scores : ndarray of shape (n_metrics, n_folds)
-            NaN for pooled ones.
-        diverged : ndarray of shape (n_folds,), bool
-        """
+    def scores(self, folds: Node) -> FoldScores:
+        """Return the scores of a node's folds."""
         scores = np.empty((len(self._metrics), folds.n_folds))
         diverged = np.zeros(folds.n_folds, bool)
         rows = None if self.outputs is None else self._tested_rows(folds)
+        start, stop = self._plan.rows(folds)
+        spreads = None if folds.n_folds == stop - start else unknown_spreads(*scores.shape)
         for i, metric in enumerate(self._metrics):
             bad: np.ndarray | None
+            spread: np.ndarray | None = None
             if isinstance(metric, Loss):
                 assert rows is not None
-                scores[i], bad = by_loss(metric, rows)
+                scores[i], bad, spread = by_loss(metric, rows)
             elif isinstance(metric, Pooled):
                 assert rows is not None
                 scores[i], bad = np.nan, rows.diverged()
             elif (found := self._fast.get(i)) is not None:
                 assert rows is not None
                 method = response_of(metric, self._estimator)
-                scores[i], bad = by_metric(found, metric, method, rows, self._estimator)
+                scores[i], bad, spread = by_metric(found, metric, method, rows, self._estimator)
             else:
                 scores[i] = self._called(i, folds)
                 bad = scores[i] == metric.if_diverged
             if bad is not None:
                 diverged |= bad
-        return scores, diverged
+            if spread is not None and spreads is not None:
+                spreads[i] = spread
+        return FoldScores(scores, diverged, spreads)
 
     def _called(self, number: int, folds: Node) -> np.ndarray:
         """Return the scores of a scorer that is called for each fold."""
@@ -216,14 +217,18 @@ class Leaves:
 
         None if they do not follow from the outputs.
         """
-        metric = self._metrics[number]
-        classes = self._learner.rows.classes
-        follows = isinstance(metric, Loss) or number in self._fast
-        if self.outputs is None or not follows or not scores_rows(metric, classes):
+        if not self.has_row_scores(number):
             return None
+        metric, classes = self._metrics[number], self._classes
         rows = self._tested_rows(folds)
         rows.begins, weights, rows.weights = None, rows.weights, None
         return scores_of_rows(metric, rows, self._estimator, classes), weights
+
+    def has_row_scores(self, number: int) -> bool:
+        """Return whether the scores of rows by a metric follow from the outputs."""
+        metric = self._metrics[number]
+        follows = isinstance(metric, Loss) or number in self._fast
+        return self.outputs is not None and follows and scores_rows(metric, self._classes)
 
     def pooled(self, metric: Pooled) -> PooledScore:
         """Return a score over all rows, once all of them are tested."""

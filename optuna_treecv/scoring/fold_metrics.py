@@ -56,12 +56,16 @@ class FoldMetric:
         (response, targets, weights) -> ndarray of shape (n_rows,), float64. The derivative of the
         score by the weight of each row, where all rows are one fold. For weights w, the standard
         error of that score is sqrt(sum((w * influence)**2)), the infinitesimal jackknife.
+    of_rows : callable or None
+        (response, targets) -> ndarray of shape (n_rows,), float64: the scores of rows, where the
+        score of a fold is their mean; None for others.
     """
 
     name: str
     response_methods: tuple[str, ...]
     of_folds: Callable[[Array, Array, Weights, Array], Array]
     influence: Callable[[Array, Array, Weights], Array]
+    of_rows: Callable[[Array, Array], Array] | None = None
 
 
 def fold_metric(name: str, classes: Array | None) -> FoldMetric | None:
@@ -170,7 +174,7 @@ def _mean_metric(
         scores, weights = of_rows(response, targets), _or_ones(weights, targets)
         return (scores - _means(scores, weights, _ONE_FOLD)) / weights.sum()
 
-    return FoldMetric(name, (response_method,), of_folds, influence)
+    return FoldMetric(name, (response_method,), of_folds, influence, of_rows)
 
 
 def _valid(probabilities: Array) -> Array:

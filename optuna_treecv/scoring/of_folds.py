@@ -13,6 +13,8 @@ from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.losses import Loss
 from optuna_treecv.scoring.pooled import Pooled
 from optuna_treecv.scoring.scorers import Scorer
+from optuna_treecv.scoring.spread import FoldScores
+from optuna_treecv.scoring.spread import unknown_spreads
 from optuna_treecv.scoring.stand_in import StandIn
 from optuna_treecv.scoring.tested_rows import by_loss
 from optuna_treecv.scoring.tested_rows import by_metric
@@ -21,8 +23,8 @@ from optuna_treecv.scoring.tested_rows import TestedRows
 
 def scores_of_folds(
     metrics: Sequence[Metric], rows: TestedRows, estimator: Any, classes: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores of folds, and which of them have diverged.
+) -> FoldScores:
+    """Return the scores of folds.
 
     Parameters
     ----------
@@ -32,32 +34,30 @@ def scores_of_folds(
     estimator : estimator
         One of the kind that was tested.
     classes : ndarray or None
-
-    Returns
-    -------
-    scores : ndarray of shape (n_metrics, n_folds)
-        NaN for pooled ones.
-    diverged : ndarray of shape (n_folds,), bool
     """
     scores = np.full((len(metrics), rows.n_folds), np.nan)
     diverged = np.zeros(rows.n_folds, bool)
+    spreads = None if rows.begins is None else unknown_spreads(*scores.shape)
     for i, metric in enumerate(metrics):
         bad: np.ndarray | None
+        spread: np.ndarray | None = None
         if isinstance(metric, Loss):
-            scores[i], bad = by_loss(metric, rows)
+            scores[i], bad, spread = by_loss(metric, rows)
         elif isinstance(metric, Pooled):
             bad = rows.diverged()
         else:
             known = fold_metric(metric.name, classes) if metric.is_registered else None
             method = response_of(metric, estimator)
             if known is not None:
-                scores[i], bad = by_metric(known, metric, method, rows, estimator)
+                scores[i], bad, spread = by_metric(known, metric, method, rows, estimator)
             else:
                 scores[i] = _called(metric, method, rows, estimator, classes)
                 bad = scores[i] == metric.if_diverged
         if bad is not None:
             diverged |= bad
-    return scores, diverged
+        if spread is not None and spreads is not None:
+            spreads[i] = spread
+    return FoldScores(scores, diverged, spreads)
 
 
 def _called(

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.scoring.asked import Metric
+from optuna_treecv.scoring.asked import response_of
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.losses import Loss
-from optuna_treecv.scoring.of_folds import scores_of_folds
 from optuna_treecv.scoring.scorers import Scorer
 from optuna_treecv.scoring.tested_rows import by_loss
 from optuna_treecv.scoring.tested_rows import TestedRows
@@ -18,8 +18,8 @@ from optuna_treecv.scoring.tested_rows import TestedRows
 def scores_rows(metric: Metric, classes: np.ndarray | None) -> bool:
     """Return whether a metric is a mean over rows whose scores are known row by row."""
     if isinstance(metric, Scorer):
-        known = metric.is_registered and fold_metric(metric.name, classes) is not None
-        return metric.is_mean and known
+        known = fold_metric(metric.name, classes) if metric.is_registered else None
+        return metric.is_mean and known is not None and known.of_rows is not None
     return isinstance(metric, Loss)
 
 
@@ -40,5 +40,13 @@ def scores_of_rows(
         The sorted classes of all rows.
     """
     if isinstance(metric, Loss):
-        return by_loss(metric, rows)[0]
-    return scores_of_folds((metric,), rows, estimator, classes)[0][0]
+        return by_loss(metric, rows).scores
+    assert isinstance(metric, Scorer)
+    known = fold_metric(metric.name, classes)
+    assert known is not None and known.of_rows is not None
+    targets: Any = rows.targets
+    with np.errstate(all="ignore"):
+        scores = known.of_rows(rows.response(response_of(metric, estimator)), targets)
+    scores = scores.astype(np.float64)
+    scores[~np.isfinite(scores) | rows.diverged()] = metric.if_diverged
+    return scores

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from optuna_treecv.scoring.losses import fold_sizes
 from optuna_treecv.scoring.losses import Loss
 from optuna_treecv.scoring.scorers import Scorer
 from optuna_treecv.scoring.scorers import undefined
+from optuna_treecv.scoring.spread import are_counts
+from optuna_treecv.scoring.spread import spread_of
+from optuna_treecv.scoring.spread import spread_of_counts
 
 
 class TestedRows:
@@ -86,22 +90,45 @@ class TestedRows:
         return np.repeat(folds, fold_sizes(self.begins, len(self)))
 
 
-def by_loss(loss: Loss, rows: TestedRows) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the mean loss of each fold, and which folds have diverged; None if none have."""
+class Scored(NamedTuple):
+    """The scores of folds by one metric.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_folds,)
+    diverged : ndarray of shape (n_folds,), bool, or None
+        Which folds have diverged; None if none have.
+    spread : ndarray of shape (3, n_folds) or None
+        See ``spread_of``; None if it is not known, or each row is a fold.
+    """
+
+    scores: np.ndarray
+    diverged: np.ndarray | None
+    spread: np.ndarray | None
+
+
+def by_loss(loss: Loss, rows: TestedRows) -> Scored:
+    """Return the mean loss of each fold."""
     with np.errstate(all="ignore"):
         losses = loss.of_rows(rows.response(loss.response_method), rows.targets)
         scores = fold_means(losses, rows.weights, rows.begins)
+        spread = None
+        if rows.begins is not None:
+            if are_counts(loss) and rows.weights is None:
+                spread = spread_of_counts(scores, fold_sizes(rows.begins, len(rows)))
+            else:
+                spread = spread_of(losses, scores, rows.weights, rows.begins)
         if np.isfinite(scores.sum()) and rows.are_finite:
-            return scores, None
+            return Scored(scores, None, spread)
     diverged = rows.diverged() | rows.in_folds(~np.isfinite(losses)) | ~np.isfinite(scores)
     scores[diverged] = loss.if_diverged
-    return scores, diverged
+    return Scored(scores, diverged, spread)
 
 
 def by_metric(
     metric: FoldMetric, scorer: Scorer, method: str, rows: TestedRows, estimator: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of each fold by a metric, and which folds have diverged.
+) -> Scored:
+    """Return the score of each fold by a metric.
 
     Parameters
     ----------
@@ -128,6 +155,22 @@ def by_metric(
     if np.any(missing):
         n_rows = fold_sizes(begins, len(rows))[np.argmax(missing)]
         raise undefined(scorer, "NaN", estimator, int(n_rows))
+    spread = None
+    if metric.of_rows is not None and rows.begins is not None:
+        spread = _spread_by_metric(metric, scorer, method, rows, scores)
     diverged |= ~np.isfinite(scores)
     scores[diverged] = scorer.if_diverged
-    return scores, diverged
+    return Scored(scores, diverged, spread)
+
+
+def _spread_by_metric(
+    metric: FoldMetric, scorer: Scorer, method: str, rows: TestedRows, scores: np.ndarray
+) -> np.ndarray:
+    """Return the spread of a metric that is a mean over rows."""
+    assert rows.begins is not None and metric.of_rows is not None
+    if are_counts(scorer) and rows.weights is None:
+        return spread_of_counts(scores, fold_sizes(rows.begins, len(rows)))
+    targets: Any = rows.targets
+    with np.errstate(all="ignore"):
+        each = metric.of_rows(rows.response(method), targets)
+        return spread_of(each, scores, rows.weights, rows.begins)

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from optuna_treecv.scoring import Scoring
+from optuna_treecv.scoring import SPREAD_SIZE
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import Key
@@ -24,20 +26,46 @@ from optuna_treecv.sharing.stored_cache import StoredModelCache
 _SECONDS_TO_WRITE = 2e-3
 
 
+class ExactShape(NamedTuple):
+    """What the size of a result depends on.
+
+    Attributes
+    ----------
+    n_metrics, n_folds : int
+    has_spreads : bool
+        Whether some fold has several rows, so that it has a spread.
+    """
+
+    n_metrics: int
+    n_folds: int
+    has_spreads: bool
+
+    @property
+    def n_spreads(self) -> int:
+        return SPREAD_SIZE * self.n_metrics * self.n_folds if self.has_spreads else 0
+
+    @property
+    def n_bytes(self) -> int:
+        n_scores = (self.n_metrics + 1) * self.n_folds
+        return 8 * (n_scores + self.n_spreads + 2 * self.n_metrics + 1)
+
+
 class ExactResult:
     """The scores of one estimator on one repeat.
 
     Parameters
     ----------
-    numbers : ndarray of shape (n_metrics * n_folds + n_folds + 2 * n_metrics + 1,)
-        The scores, which folds have diverged, the pooled scores with their standard errors, and
-        ``n_needed``.
-    n_metrics, n_folds : int
+    numbers : ndarray of shape (n_numbers,)
+        The scores, their spreads, which folds have diverged, the pooled scores with their standard
+        errors, and ``n_needed``.
+    shape : ExactShape
 
     Attributes
     ----------
     scores : ndarray of shape (n_metrics, n_folds)
         NaN for pooled ones.
+    spreads : ndarray of shape (n_metrics, 3, n_folds) or None
+        See ``FoldScores``.
     diverged : ndarray of shape (n_folds,)
     pooled : ndarray of shape (n_metrics, 2)
         NaN for those that are not pooled.
@@ -49,35 +77,35 @@ class ExactResult:
         The time that it took, and the time in which the rows were prepared.
     was_kept : bool
         Whether it comes from a cache or a store.
+    of_rows : ndarray of shape (n_tested,), float32, or None
+        The scores of the tested rows, one chunk after another; None unless they are asked for.
     """
 
-    def __init__(self, numbers: np.ndarray, n_metrics: int, n_folds: int) -> None:
+    def __init__(self, numbers: np.ndarray, shape: ExactShape) -> None:
         self.numbers = numbers
-        n_scores = n_metrics * n_folds
-        ends = [n_scores, n_scores + n_folds, len(numbers) - 1]
-        scores, diverged, pooled, self._n_needed = np.split(numbers, ends)
+        n_metrics, n_folds = shape.n_metrics, shape.n_folds
+        ends = np.cumsum([n_metrics * n_folds, shape.n_spreads, n_folds, 2 * n_metrics])
+        scores, spreads, diverged, pooled, self._n_needed = np.split(numbers, ends)
         self.scores = scores.reshape(n_metrics, n_folds)
+        self.spreads = None
+        if shape.has_spreads:
+            self.spreads = spreads.reshape(n_metrics, SPREAD_SIZE, n_folds)
         self.diverged = diverged
         self.pooled = pooled.reshape(n_metrics, 2)
         self.n_updates = 0
         self.seconds = self.seconds_prepare = 0.0
         self.was_kept = False
-
-    @staticmethod
-    def n_bytes_of(n_metrics: int, n_folds: int) -> int:
-        """Return the bytes of a result."""
-        return 8 * (n_metrics * n_folds + n_folds + 2 * n_metrics + 1)
+        self.of_rows: np.ndarray | None = None
 
     @classmethod
-    def empty(cls, n_metrics: int, n_folds: int) -> ExactResult:
+    def empty(cls, shape: ExactShape) -> ExactResult:
         """Return a result without scores yet."""
-        n_numbers = cls.n_bytes_of(n_metrics, n_folds) // 8
-        return cls(np.full(n_numbers, np.nan), n_metrics, n_folds)
+        return cls(np.full(shape.n_bytes // 8, np.nan), shape)
 
     @classmethod
-    def of(cls, scores: np.ndarray) -> ExactResult:
+    def of(cls, scores: np.ndarray, shape: ExactShape) -> ExactResult:
         """Return the result with these scores, (n_metrics, n_folds), all of which are finite."""
-        result = cls.empty(*scores.shape)
+        result = cls.empty(shape)
         result.scores[:] = scores
         result.diverged[:] = 0
         return result
@@ -92,7 +120,7 @@ class ExactResult:
 
     @property
     def n_bytes(self) -> int:
-        return self.numbers.nbytes
+        return self.numbers.nbytes + (0 if self.of_rows is None else self.of_rows.nbytes)
 
 
 class KeptSums:
@@ -179,16 +207,16 @@ class ExactName:
         """Return where sums are kept; in memory alone, since they are large and quickly made."""
         return KeptSums(self._memory, self.of_sums)
 
-    def find(self, n_metrics: int, n_folds: int) -> ExactResult | None:
+    def find(self, shape: ExactShape) -> ExactResult | None:
         """Return the results if they are kept."""
         if self._result is None or self._memory is None:
             return None
-        key = self._result, ExactResult.n_bytes_of(n_metrics, n_folds)
+        key = self._result, shape.n_bytes
         cache: AnyCache = self._memory if self._store is None else self._store
         found = cache.find(key)
         if found is None:
             return None
-        result = ExactResult(found.view(np.float64), n_metrics, n_folds)
+        result = ExactResult(found.view(np.float64), shape)
         result.was_kept = True
         return result
 

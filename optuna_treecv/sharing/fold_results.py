@@ -13,6 +13,7 @@ import numpy as np
 from optuna_treecv.scoring import ArrayThenCount
 from optuna_treecv.scoring import COUNT_BYTES
 from optuna_treecv.scoring import Scoring
+from optuna_treecv.scoring import SPREAD_SIZE
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import Key
@@ -33,6 +34,8 @@ class FoldResult(NamedTuple):
     ----------
     scores : ndarray of shape (n_metrics,)
         NaN for pooled ones.
+    spreads : ndarray of shape (n_metrics, 3)
+        Of the scores of rows; NaN where they are not known.
     responses : ndarray of shape (n_rows, n_columns), float64
         The responses to the test rows that pooled scores need, side by side.
     has_diverged : bool
@@ -43,6 +46,7 @@ class FoldResult(NamedTuple):
     """
 
     scores: np.ndarray
+    spreads: np.ndarray
     responses: np.ndarray
     has_diverged: bool
     n_trained: int
@@ -100,19 +104,28 @@ class FoldResults:
 
     def find(self, fold: bytes, shape: tuple[int, int]) -> FoldResult | None:
         """Return the result of a fold, with responses of the given shape, if it is kept."""
-        n_numbers = self._n_metrics + 1 + shape[0] * shape[1]
+        n_scores, n_spreads = self._n_metrics, SPREAD_SIZE * self._n_metrics
+        n_numbers = n_scores + n_spreads + 1 + shape[0] * shape[1]
         key = self._key(fold, n_numbers)
         found = None if self._cache is None or key is None else self._cache.find(key)
         if found is None:
             return None
         kept = ArrayThenCount((n_numbers,))
         kept.take(found)
-        scores, diverged, responses = np.split(kept.array, [self._n_metrics, self._n_metrics + 1])
-        return FoldResult(scores, responses.reshape(shape), bool(diverged[0]), kept.n_updates)
+        ends = np.cumsum([n_scores, n_spreads, 1])
+        scores, spreads, diverged, responses = np.split(kept.array, ends)
+        return FoldResult(
+            scores,
+            spreads.reshape(n_scores, SPREAD_SIZE),
+            responses.reshape(shape),
+            bool(diverged[0]),
+            kept.n_updates,
+        )
 
     def keep(self, fold: bytes, result: FoldResult) -> None:
         """Keep the result of a fold, and write it to the store at once."""
-        parts = result.scores, [result.has_diverged], result.responses.ravel()
+        spreads, responses = result.spreads.ravel(), result.responses.ravel()
+        parts = result.scores, spreads, [result.has_diverged], responses
         numbers = np.concatenate(parts)
         key = self._key(fold, len(numbers))
         if self._cache is None or key is None:

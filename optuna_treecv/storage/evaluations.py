@@ -29,6 +29,8 @@ from optuna_treecv.storage.tables import FoldScoreRow
 RUN_ATTRIBUTE = "treecv_run"
 #: The user attribute in which a trial with several scores has their means, as JSON.
 SCORES_ATTRIBUTE = "treecv_scores"
+#: The user attribute with the standard deviation of fold scores.
+STD_ATTRIBUTE = "std_test_score"
 #: The user attribute with the standard error of a pooled score, which has no standard deviation.
 STD_ERROR_ATTRIBUTE = "std_error"
 #: The user attribute of a study that says what its trials evaluate.

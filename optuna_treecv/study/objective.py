@@ -23,7 +23,7 @@ from optuna_treecv.crossval.choice import settle
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.explain import explain
 from optuna_treecv.crossval.refit import fit_on_all_rows
-from optuna_treecv.crossval.run import CVResult
+from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.side_by_side import parameters_beside
 from optuna_treecv.learners.from_estimator import as_estimator
@@ -36,6 +36,12 @@ from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
+from optuna_treecv.study.choice import check_rule
+from optuna_treecv.study.choice import Choice
+from optuna_treecv.study.choice import choice_of
+from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.choice import Rule
+from optuna_treecv.study.contest import contest_of
 from optuna_treecv.study.fold_race import FoldRace
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import as_grids
@@ -50,6 +56,7 @@ from optuna_treecv.study.grid import key_of_point
 from optuna_treecv.study.grid import missing_value
 from optuna_treecv.study.grid import points_beside
 from optuna_treecv.study.grid import suggest
+from optuna_treecv.study.held_scores import HeldScores
 from optuna_treecv.study.incumbent import BatchRace
 from optuna_treecv.study.incumbent import Incumbents
 from optuna_treecv.study.incumbent import Race
@@ -99,6 +106,7 @@ class TreeCVObjective:
         self._study_check = StudyCheck(evaluation, grids)
         self._batches = Batches(batch_size, leases)
         self._incumbents = Incumbents()
+        self._held = HeldScores()
         self._make_room()
 
     def _make_room(self) -> None:
@@ -161,7 +169,7 @@ class TreeCVObjective:
                     self._batches.compute(run, others)
                 with self._batches.leased(run):
                     if self._report is None:
-                        run.finish()
+                        run.complete()
                     else:
                         self._run_reporting(trial, run, race)
         except optuna.TrialPruned:
@@ -172,6 +180,7 @@ class TreeCVObjective:
             )
             raise
         result = record_trial(trial, run, self._database)
+        self._held.note(trial.params, result, run.scoring.first.direction)
         if not run.scoring.returns_tuple:
             return result.mean
         return tuple(result.scores[name].mean for name in run.scoring.optimized_names)
@@ -231,21 +240,45 @@ class TreeCVObjective:
             raise ValueError("params must be given where a callable makes the estimator.")
         return explain(self._evaluation, clone(self._estimator))
 
-    def best_estimator(self, study: optuna.Study | optuna.trial.FrozenTrial) -> Any:
-        """The estimator of a study's best trial, fitted on all rows in prepared order.
+    def best_estimator(
+        self,
+        study: optuna.Study | optuna.trial.FrozenTrial,
+        rule: Rule = "best",
+        simpler: Mapping[str, str] | None = None,
+        kind: Literal["refit", "kfold_average"] = "refit",
+    ) -> Any:
+        """The fitted estimator of a study's best trial, or of another one that a rule chooses.
 
         Parameters
         ----------
         study : optuna.Study or optuna.trial.FrozenTrial
             A study with at least one completed trial of this objective, or a trial of it.
+        rule : {"best", "one_se"} or callable, default="best"
+            Which trial of the study is taken, see ``optuna_treecv.select``.
+        simpler : dict of str to {"larger", "smaller"}, default=None
+            For "one_se": which values of a parameter make a simpler model.
+        kind : {"refit", "kfold_average"}, default="refit"
+            "refit" trains on all rows, in prepared order. "kfold_average" cross-validates the
+            trial once more, and averages the models of its folds, see
+            ``CVResult.kfold_estimator``; this is for linear learners that are trained along the
+            tree.
 
         Returns
         -------
         estimator
             Fitted, with its parameters as given and those of the trial. The objective's seed took
             the place of each ``random_state=None`` during the training.
+
+        Raises
+        ------
+        ValueError
+            If an argument is wrong, or the model diverges.
         """
+        check_choice("kind", kind, ("refit", "kfold_average"))
+        check_rule(rule)
         if isinstance(study, optuna.trial.FrozenTrial):
+            if rule != "best":
+                raise ValueError(f"rule must be 'best' where study is a trial, got {rule!r}.")
             trial, argument = study, "study must be a trial of this objective: it"
         elif isinstance(study, optuna.Study):
             if len(study.directions) > 1:
@@ -254,15 +287,29 @@ class TreeCVObjective:
                     "study.best_trials, the Pareto front, and give that."
                 )
             trial = study.best_trial
+            if rule != "best":
+                trial = self._choose(study, rule, simpler).trial
             argument = "study must be one of this objective: its best trial"
         else:
             raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
         if self._param_distributions is None:
-            return fit_on_all_rows(
-                self._evaluation, self._estimator_given(trial, argument, trial.params)
-            )
-        check_names(argument, trial.params, self._param_distributions)
-        return fit_on_all_rows(self._evaluation, self._set(trial.params))
+            estimator = self._estimator_given(trial, argument, trial.params)
+        else:
+            check_names(argument, trial.params, self._param_distributions)
+            estimator = self._set(trial.params)
+        if kind == "refit":
+            return fit_on_all_rows(self._evaluation, estimator)
+        run = Run(self._evaluation, estimator)
+        run.average_models()
+        return run.finish().kfold_estimator()
+
+    def _choose(self, study: Any, rule: Any, simpler: Any, level: float = 0.95) -> Choice:
+        """Choose a trial of a study."""
+        return choice_of(self._contest(study), rule, simpler, level)
+
+    def _contest(self, study: Any) -> Contest:
+        """Return the trials of a study with what this objective knows of their scores."""
+        return contest_of(study, self._run_of, self._held, self._database)
 
     def grid_sampler(self, seed: int | None = None) -> optuna.samplers.GridSampler:
         """Return a sampler of the points of ``param_grid``.
@@ -425,6 +472,7 @@ def treecv_objective(
     params: Mapping[str, Any] | None = None,
     random_state: Any = 0,
     n_jobs: int | None = 1,
+    row_losses: bool = False,
     report: Literal["progressive", "blocks", "folds", "mean"] | None = None,
     cache: Literal["memory"] | ModelCache | None = "memory",
     store: Any = None,
@@ -535,6 +583,9 @@ def treecv_objective(
         The number of threads that share the branches of the tree, or of joblib's workers that fit
         folds, which ``joblib.parallel_config`` chooses; -1 means all cores. No result depends on
         it.
+    row_losses : bool, default=False
+        Keep the score of each row, float32: in what ``evaluate`` returns, and for the best trials,
+        so that ``optuna_treecv.select`` compares trials over rows and not over folds.
     report : {None, "progressive", "blocks", "folds", "mean"}, default=None
         What to pass to ``trial.report``, for pruning: at most 32 numbers per trial.
         "progressive" and "blocks" report inside the tree's first pass over the data, at each
@@ -580,7 +631,8 @@ def treecv_objective(
     Notes
     -----
     Each trial gets these user attributes: ``mean_test_score`` and ``std_test_score`` to 6 digits
-    (in place of the first, several scores are in ``treecv_scores``, as JSON),
+    (in place of the first, several scores are in ``treecv_scores``, as JSON; in place of the
+    second, a pooled score and a hold-out have ``std_error``),
     ``folds_scored``, ``treecv_method`` (how the folds were evaluated), ``n_updates`` (rows trained
     on), ``seconds``, with a store ``treecv_run`` (the evaluation's name
     there), and ``diverged_folds`` if there are any.
@@ -655,6 +707,7 @@ def treecv_objective(
         params=params,
         random_state=random_state,
         n_jobs=n_jobs,
+        row_losses=row_losses,
         estimator=estimator if is_estimator else None,
         cache=_make_cache(cache, models),
         with_others=isinstance(cache, ModelCache) or database is not None,

@@ -7,13 +7,14 @@ import json
 
 import numpy as np
 
-from optuna_treecv.crossval.run import CVResult
+from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
 from optuna_treecv.storage.evaluations import SCORES_ATTRIBUTE
+from optuna_treecv.storage.evaluations import STD_ATTRIBUTE
 from optuna_treecv.storage.evaluations import STD_ERROR_ATTRIBUTE
 from optuna_treecv.storage.tables import EvaluationRow
 from optuna_treecv.storage.tables import plain
@@ -40,7 +41,7 @@ def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResu
     else:
         trial.set_user_attr("mean_test_score", _for_display(result.mean))
     if result.std is not None:
-        trial.set_user_attr("std_test_score", _for_display(result.std))
+        trial.set_user_attr(STD_ATTRIBUTE, _for_display(result.std))
     elif result.std_error is not None:
         trial.set_user_attr(STD_ERROR_ATTRIBUTE, _for_display(result.std_error))
     trial.set_user_attr("folds_scored", run.n_scored)

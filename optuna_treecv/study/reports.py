@@ -13,7 +13,7 @@ from optuna_treecv.crossval.early_scores import FIRST_STEP
 from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
-from optuna_treecv.crossval.run import mean_and_std
+from optuna_treecv.crossval.result import mean_and_std
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.study.grid import AnyTrial
 

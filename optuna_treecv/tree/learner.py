@@ -91,6 +91,17 @@ class SubtreeWalker(Protocol):
 
 
 @runtime_checkable
+class ModelReader(Trainer, Protocol):
+    """A learner whose models are vectors of numbers, so that they can be averaged."""
+
+    def numbers(self, state: Any) -> np.ndarray:
+        """Return the numbers of a state's model, float64; NaN if it is not finite."""
+
+    def with_numbers(self, numbers: np.ndarray) -> Any:
+        """Return a fitted estimator whose model has these numbers."""
+
+
+@runtime_checkable
 class PairTrainer(Trainer, Protocol):
     """A learner that may train two states at once, interleaving their instructions."""
 

@@ -22,9 +22,11 @@ from typing import Any
 from typing import NamedTuple
 from typing import TypeGuard
 
+import numpy as np
 from sklearn import get_config
 from sklearn import set_config
 
+from optuna_treecv.tree.learner import ModelReader
 from optuna_treecv.tree.learner import PairTrainer
 from optuna_treecv.tree.learner import Trainer
 from optuna_treecv.tree.plan import cut
@@ -119,6 +121,41 @@ def walk_to_leaves(
     n_updates += walk_to_leaves(plan, learner, test_leaf, left, child)
     n_updates += train(learner, state, plan.phase(node, right))
     return n_updates + walk_to_leaves(plan, learner, test_leaf, right, state)
+
+
+def walk_summing(
+    plan: Plan,
+    learner: ModelReader,
+    test_leaf: Callable[[Node, Any], None],
+    node: Node,
+    state: Any,
+) -> tuple[int, np.ndarray]:
+    """Walk as ``walk_to_leaves`` does; also return the sum of the models of all folds."""
+    if node.n_folds == 1:
+        test_leaf(node, state)
+        return 0, learner.numbers(state)
+    left, right = plan.split(node)
+    child = learner.snapshot(state)
+    n_updates = train(learner, child, plan.phase(node, left))
+    n_left, total = walk_summing(plan, learner, test_leaf, left, child)
+    n_updates += n_left + train(learner, state, plan.phase(node, right))
+    n_right, other = walk_summing(plan, learner, test_leaf, right, state)
+    return n_updates + n_right, total + other
+
+
+def sum_along_tree(plan: Plan, sums: dict[Node, np.ndarray]) -> np.ndarray:
+    """Return the sum of the models of all folds from those of blocks.
+
+    Siblings are added first, so that the bits do not depend on the blocks.
+    """
+
+    def of(node: Node) -> np.ndarray:
+        if node in sums:
+            return sums[node]
+        left, right = plan.split(node)
+        return of(left) + of(right)
+
+    return of(plan.root)
 
 
 def make_pool(n_jobs: int) -> ThreadPoolExecutor:

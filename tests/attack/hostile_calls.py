@@ -502,7 +502,7 @@ def call_of_a_store(rng: np.random.Generator) -> Call:
         "forget": (history.forget,),
         "figure": (
             *(report.plot_parameters, report.plot_fold_scores, report.plot_sharing),
-            *(report.plot_time, publish),
+            *(report.plot_choice, report.plot_time, publish),
         ),
     }
     function = pick(rng, functions[kind])
@@ -528,10 +528,66 @@ def call_of_a_store(rng: np.random.Generator) -> Call:
     return Call(f"{function.__name__}({text})", set(names), read)
 
 
+def call_of_a_choice(rng: np.random.Generator) -> Call:
+    """Return a call of what says how sure a score is, or which trial to choose."""
+    import optuna
+    from optuna.distributions import FloatDistribution
+
+    import optuna_treecv as ot
+    from optuna_treecv import report
+
+    X, y = good_rows(rng), rng.permutation(np.arange(30) % 2)
+    options = {"cv": pick(rng, (3, "loo", 0.3)), "row_losses": bool(rng.integers(2))}
+    scoring = pick(rng, ("error", "hinge", "accuracy"))
+
+    def evaluated() -> Any:
+        return ot.tree_cross_validate(ot.PegasosClassifier(), X, y, scoring=scoring, **options)
+
+    def searched() -> dict[str, Any]:
+        objective = ot.treecv_objective(
+            ot.PegasosClassifier(),
+            X,
+            y,
+            param_distributions={"alpha": FloatDistribution(0.1, 1.0)},
+            **options,
+        )
+        study = optuna.create_study()
+        study.optimize(objective, n_trials=4)
+        return {"study": study, "objective": objective, "store": objective}
+
+    kind = pick(rng, ("interval", "compare", "select", "best_estimator", "plot_choice"))
+    takers = {
+        "interval": (ot.CVResult.interval, ()),
+        "compare": (ot.CVResult.compare, ("other",)),
+        "select": (ot.select, ("study", "objective")),
+        "best_estimator": (ot.TreeCVObjective.best_estimator, ("study",)),
+        "plot_choice": (report.plot_choice, ("study", "store")),
+    }
+    function, needed = takers[kind]
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    odd = {name: odd_value(rng) for name in rng.choice(names, pick(rng, (1, 1, 2)), replace=False)}
+    given = {"method": pick(rng, ("bayle", "nadeau_bengio", "hoeffding"))}
+    given |= {"rule": pick(rng, ("best", "one_se"))}
+    given = {name: value for name, value in given.items() if name in names}
+
+    def run() -> Any:
+        if kind in ("interval", "compare"):
+            valid = given | ({"other": evaluated()} if kind == "compare" else {})
+            return getattr(evaluated(), kind)(**valid | odd)
+        known = searched()
+        valid = given | {name: known[name] for name in needed}
+        if kind == "best_estimator":
+            return known["objective"].best_estimator(**valid | odd)
+        return function(**valid | odd)
+
+    text = ", ".join(f"{name}={shown(value)}" for name, value in odd.items())
+    return Call(f"{kind}({options}, {scoring}: {given}, {text})", {*names, "row_losses"}, run)
+
+
 def make_call(seed: int, number: int) -> Call:
     rng = np.random.default_rng([seed, number])
-    make = pick(rng, [call_of_a_function] * 5 + [call_of_an_estimator] * 4 + [call_of_a_store])
-    return make(rng)
+    makers = [call_of_a_function] * 5 + [call_of_an_estimator] * 4
+    return pick(rng, [*makers, call_of_a_store, call_of_a_choice])(rng)
 
 
 # Judgement.

@@ -1,0 +1,115 @@
+"""The average of the models of all folds of linear learners, one vector while leaves are visited.
+
+Blum, Kalai & Langford (1999) use a fold model drawn at random for each prediction, the k-fold
+hypothesis. The mean of the fold models' weights is one model that is at least as stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.base import is_regressor
+
+from optuna_treecv.crossval.methods import Method
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.request import Request
+from optuna_treecv.crossval.trained import Trained
+from optuna_treecv.crossval.trained import TrainedRepeat
+from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
+from optuna_treecv.learners.from_estimator import forget_seeds
+from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.linear import LinearEstimator
+from optuna_treecv.tree.learner import ModelReader
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.walk import sum_along_tree
+from optuna_treecv.tree.walk import TestedBlock
+from optuna_treecv.tree.walk import walk_summing
+from optuna_treecv.tree.walk import walk_tree
+
+
+def check_has_averages(method: Method, estimator: Any) -> None:
+    """Refuse an estimator whose fold models cannot be averaged."""
+    kind = type(estimator)
+    from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
+    is_linear = issubclass(kind, LinearEstimator) or (
+        from_sklearn and (is_classifier(estimator) or is_regressor(estimator))
+    )
+    if method.name == "treecv" and is_linear:
+        return
+    raise ValueError(
+        "kfold_models must be False unless linear models are trained along the tree, as those of "
+        f"PegasosClassifier or SGDClassifier are, got {name_of(estimator)} with "
+        f"method={method.name!r}."
+    )
+
+
+class FoldAverage:
+    """The sum of the models of all folds and repeats.
+
+    Parameters
+    ----------
+    estimator : estimator
+        As given.
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        self._estimator = estimator
+        self._learner: Any = None
+        self._total: Any = 0.0
+        self._n_models = 0
+
+    def add(self, learner: ModelReader, total: np.ndarray, n_models: int) -> None:
+        """Add the models of one repeat."""
+        self._learner = learner
+        self._total = self._total + total
+        self._n_models += n_models
+
+    def finish(self) -> Any:
+        """Return a fitted estimator with the mean of the models, or the error if there is none."""
+        mean = self._total / self._n_models
+        if not np.all(np.isfinite(mean)):
+            return ValueError(
+                f"{name_of(self._estimator)} diverges on some fold, so that the fold models have "
+                f"no average; {DIVERGENCE_ADVICE}"
+            )
+        fitted = self._learner.with_numbers(mean)
+        forget_seeds(fitted, self._estimator)
+        names = self._learner.rows.feature_names
+        if names is not None and isinstance(self._learner, CompiledLearner):
+            fitted.feature_names_in_ = names
+        return fitted
+
+
+class AveragingRepeat(TrainedRepeat):
+    """One estimator's way through one repeat, which adds up the models of its folds."""
+
+    def __init__(self, method: Trained, request: Request, repeat: Repeat) -> None:
+        super().__init__(method, request, repeat)
+        self._sums: dict[Node, np.ndarray] = {}
+
+    def blocks(self) -> Generator[TestedBlock]:
+        """Walk the tree; compiled learners walk each block in one call."""
+        repeat, learner = self._repeat, self._learner
+        assert isinstance(learner, ModelReader) and self._request.average is not None
+        n_jobs = self._request.evaluation.n_jobs
+        for block in walk_tree(repeat.plan, learner, self._test, repeat.blocks, n_jobs):
+            self._n_trained += block.n_updates
+            if block.block == repeat.blocks[-1]:
+                total = sum_along_tree(repeat.plan, self._sums)
+                self._request.average.add(learner, total, repeat.plan.n_folds)
+            yield block
+
+    def _test(self, node: Node, state: Any) -> int:
+        plan, learner, leaves = self._repeat.plan, self._learner, self._leaves
+        if isinstance(learner, CompiledLearner) and not leaves.needs_models:
+            assert leaves.outputs is not None
+            found = learner.walk_summing(plan, node, state, leaves.outputs.array)
+        else:
+            assert isinstance(learner, ModelReader)
+            found = walk_summing(plan, learner, leaves.test_leaf, node, state)
+        n_updates, self._sums[node] = found
+        return n_updates

@@ -1,0 +1,415 @@
+r"""Confidence intervals of cross-validated scores, each with the quantity that it covers.
+
+The three methods answer different questions. ``docs/user_guide/uncertainty.rst`` shows where each
+of them fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import replace
+from math import isfinite
+from math import log
+from math import sqrt
+from typing import Any
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from optuna_treecv.crossval.arguments import check_choice
+from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.crossval.tested import Tested
+from optuna_treecv.rows.checks import is_float64
+from optuna_treecv.scoring import range_by_name
+from optuna_treecv.scoring import range_of
+
+#: The methods of ``CVResult.interval``.
+METHODS = ("bayle", "nadeau_bengio", "hoeffding")
+
+# The note of instability appears by chance once in this many evaluations of a stable learner.
+_SURE = 1 - 1e-3
+
+# Folds in which a row has a larger share have too few rows for a chi-squared test.
+_MOST_SHARE = 0.05
+
+# The means of repeats of an unstable learner differ by more than this many standard errors.
+_UNSTABLE = 2 / 3
+
+IntervalMethod = Literal["bayle", "nadeau_bengio", "hoeffding"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval.
+
+    Attributes
+    ----------
+    low, high : float
+        Its ends, in the units of the score, and within its range where that is known.
+    method : str
+        How it was computed.
+    target : str
+        The quantity that it covers, in words.
+    level : float
+        The probability with which it does, if its assumptions hold.
+    note : str
+        Why it may be too narrow; "" if nothing is known that makes it so.
+    """
+
+    low: float
+    high: float
+    method: str
+    target: str
+    level: float = 0.95
+    note: str = ""
+
+    def __repr__(self) -> str:
+        """Return all in a few lines."""
+        note = f",\n    note={self.note!r}" if self.note else ""
+        return (
+            f"Interval(low={self.low:.6g}, high={self.high:.6g}, method={self.method!r}, "
+            f"level={self.level:g},\n    target={self.target!r}{note})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The scores behind a mean, and what is known of the rows behind them.
+
+    Attributes
+    ----------
+    name : str
+        That of the metric in results.
+    metric : Loss or Scorer
+    by_fold : ndarray of shape (n_repeats, n_folds)
+        The score of each fold, in the order of the folds.
+    spreads : ndarray of shape (3, n_repeats, n_folds) or None
+        Of the scores of rows within each fold, see ``scoring/spread.py``. NaN where it is not
+        known; None where each fold is a single row.
+    tested : Tested
+        What was tested.
+    """
+
+    name: str
+    metric: Any
+    by_fold: np.ndarray
+    spreads: np.ndarray | None
+    tested: Tested
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether the score of a fold is a mean over its rows."""
+        return bool(self.metric.is_mean)
+
+    @property
+    def row_range(self) -> tuple[float, float] | None:
+        """The least and the largest score of a row."""
+        found: tuple[float, float] | None = getattr(self.metric, "row_range", None)
+        return found
+
+    def has_metric_of(self, other: Scores) -> bool:
+        """Return whether both are by the same loss or scorer."""
+        one, two = self.metric, other.metric
+        if one.is_registered and two.is_registered:
+            return bool(one.name == two.name)
+        return one is two or getattr(one, "score", one) is getattr(two, "score", two)
+
+    @property
+    def mean(self) -> float:
+        return float(self.by_fold.mean())
+
+
+def check_level(level: Any) -> float:
+    """Return ``level`` as a float between 0 and 1."""
+    if not is_float64(level) or not 0 < level < 1:
+        raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level!r}.")
+    return float(level)
+
+
+def interval_of(scores: Scores, method: str, level: Any, loss_range: Any = None) -> Interval:
+    """Return the interval around a mean.
+
+    Parameters
+    ----------
+    scores : Scores
+    method : {"bayle", "nadeau_bengio", "hoeffding"}
+    level : float
+    loss_range : (float, float) or None
+        The least and the largest score of a row, for "hoeffding".
+    """
+    check_choice("method", method, METHODS)
+    level = check_level(level)
+    if loss_range is not None and method != "hoeffding":
+        raise ValueError(
+            f"loss_range must be None for method={method!r}, which needs no range, got "
+            f"{loss_range!r}."
+        )
+    if not np.all(np.isfinite(scores.by_fold)):
+        raise ValueError(
+            f"interval needs finite scores, but {scores.name!r} of some fold is infinite, since "
+            "its model has diverged."
+        )
+    if method == "bayle":
+        half = _of_normal(level) * bayle_error(scores)
+        found = _around(scores, half, method, _models(scores.tested), level)
+    elif method == "nadeau_bengio":
+        found = _by_nadeau_bengio(scores, level)
+    else:
+        found = _by_hoeffding(scores, level, loss_range)
+    found = within(found, loss_range or range_of(scores.metric))
+    dependence = "" if method == "nadeau_bengio" else note_of_dependence(scores.tested)
+    if dependence:
+        warn_caller(f"interval(method={method!r}): {dependence[:1].lower()}{dependence[1:]}")
+    notes = [dependence, note_of_instability(scores)]
+    return replace(found, note=" ".join(filter(None, notes)))
+
+
+def score_range(name: str) -> tuple[float, float] | None:
+    """Return the bounds of a score by the name of its loss or scorer; None if it has none."""
+    return range_by_name(name)
+
+
+def within(interval: Interval, bounds: tuple[float, float] | None) -> Interval:
+    """Return the part of an interval that lies within the range of the score."""
+    if bounds is None:
+        return interval
+    low, high = bounds
+    return replace(interval, low=max(interval.low, low), high=min(interval.high, high))
+
+
+def bayle_error(scores: Scores) -> float:
+    r"""Return the standard error of the mean over all rows, or raise an error that says why not.
+
+    It is :math:`\hat\sigma_n / \sqrt n` with the all-pairs estimator :math:`\hat\sigma_n^2 =
+    \frac{1}{n} \sum_i (\ell_i - R)^2` (Bayle, Bayle, Janson & Mackey 2020, equation 4.2). For
+    folds of different sizes and for weights, each row has the share of the mean R that it has. Of
+    repeats it is the root of the mean variance: an upper bound, since all have the same rows. For
+    a single fold, a hold-out, the variance is that of a sample, with n - 1.
+    """
+    if (why := _why_not_bayle(scores)) is not None:
+        raise ValueError(why)
+    return row_error(scores)
+
+
+def row_error(scores: Scores) -> float:
+    """Return the same without checks; NaN where the rows are not known."""
+    if scores.by_fold.size == 0:
+        return float("nan")
+    centred = scores.by_fold - scores.by_fold.mean(axis=1, keepdims=True)
+    n_folds = scores.by_fold.shape[1]
+    if scores.spreads is None:
+        sums = np.square(centred).sum(axis=1)
+    else:
+        squares, firsts, shares = scores.spreads
+        sums = (squares + 2 * centred * firsts + np.square(centred) * shares).sum(axis=1)
+        if n_folds == 1:  # 1 / shares is the number of rows
+            with np.errstate(all="ignore"):
+                sums = sums / (1 - shares[:, 0])
+    return sqrt(float(sums.mean())) / n_folds if np.all(sums >= 0) else float("nan")
+
+
+def fold_error(by_fold: np.ndarray, n_folds: int, overlap: float | None = None) -> float:
+    """Return the standard error of a mean over folds, as if these were independent.
+
+    Repeats have the same rows, so they do not count as further folds. Nor do further splits with
+    the same test rows: then the error is Nadeau and Bengio's.
+
+    Parameters
+    ----------
+    by_fold : ndarray
+        The scores of all folds, of all repeats.
+    n_folds : int
+        Per repeat.
+    overlap : float or None
+        Where folds have test rows in common, the test rows of a fold as a share of its training
+        rows.
+    """
+    if overlap is not None:
+        return nadeau_bengio_error(by_fold, overlap)
+    return float(np.std(by_fold, ddof=1)) / sqrt(n_folds)
+
+
+def nadeau_bengio_error(by_fold: np.ndarray, test_share: float) -> float:
+    r"""Return the corrected standard error of a mean over J = k * n_repeats folds.
+
+    It is :math:`\sqrt{(1 / J + n_2 / n_1) S^2}` with the sample variance :math:`S^2` of the fold
+    scores, :math:`n_2` test and :math:`n_1` training rows per fold (Nadeau & Bengio 2003).
+    """
+    return float(np.std(by_fold, ddof=1)) * sqrt(1 / by_fold.size + test_share)
+
+
+def nadeau_bengio(
+    by_fold: np.ndarray, test_share: float, n_trained: int, level: float
+) -> Interval:
+    """Return the interval for the expected risk around the mean of fold scores."""
+    error = nadeau_bengio_error(by_fold, test_share)
+    half = float(stats.t.ppf((1 + level) / 2, by_fold.size - 1)) * error
+    mean = float(by_fold.mean())
+    return Interval(mean - half, mean + half, "nadeau_bengio", expected(n_trained), level)
+
+
+def expected(n_trained: int) -> str:
+    """Return the target of ``nadeau_bengio`` in words."""
+    return (
+        f"the expected score on new rows of a model that is trained on {n_trained:,} other rows "
+        "from the same source"
+    )
+
+
+def hoeffding_half_width(n_rows: float, width: float, level: float) -> float:
+    r"""Return :math:`R \sqrt{\ln(2 / \delta) / (2 m)}` for m rows with scores in a range R.
+
+    Hoeffding (1963). For a k-fold estimate it holds with the m = n / k rows of one fold, and for
+    progressive validation with all m tested rows (Blum, Kalai & Langford 1999).
+    """
+    return width * sqrt(log(2 / (1 - level)) / (2 * n_rows))
+
+
+def _by_nadeau_bengio(scores: Scores, level: float) -> Interval:
+    tested = scores.tested
+    if tested.n_folds == 1 or tested.method == "progressive":
+        raise ValueError(
+            "method must be 'bayle' or 'hoeffding' for a single test set, got 'nadeau_bengio', "
+            "which needs the scores of two or more folds."
+        )
+    if tested.goes_forward:
+        raise ValueError(
+            "method must be 'bayle' for time series, whose training sets grow, got "
+            "'nadeau_bengio', which needs training sets of one size."
+        )
+    return nadeau_bengio(scores.by_fold, tested.test_share, tested.n_trained, level)
+
+
+def _by_hoeffding(scores: Scores, level: float, loss_range: Any) -> Interval:
+    tested = scores.tested
+    if not scores.is_of_rows:
+        raise ValueError(
+            f"method must be 'nadeau_bengio' for {scores.name!r}, which is no mean over rows, got "
+            "'hoeffding'."
+        )
+    bounds = _checked_range(loss_range, scores)
+    width = bounds[1] - bounds[0]
+    half = hoeffding_half_width(tested.fewest_effective_rows(), width, level)
+    if 2 * half > width:
+        warn_caller(
+            f"the interval by method='hoeffding' is wider than the range of {scores.name!r}, "
+            f"{bounds[0]:g} to {bounds[1]:g}, and says nothing: it counts the rows of one fold "
+            "alone; method='bayle' or fewer folds would be right."
+        )
+    return _around(scores, half, "hoeffding", _models(tested), level)
+
+
+def _checked_range(loss_range: Any, scores: Scores) -> tuple[float, float]:
+    if loss_range is None:
+        if scores.row_range is None:
+            raise ValueError(
+                f"loss_range must be given for method='hoeffding' of {scores.name!r}, whose "
+                "values for single rows have no bounds; loss_range=(0, 10) would be right if no "
+                "row can score less or more."
+            )
+        return scores.row_range
+    try:
+        low, high = map(float, loss_range)
+    except (TypeError, ValueError):
+        low = high = 0.0
+    if not (isfinite(low) and isfinite(high) and low < high):
+        raise ValueError(
+            f"loss_range must be two numbers, the least and the largest score of a row, got "
+            f"{loss_range!r}."
+        )
+    if np.any(scores.by_fold < low) or np.any(scores.by_fold > high):
+        raise ValueError(
+            f"loss_range must hold the score of every row, got {loss_range!r}, but a fold scores "
+            f"{scores.by_fold.min():.4g} to {scores.by_fold.max():.4g}."
+        )
+    return low, high
+
+
+def _why_not_bayle(scores: Scores) -> str | None:
+    """Return why the rows' standard error cannot be had, or None."""
+    if not scores.is_of_rows:
+        return (
+            f"method must be 'nadeau_bengio' for {scores.name!r}, which is no mean over rows, got "
+            "'bayle'."
+        )
+    if scores.tested.shares_test_rows:
+        return (
+            "method must be 'nadeau_bengio' where folds have test rows in common, got 'bayle', "
+            "which takes all scores of rows as independent."
+        )
+    if scores.spreads is not None and not np.all(np.isfinite(scores.spreads)):
+        return (
+            f"method='bayle' needs the scores of rows, which {scores.name!r} does not give with "
+            f"method={scores.tested.method!r}; row_losses=True, a loss such as 'error', or "
+            "method='nadeau_bengio' would be right."
+        )
+    if np.isnan(row_error(scores)):
+        return "method='bayle' needs two or more tested rows."
+    return None
+
+
+def note_of_instability(scores: Scores) -> str:
+    """Return a sentence where models differ so much that one of them may be far off, or "".
+
+    Either the means of the repeats differ by two thirds of the standard error over rows, or the
+    scores of the folds differ by more than those of their rows explain (a chi-squared test).
+    ``tests/benchmarks/coverage.py`` counts how often that is so.
+    """
+    error = row_error(scores)
+    n_repeats, n_folds = scores.by_fold.shape
+    is_known = np.all(np.isfinite(scores.by_fold)) and not scores.tested.shares_test_rows
+    if np.isnan(error) or error == 0 or not is_known:
+        return ""
+    said = ""
+    spread = 0.0
+    if n_repeats > 1:
+        spread = float(np.std(scores.by_fold.mean(axis=1), ddof=1))
+    if spread > _UNSTABLE * error:
+        said = (
+            f"The means of {n_repeats} repeats have a standard deviation of {spread:.2g}, where "
+            f"the standard error over rows is {error:.2g}"
+        )
+    elif scores.spreads is not None and n_folds > 1 and scores.spreads[2].max() <= _MOST_SHARE:
+        # The variance of a fold's mean by its rows, which are a sample.
+        within = float((scores.spreads[0] / (1 - scores.spreads[2])).mean())
+        between = float(np.var(scores.by_fold, axis=1, ddof=1).mean())
+        degrees = n_repeats * (n_folds - 1)
+        if within > 0 and between / within > stats.chi2.ppf(_SURE, degrees) / degrees:
+            said = (
+                "The scores of the folds differ by more than their rows explain: models have a "
+                f"standard deviation of about {sqrt(between - within):.2g}"
+            )
+    return said and (
+        f"{said}. So a single model that is trained on all rows may score further from the mean "
+        "than this interval says; an averaged learner, or the mean of the fold models "
+        "(kfold_models=True), is more stable."
+    )
+
+
+def note_of_dependence(tested: Tested) -> str:
+    """Return a sentence where rows are not independent, or ""."""
+    if not tested.is_grouped and not tested.goes_forward:
+        return ""
+    rows = "rows of one group" if tested.is_grouped else "neighbouring rows of a time series"
+    return f"It takes rows as independent, which {rows} are not, and may be too narrow."
+
+
+def _models(tested: Tested) -> str:
+    """Return the target of intervals by rows in words."""
+    if tested.method == "progressive":
+        return "the mean score on new rows of the models along the pass"
+    if tested.n_folds == 1:
+        return "the score on new rows of the model that was tested"
+    models = f"the {tested.n_folds:,} models of the folds"
+    if len({cut.n_trained for cut in tested.cuts}) > 1 or tested.goes_forward:
+        return f"the mean score on new rows of {models}"
+    return f"the mean score on new rows of {models}, each trained on {tested.n_trained:,} rows"
+
+
+def _around(scores: Scores, half: float, method: str, target: str, level: float) -> Interval:
+    return Interval(scores.mean - half, scores.mean + half, method, target, level)
+
+
+def _of_normal(level: float) -> float:
+    return float(stats.norm.ppf((1 + level) / 2))

@@ -1,0 +1,403 @@
+"""What a cross-validation has found, and how sure it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.crossval.intervals import fold_error
+from optuna_treecv.crossval.intervals import Interval
+from optuna_treecv.crossval.intervals import interval_of
+from optuna_treecv.crossval.intervals import IntervalMethod
+from optuna_treecv.crossval.intervals import note_of_dependence
+from optuna_treecv.crossval.intervals import row_error
+from optuna_treecv.crossval.intervals import Scores
+from optuna_treecv.crossval.paired import difference_by_folds
+from optuna_treecv.crossval.paired import difference_by_rows
+from optuna_treecv.crossval.paired import PairedDifference
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single ==
+class Score:
+    """What a cross-validation has found by one loss or scorer.
+
+    Attributes
+    ----------
+    test_score : ndarray of shape (n_repeats * n_folds,)
+        The score of each fold, in the order of the folds, repeat after repeat. A pooled score has
+        one value for each repeat, and no fold scores.
+    mean : float
+        The mean of ``test_score``.
+    std : float or None
+        The standard deviation of the fold scores; None if the mean is not finite, or there is a
+        single score, or it is pooled.
+    std_error : float or None
+        The standard error of the mean, see ``CVResult``.
+    direction : {"minimize", "maximize"}
+        Whether lower or higher values are better.
+    """
+
+    test_score: np.ndarray
+    mean: float
+    std: float | None
+    direction: str
+    _behind: Scores | None = field(default=None, repr=False)
+    _is_pooled: bool = field(default=False, repr=False)
+    _pooled_error: float | None = field(default=None, repr=False)
+
+    @property
+    def std_error(self) -> float | None:
+        """The standard error of the mean; it is computed when it is asked for."""
+        return self._pooled_error if self._behind is None else error_of(self._behind)
+
+    def interval(
+        self,
+        method: IntervalMethod = "bayle",
+        level: float = 0.95,
+        loss_range: tuple[float, float] | None = None,
+    ) -> Interval:
+        """Return a confidence interval around ``mean``, see ``CVResult.interval``.
+
+        Parameters
+        ----------
+        method : {"bayle", "nadeau_bengio", "hoeffding"}, default="bayle"
+            The method.
+        level : float, default=0.95
+            The probability with which the interval covers its target.
+        loss_range : (float, float), default=None
+            The least and the largest score of a row, for "hoeffding".
+
+        Returns
+        -------
+        Interval
+            The interval.
+
+        Raises
+        ------
+        ValueError
+            If the score has no such interval.
+        """
+        return interval_of(self._scores(), method, level, loss_range)
+
+    def _scores(self) -> Scores:
+        """Return the scores of folds and rows behind the mean."""
+        if self._behind is None:
+            raise ValueError(
+                "an interval needs the scores of all folds; a pooled score has only std_error, "
+                "the standard error over rows, and a pruned evaluation has too few."
+            )
+        return self._behind
+
+    def __repr__(self) -> str:
+        """Return all but the fold scores."""
+        return (
+            f"Score(mean={self.mean:.6g}, {_spread(self.std, self.std_error)}, "
+            f"direction={self.direction!r}, test_score=<{len(self.test_score)} scores>)"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CVResult:
+    """The result of a cross-validation.
+
+    Attributes
+    ----------
+    test_score : ndarray of shape (n_repeats * n_folds,)
+        The score of each fold, in the order of the folds, repeat after repeat. A pooled score has
+        one value for each repeat, and no fold scores. Of several scores this is the first
+        optimised one, as are the next four.
+    mean : float
+        The mean of the fold scores, the paper's R.
+    std : float or None
+        The standard deviation of the fold scores, as scikit-learn's ``std_test_score``; None if
+        the mean is not finite, or there is a single score, or it is pooled.
+    std_error : float or None
+        The standard error of the mean: over rows where a fold's score is a mean over them (Bayle
+        et al. 2020), of a pooled score over rows by the jackknife, and of others over folds. Of
+        several repeats it is that of one, since they have the same rows.
+    std_over_repeats : float or None
+        The standard deviation of the means of the repeats: how far the order of the rows moves the
+        mean. None for a single repeat, and for hold-outs, whose repeats have other test rows.
+    scores : dict of str to Score
+        The result of each score by its name, in the order of ``scoring``.
+    row_losses : ndarray of shape (n_rows,), float32, or None
+        With ``row_losses=True``, the score of each row of X by the model that has not seen it,
+        averaged over repeats; NaN for rows that no fold tests.
+    method : {"exact", "treecv", "chain", "fit", "standard", "holdout", "progressive"}
+        How the folds were evaluated. "chain" is what the tree becomes for a splitter of time
+        series.
+    why : str
+        Why "auto" has chosen this method and not a faster one, a clause; "" if the user chose.
+    n_folds : int
+        Folds per repeat.
+    n_updates : int
+        Row updates: rows trained on, counted over all models.
+    n_updates_saved : int
+        Row updates that sharing models with other evaluations made unnecessary.
+    n_updates_standard : int
+        Row updates that k trainings from scratch would take.
+    seconds : float
+        The time from prepared rows to scores.
+    seconds_prepare : float
+        The time to check, permute and pad the rows.
+    diverged_folds : int
+        Folds whose model or loss was not finite. Such a fold scores 1 for "error", inf for other
+        losses and -inf for scorers.
+    """
+
+    test_score: np.ndarray
+    mean: float
+    std: float | None
+    scores: dict[str, Score]
+    row_losses: np.ndarray | None
+    method: str
+    why: str
+    n_folds: int
+    n_updates: int
+    n_updates_saved: int
+    n_updates_standard: int
+    seconds: float
+    seconds_prepare: float
+    diverged_folds: int
+    _name: str = field(repr=False)  # of the first optimised score
+    _kfold_estimator: Any = field(default=None, repr=False)  # or the error why there is none
+
+    @property
+    def std_error(self) -> float | None:
+        """The standard error of the mean."""
+        return self.scores[self._name].std_error
+
+    @property
+    def std_over_repeats(self) -> float | None:
+        """The standard deviation of the means of the repeats."""
+        score = self.scores[self._name]
+        means = self.test_score if score._is_pooled else np.empty(0)
+        if score._behind is not None:
+            means = score._behind.by_fold.mean(axis=1)
+        if len(means) < 2 or not np.all(np.isfinite(means)):
+            return None
+        return float(np.std(means, ddof=1))
+
+    def interval(
+        self,
+        method: IntervalMethod = "bayle",
+        level: float = 0.95,
+        loss_range: tuple[float, float] | None = None,
+    ) -> Interval:
+        r"""Return a confidence interval around ``mean``.
+
+        * "bayle" covers the mean risk of the k models of the folds. It is :math:`R \pm z
+          \hat\sigma_n / \sqrt n` with :math:`\hat\sigma_n^2 = \frac{1}{n} \sum_i (\ell_i - R)^2`
+          over the losses of all n rows [1]_. It is too narrow for the risk of one model that is
+          trained on all rows, above all for learners that the order of the rows moves far.
+        * "nadeau_bengio" covers the expected risk of a model that is trained on other rows as
+          many. It is Student's interval of the J fold scores with the variance :math:`(1 / J +
+          n_2 / n_1) S^2` for :math:`n_2` test and :math:`n_1` training rows [2]_. It takes any
+          score.
+        * "hoeffding" covers the same as "bayle" for any distribution of losses within a range of
+          width b: :math:`R \pm b \sqrt{\ln(2 / \delta) / (2 m)}` with the m rows of one fold [3]_.
+          It is narrow for progressive validation and hold-outs alone.
+
+        Parameters
+        ----------
+        method : {"bayle", "nadeau_bengio", "hoeffding"}, default="bayle"
+            The method. Scores that are no means over rows, such as "roc_auc", have
+            "nadeau_bengio" alone.
+        level : float, default=0.95
+            The probability with which the interval covers its target, between 0 and 1.
+        loss_range : (float, float), default=None
+            The least and the largest score of a row, for "hoeffding"; None where it is known, as
+            for errors.
+
+        Returns
+        -------
+        Interval
+            ``low`` and ``high``; ``target`` says in words what they cover, and ``note`` why they
+            may be too narrow.
+
+        Raises
+        ------
+        ValueError
+            If an argument is wrong, or the score has no such interval.
+
+        Warns
+        -----
+        UserWarning
+            If a Hoeffding interval is wider than the range of the score, or if rows of one group
+            or of a time series are taken as independent.
+
+        References
+        ----------
+        .. [1] P. Bayle, A. Bayle, L. Janson and L. Mackey, "Cross-validation confidence intervals
+           for test error", NeurIPS 2020.
+        .. [2] C. Nadeau and Y. Bengio, "Inference for the generalization error", Machine Learning
+           52, 2003.
+        .. [3] A. Blum, A. Kalai and J. Langford, "Beating the hold-out: bounds for k-fold and
+           progressive cross-validation", COLT 1999.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.preprocessing import scale
+        >>> from optuna_treecv import AveragedSGDClassifier, tree_cross_validate
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> result = tree_cross_validate(AveragedSGDClassifier(), scale(X), y)
+        >>> interval = result.interval()
+        >>> interval.low < result.mean < interval.high
+        True
+        >>> interval.target
+        'the mean score on new rows of the 10 models of the folds, each trained on 512 rows'
+        """
+        return self.scores[self._name].interval(method, level, loss_range)
+
+    def compare(self, other: CVResult, level: float = 0.95) -> PairedDifference:
+        """Return the mean of this evaluation minus that of another, paired on the same folds.
+
+        Evaluations on the same folds err on the same rows, so the standard error of their
+        difference is often much smaller than those of their means. With ``row_losses=True`` in
+        both, the pairs are rows; otherwise they are folds, and ``by`` says so.
+
+        Parameters
+        ----------
+        other : CVResult
+            An evaluation by the same score, with the same folds of the same rows. Its estimator
+            and its features may be others.
+        level : float, default=0.95
+            The probability with which the interval covers the difference.
+
+        Returns
+        -------
+        PairedDifference
+            The mean difference, its standard error and its interval.
+
+        Raises
+        ------
+        ValueError
+            If the evaluations have other folds, rows or scores, or if there is only one fold and
+            no ``row_losses``.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.preprocessing import scale
+        >>> from optuna_treecv import PegasosClassifier, tree_cross_validate_many
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> models = [PegasosClassifier(alpha=0.01), PegasosClassifier(alpha=1.0)]
+        >>> small, large = tree_cross_validate_many(models, scale(X), y, row_losses=True)
+        >>> difference = small.compare(large)
+        >>> difference.by, difference.n_pairs
+        ('rows', 569)
+        """
+        if not isinstance(other, CVResult):
+            raise ValueError(f"other must be a CVResult, got {other!r}.")
+        own, theirs = self.scores[self._name]._scores(), other.scores[other._name]._scores()
+        if not own.has_metric_of(theirs):
+            raise ValueError(
+                f"other must have the same score, {self._name!r}, got one of {other._name!r}."
+            )
+        if why := own.tested.why_not_comparable(theirs.tested):
+            raise ValueError(f"other must be evaluated on the same folds of the same rows: {why}.")
+        if self.row_losses is not None and other.row_losses is not None:
+            mean, note = self.mean - other.mean, note_of_dependence(own.tested)
+            if note:
+                warn_caller(f"compare: {note[:1].lower()}{note[1:]}")
+            shares = own.tested.shares
+            return difference_by_rows(mean, self.row_losses, other.row_losses, shares, level, note)
+        overlap = own.tested.test_share if own.tested.shares_test_rows else None
+        return difference_by_folds(
+            self.test_score, other.test_score, own.tested.n_folds, level, overlap
+        )
+
+    def kfold_estimator(self) -> Any:
+        """Return the average of the models of all folds, as a fitted estimator.
+
+        Its ``coef_`` and ``intercept_`` are the means of those of the fold models. For learners
+        whose last iterate moves far it predicts better than the model that is trained on all
+        rows. The cross-validated score is that of the single fold models.
+
+        Returns
+        -------
+        estimator
+            A linear estimator that predicts. It has no state to train further; the learners of
+            this package refuse ``partial_fit``.
+
+        Raises
+        ------
+        ValueError
+            If the models were not averaged, for want of ``kfold_models=True``, or if one of them
+            has diverged.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.preprocessing import scale
+        >>> from optuna_treecv import PegasosClassifier, tree_cross_validate
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> result = tree_cross_validate(PegasosClassifier(), scale(X), y, kfold_models=True)
+        >>> result.kfold_estimator().coef_.shape
+        (1, 30)
+        """
+        if self._kfold_estimator is None:
+            raise ValueError(
+                "kfold_models must be True in the cross-validation for kfold_estimator, which "
+                "averages the models of the folds while they exist."
+            )
+        if isinstance(self._kfold_estimator, ValueError):
+            raise self._kfold_estimator
+        return self._kfold_estimator
+
+    def __repr__(self) -> str:
+        """Return all but the fold scores, which may be half a million."""
+        several = ""
+        if len(self.scores) > 1:
+            means = (f"{name!r}: {score.mean:.6g}" for name, score in self.scores.items())
+            several = f"    scores={{{', '.join(means)}}},\n"
+        why = f"    why={self.why!r},\n" if self.why and self.method == "fit" else ""
+        return (
+            f"CVResult(mean={self.mean:.6g}, {_spread(self.std, self.std_error)}, "
+            f"method={self.method!r}, n_folds={self.n_folds},\n"
+            f"{several}{why}"
+            f"    test_score=<{len(self.test_score)} scores>, n_updates={self.n_updates}, "
+            f"n_updates_saved={self.n_updates_saved}, "
+            f"n_updates_standard={self.n_updates_standard},\n"
+            f"    seconds={self.seconds:.3g}, seconds_prepare={self.seconds_prepare:.3g}, "
+            f"diverged_folds={self.diverged_folds})"
+        )
+
+
+def error_of(scores: Scores) -> float | None:
+    """Return the standard error of a mean: over rows where these are known, else over folds."""
+    tested = scores.tested
+    overlap = tested.test_share if tested.shares_test_rows else None
+    is_of_rows = scores.is_of_rows and overlap is None
+    with np.errstate(all="ignore"):
+        by_rows = row_error(scores) if is_of_rows else np.nan
+        by_folds = np.nan
+        if tested.n_folds > 1:
+            by_folds = fold_error(scores.by_fold, tested.n_folds, overlap)
+    return next((float(one) for one in (by_rows, by_folds) if np.isfinite(one)), None)
+
+
+def _spread(std: float | None, std_error: float | None) -> str:
+    """Return the standard deviation over folds and the standard error as text, if there are."""
+    known = {"std": std, "std_error": std_error}
+    return (
+        ", ".join(f"{name}={value:.6g}" for name, value in known.items() if value is not None)
+        or "std=None"
+    )
+
+
+def mean_and_std(scores: np.ndarray) -> tuple[float, float | None]:
+    """Return mean and standard deviation of scores; the latter is None if a score is infinite."""
+    with np.errstate(all="ignore"):
+        mean, std = float(np.mean(scores)), float(np.std(scores))
+    if np.isfinite(std):
+        return mean, std
+    size = np.abs(scores).max()
+    if not np.isfinite(size):
+        return mean, None
+    return float(np.mean(scores / size) * size), float(np.std(scores / size) * size)

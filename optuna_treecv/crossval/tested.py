@@ -1,0 +1,136 @@
+"""Which rows a cross-validation has tested how: what uncertainty depends on besides the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.folds import Folds
+
+
+@dataclass(frozen=True, eq=False)
+class Tested:
+    """The tests of one cross-validation.
+
+    The repeats of a hold-out have other test rows each. They are taken as folds with test rows in
+    common.
+
+    Attributes
+    ----------
+    cuts : sequence of Folds or Splits
+        How the rows are cut, one for each repeat.
+    targets : ndarray or None
+        The targets of all rows as given.
+    score_weights : ndarray of shape (n_rows,) or None
+    method : str
+        How the folds were evaluated, as ``CVResult.method``.
+    is_grouped : bool
+        Whether groups of rows were given, which are not independent.
+    """
+
+    cuts: Sequence[Cut]
+    targets: Any
+    score_weights: np.ndarray | None
+    method: str
+    is_grouped: bool
+
+    @property
+    def n_folds(self) -> int:
+        return len(self.cuts) if self._is_repeated_hold_out else self.cuts[0].n_folds
+
+    @property
+    def n_repeats(self) -> int:
+        return 1 if self._is_repeated_hold_out else len(self.cuts)
+
+    @property
+    def _is_repeated_hold_out(self) -> bool:
+        is_hold_out = self.cuts[0].n_folds == 1 and self.method != "progressive"
+        return is_hold_out and len(self.cuts) > 1
+
+    @property
+    def n_trained(self) -> int:
+        """The rows on which a model is trained, on average over the folds of one repeat."""
+        return round(self.cuts[0].n_trained / self.cuts[0].n_folds)
+
+    @property
+    def test_share(self) -> float:
+        """The test rows of a fold, as a share of its training rows."""
+        return self.cuts[0].n_tested / self.cuts[0].n_trained
+
+    @cached_property
+    def shares_test_rows(self) -> bool:
+        """Whether folds of one repeat have test rows in common."""
+        if self._is_repeated_hold_out:
+            return True
+        cut = self.cuts[0]
+        return not isinstance(cut, Folds) and len(np.unique(cut.tested())) < cut.n_tested
+
+    @cached_property
+    def goes_forward(self) -> bool:
+        """Whether each model is tested on rows after all of its training rows."""
+        cut = self.cuts[0]
+        if self.method == "chain":
+            return True
+        return (
+            not isinstance(cut, Folds)
+            and cut.n_folds > 1
+            and all(
+                cut.train_rows(chunk).max() < cut.test_rows(chunk).min()
+                for chunk in range(cut.n_folds)
+            )
+        )
+
+    @cached_property
+    def shares(self) -> np.ndarray:
+        """The share of each row's score in the mean, shape (n_rows,); 0 if it is never tested."""
+        found = np.zeros(self.cuts[0].n_rows)
+        for cut in self.cuts:
+            begins = cut.begins() if isinstance(cut, Folds) else cut.bounds()
+            begins = begins - begins[0]
+            tested = cut.tested_from(0, cut.n_folds)
+            weights = np.ones(len(tested))
+            if self.score_weights is not None:
+                weights = self.score_weights[tested]
+            totals = np.add.reduceat(weights, begins[:-1])
+            own = weights / np.repeat(totals, np.diff(begins))
+            np.add.at(found, tested, own / (cut.n_folds * len(self.cuts)))
+        return found
+
+    def fewest_effective_rows(self) -> float:
+        r"""Return :math:`(\sum w)^2 / \sum w^2` of the smallest fold."""
+        if self.score_weights is None:
+            return float(min(cut.fewest_rows() for cut in self.cuts))
+        found = []
+        for cut in self.cuts:
+            for chunk in range(cut.n_folds):
+                weights = self.score_weights[cut.test_rows(chunk)]
+                found.append(float(weights.sum() ** 2 / (weights @ weights)))
+        return min(found)
+
+    def why_not_comparable(self, other: Tested) -> str:
+        """Return why folds or rows cannot be compared with others, a clause; "" if they can."""
+        if self is other:
+            return ""
+        if self.cuts is not other.cuts and (
+            len(self.cuts) != len(other.cuts)
+            or not all(one.equals(two) for one, two in zip(self.cuts, other.cuts, strict=True))
+        ):
+            return "its folds are others"
+        if not _are_equal(self.targets, other.targets):
+            return "its targets are others"
+        if not _are_equal(self.score_weights, other.score_weights):
+            return "its score_weight is another"
+        return ""
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    return one is other or (
+        one is not None
+        and other is not None
+        and np.array_equal(np.asarray(one), np.asarray(other))
+    )

@@ -1,0 +1,400 @@
+"""The choice of a trial: the best one, or the simplest of those that are about as good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from math import inf
+from math import sqrt
+from numbers import Real
+from typing import Any
+from typing import Literal
+from typing import NamedTuple
+
+import numpy as np
+from optuna.trial import FrozenTrial
+
+from optuna_treecv.crossval.intervals import check_level
+from optuna_treecv.crossval.intervals import Interval
+from optuna_treecv.crossval.intervals import nadeau_bengio
+from optuna_treecv.crossval.intervals import within
+from optuna_treecv.crossval.paired import difference_by_folds
+from optuna_treecv.crossval.paired import difference_by_rows
+from optuna_treecv.crossval.paired import PairedDifference
+from optuna_treecv.crossval.paired import student_quantile
+from optuna_treecv.storage.evaluations import STD_ATTRIBUTE
+
+#: What users may ask for besides a callable.
+RULES = ("best", "one_se")
+
+# In which direction parameters make a model simpler, where that is known.
+_SIMPLER = {
+    "alpha": "larger",
+    "C": "smaller",
+    "max_depth": "smaller",
+    "max_leaf_nodes": "smaller",
+    "min_samples_leaf": "larger",
+    "num_leaves": "smaller",
+    "reg_lambda": "larger",
+}
+
+
+class Candidate(NamedTuple):
+    """A trial that may be chosen.
+
+    Attributes
+    ----------
+    trial : optuna.trial.FrozenTrial
+    difference : PairedDifference or None
+        Its mean minus that of the best trial; None for the best trial.
+    """
+
+    trial: FrozenTrial
+    difference: PairedDifference | None
+
+
+class Contest(NamedTuple):
+    """What a choice is made from.
+
+    Attributes
+    ----------
+    trials : list of FrozenTrial
+        The complete trials with finite values, the best one first.
+    folds_of : callable
+        (trials) -> dict of int to ndarray of shape (n_repeats * n_folds,), the fold scores by the
+        numbers of those trials that have them.
+    rows : dict of int to ndarray of shape (n_rows,)
+        The scores of rows, where they are known.
+    shares : ndarray of shape (n_rows,) or None
+        Of the scores of rows in a mean; None where no scores of rows are known.
+    metric : str
+    n_folds : int
+        Per repeat.
+    n_trained : int
+        The rows on which a fold's model is trained.
+    test_share : float or None
+        The test rows of a fold as a share of its training rows; None where the expected risk has
+        no interval, as for time series.
+    score_range : (float, float) or None
+        The least and the largest possible score.
+    overlap : float or None
+        Where folds have test rows in common, the test rows of a fold as a share of its training
+        rows.
+    note : str
+        Why intervals by rows may be too narrow.
+    why_unknown : str
+        Why fold scores may not be known, a clause.
+    """
+
+    trials: list[FrozenTrial]
+    folds_of: Callable[[Sequence[FrozenTrial]], Mapping[int, np.ndarray]]
+    rows: Mapping[int, np.ndarray]
+    shares: np.ndarray | None
+    metric: str
+    n_folds: int
+    n_trained: int
+    test_share: float | None
+    score_range: tuple[float, float] | None
+    overlap: float | None = None
+    note: str = ""
+    why_unknown: str = "since they are not in the store"
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A trial that was chosen, and why it can be defended.
+
+    Attributes
+    ----------
+    trial : optuna.trial.FrozenTrial
+        The chosen trial.
+    best : optuna.trial.FrozenTrial
+        The trial with the best value.
+    interval : Interval or None
+        The interval of the chosen trial's mean, by the method of Nadeau and Bengio. None where
+        there is none, as for a hold-out or time series.
+    candidates : list of Candidate
+        The best trial and those that may not be distinguishable from it, best first, as far as
+        their scores are known. All others can be distinguished from it at ``level``.
+    within_one_se : list of int
+        The numbers of those whose paired difference from the best trial is at most its standard
+        error; the best one is first.
+    not_distinguishable : list of int
+        The numbers of those whose interval of the difference holds 0.
+    n_trials : int
+        The number of complete trials that it was chosen from.
+    left_out : list of int
+        The numbers of trials that may be as good, but whose fold scores are not known.
+    """
+
+    trial: FrozenTrial
+    best: FrozenTrial
+    interval: Interval | None
+    candidates: list[Candidate]
+    within_one_se: list[int]
+    not_distinguishable: list[int]
+    n_trials: int
+    left_out: list[int]
+
+    def __repr__(self) -> str:
+        """Return what was chosen, in a few lines."""
+        interval = self.interval
+        lines = [
+            f"Choice(trial={self.trial.number}, params={self.trial.params},",
+            f"    best={self.best.number}, within_one_se={_few(self.within_one_se)}, "
+            f"not_distinguishable={_few(self.not_distinguishable)}, n_trials={self.n_trials},",
+        ]
+        if self.left_out:
+            lines.append(f"    left_out={_few(self.left_out)},")
+        if interval is not None:
+            lines.append(f"    low={interval.low:.6g}, high={interval.high:.6g},")
+            lines.append(f"    note={interval.note!r},")
+        return "\n".join(lines)[:-1] + ")"
+
+
+#: What chooses among candidates, the best one first: a candidate or the number of its trial.
+Rule = Literal["best", "one_se"] | Callable[[list[Candidate]], Candidate | int]
+
+
+def choice_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Choice:
+    """Choose a trial.
+
+    Parameters
+    ----------
+    contest : Contest
+    rule : {"best", "one_se"} or callable
+    simpler : dict of str to {"larger", "smaller"} or None
+    level : float
+    """
+    check_rule(rule)
+    level = check_level(level)
+    if simpler is not None and rule != "one_se":
+        raise ValueError(
+            f"simpler must be None unless rule is 'one_se', since other rules do not use it, got "
+            f"{simpler!r}."
+        )
+    order = order_of(contest.trials, simpler) if rule == "one_se" else None
+    if rule == "one_se" and contest.n_folds < 2 and not contest.rows:
+        raise ValueError(
+            "rule must be 'best' for a single test set, whose trials have no standard error, got "
+            "'one_se'; row_losses=True in the objective compares trials over rows."
+        )
+    best = contest.trials[0]
+    candidates, left_out = candidates_of(contest, level, is_best=rule == "best")
+    differences = [(one.trial.number, one.difference) for one in candidates if one.difference]
+    within = [n for n, found in differences if abs(found.mean) <= found.std_error]
+    alike = [n for n, found in differences if found.interval.low <= 0 <= found.interval.high]
+    within_one_se = [best.number, *within]
+    trial = best
+    if order is not None:
+        near = [one.trial for one in candidates if one.trial.number in within_one_se]
+        trial = min(near, key=order)  # the first, which is the best, of equally simple ones
+    elif callable(rule):
+        trial = _asked(rule, candidates)
+    return Choice(
+        trial=trial,
+        best=best,
+        interval=_interval(contest, trial, level),
+        candidates=candidates,
+        within_one_se=within_one_se,
+        not_distinguishable=alike,
+        n_trials=len(contest.trials),
+        left_out=left_out,
+    )
+
+
+def check_rule(rule: Any) -> None:
+    """Refuse a rule that is none."""
+    is_known = isinstance(rule, str) and rule in RULES
+    if not is_known and (not callable(rule) or isinstance(rule, type)):
+        raise ValueError(
+            f"rule must be one of {', '.join(map(repr, RULES))} or a callable that takes a list "
+            f"of candidates and returns one of them, got {rule!r}."
+        )
+
+
+def candidates_of(
+    contest: Contest, level: float, is_best: bool
+) -> tuple[list[Candidate], list[int]]:
+    """Return the best trial and those that may not be distinguishable from it, best first.
+
+    Also return the numbers of those whose scores are not known. Where those of the best trial are
+    not, the best trial is the only candidate.
+
+    Parameters
+    ----------
+    contest : Contest
+    level : float
+    is_best : bool
+        Whether the best trial is chosen anyway, so that no differences are needed.
+
+    Raises
+    ------
+    ValueError
+        If the scores of the best trial are not known, and differences are needed.
+    """
+    best = contest.trials[0]
+    if is_best and best.number not in contest.folds_of([best]):
+        return [Candidate(best, None)], [trial.number for trial in contest.trials]
+    near = [trial for trial in contest.trials[1:] if _may_be_near(contest, trial, level)]
+    found = compared(contest, near, level)
+    known = {one.trial.number for one in found}
+    left_out = [trial.number for trial in near if trial.number not in known]
+    return [Candidate(contest.trials[0], None), *found], left_out
+
+
+def compared(contest: Contest, trials: Sequence[FrozenTrial], level: float) -> list[Candidate]:
+    """Return trials with their differences from the best one, where their scores are known.
+
+    Raises
+    ------
+    ValueError
+        If the scores of the best trial are not known.
+    """
+    best = contest.trials[0]
+    own = contest.folds_of([best]).get(best.number)
+    if own is None:
+        raise ValueError(
+            "study must have a best trial whose fold scores are known, but those of trial "
+            f"{best.number} are not, {contest.why_unknown}."
+        )
+    folds = contest.folds_of(trials)
+    return [
+        Candidate(trial, _difference(contest, trial, folds[trial.number], own, level))
+        for trial in trials
+        if trial.number in folds
+    ]
+
+
+def _may_be_near(contest: Contest, trial: FrozenTrial, level: float) -> bool:
+    """Return whether a trial may be not distinguishable, as far as its mean and deviation tell.
+
+    The standard deviation of a difference is at most the sum of both standard deviations, which
+    trials have as attributes. So the scores of most trials are never read.
+    """
+    best = contest.trials[0]
+    stds: list[Any] = [one.user_attrs.get(STD_ATTRIBUTE) for one in (best, trial)]
+    if best.number in contest.rows and trial.number in contest.rows:
+        return True
+    if contest.n_folds < 2 or not all(map(_is_number, stds)):
+        return contest.n_folds > 1
+    if contest.overlap is not None:
+        return True
+    reach = max(1.0, student_quantile(level, contest.n_folds - 1)) / sqrt(contest.n_folds - 1)
+    distance = abs(trial.values[0] - best.values[0])
+    return distance <= 1.0001 * reach * sum(stds)  # attributes have 6 digits
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _difference(
+    contest: Contest, trial: FrozenTrial, folds: np.ndarray, of_best: np.ndarray, level: float
+) -> PairedDifference:
+    """Return a trial's mean minus that of the best one."""
+    best = contest.trials[0].number
+    if trial.number in contest.rows and best in contest.rows:
+        mean = float(folds.mean() - of_best.mean())
+        rows = contest.rows[trial.number], contest.rows[best]
+        assert contest.shares is not None
+        return difference_by_rows(mean, *rows, contest.shares, level, contest.note)
+    scores = folds.astype(float), of_best.astype(float)
+    return difference_by_folds(*scores, contest.n_folds, level, contest.overlap)
+
+
+def _interval(contest: Contest, trial: FrozenTrial, level: float) -> Interval | None:
+    scores = contest.folds_of([trial]).get(trial.number)
+    if contest.n_folds < 2 or contest.test_share is None or scores is None:
+        return None
+    found = nadeau_bengio(scores.astype(float), contest.test_share, contest.n_trained, level)
+    found = within(found, contest.score_range)
+    if len(contest.trials) == 1:
+        return found
+    return replace(found, note=note_of_choice(len(contest.trials)))
+
+
+def note_of_choice(n_trials: int) -> str:
+    """Return why the interval of the best trial is too optimistic, in words."""
+    return (
+        f"It was chosen among {n_trials:,} trials on the same folds, so its mean looks better "
+        "than it is: by about a quarter of a standard error where the best of 32 is taken."
+    )
+
+
+def order_of(
+    trials: Sequence[FrozenTrial], simpler: Any
+) -> Callable[[FrozenTrial], tuple[float, ...]]:
+    """Return a key by which the simplest trial is the smallest."""
+    searched = sorted({name for trial in trials for name in trial.params})
+    directions = _checked(simpler, searched)
+
+    def key(trial: FrozenTrial) -> tuple[float, ...]:
+        found = []
+        for name, direction in directions.items():
+            value = trial.params.get(name, inf if direction == "smaller" else -inf)
+            if not _is_number(value):
+                raise ValueError(
+                    f"simpler must name parameters whose values are numbers, got {name!r} with "
+                    f"{value!r}; a callable as rule can order others."
+                )
+            found.append(float(value) if direction == "smaller" else -float(value))
+        return tuple(found)
+
+    return key
+
+
+def known_direction(searched: Sequence[str]) -> dict[str, str] | None:
+    """Return what makes a model simpler if a single parameter is searched and that is known."""
+    last = searched[0].rpartition("__")[2] if len(searched) == 1 else ""
+    return {searched[0]: _SIMPLER[last]} if last in _SIMPLER else None
+
+
+def _checked(simpler: Any, searched: Sequence[str]) -> Mapping[str, str]:
+    """Return ``simpler``, or what it is by default."""
+    if simpler is None:
+        known = known_direction(searched)
+        if known is None:
+            names = ", ".join(map(repr, searched)) or "no parameter"
+            raise ValueError(
+                "simpler must say which values make a model simpler for rule='one_se', since "
+                f"{names} {'was' if len(searched) < 2 else 'were'} searched; for example "
+                f"simpler={{{(searched or ['alpha'])[0]!r}: 'larger'}}."
+            )
+        return known
+    are_known = isinstance(simpler, Mapping) and len(simpler) > 0
+    if not are_known or any(one not in ("larger", "smaller") for one in simpler.values()):
+        raise ValueError(
+            "simpler must be a dict of parameters to 'larger' or 'smaller', the most important "
+            f"one first, got {simpler!r}."
+        )
+    for name in simpler:
+        if name not in searched:
+            raise ValueError(
+                f"simpler must name parameters of the study, {', '.join(map(repr, searched))}, "
+                f"got {name!r}."
+            )
+    checked: Mapping[str, str] = simpler
+    return checked
+
+
+def _asked(rule: Callable[[list[Candidate]], Any], candidates: list[Candidate]) -> FrozenTrial:
+    """Return the trial that a user's rule chooses."""
+    answer = rule(list(candidates))
+    number = answer.trial.number if isinstance(answer, Candidate) else answer
+    for one in candidates:
+        if isinstance(number, int | np.integer) and one.trial.number == number:
+            return one.trial
+    raise ValueError(
+        "rule must return one of the candidates that it was given, or the number of its trial, "
+        f"got {answer!r}."
+    )
+
+
+def _few(numbers: Sequence[int]) -> str:
+    """Return a list as text, shortened if it is long."""
+    more = f", ... {len(numbers) - 8} more" if len(numbers) > 8 else ""
+    return f"[{', '.join(map(str, numbers[:8]))}{more}]"

@@ -1,0 +1,295 @@
+"""The average of fold models is the mean of the models at the leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Perceptron
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import SGDOneClassSVM
+from sklearn.linear_model import SGDRegressor
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import LSQSGDRegressor
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import RootSGDClassifier
+from optuna_treecv import RootSGDRegressor
+from optuna_treecv import StreamingKMeans
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import StreamingSVRGRegressor
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv._kernels.tree import Memory
+from optuna_treecv._kernels.tree import Subtree
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.rows.data import aligned_bytes
+from optuna_treecv.rows.data import aligned_empty
+from optuna_treecv.tree.walk import walk_to_leaves
+
+CLASSIFIERS = [
+    PegasosClassifier(),
+    PegasosClassifier(average=True, fit_intercept=False),
+    AveragedSGDClassifier(),
+    AveragedSGDClassifier(batch_size=4),
+    StreamingSVRGClassifier(),
+    RootSGDClassifier(),
+]
+REGRESSORS = [
+    LSQSGDRegressor(),
+    AveragedSGDRegressor(step_size=0.01),
+    StreamingSVRGRegressor(),
+    RootSGDRegressor(),
+]
+FROM_SKLEARN = [
+    SGDClassifier(max_iter=1, tol=None, random_state=0),
+    Perceptron(max_iter=1, tol=None, random_state=0),
+]
+
+
+def leaves_of(estimator, X, y, cv, number=0, **options):
+    """Return the coefficients with the intercept of each leaf's model, in the order of the leaves.
+
+    They are those of the estimators that a scorer would get.
+    """
+    given = {
+        "groups": None,
+        "stratify": "auto",
+        "shuffle": True,
+        "order": "fixed",
+        "method": "treecv",
+        "n_repeats": 1,
+        "scoring": None,
+        "random_state": 0,
+        "n_jobs": 1,
+    }
+    evaluation = Evaluation(X, y, cv=cv, estimator=estimator, **given | options)
+    repeat = evaluation.repeats[number]
+    rows, _ = evaluation.rows(estimator, repeat)
+    learner = evaluation.learner(estimator, rows, repeat=repeat)
+    plan, found = repeat.plan, []
+
+    def take(_, state):
+        model = learner.estimator(state)
+        found.append(np.append(np.ravel(model.coef_), np.ravel(model.intercept_)))
+
+    walk_to_leaves(plan, learner, take, plan.root, learner.start())
+    return plan, np.array(found, np.float64)
+
+
+def numbers_of(model):
+    return np.append(np.ravel(model.coef_), np.ravel(model.intercept_))
+
+
+def along_the_tree(plan, node, leaves):
+    """Return the sum of leaves, siblings first."""
+    if node.n_folds == 1:
+        return leaves[node.first]
+    left, right = plan.split(node)
+    return along_the_tree(plan, left, leaves) + along_the_tree(plan, right, leaves)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("cv", [2, 7, "loo"], ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+def test_classifiers(estimator, cv, dtype, binary):
+    X, y = binary
+    X = X.astype(dtype)
+    result = tree_cross_validate(estimator, X, y, cv=cv, kfold_models=True)
+    model = result.kfold_estimator()
+    plan, leaves = leaves_of(estimator, X, y, cv)
+    expected = (along_the_tree(plan, plan.root, leaves) / len(leaves)).astype(dtype)
+    np.testing.assert_array_equal(numbers_of(model), expected)  # bit for bit
+    np.testing.assert_allclose(expected, leaves.mean(axis=0), rtol=1e-5, atol=1e-7)
+    assert model.coef_.dtype == dtype
+    plain = tree_cross_validate(estimator, X, y, cv=cv)
+    np.testing.assert_array_equal(plain.test_score, result.test_score)
+    assert plain.n_updates == result.n_updates
+    decision = X @ model.coef_[0] + model.intercept_[0]
+    np.testing.assert_array_equal(model.predict(X), (decision > 0).astype(int))
+
+
+@pytest.mark.parametrize("estimator", REGRESSORS, ids=str)
+def test_regressors(estimator, regression):
+    X, y = regression
+    model = tree_cross_validate(estimator, X, y, cv=6, kfold_models=True).kfold_estimator()
+    _, leaves = leaves_of(estimator, X, y, 6)
+    np.testing.assert_allclose(numbers_of(model), leaves.mean(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", [CLASSIFIERS[0], CLASSIFIERS[2], FROM_SKLEARN[0]], ids=str)
+def test_several_classes(estimator, three_classes):
+    X, y = three_classes
+    model = tree_cross_validate(estimator, X, y, cv=5, kfold_models=True).kfold_estimator()
+    _, leaves = leaves_of(estimator, X, y, 5)
+    np.testing.assert_allclose(numbers_of(model), leaves.mean(axis=0), rtol=1e-10)
+    assert model.coef_.shape == (3, 4)
+
+
+@pytest.mark.parametrize("estimator", FROM_SKLEARN, ids=str)
+def test_estimators_of_scikit_learn(estimator, binary):
+    X, y = binary
+    result = tree_cross_validate(estimator, X, y, cv=7, kfold_models=True)
+    model = result.kfold_estimator()
+    plan, leaves = leaves_of(estimator, X, y, 7)
+    expected = along_the_tree(plan, plan.root, leaves) / 7
+    np.testing.assert_array_equal(numbers_of(model), expected)
+    regressor = SGDRegressor(max_iter=1, tol=None)
+    fitted = tree_cross_validate(regressor, X, y * 1.0, cv=4, kfold_models=True).kfold_estimator()
+    assert fitted.coef_.shape == (5,) and fitted.get_params()["random_state"] is None
+
+
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), AveragedSGDClassifier()], ids=str)
+def test_wide_sparse_rows_are_undone(estimator):
+    """Most phases change a small part of such a model and are undone."""
+    rng = np.random.default_rng(0)
+    X = sparse.random(60, 4000, 0.002, format="csr", random_state=0)
+    y = rng.integers(2, size=60)
+    for cv in (9, "loo"):
+        model = tree_cross_validate(estimator, X, y, cv=cv, kfold_models=True).kfold_estimator()
+        _, leaves = leaves_of(estimator, X, y, cv)
+        np.testing.assert_allclose(numbers_of(model), leaves.mean(axis=0), rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("options", [{}, {"order": "random"}, {"scoring": len}], ids=str)
+@pytest.mark.parametrize("n_jobs", [2, 5])
+def test_threads_change_no_bit(n_jobs, options, binary):
+    if "scoring" in options:  # a scorer that needs the models, so that Python walks
+        options = {"scoring": lambda estimator, X, y: estimator.score(X, y)}
+    models = [
+        tree_cross_validate(
+            PegasosClassifier(), *binary, cv=31, kfold_models=True, n_jobs=n, **options
+        ).kfold_estimator()
+        for n in (1, n_jobs)
+    ]
+    np.testing.assert_array_equal(*map(numbers_of, models))
+
+
+@pytest.mark.parametrize("options", [{}, {"order": "random"}], ids=str)
+def test_repeats_are_averaged_too(options, binary):
+    X, y = binary
+    given = {"n_repeats": 3} | options
+    result = tree_cross_validate(PegasosClassifier(), X, y, cv=4, kfold_models=True, **given)
+    leaves = [leaves_of(PegasosClassifier(), X, y, 4, number, **given)[1] for number in range(3)]
+    assert not np.allclose(leaves[0], leaves[1])
+    expected = np.concatenate(leaves).mean(axis=0)
+    np.testing.assert_allclose(numbers_of(result.kfold_estimator()), expected, rtol=1e-10)
+
+
+def test_it_cannot_be_trained_further(binary):
+    X, y = binary
+    model = tree_cross_validate(
+        PegasosClassifier(), X, y, cv=5, kfold_models=True
+    ).kfold_estimator()
+    with pytest.raises(ValueError, match="partial_fit cannot continue the training of an average"):
+        model.partial_fit(X, y)
+    again = clone(model).fit(X, y)
+    np.testing.assert_array_equal(model.fit(X, y).coef_.shape, again.coef_.shape)
+
+
+def test_names_of_features(binary):
+    X, y = binary
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    model = tree_cross_validate(
+        PegasosClassifier(), frame, y, cv=5, kfold_models=True
+    ).kfold_estimator()
+    assert list(model.feature_names_in_) == list("abcde")
+    model.predict(frame)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options", "name"),
+    [
+        (Ridge(), {}, "Ridge"),
+        (LogisticRegression(), {}, "LogisticRegression"),
+        (MultinomialNB(), {}, "MultinomialNB"),
+        (make_pipeline(StandardScaler(), PegasosClassifier()), {}, "Pipeline"),
+        (StreamingKMeans(2), {}, "StreamingKMeans"),
+        (SGDOneClassSVM(), {"scoring": len}, "SGDOneClassSVM"),
+        (PegasosClassifier(), {"method": "standard"}, "PegasosClassifier"),
+        (PegasosClassifier(), {"method": "progressive"}, "PegasosClassifier"),
+        (PegasosClassifier(), {"method": "fit"}, "PegasosClassifier"),
+    ],
+    ids=str,
+)
+def test_only_linear_models_of_the_tree(estimator, options, name, binary):
+    X, y = binary
+    if "scoring" in options:
+        options = {"scoring": lambda estimator, X, y: 0.0}
+    with pytest.raises(ValueError, match=f"^kfold_models must be False unless .* got .*{name}"):
+        tree_cross_validate(estimator, np.abs(X), y, cv=3, kfold_models=True, **options)
+
+
+def test_it_must_be_asked_for_and_be_finite(binary):
+    X, y = binary
+    with pytest.raises(ValueError, match="^kfold_models must be True"):
+        tree_cross_validate(PegasosClassifier(), X, y).kfold_estimator()
+    wild = LSQSGDRegressor(step_size=1e200, radius=np.inf, average=False)
+    result = tree_cross_validate(wild, X, y, cv=5, kfold_models=True)
+    assert result.diverged_folds == 5
+    with pytest.raises(ValueError, match="LSQSGDRegressor diverges on some fold"):
+        result.kfold_estimator()
+    model = SGDRegressor(eta0=1.0, learning_rate="constant", max_iter=1, tol=None)
+    result = tree_cross_validate(model, 1e150 * X, y, cv=5, kfold_models=True)
+    with pytest.raises(ValueError, match="SGDRegressor diverges on some fold"):
+        result.kfold_estimator()
+
+
+def test_the_best_trial_of_a_study(binary, tmp_path):
+    X, y = binary
+    objective = treecv_objective(
+        PegasosClassifier(),
+        X,
+        y,
+        param_distributions={"alpha": FloatDistribution(1e-4, 1.0, log=True)},
+        cv=6,
+        store=f"sqlite:///{tmp_path / 'store.db'}",
+    )
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=4)
+    model = objective.best_estimator(study, kind="kfold_average")
+    best = PegasosClassifier(**study.best_params)
+    alone = tree_cross_validate(best, X, y, cv=6, kfold_models=True).kfold_estimator()
+    np.testing.assert_array_equal(numbers_of(model), numbers_of(alone))
+    refit = objective.best_estimator(study)
+    assert not np.array_equal(numbers_of(refit), numbers_of(model))
+    of_trial = objective.best_estimator(study.best_trial, kind="kfold_average")
+    np.testing.assert_array_equal(numbers_of(of_trial), numbers_of(model))
+    with pytest.raises(ValueError, match="kind must be one of 'refit', 'kfold_average'"):
+        objective.best_estimator(study, kind="average")
+
+
+def test_a_result_does_not_hold_the_rows(binary):
+    """A result is kept longer than the data."""
+    result = tree_cross_validate(PegasosClassifier(), *binary, cv=5, kfold_models=True)
+    assert type(result._kfold_estimator) is PegasosClassifier
+
+
+def test_the_kernel_refuses_sums_of_another_size(binary):
+    X, y = binary
+    evaluation_of = treecv_objective(
+        PegasosClassifier(), X, y, param_grid={"alpha": [1.0]}
+    )._evaluation
+    rows, _ = evaluation_of.rows(PegasosClassifier())
+    learner = evaluation_of.learner(PegasosClassifier(), rows)
+    kernel, plan = learner._kernel, evaluation_of.repeats[0].plan
+    states = aligned_empty((5, kernel.state_bytes))
+    states[0] = learner.start()
+    out = np.empty((83, kernel.n_outputs), X.dtype).view(np.uint8)
+    n_numbers = kernel.model_bytes // kernel.itemsize
+    for shape in ((4, n_numbers), (5, n_numbers - 1), (5, n_numbers + 8)):
+        memory = Memory(
+            states, aligned_bytes(kernel.model_bytes), None, None, np.empty(shape, np.float64)
+        )
+        with pytest.raises(ValueError, match="sums must have a row for each level"):
+            kernel.walk_subtree(Subtree(0, 10, 10, plan.bounds), memory, out)
