@@ -11,6 +11,7 @@ from optuna.distributions import FloatDistribution
 from sklearn.datasets import fetch_covtype
 
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import select
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 
@@ -48,10 +49,15 @@ for trial in sorted(study.trials, key=lambda trial: trial.params["alpha"]):
     )
 print(f"{len(study.trials)} trials of 100 folds each took {seconds:.2f} s, storage included.")
 
+choice = select(study, objective, rule="one_se")
+print(f"\nBest: lambda={study.best_params['alpha']:.0e}; not distinguishable from it: ", end="")
+print(f"{len(choice.not_distinguishable)} of the {choice.n_trials - 1} others.")
+
 best = tree_cross_validate(model.set_params(**study.best_params), X, y, cv="loo")
 print(
     f"\nLeave-one-out at lambda={study.best_params['alpha']:.0e}: error {best.mean:.3%} over "
-    f"{best.n_folds:,} folds.\n{best.n_updates:,} rows trained on in {best.seconds:.2f} s "
+    f"{best.n_folds:,} folds, standard error {best.std_error:.3%}.\n"
+    f"{best.n_updates:,} rows trained on in {best.seconds:.2f} s "
     f"(and {best.seconds_prepare:.2f} s to prepare them);\n"
     f"{best.n_folds:,} trainings from scratch would have taken {best.n_updates_standard:,}."
 )

@@ -6,6 +6,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import scale
 
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import select
 from optuna_treecv import treecv_objective
 
 STUDY = "sqlite:///treecv.db"  # trials
@@ -31,14 +32,17 @@ study.optimize(objective)
 print("   alpha   leave-one-out error")
 for trial in sorted(study.trials, key=lambda trial: trial.params["alpha"]):
     print(f"{trial.params['alpha']:8.3g}   {trial.value:.2%}")
-print(f"Best: alpha = {study.best_params['alpha']:.3g}, error {study.best_value:.2%}")
+best = objective.evaluate(study.best_params)  # finds its models
+error = f"error {best.mean:.2%}, standard error {best.std_error:.2%}"
+print(f"Best: alpha = {study.best_params['alpha']:.3g}, {error}")
+choice = select(study, objective, rule="one_se")
+print(f"Largest within one paired standard error: alpha = {choice.trial.params['alpha']:.3g}")
 
 done, seconds = (
     sum(trial.user_attrs[name] for trial in study.trials) for name in ("n_updates", "seconds")
 )
 n_alphas, n_rows = len(study.trials), len(X)
-again = objective.evaluate(study.best_params)  # finds its models; each alpha has as many steps
-n_steps = n_alphas * (again.n_updates + again.n_updates_saved)
+n_steps = n_alphas * (best.n_updates + best.n_updates_saved)  # each alpha has as many
 n_models = n_alphas * n_rows
 print(f"\n{n_alphas} values of alpha x {n_rows} folds = {n_models:,} models")
 print("Training steps (one model, one row):")
