@@ -1,9 +1,10 @@
-"""A worker of tests/test_leases.py: python grid_worker.py STORAGE STORE [stuck].
+"""A worker of tests/test_leases.py: python grid_worker.py STORAGE STORE [stuck | meets].
 
 It prints one line per event:
 
 * "ready": it begins when it reads a line.
-* "walks N": it evaluates N points side by side.
+* "walks N": it evaluates N points side by side. With "stuck" it never ends. With "meets" the first
+  walk begins when it reads another line, so that another worker comes while leases are held.
 * "waits": it waits for another worker.
 * "left N": at the end, the row updates of results that still wait for a trial in this worker,
   because a trial of another worker has used them.
@@ -35,13 +36,16 @@ def say(*words):
     print(*words, flush=True)
 
 
-def main(storage, store, is_stuck):
+def main(storage, store, how=""):
     leases.LEASE_SECONDS = 2.0
     walk, wait = lanes._evaluate_group, leases.Leases.wait
 
+    pauses = iter([sys.stdin.readline] if how == "meets" else [])
+
     def say_and_walk(evaluation, group, *others):
         say("walks", len(group))
-        time.sleep(600 if is_stuck else 0.1)
+        next(pauses, lambda: None)()
+        time.sleep(600 if how == "stuck" else 0.1)
         walk(evaluation, group, *others)
 
     def say_and_wait(self, name):
@@ -67,4 +71,4 @@ def main(storage, store, is_stuck):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], "stuck" in sys.argv)
+    main(*sys.argv[1:])
