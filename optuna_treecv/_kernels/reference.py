@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from itertools import pairwise
 from math import factorial
 from math import floor
 from math import frexp
@@ -15,6 +16,7 @@ from math import ldexp
 from math import nan
 from math import sqrt
 from typing import Any
+from typing import NamedTuple
 from typing import TypeVar
 
 import numpy as np
@@ -621,3 +623,235 @@ def treecv(
         treecv_node(m + 1, e, train(model, rows(s, m), n_seen))
 
     treecv_node(1, len(chunks), start)
+
+
+# --- Trees ---
+
+
+class TreeNode(NamedTuple):
+    """A node of a tree that is grown alone.
+
+    Attributes
+    ----------
+    sums : tuple of int
+        Of the rows in it: forest.pyx.
+    n_rows, depth : int
+    decrease : float
+    feature : int
+        -1 for a leaf.
+    bin : int
+        -1 for a split by categories.
+    missing_left : bool
+    left_bins : frozenset of int
+        The bins of all rows that go left, seen or not.
+    children : tuple of TreeNode
+    """
+
+    sums: tuple[int, ...]
+    n_rows: int
+    depth: int
+    decrease: float = 0.0
+    feature: int = -1
+    bin: int = -1
+    missing_left: bool = False
+    left_bins: frozenset[int] = frozenset()
+    children: tuple[Any, ...] = ()
+
+
+class TreeRows(NamedTuple):
+    """The training rows of a tree, and how it is grown.
+
+    Attributes
+    ----------
+    bins : ndarray of shape (n_features, n_rows)
+        The bin behind the last one is that of missing values.
+    n_bins : sequence of int
+        Without missing values.
+    is_categorical : sequence of bool
+    classes : ndarray of shape (n_rows,) or None
+    targets : ndarray of shape (n_rows,), int, or None
+    weights : ndarray of shape (n_rows,), int, or None
+    factors : sequence of float
+        The weights of classes.
+    min_leaf, min_split, max_depth : int
+    min_decrease : float
+    entropy : bool
+    unit : float
+        Of a decrease.
+    """
+
+    bins: np.ndarray
+    n_bins: Sequence[int]
+    is_categorical: Sequence[bool]
+    classes: np.ndarray | None
+    targets: np.ndarray | None
+    weights: np.ndarray | None
+    factors: Sequence[float] = ()
+    min_leaf: int = 1
+    min_split: int = 2
+    max_depth: int = 2**31 - 1
+    min_decrease: float = 0.0
+    entropy: bool = False
+    unit: float = 1.0
+
+    def sums(self, rows: np.ndarray) -> tuple[int, ...]:
+        """Return the sums over rows."""
+        ones = np.ones(len(rows), np.int64)
+        w = ones if self.weights is None else self.weights[rows]
+        n = int(np.count_nonzero(w))
+        if self.targets is not None:
+            total = sum(int(a) * int(b) for a, b in zip(w, self.targets[rows], strict=True))
+            return (n, total) if self.weights is None else (n, int(w.sum()), total)
+        assert self.classes is not None
+        of_class = tuple(int(w[self.classes[rows] == c].sum()) for c in range(len(self.factors)))
+        return of_class if self.weights is None else (n, *of_class)
+
+    def n_in(self, sums: Sequence[int]) -> int:
+        if self.targets is None and self.weights is None:
+            return sum(sums)
+        return sums[0]
+
+    def masses(self, sums: Sequence[int]) -> list[float]:
+        """Return the weighted masses of classes."""
+        of_class = sums if self.weights is None else sums[1:]
+        return [f * float(m) for f, m in zip(self.factors, of_class, strict=True)]
+
+    def mass(self, sums: Sequence[int]) -> float:
+        if self.targets is not None:
+            return float(sums[self.weights is not None])
+        total = 0.0
+        for m in self.masses(sums):
+            total += m
+        return total
+
+    def parts(self, sums: Sequence[int], centre: int) -> tuple[float, float]:
+        """Return quality = first - second of classes, or first / second."""
+        if self.targets is not None:
+            w, s = sums[-2], sums[-1]
+            return float(s - centre * w) * float(s - centre * w), float(w)
+        first = total = 0.0
+        for m in self.masses(sums):
+            first += _x_log_x(m) if self.entropy else m * m
+            total += m
+        return first, _x_log_x(total) if self.entropy else total
+
+    def quality(self, sums: Sequence[int], centre: int) -> float:
+        first, second = self.parts(sums, centre)
+        return first - second if self.entropy else first / second
+
+    def centre(self, sums: Sequence[int]) -> int:
+        """Return S / W, rounded towards 0."""
+        if self.targets is None or sums[-2] == 0:
+            return 0
+        return abs(sums[-1]) // sums[-2] * (1 if sums[-1] >= 0 else -1)
+
+
+def _x_log_x(x: float) -> float:
+    return x * logarithm(x) if x > 0 else 0.0
+
+
+def grow_alone(data: TreeRows, seed: int) -> TreeNode:
+    """Grow one tree from its training rows: forest.pyx for one tree alone."""
+    rows = np.arange(data.bins.shape[1])
+    return _grow(data, rows, 0, seed, data.mass(data.sums(rows)))
+
+
+def _grow(data: TreeRows, rows: np.ndarray, depth: int, path: int, mass: float) -> TreeNode:
+    sums = data.sums(rows)
+    n = data.n_in(sums)
+    leaf = TreeNode(sums, n, depth)
+    if depth >= data.max_depth or n < max(data.min_split, 2 * data.min_leaf):
+        return leaf
+    used = rows if data.weights is None else rows[data.weights[rows] > 0]
+    if data.targets is not None:
+        is_pure = len(set(data.targets[used].tolist())) <= 1
+    else:
+        is_pure = sum(m > 0 for m in data.masses(sums)) <= 1
+    if is_pure or data.mass(sums) <= 0:
+        return leaf
+    best: tuple[float, int, TreeNode] | None = None
+    centre = data.centre(sums)
+    for feature in range(len(data.bins)):
+        bins = data.bins[feature]
+        for left_sums, node in _splits(data, used, feature, leaf, centre):
+            right_sums = tuple(a - b for a, b in zip(sums, left_sums, strict=True))
+            if min(data.n_in(left_sums), data.n_in(right_sums)) < data.min_leaf:
+                continue
+            if data.mass(left_sums) <= 0 or data.mass(right_sums) <= 0:
+                continue
+            gain = data.quality(left_sums, centre) + data.quality(right_sums, centre)
+            if data.entropy:
+                a, b = data.parts(left_sums, centre), data.parts(right_sums, centre)
+                gain = (a[0] - a[1]) + (b[0] - b[1])
+            rank = chain(path, feature)
+            same = best is not None and best[2].feature == feature
+            if best is None or gain > best[0] or (gain == best[0] and not same and rank > best[1]):
+                best = gain, rank, node
+    if best is None:
+        return leaf
+    gain, _, node = best
+    decrease = max(0.0, data.unit * (gain - data.quality(sums, centre)) / mass)
+    if decrease + 2.0**-52 < data.min_decrease:
+        return leaf
+    goes_left = np.isin(data.bins[node.feature][rows], list(node.left_bins))
+    children = tuple(
+        _grow(data, rows[side], depth + 1, chain(path, number), mass)
+        for number, side in ((1, goes_left), (2, ~goes_left))
+    )
+    return node._replace(decrease=decrease, children=children)
+
+
+def _splits(
+    data: TreeRows, rows: np.ndarray, feature: int, leaf: TreeNode, centre: int
+) -> Iterator[tuple[tuple[int, ...], TreeNode]]:
+    """Yield all splits of a feature with the sums of the rows that go left."""
+    bins, n_bins = data.bins[feature][rows], int(data.n_bins[feature])
+    missing = bins == n_bins
+    n_missing = int(np.count_nonzero(missing))
+
+    def split(left: np.ndarray, at: int, missing_left: bool | None, codes: Any) -> Any:
+        sums = data.sums(rows[left])
+        n_left = data.n_in(sums)
+        if missing_left is None:
+            missing_left = n_left > leaf.n_rows - n_left
+        if codes is None:
+            allowed = set(range(at + 1)) | ({n_bins} if missing_left else set())
+        else:
+            present = set(bins.tolist())
+            allowed = set(codes) | (set(range(256)) - present if missing_left else set())
+        return sums, leaf._replace(
+            feature=feature, bin=at, missing_left=missing_left, left_bins=frozenset(allowed)
+        )
+
+    if data.is_categorical[feature]:
+        codes = sorted(set(bins.tolist()))
+        if len(codes) < 2:
+            return
+        if data.targets is None and len(data.factors) > 2:
+            for code in codes:
+                side = (code == n_bins) if n_missing else None
+                yield split(bins == code, -1, side, [code])
+            return
+        means = {code: _mean_target(data, rows[bins == code], centre) for code in codes}
+        codes.sort(key=lambda code: means[code])
+        for stop in range(1, len(codes)):
+            side = (n_bins in codes[:stop]) if n_missing else None
+            yield split(np.isin(bins, codes[:stop]), -1, side, codes[:stop])
+        return
+    present = sorted(set(bins[~missing].tolist()))
+    for low, high in pairwise(present):
+        at = (low + high - 1) // 2
+        left = ~missing & (bins <= low)
+        yield split(left, at, False if n_missing else None, None)
+        if n_missing:
+            yield split(left | missing, at, True, None)
+    if n_missing and present:
+        yield split(~missing, n_bins - 1, False, None)
+
+
+def _mean_target(data: TreeRows, rows: np.ndarray, centre: int) -> float:
+    sums = data.sums(rows)
+    if data.targets is not None:
+        return float(sums[-1] - centre * sums[-2]) / float(sums[-2])
+    a, b = data.masses(sums)
+    return b / (a + b) if a + b > 0 else 0.0

@@ -1,0 +1,1142 @@
+"""The trees of all folds, and that of all rows, grown together (Blockeel & Struyf 2001).
+
+Rows lie in the order of their folds, and every partition of a node is stable. So the rows of each fold are
+neighbours in every node, and one table of all rows of a node with one table per fold gives the training rows of each
+tree as a difference (``split_search.pxd``). Trees that choose the same split stay together, and where they choose
+different ones the node branches. Test rows travel with the training rows of the others, so each row arrives at the
+leaf of its own fold's tree.
+
+Tables of the smaller child are filled from rows, those of the larger child are the parent's minus these. The smaller
+child is grown first, so that at most log2(n) nodes per branching wait with tables. Nodes of few rows fill one small
+table per feature and look at the bins that occur.
+
+Every tree gets a record in each of its nodes, parents before children.
+"""
+
+from cpython.mem cimport PyMem_RawFree
+from cpython.mem cimport PyMem_RawMalloc
+from cpython.mem cimport PyMem_RawRealloc
+from libc.math cimport INFINITY
+from libc.stdint cimport int16_t
+from libc.stdint cimport int32_t
+from libc.stdint cimport int64_t
+from libc.stdint cimport uint8_t
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+from libc.string cimport memset
+
+import numpy as np
+
+from optuna_treecv._kernels.order cimport chain
+from optuna_treecv._kernels.split_search cimport Count
+from optuna_treecv._kernels.split_search cimport MOST_BINS
+from optuna_treecv._kernels.split_search cimport Search
+from optuna_treecv._kernels.split_search cimport Split
+from optuna_treecv._kernels.split_search cimport goes_left
+from optuna_treecv._kernels.split_search cimport is_pure
+from optuna_treecv._kernels.split_search cimport mass_in
+from optuna_treecv._kernels.split_search cimport quality_of
+from optuna_treecv._kernels.split_search cimport rows_in
+from optuna_treecv._kernels.split_search cimport search_categories
+from optuna_treecv._kernels.split_search cimport search_ordered
+
+
+cdef enum:
+    SMALL = 256                 # nodes of at most so many rows have no tables
+    CLOSED = -2                 # in place of a feature: the tree is not split here
+
+cdef double EPSILON = 2.220446049250313e-16     # as in scikit-learn's rule for min_impurity_decrease
+
+# One node of one tree.
+cdef packed struct Record:
+    double decrease             # of impurity by the split, over all training rows of the tree
+    int32_t left                # record of the child; -1: a leaf
+    int32_t right
+    int32_t feature
+    int32_t left_set            # number of the set of categories that go left; -1: a threshold
+    int32_t n_rows              # training rows of a weight above 0
+    int32_t depth
+    int16_t tree
+    uint8_t bin                 # bins up to this one go left
+    uint8_t missing_left
+    int32_t parent              # record; -1: a root
+
+#: The NumPy type of a record.
+RECORD = np.dtype([
+    ("decrease", np.float64), ("left", np.int32), ("right", np.int32), ("feature", np.int32), ("left_set", np.int32),
+    ("n_rows", np.int32), ("depth", np.int32), ("tree", np.int16), ("bin", np.uint8), ("missing_left", np.uint8),
+    ("parent", np.int32),
+])
+
+
+# Row numbers that several nodes share parts of.
+cdef struct Rows:
+    int32_t *of
+    Py_ssize_t n_users
+
+
+cdef struct Node:
+    Rows *rows
+    int32_t begin               # of the rows of this node
+    int32_t end
+    int32_t depth
+    uint64_t path               # the position in the tree
+    Py_ssize_t n_trees
+    int32_t *trees              # (n_trees,) that may be split, ascending
+    int32_t *records            # (n_trees,)
+    int64_t *sums               # (n_trees, size), of the training rows
+    int64_t *lefts              # (n_trees, size), of those that go left
+    Split *splits               # (n_trees,)
+    int32_t *bounds             # (n_folds + 1,), where the rows of each fold begin
+    void *tables                # (1 + held tables, n_slots, size) entries; NULL where the node is small
+    int32_t *held               # (n_trees,), the number of the tree's held table; 0: the total leaves its fold out
+    Py_ssize_t n_branches       # that are not done
+
+
+# Trees of a node that have chosen the same split.
+cdef struct Branch:
+    Branch *below               # the next one on the stack
+    Node *node
+    Py_ssize_t n_trees
+    int32_t *members            # (n_trees,), their places in the node
+
+
+# What is the same for all nodes, and what is written.
+cdef struct Forest:
+    # Rows.
+    const uint8_t *bins         # (n_features, n_rows)
+    Py_ssize_t n_rows
+    Py_ssize_t n_features
+    const int32_t *classes      # (n_rows,), or NULL
+    const int64_t *targets      # (n_rows,), or NULL
+    const int64_t *weights      # (n_rows,), or NULL: all 1
+    # Features.
+    const int32_t *n_bins
+    const uint8_t *has_missing
+    const uint8_t *is_categorical
+    int64_t *slots              # (n_features + 1,), where the entries of a feature begin
+    # Trees.
+    Py_ssize_t n_folds
+    Py_ssize_t n_trees
+    const int32_t *own          # (n_trees,), the fold that a tree leaves out; -1: none
+    const double *factors       # (n_trees, n_classes)
+    const int64_t *min_leaf     # (n_trees,)
+    const int64_t *min_split    # (n_trees,)
+    double *masses              # (n_trees,), of all training rows
+    int32_t max_depth
+    double min_decrease
+    double unit                 # of a decrease
+    Search search
+    # Room.
+    uint8_t all_bins[MOST_BINS]
+    int32_t *moved              # (n_rows,)
+    int32_t *class_of           # (n_rows,), of the rows of a node
+    int64_t *target_of
+    int64_t *weight_of
+    int64_t *entry              # (size,)
+    int64_t *missing            # (size,)
+    void *scratch               # (1 + n_folds, MOST_BINS, size) entries
+    # Output.
+    int32_t *leaf               # (n_rows,)
+    Record *records
+    void *sums                  # (n_records, size) of Count
+    Py_ssize_t n_records
+    Py_ssize_t room
+    uint64_t *sets              # (n_sets, 4)
+    Py_ssize_t n_sets
+    Py_ssize_t room_sets
+    Branch *stack
+    int64_t n_visits            # rows that were read for tables, over n_features
+    bint failed                 # memory has run out
+
+
+cdef void *allocate(Forest *forest, Py_ssize_t n_bytes) noexcept nogil:
+    cdef void *memory = PyMem_RawMalloc(n_bytes if n_bytes > 0 else 1)
+    if memory == NULL:
+        forest.failed = True
+    return memory
+
+
+# --- Records ---
+
+
+cdef int32_t add_record(
+    Forest *forest, int32_t parent, int32_t tree, int32_t depth, const int64_t *sums, Count of_type
+) noexcept nogil:
+    """Add a leaf; return its number, or -1 where memory has run out."""
+    cdef Py_ssize_t i, room
+    cdef Py_ssize_t size = forest.search.size
+    cdef void *more
+    cdef Record *record
+    if forest.n_records == forest.room:
+        room = 2 * forest.room + 64
+        more = PyMem_RawRealloc(forest.records, room * sizeof(Record))
+        if more != NULL:
+            forest.records = <Record *> more
+            more = PyMem_RawRealloc(forest.sums, room * size * sizeof(Count))
+        if more == NULL or room > 0x7FFFFFFF:
+            forest.failed = True
+            return -1
+        forest.sums = more
+        forest.room = room
+    record = &forest.records[forest.n_records]
+    record.decrease = 0
+    record.left = record.right = record.feature = record.left_set = -1
+    record.n_rows = <int32_t> rows_in(&forest.search, sums)
+    record.depth = depth
+    record.tree = <int16_t> tree
+    record.bin = record.missing_left = 0
+    record.parent = parent
+    for i in range(size):
+        (<Count *> forest.sums)[forest.n_records * size + i] = <Count> sums[i]
+    forest.n_records += 1
+    return <int32_t> (forest.n_records - 1)
+
+
+cdef int32_t add_set(Forest *forest, const uint64_t *left_set) noexcept nogil:
+    cdef void *more
+    if forest.n_sets == forest.room_sets:
+        more = PyMem_RawRealloc(forest.sets, (2 * forest.room_sets + 16) * 32)
+        if more == NULL:
+            forest.failed = True
+            return -1
+        forest.sets = <uint64_t *> more
+        forest.room_sets = 2 * forest.room_sets + 16
+    memcpy(forest.sets + 4 * forest.n_sets, left_set, 32)
+    forest.n_sets += 1
+    return <int32_t> (forest.n_sets - 1)
+
+
+# --- Nodes ---
+
+
+cdef Node *make_node(Forest *forest, Py_ssize_t n_trees) noexcept nogil:
+    """Return a node with room for so many trees; its arrays follow it in one block of memory."""
+    cdef Py_ssize_t size = forest.search.size
+    cdef Py_ssize_t n_bytes = sizeof(Node) + n_trees * (2 * size * 8 + sizeof(Split) + 3 * 4)
+    cdef char *at = <char *> allocate(forest, n_bytes + (forest.n_folds + 1) * 4)
+    cdef Node *node = <Node *> at
+    if at == NULL:
+        return NULL
+    at += sizeof(Node)
+    node.sums = <int64_t *> at
+    at += n_trees * size * 8
+    node.lefts = <int64_t *> at
+    at += n_trees * size * 8
+    node.splits = <Split *> at
+    at += n_trees * sizeof(Split)
+    node.trees = <int32_t *> at
+    at += n_trees * 4
+    node.records = <int32_t *> at
+    at += n_trees * 4
+    node.held = <int32_t *> at
+    at += n_trees * 4
+    node.bounds = <int32_t *> at
+    node.rows = NULL
+    node.tables = NULL
+    node.n_trees = n_trees
+    node.n_branches = 0
+    return node
+
+
+cdef void drop_rows(Rows *rows) noexcept nogil:
+    rows.n_users -= 1
+    if rows.n_users == 0:
+        PyMem_RawFree(rows.of)
+        PyMem_RawFree(rows)
+
+
+cdef void drop_node(Node *node) noexcept nogil:
+    if node == NULL:
+        return
+    if node.rows != NULL:
+        drop_rows(node.rows)
+    PyMem_RawFree(node.tables)
+    PyMem_RawFree(node)
+
+
+cdef inline void prepare_search(Forest *forest, Node *node, Py_ssize_t member) noexcept nogil:
+    """Point the search to one tree of a node."""
+    cdef Search *search = &forest.search
+    cdef int32_t tree = node.trees[member]
+    cdef const int64_t *sums = node.sums + member * search.size
+    search.factors = forest.factors + tree * search.n_classes
+    search.min_leaf = forest.min_leaf[tree]
+    search.path = node.path
+    search.node = sums
+    search.centre = 0
+    if search.n_classes == 0 and sums[search.weighted] > 0:
+        search.centre = sums[search.weighted + 1] / sums[search.weighted]
+    search.best_left = node.lefts + member * search.size
+
+
+cdef bint may_split(Forest *forest, int32_t tree, int32_t depth, const int64_t *sums) noexcept nogil:
+    """Return whether a node of a tree has a chance to be split."""
+    cdef int64_t n = rows_in(&forest.search, sums)
+    if depth >= forest.max_depth or n < forest.min_split[tree] or n < 2 * forest.min_leaf[tree]:
+        return False
+    forest.search.factors = forest.factors + tree * forest.search.n_classes
+    return mass_in(&forest.search, sums) > 0 and not is_pure(&forest.search, sums)
+
+
+cdef void end_at(Forest *forest, Node *node, int32_t tree, int32_t record) noexcept nogil:
+    """Note where the test rows of a tree end."""
+    cdef int32_t fold = forest.own[tree]
+    cdef Py_ssize_t i
+    if fold < 0:
+        return
+    for i in range(node.bounds[fold], node.bounds[fold + 1]):
+        forest.leaf[node.rows.of[i]] = record
+
+
+# --- Tables ---
+
+
+cdef void gather(Forest *forest, const Node *node) noexcept nogil:
+    """Copy what is summed of the rows of a node, which is read once per feature."""
+    cdef Py_ssize_t i
+    cdef const int32_t *rows = node.rows.of
+    if forest.classes != NULL:
+        for i in range(node.begin, node.end):
+            forest.class_of[i] = forest.classes[rows[i]]
+    else:
+        for i in range(node.begin, node.end):
+            forest.target_of[i] = forest.targets[rows[i]]
+    if forest.weights != NULL:
+        for i in range(node.begin, node.end):
+            forest.weight_of[i] = forest.weights[rows[i]]
+
+
+cdef inline void add_row(
+    const Forest *forest, Py_ssize_t i, int64_t sign, Count *entry
+) noexcept nogil:
+    """Add one gathered row to an entry, or subtract it."""
+    cdef int64_t w
+    if forest.weights != NULL:
+        w = forest.weight_of[i]
+        if w == 0:
+            return
+        entry[0] += <Count> sign
+        if forest.classes != NULL:
+            entry[1 + forest.class_of[i]] += <Count> (sign * w)
+        else:
+            entry[1] += <Count> (sign * w)
+            entry[2] += <Count> (sign * w * forest.target_of[i])
+    elif forest.classes != NULL:
+        entry[forest.class_of[i]] += <Count> sign
+    else:
+        entry[0] += <Count> sign
+        entry[1] += <Count> (sign * forest.target_of[i])
+
+
+cdef void fill_part(
+    Forest *forest,
+    const Node *node,
+    Py_ssize_t feature,
+    Py_ssize_t begin,
+    Py_ssize_t end,
+    int64_t sign,
+    Count *first,               # INOUT, the feature's entries
+    Count *second,              # INOUT, likewise, or NULL
+) noexcept nogil:
+    """Add some rows of a node to one table, or to two."""
+    cdef const uint8_t *bins = forest.bins + feature * forest.n_rows
+    cdef const int32_t *rows = node.rows.of
+    cdef Py_ssize_t size = forest.search.size
+    cdef Py_ssize_t i
+    cdef int64_t t
+    if second == NULL and forest.weights == NULL:
+        if forest.classes != NULL:
+            for i in range(begin, end):
+                first[bins[rows[i]] * size + forest.class_of[i]] += <Count> sign
+        else:
+            for i in range(begin, end):
+                t = forest.target_of[i]
+                first[bins[rows[i]] * 2] += <Count> sign
+                first[bins[rows[i]] * 2 + 1] += <Count> (sign * t)
+        return
+    for i in range(begin, end):
+        add_row(forest, i, sign, first + bins[rows[i]] * size)
+        if second != NULL:
+            add_row(forest, i, sign, second + bins[rows[i]] * size)
+
+
+cdef void fill(
+    Forest *forest,
+    Node *node,
+    const int32_t *held_of,     # (n_folds,), the table that holds a fold; 0: none, -1: the fold is left out
+    int64_t sign,
+    Count *tables,              # INOUT
+) noexcept nogil:
+    """Add the rows of a node to tables, or subtract them."""
+    cdef Py_ssize_t size = forest.search.size
+    cdef Py_ssize_t width = forest.slots[forest.n_features] * size
+    cdef Py_ssize_t feature, fold, i, n_slots
+    cdef Count *total
+    cdef Count *held
+    gather(forest, node)
+    for feature in range(forest.n_features):
+        total = tables + forest.slots[feature] * size
+        n_slots = forest.slots[feature + 1] - forest.slots[feature]
+        fill_part(forest, node, feature, node.begin, node.bounds[0], sign, total, <Count *> NULL)
+        for fold in range(forest.n_folds):
+            if held_of[fold] < 0:
+                continue
+            if held_of[fold] == 0:
+                fill_part(
+                    forest, node, feature, node.bounds[fold], node.bounds[fold + 1], sign, total, <Count *> NULL
+                )
+                continue
+            held = total + held_of[fold] * width
+            if sign < 0 or node.bounds[fold + 1] - node.bounds[fold] < n_slots:
+                fill_part(forest, node, feature, node.bounds[fold], node.bounds[fold + 1], sign, total, held)
+                continue
+            fill_part(forest, node, feature, node.bounds[fold], node.bounds[fold + 1], sign, held, <Count *> NULL)
+            for i in range(n_slots * size):
+                total[i] += held[i]
+        fill_part(forest, node, feature, node.bounds[forest.n_folds], node.end, sign, total, <Count *> NULL)
+    forest.n_visits += node.end - node.begin
+
+
+cdef void hold(const Forest *forest, const Node *node, int32_t *held_of) noexcept nogil:
+    """Write which folds the tables of a node hold."""
+    cdef Py_ssize_t i
+    cdef int32_t fold
+    for i in range(forest.n_folds):
+        held_of[i] = 0
+    for i in range(node.n_trees):
+        fold = forest.own[node.trees[i]]
+        if fold >= 0:
+            held_of[fold] = node.held[i] if node.held[i] > 0 else -1
+
+
+cdef Py_ssize_t number_tables(const Forest *forest, Node *node) noexcept nogil:
+    """Number the tables that the trees of a node need; return how many there are."""
+    cdef int32_t n_tables = 1
+    cdef Py_ssize_t i
+    for i in range(node.n_trees):
+        node.held[i] = 0
+        if node.n_trees > 1 and forest.own[node.trees[i]] >= 0:
+            node.held[i] = n_tables
+            n_tables += 1
+    return n_tables
+
+
+# --- Splits ---
+
+
+cdef void search_tables(Forest *forest, Node *node, Count of_type) noexcept nogil:
+    """Find the best split of each tree from the tables of a node."""
+    cdef Search *search = &forest.search
+    cdef Py_ssize_t width = forest.slots[forest.n_features] * search.size
+    cdef Py_ssize_t feature, member
+    cdef Count *total
+    cdef Count *held
+    cdef Py_ssize_t n_slots
+    for feature in range(forest.n_features):
+        total = <Count *> node.tables + forest.slots[feature] * search.size
+        n_slots = forest.slots[feature + 1] - forest.slots[feature]
+        if n_slots < 2:
+            continue
+        for member in range(node.n_trees):
+            held = total + node.held[member] * width if node.held[member] > 0 else NULL
+            search_feature(forest, node, member, feature, forest.all_bins, n_slots, total, held)
+
+
+cdef inline void search_feature(
+    Forest *forest,
+    Node *node,
+    Py_ssize_t member,
+    Py_ssize_t feature,
+    const uint8_t *bins,
+    Py_ssize_t n_given,
+    const Count *total,
+    const Count *held,
+) noexcept nogil:
+    """Improve the best split of a tree by those of one feature."""
+    cdef Search *search = &forest.search
+    if node.splits[member].feature == CLOSED:
+        return
+    prepare_search(forest, node, member)
+    search.best = node.splits[member]
+    if forest.is_categorical[feature]:
+        search_categories(
+            search, <int32_t> feature, forest.n_bins[feature], bins, n_given, total, held, forest.entry
+        )
+    else:
+        search_ordered(
+            search, <int32_t> feature, forest.n_bins[feature], forest.has_missing[feature], bins, n_given, total,
+            held, forest.entry, forest.missing
+        )
+    node.splits[member] = search.best
+
+
+cdef void search_rows(Forest *forest, Node *node, Count of_type) noexcept nogil:
+    """Find the best split of each tree of a node without tables."""
+    cdef Search *search = &forest.search
+    cdef Py_ssize_t size = search.size
+    cdef Py_ssize_t stride = MOST_BINS * size
+    cdef Py_ssize_t n_tables = number_tables(forest, node)
+    cdef Py_ssize_t feature, member, fold, i, j, n_given, begin, end
+    cdef Count *tables = <Count *> forest.scratch
+    cdef Count *held
+    cdef const uint8_t *bins
+    cdef const int32_t *rows = node.rows.of
+    cdef uint64_t present[4]
+    cdef uint64_t left
+    cdef uint8_t given[MOST_BINS]
+    cdef int32_t held_of[1 + SMALL]         # of folds with rows in this node
+    cdef int32_t begins[2 + SMALL]
+    cdef Py_ssize_t n_parts = 0
+    gather(forest, node)
+    forest.n_visits += node.end - node.begin
+    # The parts of the node's rows: outside of all folds, and each fold that has rows here.
+    begin = node.begin
+    for fold in range(-1, forest.n_folds + 1):
+        if fold < 0:
+            begin, end = node.begin, node.bounds[0]
+        elif fold < forest.n_folds:
+            begin, end = node.bounds[fold], node.bounds[fold + 1]
+        else:
+            begin, end = node.bounds[forest.n_folds], node.end
+        if begin == end:
+            continue
+        begins[n_parts] = <int32_t> begin
+        held_of[n_parts] = 0
+        if 0 <= fold < forest.n_folds:
+            for member in range(node.n_trees):
+                if forest.own[node.trees[member]] == fold:
+                    held_of[n_parts] = node.held[member] if node.held[member] > 0 else -1
+        n_parts += 1
+    begins[n_parts] = node.end
+    for feature in range(forest.n_features):
+        if forest.slots[feature + 1] - forest.slots[feature] < 2:
+            continue
+        bins = forest.bins + feature * forest.n_rows
+        memset(present, 0, sizeof(present))
+        for i in range(node.begin, node.end):
+            present[bins[rows[i]] >> 6] |= <uint64_t> 1 << (bins[rows[i]] & 63)
+        n_given = 0
+        for i in range(4):
+            left = present[i]
+            while left:
+                given[n_given] = <uint8_t> (64 * i + count_zeros(left))
+                n_given += 1
+                left &= left - 1
+        if n_given < 2:
+            continue
+        for i in range(n_tables):
+            for j in range(n_given):
+                memset(tables + i * stride + given[j] * size, 0, size * sizeof(Count))
+        if forest.has_missing[feature]:
+            for i in range(n_tables):
+                memset(tables + i * stride + forest.n_bins[feature] * size, 0, size * sizeof(Count))
+        for j in range(n_parts):
+            if held_of[j] < 0:
+                continue
+            held = tables + held_of[j] * stride if held_of[j] > 0 else NULL
+            fill_part(forest, node, feature, begins[j], begins[j + 1], 1, tables, held)
+        for member in range(node.n_trees):
+            held = tables + node.held[member] * stride if node.held[member] > 0 else NULL
+            search_feature(forest, node, member, feature, given, n_given, tables, held)
+
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    #define COUNT_ZEROS(x) __builtin_ctzll(x)
+    #else
+    static int COUNT_ZEROS(unsigned long long x) { int n = 0; while (!(x & 1)) { x >>= 1; n++; } return n; }
+    #endif
+    """
+    int count_zeros "COUNT_ZEROS"(uint64_t x) noexcept nogil
+
+
+cdef bint has_one_target(Forest *forest, const Node *node, int32_t tree) noexcept nogil:
+    """Return whether all training rows of a tree in a node have the same number as target."""
+    cdef int32_t fold = forest.own[tree]
+    cdef Py_ssize_t i
+    cdef int64_t t = 0
+    cdef bint is_first = True
+    cdef int32_t row
+    i = node.begin
+    while i < node.end:
+        if fold >= 0 and i == node.bounds[fold] and node.bounds[fold + 1] > i:
+            i = node.bounds[fold + 1]
+            continue
+        row = node.rows.of[i]
+        i += 1
+        if forest.weights != NULL and forest.weights[row] == 0:
+            continue
+        if is_first:
+            t, is_first = forest.targets[row], False
+        elif forest.targets[row] != t:
+            return False
+    return True
+
+
+cdef bint are_alike(Forest *forest, const Node *node, const Split *a, const Split *b) noexcept nogil:
+    """Return whether two splits send all rows of a node to the same sides."""
+    cdef Py_ssize_t i
+    cdef const uint8_t *bins
+    cdef int32_t n_bins
+    cdef uint8_t differs[MOST_BINS]
+    cdef bint any_differs = False
+    if a.feature != b.feature:
+        return False
+    n_bins = forest.n_bins[a.feature]
+    for i in range(n_bins + 1):
+        differs[i] = goes_left(a, n_bins, <int32_t> i) != goes_left(b, n_bins, <int32_t> i)
+        any_differs = any_differs or differs[i]
+    if not any_differs:
+        return True
+    bins = forest.bins + a.feature * forest.n_rows
+    for i in range(node.begin, node.end):
+        if differs[bins[node.rows.of[i]]]:
+            return False
+    return True
+
+
+cdef void note_split(Forest *forest, Node *node, Py_ssize_t member, double decrease) noexcept nogil:
+    """Write a split to the record of a tree."""
+    cdef const Split *split = &node.splits[member]
+    cdef int32_t number = add_set(forest, split.left_set) if split.by_set else -1
+    cdef Record *record = &forest.records[node.records[member]]
+    record.decrease = decrease
+    record.feature = split.feature
+    record.left_set = number
+    record.bin = <uint8_t> split.bin if not split.by_set else 0
+    record.missing_left = split.missing_left
+
+
+cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
+    """Find the splits of all trees of a node, and put its branches on the stack. The node is dropped if it has none."""
+    cdef Py_ssize_t member, other, n_alike
+    cdef Py_ssize_t n_open = node.n_trees
+    cdef double decrease, gain
+    cdef Branch *branch
+    cdef int32_t *group = <int32_t *> allocate(forest, node.n_trees * 4)
+    cdef int32_t *members = group
+    if group == NULL:
+        drop_node(node)
+        return
+    for member in range(node.n_trees):
+        node.splits[member].gain = -INFINITY
+        node.splits[member].feature = -1
+        if forest.search.n_classes == 0 and has_one_target(forest, node, node.trees[member]):
+            node.splits[member].feature = CLOSED
+            n_open -= 1
+    if n_open == 0:
+        pass
+    elif node.tables != NULL:
+        search_tables(forest, node, of_type)
+    else:
+        search_rows(forest, node, of_type)
+    for member in range(node.n_trees):
+        group[member] = -1
+        gain = node.splits[member].gain
+        if gain > -INFINITY:
+            prepare_search(forest, node, member)
+            decrease = gain - quality_of(&forest.search, node.sums + member * forest.search.size)
+            decrease = forest.unit * decrease / forest.masses[node.trees[member]]
+            if decrease < 0:
+                decrease = 0
+            if decrease + EPSILON >= forest.min_decrease:
+                note_split(forest, node, member, decrease)
+                group[member] = 0
+        if group[member] < 0:
+            end_at(forest, node, node.trees[member], node.records[member])
+    # Trees with the same split go on together.
+    for member in range(node.n_trees):
+        if group[member] != 0:
+            continue
+        branch = <Branch *> allocate(forest, sizeof(Branch) + node.n_trees * 4)
+        if branch == NULL:
+            break
+        members = <int32_t *> (<char *> branch + sizeof(Branch))
+        n_alike = 0
+        for other in range(member, node.n_trees):
+            if group[other] != 0:
+                continue
+            if other == member or are_alike(forest, node, &node.splits[member], &node.splits[other]):
+                members[n_alike] = <int32_t> other
+                n_alike += 1
+                group[other] = 1
+        branch.node = node
+        branch.n_trees = n_alike
+        branch.members = members
+        branch.below = forest.stack
+        forest.stack = branch
+        node.n_branches += 1
+    PyMem_RawFree(group)
+    if node.n_branches == 0:
+        drop_node(node)
+
+
+# --- Children ---
+
+
+cdef int32_t partition(
+    Forest *forest,
+    const Node *node,
+    const Split *split,
+    int32_t *to,                # OUT, may be the node's own rows
+    int32_t shift,              # the node's first row that is written to ``to[0]``
+    int32_t *left_bounds,       # OUT, (n_folds + 1,)
+    int32_t *right_bounds,      # OUT, likewise
+) noexcept nogil:
+    """Write the rows that go left, then the others, both in their order; return where these begin."""
+    cdef uint8_t left_of[MOST_BINS]
+    cdef const uint8_t *bins = forest.bins + split.feature * forest.n_rows
+    cdef const int32_t *rows = node.rows.of
+    cdef int32_t n_bins = forest.n_bins[split.feature]
+    cdef Py_ssize_t i, fold
+    cdef Py_ssize_t n_left = node.begin - shift, n_right = 0
+    cdef Py_ssize_t begin, end
+    cdef int32_t row
+    cdef uint8_t is_left
+    for i in range(n_bins + 1):
+        left_of[i] = goes_left(split, n_bins, <int32_t> i)
+    for fold in range(-1, forest.n_folds + 1):
+        begin = node.begin if fold < 0 else node.bounds[fold]
+        end = node.end if fold == forest.n_folds else node.bounds[fold + 1]
+        if fold >= 0:
+            left_bounds[fold] = <int32_t> n_left
+            right_bounds[fold] = <int32_t> n_right
+        for i in range(begin, end):
+            row = rows[i]
+            is_left = left_of[bins[row]]
+            to[n_left] = row
+            forest.moved[n_right] = row
+            n_left += is_left
+            n_right += 1 - is_left
+    memcpy(to + n_left, forest.moved, n_right * 4)
+    for fold in range(forest.n_folds + 1):
+        right_bounds[fold] += <int32_t> n_left
+    return <int32_t> n_left
+
+
+cdef Node *make_child(
+    Forest *forest, Node *node, Branch *branch, bint is_left, Count of_type
+) noexcept nogil:
+    """Add the records of a child, and return it with those trees that may be split there; NULL without memory."""
+    cdef Py_ssize_t size = forest.search.size
+    cdef Node *child = make_node(forest, branch.n_trees)
+    cdef int64_t *sums
+    cdef Py_ssize_t i, j, n_open = 0
+    cdef int32_t member, tree, record
+    if child == NULL:
+        return NULL
+    child.depth = node.depth + 1
+    child.path = chain(node.path, 1 if is_left else 2)
+    for i in range(branch.n_trees):
+        member = branch.members[i]
+        tree = node.trees[member]
+        sums = child.sums + n_open * size
+        for j in range(size):
+            sums[j] = node.lefts[member * size + j]
+            if not is_left:
+                sums[j] = node.sums[member * size + j] - sums[j]
+        record = add_record(forest, node.records[member], tree, child.depth, sums, of_type)
+        if record < 0:
+            drop_node(child)
+            return NULL
+        if is_left:
+            forest.records[node.records[member]].left = record
+        else:
+            forest.records[node.records[member]].right = record
+        if may_split(forest, tree, child.depth, sums):
+            child.trees[n_open] = tree
+            child.records[n_open] = record
+            n_open += 1
+    child.n_trees = n_open
+    return child
+
+
+cdef void end_closed(Forest *forest, const Node *node, const Branch *branch, Node *child, bint is_left) noexcept nogil:
+    """Note where the test rows of those trees end that have a leaf in a child. It has its rows."""
+    cdef Py_ssize_t i, j = 0
+    cdef int32_t member
+    cdef const Record *record
+    for i in range(branch.n_trees):
+        member = branch.members[i]
+        if j < child.n_trees and child.trees[j] == node.trees[member]:
+            j += 1
+            continue
+        record = &forest.records[node.records[member]]
+        end_at(forest, child, node.trees[member], record.left if is_left else record.right)
+
+
+cdef void end_all(Forest *forest, const Node *node, const Branch *branch) noexcept nogil:
+    """Note where test rows end if both children are leaves of all trees of a branch."""
+    cdef Py_ssize_t i, j
+    cdef int32_t member, fold, n_bins
+    cdef const Record *record
+    cdef const Split *split
+    cdef const uint8_t *bins
+    for i in range(branch.n_trees):
+        member = branch.members[i]
+        fold = forest.own[node.trees[member]]
+        if fold < 0:
+            continue
+        record = &forest.records[node.records[member]]
+        split = &node.splits[member]
+        bins = forest.bins + split.feature * forest.n_rows
+        n_bins = forest.n_bins[split.feature]
+        for j in range(node.bounds[fold], node.bounds[fold + 1]):
+            forest.leaf[node.rows.of[j]] = (
+                record.left if goes_left(split, n_bins, bins[node.rows.of[j]]) else record.right
+            )
+
+
+cdef void subtract(Count *a, const Count *b, const Count *c, Py_ssize_t n) noexcept nogil:
+    """Write a = b - c; they may be the same."""
+    cdef Py_ssize_t i
+    for i in range(n):
+        a[i] = b[i] - c[i]
+
+
+cdef void make_tables(
+    Forest *forest, Node *node, const Branch *branch, Node *small, Node *large, Count of_type
+) noexcept nogil:
+    """Make the tables of the children that are not small, for all trees that are open in either."""
+    cdef Py_ssize_t width = forest.slots[forest.n_features] * forest.search.size
+    cdef Py_ssize_t n_bytes = width * sizeof(Count)
+    cdef Node *both
+    cdef Py_ssize_t i, j, n_tables
+    cdef int32_t *held_of
+    cdef int32_t *parent_held
+    cdef Count *of_small = NULL
+    cdef Count *of_large
+    cdef Count *parent = <Count *> node.tables
+    if parent == NULL or large.end - large.begin <= SMALL:
+        return
+    if large.n_trees == 0 and small.end - small.begin <= SMALL:
+        return
+    both = make_node(forest, branch.n_trees)
+    held_of = <int32_t *> allocate(forest, (forest.n_folds + branch.n_trees) * 4)
+    if both == NULL or held_of == NULL:
+        PyMem_RawFree(both)
+        PyMem_RawFree(held_of)
+        return
+    parent_held = held_of + forest.n_folds
+    n_tables = 0
+    for i in range(branch.n_trees):
+        both.trees[n_tables] = node.trees[branch.members[i]]
+        parent_held[n_tables] = node.held[branch.members[i]]
+        if has_tree(small, both.trees[n_tables]) or has_tree(large, both.trees[n_tables]):
+            n_tables += 1
+    both.n_trees = n_tables
+    n_tables = number_tables(forest, both)
+    hold(forest, both, held_of)
+    if large.n_trees == 0 or small.end - small.begin > SMALL:
+        of_small = <Count *> allocate(forest, n_tables * n_bytes)
+        if of_small != NULL:
+            memset(of_small, 0, n_tables * n_bytes)
+            fill(forest, small, held_of, 1, of_small)
+    if large.n_trees > 0 and not forest.failed:
+        # The tables of the larger child, which are in the places of the parent's or in new ones.
+        of_large = <Count *> allocate(forest, n_tables * n_bytes)
+        if of_large != NULL:
+            memcpy(of_large, parent, n_bytes)
+            if both.n_trees == 1 and parent_held[0] > 0:
+                subtract(of_large, of_large, parent + parent_held[0] * width, width)
+            for i in range(both.n_trees):
+                if both.held[i] > 0:
+                    memcpy(of_large + both.held[i] * width, parent + parent_held[i] * width, n_bytes)
+            if of_small != NULL:
+                subtract(of_large, of_large, of_small, n_tables * width)
+            else:
+                fill(forest, small, held_of, -1, of_large)
+            large.tables = of_large
+            take_held(both, large)
+    if of_small != NULL and small.n_trees > 0 and small.end - small.begin > SMALL:
+        small.tables = of_small
+        take_held(both, small)
+    else:
+        PyMem_RawFree(of_small)
+    PyMem_RawFree(both)
+    PyMem_RawFree(held_of)
+
+
+cdef bint has_tree(const Node *node, int32_t tree) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(node.n_trees):
+        if node.trees[i] == tree:
+            return True
+    return False
+
+
+cdef void take_held(const Node *both, Node *child) noexcept nogil:
+    """Copy the numbers of the tables of a child's trees."""
+    cdef Py_ssize_t i, j = 0
+    for i in range(both.n_trees):
+        if j < child.n_trees and child.trees[j] == both.trees[i]:
+            child.held[j] = both.held[i]
+            j += 1
+
+
+cdef void split_rows(Forest *forest, Branch *branch, Count of_type) noexcept nogil:
+    """Make the children of a branch, and open them."""
+    cdef Node *node = branch.node
+    cdef Node *left = make_child(forest, node, branch, True, of_type)
+    cdef Node *right = make_child(forest, node, branch, False, of_type)
+    cdef Node *small = left
+    cdef Node *large = right
+    if left != NULL and right != NULL and left.n_trees == 0 and right.n_trees == 0:
+        end_all(forest, node, branch)
+    elif left != NULL and right != NULL and move_rows(forest, branch, left, right):
+        end_closed(forest, node, branch, left, True)
+        end_closed(forest, node, branch, right, False)
+        if left.end - left.begin > right.end - right.begin:
+            small, large = right, left
+        make_tables(forest, node, branch, small, large, of_type)
+        # The smaller one is grown first, since it comes on top of the stack.
+        if large.n_trees > 0 and not forest.failed:
+            open_node(forest, large, of_type)
+            large = NULL
+        if small.n_trees > 0 and not forest.failed:
+            open_node(forest, small, of_type)
+            small = NULL
+    drop_node(small)
+    drop_node(large)
+
+
+cdef bint move_rows(Forest *forest, const Branch *branch, Node *left, Node *right) noexcept nogil:
+    """Give two children their rows. The last branch of a node takes its memory, and others a copy."""
+    cdef Node *node = branch.node
+    cdef Rows *rows = node.rows
+    cdef int32_t cut, i
+    cdef int32_t shift = 0
+    if node.n_branches > 1:
+        shift = node.begin
+        rows = <Rows *> allocate(forest, sizeof(Rows))
+        if rows == NULL:
+            return False
+        rows.n_users = 0
+        rows.of = <int32_t *> allocate(forest, (node.end - node.begin) * 4)
+        if rows.of == NULL:
+            PyMem_RawFree(rows)
+            return False
+    cut = partition(forest, node, &node.splits[branch.members[0]], rows.of, shift, left.bounds, right.bounds)
+    left.rows = right.rows = rows
+    rows.n_users += 2
+    left.begin, left.end = node.begin - shift, cut
+    right.begin, right.end = cut, node.end - shift
+    return True
+
+
+# --- Roots ---
+
+
+cdef void add_outside(
+    const Forest *forest, int32_t fold, const int64_t *bounds, int64_t *sums
+) noexcept nogil:
+    """Sum all rows that are not of a fold."""
+    cdef Py_ssize_t i, size = forest.search.size
+    cdef int64_t w
+    for i in range(size):
+        sums[i] = 0
+    for i in range(forest.n_rows):
+        if fold >= 0 and bounds[fold] <= i < bounds[fold + 1]:
+            continue
+        w = 1
+        if forest.weights != NULL:
+            w = forest.weights[i]
+            if w == 0:
+                continue
+            sums[0] += 1
+        if forest.classes != NULL:
+            sums[forest.search.weighted + forest.classes[i]] += w
+        else:
+            sums[forest.search.weighted] += w
+            sums[forest.search.weighted + 1] += w * forest.targets[i]
+
+
+cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count of_type) noexcept nogil:
+    """Grow all trees from their roots."""
+    cdef Search *search = &forest.search
+    cdef Py_ssize_t size = search.size
+    cdef Py_ssize_t i, n_tables
+    cdef Node *root = make_node(forest, forest.n_trees)
+    cdef Branch *branch
+    cdef int32_t record
+    cdef Py_ssize_t n_open = 0
+    cdef int32_t *held_of
+    if root == NULL:
+        return
+    root.rows = <Rows *> allocate(forest, sizeof(Rows))
+    if root.rows == NULL:
+        drop_node(root)
+        return
+    root.rows.n_users = 1
+    root.rows.of = <int32_t *> allocate(forest, forest.n_rows * 4)
+    if forest.failed:
+        drop_node(root)
+        return
+    for i in range(forest.n_rows):
+        root.rows.of[i] = <int32_t> i
+    root.begin, root.end, root.depth, root.path = 0, <int32_t> forest.n_rows, 0, seed
+    for i in range(forest.n_folds + 1):
+        root.bounds[i] = <int32_t> bounds[i]
+    for i in range(forest.n_trees):
+        add_outside(forest, forest.own[i], bounds, root.sums + n_open * size)
+        record = add_record(forest, -1, <int32_t> i, 0, root.sums + n_open * size, of_type)
+        search.factors = forest.factors + i * search.n_classes
+        forest.masses[i] = mass_in(search, root.sums + n_open * size)
+        if record >= 0 and may_split(forest, <int32_t> i, 0, root.sums + n_open * size):
+            root.trees[n_open] = <int32_t> i
+            root.records[n_open] = record
+            n_open += 1
+        elif record >= 0:
+            end_at(forest, root, <int32_t> i, record)
+    root.n_trees = n_open
+    if n_open == 0 or forest.failed:
+        drop_node(root)
+        return
+    if forest.n_rows > SMALL:
+        n_tables = number_tables(forest, root)
+        root.tables = allocate(forest, n_tables * forest.slots[forest.n_features] * size * sizeof(Count))
+        held_of = <int32_t *> allocate(forest, forest.n_folds * 4)
+        if not forest.failed:
+            memset(root.tables, 0, n_tables * forest.slots[forest.n_features] * size * sizeof(Count))
+            hold(forest, root, held_of)
+            fill(forest, root, held_of, 1, <Count *> root.tables)
+        PyMem_RawFree(held_of)
+    if forest.failed:
+        drop_node(root)
+        return
+    open_node(forest, root, of_type)
+    while forest.stack != NULL:
+        branch = forest.stack
+        forest.stack = branch.below
+        if not forest.failed:
+            split_rows(forest, branch, of_type)
+        branch.node.n_branches -= 1
+        if branch.node.n_branches == 0:
+            drop_node(branch.node)
+        PyMem_RawFree(branch)
+
+
+def grow(
+    const uint8_t [:, ::1] bins,                # IN, (n_features, n_rows)
+    const int32_t [::1] classes,                # IN, (n_rows,), or None
+    const int64_t [::1] targets,                # IN, (n_rows,), or None
+    const int64_t [::1] weights,                # IN, (n_rows,), or None: all 1
+    const int32_t [::1] n_bins,                 # IN, (n_features,), without the one of missing values
+    const uint8_t [::1] has_missing,            # IN, (n_features,)
+    const uint8_t [::1] is_categorical,         # IN, (n_features,)
+    const int64_t [::1] bounds,                 # IN, (n_folds + 1,), where the rows of each fold begin
+    const int32_t [::1] own,                    # IN, (n_trees,), the fold that a tree leaves out; -1: none
+    const double [:, ::1] factors,              # IN, (n_trees, n_classes), the weights of classes
+    const int64_t [::1] min_leaf,               # IN, (n_trees,)
+    const int64_t [::1] min_split,              # IN, (n_trees,)
+    int max_depth,
+    double min_decrease,
+    bint entropy,
+    double unit,                                # of a decrease
+    uint64_t seed,                              # of ties between features
+    int32_t [::1] leaf,                         # OUT, (n_rows,), the record where a row of a fold ends
+):
+    """Grow the trees of all folds together.
+
+    Returns
+    -------
+    records : ndarray of shape (n_records,), RECORD
+        Tree t begins with record t.
+    sums : ndarray of shape (n_records, size), int32 or int64
+        The sums of the training rows in each node; see ``split_search.pxd``.
+    sets : ndarray of shape (n_sets, 4), uint64
+    n_visits : int
+        How many rows were read.
+    """
+    cdef Forest forest
+    cdef Py_ssize_t i
+    cdef Py_ssize_t n_rows = bins.shape[1], n_features = bins.shape[0]
+    cdef Py_ssize_t n_folds = bounds.shape[0] - 1, n_trees = own.shape[0], n_classes = factors.shape[1]
+    cdef bint wide = targets is not None or weights is not None
+    cdef int32_t narrow_type = 0
+    cdef int64_t wide_type = 0
+    if (classes is None) == (targets is None) or (classes is None) != (n_classes == 0):
+        raise ValueError("either classes or targets must be given, and factors for classes.")
+    if leaf.shape[0] != n_rows or (
+        (classes is not None and classes.shape[0] != n_rows)
+        or (targets is not None and targets.shape[0] != n_rows)
+        or (weights is not None and weights.shape[0] != n_rows)
+    ):
+        raise ValueError("classes, targets, weights and leaf must have one entry per row.")
+    if not (n_bins.shape[0] == has_missing.shape[0] == is_categorical.shape[0] == n_features):
+        raise ValueError("n_bins, has_missing and is_categorical must have one entry per feature.")
+    if not (factors.shape[0] == min_leaf.shape[0] == min_split.shape[0] == n_trees):
+        raise ValueError("factors, min_leaf and min_split must have one entry per tree.")
+    if n_rows >= 2**31 or n_trees >= 2**15 or n_trees < 1 or n_folds > n_rows:
+        raise ValueError("there must be fewer than 2**31 rows and 2**15 trees, and folds with rows.")
+    memset(&forest, 0, sizeof(forest))
+    forest.bins = &bins[0, 0]
+    forest.n_rows, forest.n_features = n_rows, n_features
+    forest.classes = &classes[0] if classes is not None else NULL
+    forest.targets = &targets[0] if targets is not None else NULL
+    forest.weights = &weights[0] if weights is not None else NULL
+    forest.n_bins, forest.has_missing, forest.is_categorical = &n_bins[0], &has_missing[0], &is_categorical[0]
+    forest.n_folds, forest.n_trees = n_folds, n_trees
+    forest.own = &own[0]
+    forest.factors = &factors[0, 0] if n_classes else NULL
+    forest.min_leaf, forest.min_split = &min_leaf[0], &min_split[0]
+    forest.max_depth = max_depth
+    forest.min_decrease = min_decrease
+    forest.unit = unit
+    forest.leaf = &leaf[0]
+    forest.search.n_classes = n_classes
+    forest.search.weighted = weights is not None
+    forest.search.entropy = entropy
+    forest.search.size = forest.search.weighted + (n_classes if n_classes else 2)
+    size = forest.search.size
+    for i in range(MOST_BINS):
+        forest.all_bins[i] = <uint8_t> i
+    slots = np.zeros(n_features + 1, np.int64)
+    np.cumsum(np.add(n_bins, has_missing), out=slots[1:])
+    cdef int64_t [::1] slots_view = slots
+    forest.slots = &slots_view[0]
+    # Room for one node at a time.
+    row_room = np.empty((2, n_rows), np.int32)
+    cdef int32_t [:, ::1] row_view = row_room
+    forest.moved, forest.class_of = &row_view[0, 0], &row_view[1, 0]
+    cdef int64_t [:, ::1] number_view = np.empty(
+        ((targets is not None) + (weights is not None), n_rows), np.int64
+    )
+    if targets is not None:
+        forest.target_of = &number_view[0, 0]
+    if weights is not None:
+        forest.weight_of = &number_view[<Py_ssize_t> (targets is not None), 0]
+    cdef int64_t [:, ::1] sum_view = np.empty((4, size), np.int64)
+    forest.search.left, forest.search.other = &sum_view[0, 0], &sum_view[1, 0]
+    forest.entry, forest.missing = &sum_view[2, 0], &sum_view[3, 0]
+    cdef double [::1] mass_view = np.empty(n_trees)
+    forest.masses = &mass_view[0]
+    cdef int64_t [:, ::1] scratch_view = np.empty((1 + n_folds, MOST_BINS * size), np.int64)
+    forest.scratch = &scratch_view[0, 0]
+    leaf[:] = -1
+    try:
+        with nogil:
+            if wide:
+                grow_all(&forest, &bounds[0], seed, wide_type)
+            else:
+                grow_all(&forest, &bounds[0], seed, narrow_type)
+        if forest.failed:
+            raise MemoryError("the trees of all folds need more memory than there is.")
+        records = np.empty(forest.n_records, RECORD)
+        sums = np.empty((forest.n_records, size), np.int64 if wide else np.int32)
+        sets = np.empty((forest.n_sets, 4), np.uint64)
+        copy_bytes(forest.records, records.view(np.uint8))
+        copy_bytes(forest.sums, sums.reshape(-1).view(np.uint8))
+        if forest.n_sets:
+            copy_bytes(forest.sets, sets.reshape(-1).view(np.uint8))
+    finally:
+        PyMem_RawFree(forest.records)
+        PyMem_RawFree(forest.sums)
+        PyMem_RawFree(forest.sets)
+    return records, sums, sets, forest.n_visits
+
+
+cdef copy_bytes(const void *source, uint8_t [::1] to):
+    memcpy(&to[0], source, to.shape[0])

@@ -1,0 +1,353 @@
+"""The best split of one tree in one node, from histograms.
+
+An *entry* has the sums over the rows of one bin, int32 or int64:
+    classes         (n_1, ..., n_C), the rows of each class; with weights of rows (n, w_1, ..., w_C)
+    numbers         (n, S) with S the sum of the targets; with weights (n, W, S)
+where n counts rows of a weight above 0. The entries of a tree's training rows are those of all rows of a node (total)
+minus those of the tree's own fold (held). The quality of a child, which is to be large:
+    Gini            sum_c m_c^2 / m,                m_c = factor_c w_c (or n_c),  m = sum_c m_c
+    entropy         sum_c m_c ln m_c - m ln m
+    squared error   (S - a W)^2 / W,                a = S / W of the node, as an integer
+The integer a makes squares small without any rounding. The gain of a split is the sum over both children, and the
+largest gain wins. Sums are integers, so that the gain does not depend on the order in which rows were added or
+subtracted; products are taken in float64, in one order.
+"""
+
+from libc.math cimport INFINITY
+from libc.stdint cimport int32_t
+from libc.stdint cimport int64_t
+from libc.stdint cimport uint8_t
+from libc.stdint cimport uint64_t
+
+from optuna_treecv._kernels.exp_log cimport logarithm
+from optuna_treecv._kernels.order cimport chain
+
+
+ctypedef fused Count:
+    int32_t
+    int64_t
+
+
+cdef enum:
+    MOST_BINS = 256             # of a feature, with the one of missing values
+
+
+# A split: which bins go left.
+cdef struct Split:
+    double gain                 # -infinity: there is none
+    int32_t feature
+    int32_t bin                 # of an ordered feature: bins up to this one go left
+    bint missing_left           # so does the bin of missing values
+    bint by_set                 # of a categorical feature:
+    uint64_t left_set[4]        # a bit for each code that goes left
+
+
+# The search for the split of one tree in one node.
+cdef struct Search:
+    Py_ssize_t n_classes        # 0: numbers
+    Py_ssize_t size             # numbers in an entry
+    bint weighted
+    bint entropy
+    const double *factors       # (n_classes,), the tree's weights of classes
+    int64_t min_leaf            # rows that each child must have
+    uint64_t path               # the position of the node, which decides ties between features
+    const int64_t *node         # (size,), the sums of the tree's training rows in the node
+    int64_t centre              # a
+    int64_t *left               # (size,), room
+    int64_t *other              # (size,), room
+    int64_t *best_left          # OUT, (size,), the sums of the left child
+    Split best                  # OUT
+
+
+cdef inline double x_log_x(double x) noexcept nogil:
+    return x * logarithm(x) if x > 0 else 0
+
+
+cdef inline int64_t rows_in(const Search *search, const int64_t *sums) noexcept nogil:
+    """Return the number of rows behind sums."""
+    cdef int64_t n = 0
+    cdef Py_ssize_t c
+    if search.weighted or search.n_classes == 0:
+        return sums[0]
+    for c in range(search.n_classes):
+        n += sums[c]
+    return n
+
+
+cdef inline double mass_in(const Search *search, const int64_t *sums) noexcept nogil:
+    """Return m or W."""
+    cdef double m = 0
+    cdef Py_ssize_t c
+    if search.n_classes == 0:
+        return <double> sums[search.weighted]
+    for c in range(search.n_classes):
+        m += search.factors[c] * <double> sums[search.weighted + c]
+    return m
+
+
+cdef inline double quality_of(const Search *search, const int64_t *sums) noexcept nogil:
+    """Return the quality of a node with these sums; their mass is above 0."""
+    cdef Py_ssize_t c
+    cdef double q = 0, m = 0, x
+    if search.n_classes == 0:
+        m = <double> sums[search.weighted]
+        x = <double> (sums[search.weighted + 1] - search.centre * sums[search.weighted])
+        return x * x / m
+    for c in range(search.n_classes):
+        x = search.factors[c] * <double> sums[search.weighted + c]
+        q += x_log_x(x) if search.entropy else x * x
+        m += x
+    return q - x_log_x(m) if search.entropy else q / m
+
+
+cdef inline bint is_pure(const Search *search, const int64_t *sums) noexcept nogil:
+    """Return whether all rows are of one class; of numbers this is not seen from sums."""
+    cdef Py_ssize_t c, n = 0
+    if search.n_classes == 0:
+        return False
+    for c in range(search.n_classes):
+        n += sums[search.weighted + c] > 0 and search.factors[c] > 0
+    return n <= 1
+
+
+cdef inline double gain_of(const Search *search, const int64_t *left) noexcept nogil:
+    """Return the gain of a split, or -infinity where a child has too few rows."""
+    cdef double q_left = 0, q_right = 0, m_left = 0, m_right = 0, x, y
+    cdef int64_t n_left, n_right, w, s
+    cdef Py_ssize_t c
+    cdef Py_ssize_t first = search.weighted
+    if search.n_classes == 0:
+        n_left, n_right = left[0], search.node[0] - left[0]
+        if n_left < search.min_leaf or n_right < search.min_leaf:
+            return -INFINITY
+        w = left[first]
+        s = left[first + 1]
+        x = <double> (s - search.centre * w)
+        y = <double> ((search.node[first + 1] - s) - search.centre * (search.node[first] - w))
+        return x * x / <double> w + y * y / <double> (search.node[first] - w)
+    if search.min_leaf > 1:
+        n_left = rows_in(search, left)
+        n_right = rows_in(search, search.node) - n_left
+        if n_left < search.min_leaf or n_right < search.min_leaf:
+            return -INFINITY
+    for c in range(search.n_classes):
+        x = search.factors[c] * <double> left[first + c]
+        y = search.factors[c] * <double> (search.node[first + c] - left[first + c])
+        m_left += x
+        m_right += y
+        if search.entropy:
+            q_left += x_log_x(x)
+            q_right += x_log_x(y)
+        else:
+            q_left += x * x
+            q_right += y * y
+    if not (m_left > 0 and m_right > 0):
+        return -INFINITY
+    if search.entropy:
+        return (q_left - x_log_x(m_left)) + (q_right - x_log_x(m_right))
+    return q_left / m_left + q_right / m_right
+
+
+cdef inline bint is_better(const Search *search, double gain, int32_t feature) noexcept nogil:
+    """Return whether a gain is above the best one; between features, a tie goes to a priority drawn for the node."""
+    cdef const Split *best = &search.best
+    if gain != best.gain or gain == -INFINITY:
+        return gain > best.gain
+    if feature == best.feature:
+        return False
+    return chain(search.path, <uint64_t> feature) > chain(search.path, <uint64_t> best.feature)
+
+
+cdef inline bint propose(Search *search, const int64_t *left, int32_t feature) noexcept nogil:
+    """Take a split if it is the best one so far; return whether it is."""
+    cdef Py_ssize_t i
+    cdef double gain = gain_of(search, left)
+    if not is_better(search, gain, feature):
+        return False
+    search.best.gain = gain
+    search.best.feature = feature
+    for i in range(search.size):
+        search.best_left[i] = left[i]
+    return True
+
+
+cdef inline bint is_larger(const Search *search, const int64_t *left) noexcept nogil:
+    """Return whether the left child has more than half of the rows."""
+    cdef int64_t n_left = rows_in(search, left)
+    return n_left > rows_in(search, search.node) - n_left
+
+
+cdef inline int64_t take(
+    const Search *search,
+    const Count *total,         # an entry
+    const Count *held,          # an entry, or NULL
+    int64_t *out,               # OUT, (size,)
+) noexcept nogil:
+    """Write an entry of the tree's training rows; return the number of rows."""
+    cdef Py_ssize_t i
+    for i in range(search.size):
+        out[i] = total[i] - (held[i] if held != NULL else 0)
+    return rows_in(search, out)
+
+
+cdef inline void end_ordered(
+    Search *search, int32_t feature, int32_t low, int32_t high, int64_t n_missing, const int64_t *missing
+) noexcept nogil:
+    """Try the splits between two neighbouring bins with rows; ``left`` holds the sums up to the lower one.
+
+    The threshold is in the middle of the bins between them, which have no rows.
+    """
+    cdef Py_ssize_t i
+    if propose(search, search.left, feature):
+        search.best.by_set = False
+        search.best.bin = (low + high - 1) // 2
+        search.best.missing_left = n_missing == 0 and is_larger(search, search.left)
+    if n_missing == 0:
+        return
+    for i in range(search.size):
+        search.other[i] = search.left[i] + missing[i]
+    if propose(search, search.other, feature):
+        search.best.by_set = False
+        search.best.bin = (low + high - 1) // 2
+        search.best.missing_left = True
+
+
+cdef inline void search_ordered(
+    Search *search,
+    int32_t feature,
+    int32_t n_bins,             # the bin of missing values is behind them
+    bint has_missing,
+    const uint8_t *bins,        # those that may have rows, ascending
+    Py_ssize_t n_given,
+    const Count *total,         # the entries of the feature's bins
+    const Count *held,          # likewise, or NULL
+    int64_t *entry,             # (size,), room
+    int64_t *missing,           # (size,), room
+) noexcept nogil:
+    """Try all thresholds of an ordered feature."""
+    cdef int64_t n_missing = 0
+    cdef int32_t last = -1
+    cdef Py_ssize_t i, j, at
+    if has_missing:
+        at = n_bins * search.size
+        n_missing = take(search, total + at, held + at if held != NULL else NULL, missing)
+    for i in range(search.size):
+        search.left[i] = 0
+    for j in range(n_given):
+        if bins[j] == n_bins:
+            continue
+        at = bins[j] * search.size
+        if take(search, total + at, held + at if held != NULL else NULL, entry) == 0:
+            continue
+        if last >= 0:
+            end_ordered(search, feature, last, bins[j], n_missing, missing)
+        for i in range(search.size):
+            search.left[i] += entry[i]
+        last = bins[j]
+    if n_missing > 0 and last >= 0 and propose(search, search.left, feature):
+        search.best.by_set = False
+        search.best.bin = n_bins - 1
+        search.best.missing_left = False
+
+
+cdef inline double target_of(const Search *search, const int64_t *sums) noexcept nogil:
+    """Return the mean target of a category, by which categories are ordered."""
+    cdef Py_ssize_t first = search.weighted
+    cdef double a, b
+    if search.n_classes == 0:
+        return <double> (sums[first + 1] - search.centre * sums[first]) / <double> sums[first]
+    a = search.factors[0] * <double> sums[first]
+    b = search.factors[1] * <double> sums[first + 1]
+    return b / (a + b) if a + b > 0 else 0
+
+
+cdef inline void propose_set(
+    Search *search,
+    const int64_t *left,
+    int32_t feature,
+    const uint8_t *codes,       # with rows
+    Py_ssize_t n_codes,
+    Py_ssize_t first,           # of those that go left
+    Py_ssize_t last,
+    int32_t n_bins,
+    int64_t n_missing,
+) noexcept nogil:
+    """Try a split of categories. Codes without rows go where missing values go."""
+    cdef Py_ssize_t i
+    cdef bint missing_left
+    if not propose(search, left, feature):
+        return
+    missing_left = is_larger(search, left)
+    if n_missing > 0:
+        missing_left = False
+        for i in range(first, last):
+            missing_left = missing_left or codes[i] == n_bins
+    search.best.by_set = True
+    search.best.bin = -1
+    search.best.missing_left = missing_left
+    for i in range(4):
+        search.best.left_set[i] = ~<uint64_t> 0 if missing_left else 0
+    for i in range(n_codes):
+        search.best.left_set[codes[i] >> 6] &= ~(<uint64_t> 1 << (codes[i] & 63))
+    for i in range(first, last):
+        search.best.left_set[codes[i] >> 6] |= <uint64_t> 1 << (codes[i] & 63)
+
+
+cdef inline void search_categories(
+    Search *search,
+    int32_t feature,
+    int32_t n_bins,
+    const uint8_t *bins,        # codes that may have rows, ascending; missing values are a category of their own
+    Py_ssize_t n_given,
+    const Count *total,
+    const Count *held,
+    int64_t *entry,             # (size,), room
+) noexcept nogil:
+    """Try splits of a categorical feature: along the order of mean targets, or one category against the rest where
+    there are more than two classes.
+    """
+    cdef uint8_t codes[MOST_BINS]
+    cdef double means[MOST_BINS]
+    cdef Py_ssize_t n_codes = 0
+    cdef int64_t n_missing = 0, n
+    cdef Py_ssize_t i, j, at
+    cdef double mean
+    cdef uint8_t code
+    cdef bint is_ordered = search.n_classes <= 2
+    for j in range(n_given):
+        at = bins[j] * search.size
+        n = take(search, total + at, held + at if held != NULL else NULL, entry)
+        if n == 0:
+            continue
+        if bins[j] == n_bins:
+            n_missing = n
+        mean = target_of(search, entry) if is_ordered else 0
+        i = n_codes
+        while i > 0 and means[i - 1] > mean:
+            means[i] = means[i - 1]
+            codes[i] = codes[i - 1]
+            i -= 1
+        means[i] = mean
+        codes[i] = bins[j]
+        n_codes += 1
+    if n_codes < 2:
+        return
+    for i in range(search.size):
+        search.left[i] = 0
+    for j in range(n_codes if not is_ordered else n_codes - 1):
+        code = codes[j]
+        at = code * search.size
+        take(search, total + at, held + at if held != NULL else NULL, entry)
+        if not is_ordered:
+            propose_set(search, entry, feature, codes, n_codes, j, j + 1, n_bins, n_missing)
+            continue
+        for i in range(search.size):
+            search.left[i] += entry[i]
+        propose_set(search, search.left, feature, codes, n_codes, 0, j + 1, n_bins, n_missing)
+
+
+cdef inline bint goes_left(const Split *split, int32_t n_bins, int32_t bin) noexcept nogil:
+    """Return whether the rows of a bin go left."""
+    if split.by_set:
+        return (split.left_set[bin >> 6] >> (bin & 63)) & 1
+    return split.missing_left if bin == n_bins else bin <= split.bin
