@@ -19,6 +19,8 @@ from optuna_treecv.learners.sgd import AveragedSGDRegressor
 from optuna_treecv.learners.sgd import LSQSGDRegressor
 from optuna_treecv.learners.svrg import StreamingSVRGClassifier
 from optuna_treecv.learners.svrg import StreamingSVRGRegressor
+from optuna_treecv.learners.trees.estimators import HistTreeClassifier
+from optuna_treecv.learners.trees.estimators import HistTreeRegressor
 from optuna_treecv.scoring.asked import pooled
 from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.study.choice import Choice
@@ -32,6 +34,8 @@ __all__ = [
     "AveragedSGDRegressor",
     "CVResult",
     "Choice",
+    "HistTreeClassifier",
+    "HistTreeRegressor",
     "Interval",
     "LSQSGDRegressor",
     "ModelCache",

@@ -95,9 +95,9 @@ class Problem:
         """Return the records, sums and sets of all trees, and the record where each row ends."""
         leaf = np.empty(self.n_rows, np.int32)
         n_trees = self.n_trees
-        min_leaf, min_split, max_depth, min_decrease = (
+        min_leaf, min_split, max_depth, min_decrease, min_share = (
             self.settings.get(name, 0.0)
-            for name in ("min_leaf", "min_split", "max_depth", "min_decrease")
+            for name in ("min_leaf", "min_split", "max_depth", "min_decrease", "min_share")
         )
         found = grow(
             self.bins,
@@ -112,6 +112,7 @@ class Problem:
             self.factors,
             np.full(n_trees, min_leaf, np.int64),
             np.full(n_trees, min_split, np.int64),
+            min_share,
             max_depth,
             min_decrease,
             self.entropy,
@@ -203,6 +204,7 @@ def test_each_tree_is_the_one_grown_alone(kind, n_bins, n_folds):
     min_split=st.integers(2, 9),
     max_depth=st.sampled_from([1, 3, 2**31 - 1]),
     min_decrease=st.sampled_from([0.0, 0.01]),
+    min_share=st.sampled_from([0.0, 0.05]),
 )
 def test_any_small_problem(seed, kind, **options):
     """Few rows with many ties."""

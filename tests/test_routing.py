@@ -382,7 +382,7 @@ def test_a_tree_under_routing_weighs_the_last_step_alone(last, binary, weights):
         ([None] * 83, "sample_weight must hold finite weights of at least 0, got nan in row 0."),
         ([{}] * 83, "sample_weight must hold numbers: float() argument must be"),
         ([[1], [1, 2]], "sample_weight must hold one weight per row: "),
-        (np.zeros(83), "sample_weight must hold a weight above 0, got 0 in all rows."),
+        (np.zeros(83), "sample_weight must hold a weight above 0, got zero in all rows."),
         (np.full(83, 1e308), "sample_weight must have a finite sum"),
         (np.ones(83) * 1j, "Complex data not supported: sample_weight"),
         (np.ma.ones(83), "sample_weight must not be a masked array"),

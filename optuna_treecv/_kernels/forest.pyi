@@ -15,10 +15,11 @@ def grow(
     factors: np.ndarray,
     min_leaf: np.ndarray,
     min_split: np.ndarray,
+    min_share: float,
     max_depth: int,
     min_decrease: float,
     entropy: bool,
     unit: float,
     seed: int,
     leaf: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]: ...
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]: ...

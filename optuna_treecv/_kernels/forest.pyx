@@ -28,6 +28,8 @@ from libc.string cimport memset
 import numpy as np
 
 from optuna_treecv._kernels.order cimport chain
+from optuna_treecv._kernels.records cimport epsilon
+from optuna_treecv._kernels.records cimport Record
 from optuna_treecv._kernels.split_search cimport Count
 from optuna_treecv._kernels.split_search cimport MOST_BINS
 from optuna_treecv._kernels.split_search cimport Search
@@ -44,22 +46,6 @@ from optuna_treecv._kernels.split_search cimport search_ordered
 cdef enum:
     SMALL = 256                 # nodes of at most so many rows have no tables
     CLOSED = -2                 # in place of a feature: the tree is not split here
-
-cdef double EPSILON = 2.220446049250313e-16     # as in scikit-learn's rule for min_impurity_decrease
-
-# One node of one tree.
-cdef packed struct Record:
-    double decrease             # of impurity by the split, over all training rows of the tree
-    int32_t left                # record of the child; -1: a leaf
-    int32_t right
-    int32_t feature
-    int32_t left_set            # number of the set of categories that go left; -1: a threshold
-    int32_t n_rows              # training rows of a weight above 0
-    int32_t depth
-    int16_t tree
-    uint8_t bin                 # bins up to this one go left
-    uint8_t missing_left
-    int32_t parent              # record; -1: a root
 
 #: The NumPy type of a record.
 RECORD = np.dtype([
@@ -122,6 +108,7 @@ cdef struct Forest:
     const double *factors       # (n_trees, n_classes)
     const int64_t *min_leaf     # (n_trees,)
     const int64_t *min_split    # (n_trees,)
+    double min_share            # of a tree's masses that each child must have
     double *masses              # (n_trees,), of all training rows
     int32_t max_depth
     double min_decrease
@@ -146,7 +133,8 @@ cdef struct Forest:
     Py_ssize_t n_sets
     Py_ssize_t room_sets
     Branch *stack
-    int64_t n_visits            # rows that were read for tables, over n_features
+    int64_t n_visits            # rows of the nodes that were searched
+    int64_t n_visits_alone      # by trees that are grown one by one
     bint failed                 # memory has run out
 
 
@@ -262,6 +250,7 @@ cdef inline void prepare_search(Forest *forest, Node *node, Py_ssize_t member) n
     cdef const int64_t *sums = node.sums + member * search.size
     search.factors = forest.factors + tree * search.n_classes
     search.min_leaf = forest.min_leaf[tree]
+    search.min_mass = forest.min_share * forest.masses[tree]
     search.path = node.path
     search.node = sums
     search.centre = 0
@@ -395,7 +384,6 @@ cdef void fill(
             for i in range(n_slots * size):
                 total[i] += held[i]
         fill_part(forest, node, feature, node.bounds[forest.n_folds], node.end, sign, total, <Count *> NULL)
-    forest.n_visits += node.end - node.begin
 
 
 cdef void hold(const Forest *forest, const Node *node, int32_t *held_of) noexcept nogil:
@@ -489,7 +477,6 @@ cdef void search_rows(Forest *forest, Node *node, Count of_type) noexcept nogil:
     cdef int32_t begins[2 + SMALL]
     cdef Py_ssize_t n_parts = 0
     gather(forest, node)
-    forest.n_visits += node.end - node.begin
     # The parts of the node's rows: outside of all folds, and each fold that has rows here.
     begin = node.begin
     for fold in range(-1, forest.n_folds + 1):
@@ -626,6 +613,10 @@ cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
         if forest.search.n_classes == 0 and has_one_target(forest, node, node.trees[member]):
             node.splits[member].feature = CLOSED
             n_open -= 1
+        else:
+            forest.n_visits_alone += rows_in(&forest.search, node.sums + member * forest.search.size)
+    if n_open > 0:
+        forest.n_visits += node.end - node.begin
     if n_open == 0:
         pass
     elif node.tables != NULL:
@@ -641,7 +632,7 @@ cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
             decrease = forest.unit * decrease / forest.masses[node.trees[member]]
             if decrease < 0:
                 decrease = 0
-            if decrease + EPSILON >= forest.min_decrease:
+            if decrease + epsilon() >= forest.min_decrease:
                 note_split(forest, node, member, decrease)
                 group[member] = 0
         if group[member] < 0:
@@ -1031,6 +1022,7 @@ def grow(
     const double [:, ::1] factors,              # IN, (n_trees, n_classes), the weights of classes
     const int64_t [::1] min_leaf,               # IN, (n_trees,)
     const int64_t [::1] min_split,              # IN, (n_trees,)
+    double min_share,                           # of the mass of all training rows, that each leaf must have
     int max_depth,
     double min_decrease,
     bint entropy,
@@ -1047,8 +1039,8 @@ def grow(
     sums : ndarray of shape (n_records, size), int32 or int64
         The sums of the training rows in each node; see ``split_search.pxd``.
     sets : ndarray of shape (n_sets, 4), uint64
-    n_visits : int
-        How many rows were read.
+    n_visits, n_visits_alone : int
+        The rows of all nodes that were searched, and those that trees would read that are grown one by one.
     """
     cdef Forest forest
     cdef Py_ssize_t i
@@ -1082,6 +1074,7 @@ def grow(
     forest.own = &own[0]
     forest.factors = &factors[0, 0] if n_classes else NULL
     forest.min_leaf, forest.min_split = &min_leaf[0], &min_split[0]
+    forest.min_share = min_share
     forest.max_depth = max_depth
     forest.min_decrease = min_decrease
     forest.unit = unit
@@ -1135,7 +1128,7 @@ def grow(
         PyMem_RawFree(forest.records)
         PyMem_RawFree(forest.sums)
         PyMem_RawFree(forest.sets)
-    return records, sums, sets, forest.n_visits
+    return records, sums, sets, forest.n_visits, forest.n_visits_alone
 
 
 cdef copy_bytes(const void *source, uint8_t [::1] to):

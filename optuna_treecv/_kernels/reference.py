@@ -674,7 +674,7 @@ class TreeRows(NamedTuple):
     factors : sequence of float
         The weights of classes.
     min_leaf, min_split, max_depth : int
-    min_decrease : float
+    min_decrease, min_share : float
     entropy : bool
     unit : float
         Of a decrease.
@@ -691,6 +691,7 @@ class TreeRows(NamedTuple):
     min_split: int = 2
     max_depth: int = 2**31 - 1
     min_decrease: float = 0.0
+    min_share: float = 0.0
     entropy: bool = False
     unit: float = 1.0
 
@@ -777,7 +778,8 @@ def _grow(data: TreeRows, rows: np.ndarray, depth: int, path: int, mass: float) 
             right_sums = tuple(a - b for a, b in zip(sums, left_sums, strict=True))
             if min(data.n_in(left_sums), data.n_in(right_sums)) < data.min_leaf:
                 continue
-            if data.mass(left_sums) <= 0 or data.mass(right_sums) <= 0:
+            masses = data.mass(left_sums), data.mass(right_sums)
+            if min(masses) <= 0 or min(masses) < data.min_share * mass:
                 continue
             gain = data.quality(left_sums, centre) + data.quality(right_sums, centre)
             if data.entropy:

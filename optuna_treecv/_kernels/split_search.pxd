@@ -50,6 +50,7 @@ cdef struct Search:
     bint entropy
     const double *factors       # (n_classes,), the tree's weights of classes
     int64_t min_leaf            # rows that each child must have
+    double min_mass             # likewise m or W
     uint64_t path               # the position of the node, which decides ties between features
     const int64_t *node         # (size,), the sums of the tree's training rows in the node
     int64_t centre              # a
@@ -121,6 +122,8 @@ cdef inline double gain_of(const Search *search, const int64_t *left) noexcept n
         if n_left < search.min_leaf or n_right < search.min_leaf:
             return -INFINITY
         w = left[first]
+        if <double> w < search.min_mass or <double> (search.node[first] - w) < search.min_mass:
+            return -INFINITY
         s = left[first + 1]
         x = <double> (s - search.centre * w)
         y = <double> ((search.node[first + 1] - s) - search.centre * (search.node[first] - w))
@@ -141,7 +144,7 @@ cdef inline double gain_of(const Search *search, const int64_t *left) noexcept n
         else:
             q_left += x * x
             q_right += y * y
-    if not (m_left > 0 and m_right > 0):
+    if not (m_left > 0 and m_right > 0) or m_left < search.min_mass or m_right < search.min_mass:
         return -INFINITY
     if search.entropy:
         return (q_left - x_log_x(m_left)) + (q_right - x_log_x(m_right))

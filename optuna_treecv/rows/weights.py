@@ -51,7 +51,7 @@ def check_weights(argument: str, given: Any, n_rows: int, may_be_zero: bool = Fa
             f"{argument} must hold finite weights of at least 0, got {weights[row]} in row {row}."
         )
     if not (may_be_zero or np.any(weights)):
-        raise ValueError(f"{argument} must hold a weight above 0, got 0 in all rows.")
+        raise ValueError(f"{argument} must hold a weight above 0, got zero in all rows.")
     with np.errstate(over="ignore"):
         if not np.isfinite(np.sum(weights)):
             raise ValueError(f"{argument} must have a finite sum, got {weights.max()} and others.")

@@ -1,0 +1,404 @@
+"""The trees of all folds and the tree of all rows, grown once for many settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from math import ldexp
+from math import log
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from optuna_treecv._kernels.forest import grow
+from optuna_treecv._kernels.forest import RECORD
+from optuna_treecv._kernels.pruning import preorder
+from optuna_treecv._kernels.pruning import prune
+from optuna_treecv.learners.trees.fixed_point import as_integers
+from optuna_treecv.learners.trees.fixed_point import Exponents
+from optuna_treecv.learners.trees.fixed_point import exponents_of
+from optuna_treecv.learners.trees.fixed_point import facts_of
+from optuna_treecv.learners.trees.fixed_point import warn_if_coarse
+
+#: Stands for max_depth=None.
+NO_LIMIT = 2**31 - 1
+
+# Folds that are grown together. The tables of a node hold one for each.
+_MOST_TOGETHER = 63
+
+
+class Limits(NamedTuple):
+    """Where trees end. A forest that is grown with some limits answers all narrower ones.
+
+    Attributes
+    ----------
+    max_depth : int
+    min_samples_split : int or float
+        A float is a share of the training rows.
+    min_impurity_decrease, ccp_alpha : float
+    """
+
+    max_depth: int = NO_LIMIT
+    min_samples_split: int | float = 2
+    min_impurity_decrease: float = 0.0
+    ccp_alpha: float = 0.0
+
+    @classmethod
+    def of(cls, estimator: Any) -> Limits:
+        depth = NO_LIMIT if estimator.max_depth is None else int(estimator.max_depth)
+        decrease = float(estimator.min_impurity_decrease)
+        return cls(depth, estimator.min_samples_split, decrease, float(estimator.ccp_alpha))
+
+
+class Growth(NamedTuple):
+    """What a forest is grown from.
+
+    Attributes
+    ----------
+    bins : ndarray of shape (n_features, n_rows), uint8
+        Rows in the order of their folds.
+    n_bins : ndarray of shape (n_features,), int32
+    is_categorical : ndarray of shape (n_features,), uint8
+    classes : ndarray of shape (n_rows,), int32, or None
+    targets : ndarray of shape (n_rows,), float64, or None
+    weights : ndarray of shape (n_rows,), float64, or None
+    bounds : ndarray of shape (n_folds + 1,), int64
+        Where the rows of each fold begin. Rows before the first are trained on by all trees.
+    factors : ndarray of shape (1 + n_folds, n_classes)
+        The weights of classes in the tree of all rows, and in that of each fold.
+    criterion : str
+    min_samples_leaf : int or float
+    min_weight_fraction_leaf : float
+    seed : int
+        Of ties between features.
+    """
+
+    bins: np.ndarray
+    n_bins: np.ndarray
+    is_categorical: np.ndarray
+    classes: np.ndarray | None
+    targets: np.ndarray | None
+    weights: np.ndarray | None
+    bounds: np.ndarray
+    factors: np.ndarray
+    criterion: str
+    min_samples_leaf: int | float
+    min_weight_fraction_leaf: float
+    seed: int
+
+    @property
+    def n_folds(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def n_trained(self) -> np.ndarray:
+        """The training rows of each tree, that of all rows first."""
+        n_rows = int(self.bounds[-1])
+        return np.concatenate([[n_rows], n_rows - np.diff(self.bounds)])
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Grown trees. Tree 0 is that of all rows, tree 1 + i leaves out fold i.
+
+    Attributes
+    ----------
+    records : ndarray of shape (n_records,), RECORD
+        The nodes of all trees, parents before children.
+    sums : ndarray of shape (n_records, size)
+        The sums of the training rows: ``split_search.pxd``.
+    sets : ndarray of shape (n_sets, 4), uint64
+    roots : ndarray of shape (n_trees,), int64
+    leaf : ndarray of shape (n_rows,), int32
+        The record where each row ends in the tree of its own fold; -1 for rows without a fold.
+    factors : ndarray of shape (n_trees, n_classes)
+    exponents : ndarray of shape (n_trees, 2), int64
+        Of weights and targets.
+    n_trained : ndarray of shape (n_trees,), int64
+    numbers : ndarray of shape (5,), float64
+        The three limits of growth, and the rows that were read together and that trees would read
+        alone.
+    """
+
+    records: np.ndarray
+    sums: np.ndarray
+    sets: np.ndarray
+    roots: np.ndarray
+    leaf: np.ndarray
+    factors: np.ndarray
+    exponents: np.ndarray
+    n_trained: np.ndarray
+    numbers: np.ndarray
+
+    @property
+    def n_classes(self) -> int:
+        return self.factors.shape[1]
+
+    @property
+    def n_trees(self) -> int:
+        return len(self.roots)
+
+    @property
+    def share_read(self) -> float:
+        """The rows that were read, over those that trees would read that are grown one by one."""
+        together, alone = self.numbers[3:]
+        return float(together / alone) if alone else 1.0
+
+    def covers(self, limits: Limits) -> bool:
+        """Return whether the trees under some limits are among those grown."""
+        depth, split, decrease = self.numbers[:3]
+        needed = self._min_split(limits.min_samples_split)
+        kept = self._min_split(int(split) if split >= 2 else float(split))
+        return bool(
+            limits.max_depth <= depth
+            and np.all(needed >= kept)
+            and limits.min_impurity_decrease >= decrease
+        )
+
+    def _min_split(self, min_samples_split: int | float) -> np.ndarray:
+        """Return the rows that a node must have to be split, by tree."""
+        return min_split_of(min_samples_split, self.n_trained)
+
+    def stops(self, limits: Limits) -> np.ndarray:
+        """Return for each record the one where its path ends under some limits."""
+        stop = np.empty(len(self.records), np.int32)
+        depth = min(limits.max_depth, NO_LIMIT)
+        min_split = self._min_split(limits.min_samples_split)
+        data = self.records.view(np.uint8)
+        prune(data, depth, min_split, limits.min_impurity_decrease, limits.ccp_alpha, stop)
+        return stop
+
+    def values(self, records: np.ndarray) -> np.ndarray:
+        """Return the mean targets, (n,), or the masses of classes, (n, n_classes), of records."""
+        trees = self.records["tree"][records]
+        sums = self.sums[records]
+        if self.n_classes:
+            first = sums.shape[1] - self.n_classes
+            return sums[:, first:] * self.factors[trees]
+        return np.ldexp(sums[:, -1] / sums[:, -2], -self.exponents[trees, 1])
+
+    def tree(self, number: int, limits: Limits) -> Tree:
+        """Return one tree under some limits."""
+        order = np.empty(len(self.records), np.int32)
+        stop = self.stops(limits)
+        data = self.records.view(np.uint8)
+        order = order[: preorder(data, int(self.roots[number]), stop, order)].copy()
+        nodes = self.records[order]
+        place = np.full(len(self.records) + 1, -1, np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        for name in ("left", "right", "parent"):
+            nodes[name] = place[nodes[name]]
+        used = np.unique(nodes["left_set"][(nodes["left_set"] >= 0) & (nodes["left"] >= 0)])
+        is_leaf = nodes["left"] < 0
+        for name in ("feature", "left_set"):
+            nodes[name][is_leaf] = -1
+        for name in ("decrease", "bin", "missing_left"):
+            nodes[name][is_leaf] = 0
+        is_set = nodes["left_set"] >= 0
+        nodes["left_set"][is_set] = np.searchsorted(used, nodes["left_set"][is_set])
+        nodes["tree"] = 0
+        return Tree(nodes, self.values(order), self.sets[used], self._masses(order))
+
+    def _masses(self, records: np.ndarray) -> np.ndarray:
+        """Return the weights of the training rows in records."""
+        trees = self.records["tree"][records]
+        sums = self.sums[records]
+        scale = -self.exponents[trees, 0]
+        if self.n_classes:
+            return np.ldexp(self.values(records).sum(axis=1), scale)
+        return np.ldexp(sums[:, -2].astype(np.float64), scale)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One tree; the root first, left subtrees before right ones.
+
+    Attributes
+    ----------
+    nodes : ndarray of shape (n_nodes,), RECORD
+    values : ndarray of shape (n_nodes,) or (n_nodes, n_classes)
+    sets : ndarray of shape (n_sets, 4), uint64
+    masses : ndarray of shape (n_nodes,)
+    """
+
+    nodes: np.ndarray
+    values: np.ndarray
+    sets: np.ndarray
+    masses: np.ndarray
+
+    @property
+    def is_leaf(self) -> np.ndarray:
+        return self.nodes["left"] < 0
+
+
+def min_split_of(min_samples_split: int | float, n_trained: np.ndarray) -> np.ndarray:
+    """Return the rows that a node must have to be split, by tree, as scikit-learn counts them."""
+    return np.maximum(2, _in_rows(min_samples_split, n_trained))
+
+
+def _in_rows(count: int | float, n_trained: np.ndarray) -> np.ndarray:
+    if isinstance(count, float | np.floating) and count <= 1:
+        return np.array([ceil(count * n) for n in n_trained.tolist()], np.int64)
+    return np.full(len(n_trained), int(count), np.int64)
+
+
+def grow_forest(growth: Growth, limits: Limits, folds: Sequence[int]) -> Forest:
+    """Grow trees together.
+
+    Parameters
+    ----------
+    growth : Growth
+    limits : Limits
+        ``ccp_alpha`` is not used: pruning comes after growth.
+    folds : sequence of int
+        Those whose trees are grown, after the tree of all rows.
+    """
+    n_rows = int(growth.bounds[-1])
+    min_leaf = _in_rows(growth.min_samples_leaf, growth.n_trained)
+    min_split = min_split_of(limits.min_samples_split, growth.n_trained)
+    exponents = _exponents(growth)
+    leaf = np.full(n_rows, -1, np.int32)
+    roots = np.empty(1 + growth.n_folds, np.int64)
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    n_records = n_sets = 0
+    n_read = n_alone = 0
+    for exponent, trees in _together(exponents, [0, *(1 + fold for fold in folds)]):
+        records, sums, sets, ends, n_visits, n_visits_alone = _grow(
+            growth, limits, min_leaf, min_split, exponent, trees
+        )
+        roots[trees] = n_records + np.arange(len(trees))
+        leaf[ends >= 0] = ends[ends >= 0] + n_records
+        records["tree"] = np.array(trees, np.int16)[records["tree"]]
+        for name in ("left", "right", "parent"):
+            records[name][records[name] >= 0] += n_records
+        records["left_set"][records["left_set"] >= 0] += n_sets
+        parts.append((records, sums, sets))
+        n_records, n_sets = n_records + len(records), n_sets + len(sets)
+        n_read, n_alone = n_read + n_visits, n_alone + n_visits_alone
+    depth, split, decrease, _ = limits
+    joined = [np.concatenate(some) if len(parts) > 1 else some[0] for some in zip(*parts)]
+    return Forest(
+        *joined,
+        roots,
+        leaf,
+        growth.factors,
+        np.array(exponents, np.int64),
+        growth.n_trained,
+        np.array([depth, split, decrease, n_read, n_alone], np.float64),
+    )
+
+
+def _exponents(growth: Growth) -> list[Exponents]:
+    """Return the exponents of each tree."""
+    targets, weights = growth.targets, growth.weights
+    if targets is None and weights is None:
+        return [Exponents(0, 0)] * (1 + growth.n_folds)
+    facts = facts_of(targets, weights, growth.bounds)
+    found = [exponents_of(one, targets is not None, weights is not None) for one in facts]
+    if targets is not None:
+        warn_if_coarse(targets, found[0].target)
+    return found
+
+
+def _together(
+    exponents: list[Exponents], trees: list[int]
+) -> Iterator[tuple[Exponents, list[int]]]:
+    """Yield the trees that can be grown together."""
+    for exponent in dict.fromkeys(exponents[tree] for tree in trees):
+        alike = [tree for tree in trees if exponents[tree] == exponent]
+        for begin in range(0, len(alike), _MOST_TOGETHER):
+            yield exponent, alike[begin : begin + _MOST_TOGETHER]
+
+
+def _grow(
+    growth: Growth,
+    limits: Limits,
+    min_leaf: np.ndarray,
+    min_split: np.ndarray,
+    exponent: Exponents,
+    trees: list[int],
+) -> Any:
+    """Grow some trees; return what ``grow`` does, with the ends of rows."""
+    first, last = 0, 0
+    folds = [tree - 1 for tree in trees if tree > 0]
+    if folds:
+        first, last = folds[0], folds[-1] + 1
+    # The folds between the first and the last are ranges of rows, whether they have a tree or not.
+    bounds = np.ascontiguousarray(growth.bounds[first : last + 1])
+    own = np.array([tree - 1 - first if tree > 0 else -1 for tree in trees], np.int32)
+    targets = weights = None
+    is_entropy = growth.criterion in ("entropy", "log_loss")
+    unit = 1 / log(2) if is_entropy else 1.0  # entropy in bits, as in scikit-learn
+    if growth.weights is not None:
+        weights = as_integers(_in_range(growth.weights, exponent.weight), exponent.weight)
+    if growth.targets is not None:
+        targets = as_integers(_in_range(growth.targets, exponent.target), exponent.target)
+        unit = ldexp(1.0, -2 * exponent.target)
+    has_missing = np.array(
+        [np.any(bins == n) for bins, n in zip(growth.bins, growth.n_bins, strict=True)], np.uint8
+    )
+    ends = np.empty(growth.bins.shape[1], np.int32)
+    records, sums, sets, n_visits, n_alone = grow(
+        growth.bins,
+        growth.classes,
+        targets,
+        weights,
+        growth.n_bins,
+        has_missing,
+        growth.is_categorical,
+        bounds,
+        own,
+        np.ascontiguousarray(growth.factors[trees]),
+        min_leaf[trees],
+        min_split[trees],
+        growth.min_weight_fraction_leaf,
+        limits.max_depth,
+        limits.min_impurity_decrease,
+        is_entropy,
+        unit,
+        growth.seed,
+        ends,
+    )
+    return records, sums, sets, ends, n_visits, n_alone
+
+
+def _in_range(numbers: np.ndarray, exponent: int) -> np.ndarray:
+    """Return numbers with 0 in place of those that are too large for integers.
+
+    No tree with this exponent is trained on their rows: they are of the fold that is left out.
+    """
+    return np.where(np.abs(numbers) <= ldexp(1.0, 60 - exponent), numbers, 0.0)
+
+
+def as_arrays(forest: Forest) -> np.ndarray:
+    """Return a forest as one block of bytes, from which ``from_arrays`` makes it again."""
+    arrays = [np.ascontiguousarray(one) for one in vars(forest).values()]
+    head = np.zeros((len(arrays), 3), np.int64)
+    for i, one in enumerate(arrays):
+        head[i] = one.shape[0], one.shape[1] if one.ndim == 2 else -1, one.itemsize
+    padded = [_padded(one.tobytes()) for one in (head, *arrays)]
+    return np.frombuffer(b"".join(padded), np.uint8)
+
+
+def from_arrays(block: np.ndarray) -> Forest:
+    """Return the forest in a block; its arrays are views."""
+    kinds: list[Any] = [RECORD, None, np.uint64, np.int64, np.int32, np.float64, np.int64]
+    kinds += [np.int64, np.float64]
+    n_head = 24 * len(kinds)
+    head = block[:n_head].view(np.int64).reshape(-1, 3)
+    at = n_head
+    arrays = []
+    for (n, width, itemsize), kind in zip(head.tolist(), kinds, strict=True):
+        kind = np.dtype(kind or (np.int32 if itemsize == 4 else np.int64))
+        n_bytes = n * max(width, 1) * itemsize if width != 0 else 0
+        array = block[at : at + n_bytes].view(kind)
+        arrays.append(array.reshape(n, width) if width >= 0 else array)
+        at += -(-n_bytes // 8) * 8
+    return Forest(*arrays)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 8)

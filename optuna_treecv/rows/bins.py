@@ -1,0 +1,303 @@
+"""Tables cut into bins: one byte per entry, by thresholds between values or by categories.
+
+Edges come from X alone, never from y. A feature with at most ``max_bins`` distinct values has an edge
+between any two of them; others have bins of nearly equal numbers of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array
+
+from optuna_treecv._kernels.bins import fill_bins
+from optuna_treecv.rows.checks import check_columns
+from optuna_treecv.rows.checks import naming
+
+#: The most bins of a feature; a further one holds missing values.
+MOST_BINS = 255
+
+
+@dataclass(frozen=True)
+class Binning:
+    """How a table is cut into bins.
+
+    Attributes
+    ----------
+    edges : tuple of ndarray, float64
+        By feature; bin b holds the numbers from above edge b - 1 up to edge b. Empty for
+        categorical features.
+    categories : tuple of (ndarray or None)
+        By feature, the sorted categories; None for numbers.
+    """
+
+    edges: tuple[np.ndarray, ...]
+    categories: tuple[np.ndarray | None, ...]
+
+    @property
+    def n_features(self) -> int:
+        return len(self.edges)
+
+    @property
+    def n_bins(self) -> np.ndarray:
+        """The bins of each feature without the one of missing values, int32."""
+        pairs = zip(self.edges, self.categories, strict=True)
+        counts = [len(a) + 1 if b is None else len(b) for a, b in pairs]
+        return np.array(counts, np.int32)
+
+    @property
+    def is_categorical(self) -> np.ndarray:
+        """Which features are categorical, uint8."""
+        return np.array([one is not None for one in self.categories], np.uint8)
+
+    def bins(self, table: Table, order: np.ndarray | None = None) -> np.ndarray:
+        """Return the bins of rows.
+
+        Parameters
+        ----------
+        table : Table
+        order : ndarray of shape (n_rows,), uint32, or None
+            The rows; None: all of them.
+
+        Returns
+        -------
+        ndarray of shape (n_features, n_rows), uint8
+            The bin behind the last one of a feature is that of missing values and of categories
+            that were not seen.
+        """
+        if order is None:
+            order = np.arange(len(table), dtype=np.uint32)
+        bins = np.empty((self.n_features, len(order)), np.uint8)
+        for feature, categories in enumerate(self.categories):
+            if categories is not None:
+                codes = _codes(table.column(feature), categories)
+                bins[feature] = codes[order]
+        begins = np.cumsum([0, *map(len, self.edges)], dtype=np.int64)
+        edges = np.concatenate(self.edges) if begins[-1] else np.empty(0)
+        fill_bins(table.numbers, order, edges, begins, 1 - self.is_categorical, bins)
+        return bins
+
+
+class Table:
+    """A table of numbers, some columns of which may be categories.
+
+    Parameters
+    ----------
+    X : array or data frame of shape (n_rows, n_features)
+    is_categorical : ndarray of shape (n_features,), bool
+
+    Attributes
+    ----------
+    numbers : ndarray of shape (n_rows, n_features), float64 or float32
+        Zeros in categorical columns of a data frame.
+
+    Raises
+    ------
+    ValueError
+        If an entry is infinite or no number.
+    """
+
+    def __init__(self, X: Any, is_categorical: np.ndarray) -> None:
+        self._X = X
+        self._columns: dict[int, np.ndarray] = {}
+        if np.any(is_categorical):
+            for feature in np.flatnonzero(is_categorical):
+                self._columns[int(feature)] = _column(X, int(feature))
+            X = _without(X, is_categorical)
+        check_columns(X)
+        with naming("X"):
+            self.numbers = check_array(
+                X,
+                dtype=[np.float64, np.float32],
+                ensure_all_finite="allow-nan",
+                ensure_min_features=0,
+                input_name="X",
+            )
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def column(self, feature: int) -> np.ndarray:
+        """Return a categorical column."""
+        return self._columns[feature]
+
+
+def which_are_categorical(X: Any, asked: Any) -> np.ndarray:
+    """Return which columns are categorical, (n_features,) of bool.
+
+    Parameters
+    ----------
+    X : array or data frame
+    asked : {"from_dtype"}, array-like of bool, int or str, or None
+        As the parameter ``categorical_features`` of trees.
+    """
+    n_features = np.shape(X)[1]
+    is_categorical = np.zeros(n_features, bool)
+    if asked is None:
+        return is_categorical
+    names = list(getattr(X, "columns", []))
+    if isinstance(asked, str):
+        if asked != "from_dtype":
+            raise ValueError(
+                "categorical_features must be 'from_dtype', None, or a list of columns, got "
+                f"{asked!r}."
+            )
+        for i, dtype in enumerate(getattr(X, "dtypes", []) if names else []):
+            is_categorical[i] = str(dtype).lower() in ("category", "categorical", "enum", "object")
+            is_categorical[i] |= str(dtype).lower().startswith(("str", "enum("))
+        return is_categorical
+    given = list(np.asarray(asked).tolist())
+    if given and all(isinstance(one, bool) for one in given):
+        if len(given) != n_features:
+            raise ValueError(
+                "categorical_features must have one entry per column where it is a mask, got "
+                f"{len(given)} for {n_features} columns."
+            )
+        return np.array(given)
+    for one in given:
+        if isinstance(one, str) and one in names:
+            is_categorical[names.index(one)] = True
+        elif isinstance(one, Integral) and not isinstance(one, bool) and 0 <= one < n_features:
+            is_categorical[int(one)] = True
+        else:
+            raise ValueError(
+                "categorical_features must name columns of X, by numbers from 0 to "
+                f"{n_features - 1} or by names of a data frame, got {one!r}."
+            )
+    return is_categorical
+
+
+def find_binning(
+    table: Table, is_categorical: np.ndarray, max_bins: int, rows: np.ndarray | None = None
+) -> Binning:
+    """Return the bins of a table.
+
+    Parameters
+    ----------
+    table : Table
+    is_categorical : ndarray of shape (n_features,), bool
+    max_bins : int
+        Of a feature of numbers, at most 255.
+    rows : ndarray of int or None
+        Those that decide; None: all.
+
+    Raises
+    ------
+    ValueError
+        If a column has more than 255 categories.
+    """
+    part = slice(None) if rows is None else rows
+    edges, categories = [], []
+    for feature in range(table.numbers.shape[1]):
+        if is_categorical[feature]:
+            edges.append(np.empty(0))
+            categories.append(_categories(table.column(feature)[part], feature))
+        else:
+            edges.append(_edges(table.numbers[part, feature], max_bins))
+            categories.append(None)
+    return Binning(tuple(edges), tuple(categories))
+
+
+def _edges(values: np.ndarray, max_bins: int) -> np.ndarray:
+    """Return the thresholds of one feature, ascending."""
+    values = np.sort(values)
+    values = values[: len(values) - int(np.count_nonzero(np.isnan(values)))]
+    is_first = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=is_first[1:])
+    begins = np.flatnonzero(is_first)
+    distinct = values[begins].astype(np.float64)
+    if len(distinct) <= max_bins:
+        cuts = np.arange(1, len(distinct))
+    else:
+        # Of the places between distinct values, those nearest to equal shares of the rows.
+        shares = len(values) * np.arange(1, max_bins) / max_bins
+        above = np.clip(np.searchsorted(begins, shares), 1, len(distinct) - 1)
+        below = np.maximum(above - 1, 1)
+        nearer = shares - begins[below] <= begins[above] - shares
+        cuts = np.unique(np.where(nearer, below, above))
+    low, high = distinct[cuts - 1], distinct[cuts]
+    middle = low + (high - low) / 2
+    # Numbers so near that their middle is the higher one, or so large that their difference is not.
+    return np.where((middle > low) & (middle < high), middle, low)
+
+
+def _column(X: Any, feature: int) -> np.ndarray:
+    """Return a column, with NaN or None where it is missing."""
+    if hasattr(X, "iloc"):
+        column = X.iloc[:, feature]
+        dtype = getattr(column.dtype, "categories", None)
+        values = np.asarray(column, dtype=object if dtype is not None else None)
+    elif hasattr(X, "columns"):
+        values = np.asarray(X[list(X.columns)[feature]].to_numpy(), dtype=object)
+    else:
+        values = np.asarray(X[:, feature])
+    if values.dtype != object:
+        return values
+    values = values.copy()
+    values[_is_missing(values)] = None
+    return values
+
+
+def _without(X: Any, is_categorical: np.ndarray) -> Any:
+    """Return the columns of numbers, with zeros in place of the others."""
+    if hasattr(X, "columns"):
+        numbers = np.zeros((len(X), len(is_categorical)))
+        rest = np.flatnonzero(~is_categorical)
+        if len(rest):
+            names = [list(X.columns)[i] for i in rest]
+            part = X.iloc[:, rest] if hasattr(X, "iloc") else X[names]
+            check_columns(part)
+            with naming("X"):
+                numbers[:, rest] = check_array(
+                    part, dtype=np.float64, ensure_all_finite="allow-nan", input_name="X"
+                )
+        return numbers
+    if getattr(X, "dtype", None) is not None and X.dtype.kind in "biuf":
+        return X
+    numbers = np.array(X, dtype=object)
+    numbers[:, is_categorical] = 0
+    return numbers.astype(np.float64)
+
+
+def _is_missing(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype != object:
+        return np.zeros(len(values), bool)
+    return np.array([one is None or one != one or str(one) == "<NA>" for one in values], bool)
+
+
+def _categories(values: np.ndarray, feature: int) -> np.ndarray:
+    known = values[~_is_missing(values)]
+    if known.dtype == object:
+        kinds = {str if isinstance(one, str) else float for one in known}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"X must hold categories of one type in column {feature}, got strings and numbers."
+            )
+    categories = np.unique(known)
+    if len(categories) > MOST_BINS:
+        raise ValueError(
+            f"X must have at most {MOST_BINS} categories in a categorical column, got "
+            f"{len(categories)} in column {feature}; a column of numbers, or fewer categories, "
+            "would be right."
+        )
+    return categories
+
+
+def _codes(values: np.ndarray, categories: np.ndarray) -> np.ndarray:
+    """Return the codes of categories; the one behind the last stands for others and missing."""
+    n = len(categories)
+    codes = np.full(len(values), n, np.uint8)
+    known = ~_is_missing(values)
+    if n == 0 or not np.any(known):
+        return codes
+    present, inverse = np.unique(values[known], return_inverse=True)
+    if (present.dtype.kind in "OUS") != (categories.dtype.kind in "OUS"):
+        return codes
+    at = np.minimum(np.searchsorted(categories, present), n - 1)
+    codes[known] = np.where(categories[at] == present, at, n).astype(np.uint8)[inverse]
+    return codes
