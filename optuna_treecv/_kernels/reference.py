@@ -773,7 +773,6 @@ def _grow(data: TreeRows, rows: np.ndarray, depth: int, path: int, mass: float) 
     best: tuple[float, int, TreeNode] | None = None
     centre = data.centre(sums)
     for feature in range(len(data.bins)):
-        bins = data.bins[feature]
         for left_sums, node in _splits(data, used, feature, leaf, centre):
             right_sums = tuple(a - b for a, b in zip(sums, left_sums, strict=True))
             if min(data.n_in(left_sums), data.n_in(right_sums)) < data.min_leaf:

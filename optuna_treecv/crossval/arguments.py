@@ -17,7 +17,7 @@ from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.cv import are_pairs
 
 #: What users may ask for as ``method``.
-ASKED_METHODS = ("auto", "exact", "treecv", "fit", "standard", "holdout", "progressive")
+ASKED_METHODS = ("auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive")
 
 #: The most repeats. The mean of so many has a hundredth of one repeat's standard deviation.
 MOST_REPEATS = 10_000

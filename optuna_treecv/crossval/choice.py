@@ -11,7 +11,10 @@ from optuna_treecv.crossval.early import check_has_first_pass
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact_choice import why_not_exact
+from optuna_treecv.crossval.exact_choice import why_not_scored
 from optuna_treecv.crossval.fit import Fit
+from optuna_treecv.crossval.forest import Grown
+from optuna_treecv.crossval.forest import why_no_forest
 from optuna_treecv.crossval.methods import Method
 from optuna_treecv.crossval.progressive import Progressive
 from optuna_treecv.crossval.routing import Passed
@@ -21,10 +24,12 @@ from optuna_treecv.learners.exact.families import FAMILIES
 from optuna_treecv.learners.from_estimator import check_targets
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
+from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Scoring
 
 _WHY_EXACT = "its models follow from sums over rows"
+_WHY_FOREST = "the trees of all folds are grown together"
 
 
 def settle(
@@ -96,9 +101,19 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
     if asked == "fit":
         return Fit(), ""
     if asked == "standard":
-        return Standard(), ""
+        if not isinstance(estimator, HistTree):
+            return Standard(), ""
+        why = why_no_forest(evaluation, estimator)
+        if why:
+            raise ValueError(
+                f"method='standard' must have folds of {name_of(estimator)} that share bins, but "
+                f"{why}; method='fit' would be right."
+            )
+        return Grown(together=False), ""
     if asked == "progressive":
         return Progressive(), ""
+    if asked == "forest" or isinstance(estimator, HistTree):
+        return _grown(evaluation, estimator, passed), ""
     why_fit = ""
     if asked != "treecv":
         why_fit = why_not_exact(evaluation, estimator, passed, is_asked=asked == "exact")
@@ -133,3 +148,35 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
             f"trains each model on all rows that it does not test, but {cut.why_no_tree}."
         )
     return Fit(why_fit), ""
+
+
+def _grown(evaluation: Evaluation, estimator: Any, passed: Passed) -> Method:
+    """Return the method for a tree that could be grown with those of the other folds."""
+    asked = evaluation.asked_method
+    why = why_no_forest(evaluation, estimator)
+    why = why or passed.why_not_by_sums(estimator) or why_not_scored(evaluation)
+    if not why and asked in ("auto", "forest"):
+        return Grown("" if asked == "forest" else _WHY_FOREST)
+    if asked == "auto" and not evaluation.repeats[0].cut.are_single_rows:
+        return Fit(why)
+    if asked in ("auto", "holdout"):
+        return _fit_or_refuse(evaluation, estimator, why)
+    if asked == "forest":
+        raise ValueError(
+            "method='forest' must have a HistTreeClassifier or a HistTreeRegressor, and folds of "
+            f"several rows each that are a partition of the rows, but {why}; method='auto' would "
+            "be right."
+        )
+    raise ValueError(
+        f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, whose "
+        f"nodes are searched anew and not trained further, got {asked!r}."
+    )
+
+
+def _fit_or_refuse(evaluation: Evaluation, estimator: Any, why: str) -> Method:
+    if evaluation.asked_method == "holdout":
+        return Fit(why)
+    raise ValueError(
+        f"cv must have folds of several rows for {name_of(estimator)}, got leave-one-out, for "
+        "which each node is searched once per row; cv=10 or method='fit' would be right."
+    )

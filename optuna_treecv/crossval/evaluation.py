@@ -104,6 +104,10 @@ class Evaluation:
     is_early : bool
         Whether scores are reported before those of folds are known.
     report : str or None
+    growing : Lock
+        Held while trees are grown, so that trials in threads share them.
+    searched : dict
+        By parameter, the values at the ends of a search, where they are known.
     row_losses : bool
         Whether the scores of all rows are kept with results.
     scoring : Scoring or None
@@ -191,6 +195,8 @@ class Evaluation:
         self._prepared: dict[tuple[RowLayout, bytes], tuple[PreparedRows, float]] = {}
         self._facts: dict[Any, Any] = {}
         self._preparing = Lock()
+        self.growing = Lock()
+        self.searched: dict[str, tuple[Any, ...]] = {}
         if not self._depends_on_estimator() or estimator is not None:
             self.cut_for(estimator)
 
@@ -214,13 +220,14 @@ class Evaluation:
             "_prepared": {},
             "_fold_names": {},
             "_preparing": None,
+            "growing": None,
             "_passed": None,
         }
         return {**self.__dict__, **fresh}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._preparing = Lock()
+        self._preparing, self.growing = Lock(), Lock()
 
     def passed_to(self, estimator: Any) -> Passed:
         """Return what an estimator and its scores get besides X and y.

@@ -39,7 +39,7 @@ def why_not_exact(
         return parts
     if evaluation.repeats[0].plan.random and not is_asked:
         return "order='random' has no meaning for sums over rows"
-    why = passed.why_not_by_sums(estimator) or _why_not_scored(evaluation)
+    why = passed.why_not_by_sums(estimator) or why_not_scored(evaluation)
     if why:
         return why
     after = columns_after(evaluation, parts.steps)
@@ -62,7 +62,7 @@ def why_not_exact(
     return parts.family.why_not(parts.last, facts)
 
 
-def _why_not_scored(evaluation: Evaluation) -> str:
+def why_not_scored(evaluation: Evaluation) -> str:
     """Return why a score needs more than predictions, a clause; "" if none does."""
     for metric in () if evaluation.scoring is None else evaluation.scoring.metrics:
         scorer = metric.of if isinstance(metric, Pooled) else metric

@@ -42,6 +42,12 @@ def _cost(evaluation: Evaluation, estimator: Any, method: Method) -> str:
                 f"which takes most of the time; cv={_FEWER_FOLDS} takes a fraction of it."
             )
         return f"{said}, and further values of {parts.parameter} are nearly free."
+    if method.name == "forest":
+        return (
+            f"{folds[0].upper()}{folds[1:]} of {n_rows:,} rows and the tree of all rows are grown "
+            "at once; further values of max_depth, min_samples_split, min_impurity_decrease and "
+            "ccp_alpha are nearly free."
+        )
     if method.name == "treecv":
         most = int(n_rows * log2(2 * k)) * evaluation.n_repeats
         return (

@@ -13,6 +13,8 @@ from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact import predictions_of_exact
 from optuna_treecv.crossval.fit import predictions_of_fits
+from optuna_treecv.crossval.forest import Grown
+from optuna_treecv.crossval.forest import predictions_of_forest
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import as_estimator
@@ -49,6 +51,8 @@ def predict_out_of_fold(
     if isinstance(method, Trained):
         evaluation.unused.warn(estimator)
         return _of_trained_models(evaluation, method, estimator, response_method)
+    if isinstance(method, Grown):
+        return predictions_of_forest(evaluation, repeat, estimator, response_method)
     if isinstance(method, Exact):
         return predictions_of_exact(evaluation, repeat, estimator, response_method)
     return predictions_of_fits(evaluation, repeat, estimator, response_method)

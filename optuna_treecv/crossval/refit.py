@@ -7,6 +7,8 @@ from typing import Any
 from optuna_treecv.crossval.choice import method_for
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.fit import fit_on_rows_as_given
+from optuna_treecv.crossval.forest import Grown
+from optuna_treecv.crossval.forest import tree_of_all_rows
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import as_given
@@ -22,6 +24,8 @@ def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
     estimator = as_estimator(estimator)
     method = method_for(evaluation, estimator)
     method.check(estimator)
+    if isinstance(method, Grown):
+        return tree_of_all_rows(evaluation, estimator)
     if not method.is_one_pass:
         return fit_on_rows_as_given(evaluation, estimator)
     rows, _ = evaluation.rows(estimator)

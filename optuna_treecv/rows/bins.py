@@ -1,13 +1,12 @@
 """Tables cut into bins: one byte per entry, by thresholds between values or by categories.
 
-Edges come from X alone, never from y. A feature with at most ``max_bins`` distinct values has an edge
-between any two of them; others have bins of nearly equal numbers of rows.
+Edges come from X alone, never from y. A feature with at most ``max_bins`` distinct values has an
+edge between any two of them; others have bins of nearly equal numbers of rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from sklearn.utils import check_array
 
 from optuna_treecv._kernels.bins import fill_bins
 from optuna_treecv.rows.checks import check_columns
+from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
 
 #: The most bins of a feature; a further one holds missing values.
@@ -160,7 +160,7 @@ def which_are_categorical(X: Any, asked: Any) -> np.ndarray:
     for one in given:
         if isinstance(one, str) and one in names:
             is_categorical[names.index(one)] = True
-        elif isinstance(one, Integral) and not isinstance(one, bool) and 0 <= one < n_features:
+        elif is_integer(one) and 0 <= one < n_features:
             is_categorical[int(one)] = True
         else:
             raise ValueError(
@@ -190,7 +190,8 @@ def find_binning(
         If a column has more than 255 categories.
     """
     part = slice(None) if rows is None else rows
-    edges, categories = [], []
+    edges: list[np.ndarray] = []
+    categories: list[np.ndarray | None] = []
     for feature in range(table.numbers.shape[1]):
         if is_categorical[feature]:
             edges.append(np.empty(0))
@@ -220,7 +221,7 @@ def _edges(values: np.ndarray, max_bins: int) -> np.ndarray:
         cuts = np.unique(np.where(nearer, below, above))
     low, high = distinct[cuts - 1], distinct[cuts]
     middle = low + (high - low) / 2
-    # Numbers so near that their middle is the higher one, or so large that their difference is not.
+    # Where numbers are neighbours, or too far apart, the lower one is the edge.
     return np.where((middle > low) & (middle < high), middle, low)
 
 

@@ -182,6 +182,12 @@ class ExactName:
         What the sums depend on: all but the point.
     fingerprint : str
         The name of the rows.
+
+    Attributes
+    ----------
+    memory : ModelCache or None
+    of_sums : bytes or None
+    fingerprint : str
     """
 
     def __init__(
@@ -192,7 +198,7 @@ class ExactName:
         sums: bytes | None,
         fingerprint: str,
     ) -> None:
-        self._memory = memory
+        self.memory = memory
         self._store = store
         self._result = result
         self.of_sums = sums
@@ -201,18 +207,18 @@ class ExactName:
     @property
     def key(self) -> str:
         """What is evaluated how, in hexadecimal digits; "" if it has no name."""
-        return "" if self._result is None or self._memory is None else self._result.hex()
+        return "" if self._result is None or self.memory is None else self._result.hex()
 
     def kept_sums(self) -> KeptSums:
         """Return where sums are kept; in memory alone, since they are large and quickly made."""
-        return KeptSums(self._memory, self.of_sums)
+        return KeptSums(self.memory, self.of_sums)
 
     def find(self, shape: ExactShape) -> ExactResult | None:
         """Return the results if they are kept."""
-        if self._result is None or self._memory is None:
+        if self._result is None or self.memory is None:
             return None
         key = self._result, shape.n_bytes
-        cache: AnyCache = self._memory if self._store is None else self._store
+        cache: AnyCache = self.memory if self._store is None else self._store
         found = cache.find(key)
         if found is None:
             return None
@@ -222,12 +228,12 @@ class ExactName:
 
     def keep(self, found: ExactResult, seconds: float) -> None:
         """Keep results, and what they took."""
-        if self._result is None or self._memory is None:
+        if self._result is None or self.memory is None:
             return
         found.numbers.flags.writeable = False
         memory = found.numbers.view(np.uint8)
         key = self._result, len(memory)
-        self._memory.keep(key, memory, seconds)
+        self.memory.keep(key, memory, seconds)
         if self._store is not None and seconds > _SECONDS_TO_WRITE:
             self._store.write([(key, memory, seconds)])
 

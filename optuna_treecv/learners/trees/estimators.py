@@ -185,7 +185,7 @@ class HistTree(BaseEstimator):
         X = self._checked(X, reset=True)
         if y is None:
             raise ValueError(
-                f"requires y to be passed, but the target y is None: {type(self).__name__} needs y."
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
         check_array_kind("y", y)
         with naming("X and y"):

@@ -245,7 +245,9 @@ def _in_rows(count: int | float, n_trained: np.ndarray) -> np.ndarray:
     return np.full(len(n_trained), int(count), np.int64)
 
 
-def grow_forest(growth: Growth, limits: Limits, folds: Sequence[int]) -> Forest:
+def grow_forest(
+    growth: Growth, limits: Limits, folds: Sequence[int], together: bool = True
+) -> Forest:
     """Grow trees together.
 
     Parameters
@@ -255,6 +257,8 @@ def grow_forest(growth: Growth, limits: Limits, folds: Sequence[int]) -> Forest:
         ``ccp_alpha`` is not used: pruning comes after growth.
     folds : sequence of int
         Those whose trees are grown, after the tree of all rows.
+    together : bool
+        False: each tree alone, for comparison.
     """
     n_rows = int(growth.bounds[-1])
     min_leaf = _in_rows(growth.min_samples_leaf, growth.n_trained)
@@ -265,7 +269,8 @@ def grow_forest(growth: Growth, limits: Limits, folds: Sequence[int]) -> Forest:
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     n_records = n_sets = 0
     n_read = n_alone = 0
-    for exponent, trees in _together(exponents, [0, *(1 + fold for fold in folds)]):
+    asked = [0, *(1 + fold for fold in folds)]
+    for exponent, trees in _together(exponents, asked, _MOST_TOGETHER if together else 1):
         records, sums, sets, ends, n_visits, n_visits_alone = _grow(
             growth, limits, min_leaf, min_split, exponent, trees
         )
@@ -279,9 +284,13 @@ def grow_forest(growth: Growth, limits: Limits, folds: Sequence[int]) -> Forest:
         n_records, n_sets = n_records + len(records), n_sets + len(sets)
         n_read, n_alone = n_read + n_visits, n_alone + n_visits_alone
     depth, split, decrease, _ = limits
-    joined = [np.concatenate(some) if len(parts) > 1 else some[0] for some in zip(*parts)]
+    records, sums, sets = (
+        np.concatenate(some) if len(some) > 1 else some[0] for some in zip(*parts, strict=True)
+    )
     return Forest(
-        *joined,
+        records,
+        sums,
+        sets,
         roots,
         leaf,
         growth.factors,
@@ -304,13 +313,13 @@ def _exponents(growth: Growth) -> list[Exponents]:
 
 
 def _together(
-    exponents: list[Exponents], trees: list[int]
+    exponents: list[Exponents], trees: list[int], most: int
 ) -> Iterator[tuple[Exponents, list[int]]]:
     """Yield the trees that can be grown together."""
     for exponent in dict.fromkeys(exponents[tree] for tree in trees):
         alike = [tree for tree in trees if exponents[tree] == exponent]
-        for begin in range(0, len(alike), _MOST_TOGETHER):
-            yield exponent, alike[begin : begin + _MOST_TOGETHER]
+        for begin in range(0, len(alike), most):
+            yield exponent, alike[begin : begin + most]
 
 
 def _grow(
