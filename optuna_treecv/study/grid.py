@@ -137,6 +137,16 @@ def distributions_of(grids: Sequence[Grid]) -> dict[str, BaseDistribution]:
     return found
 
 
+def ends_of(distributions: Mapping[str, BaseDistribution]) -> dict[str, tuple[Any, ...]]:
+    """Return the ends of the range of each parameter, or its choices."""
+    return {
+        name: one.choices
+        if isinstance(one, CategoricalDistribution)
+        else (one.low, one.high)  # type: ignore[attr-defined]
+        for name, one in distributions.items()
+    }
+
+
 def _as_lists(grid: Any) -> Grid:
     """Return a grid with a list of Python values for each parameter."""
     if not isinstance(grid, Mapping) or not grid:

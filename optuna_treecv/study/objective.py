@@ -49,6 +49,7 @@ from optuna_treecv.study.grid import check_distributions
 from optuna_treecv.study.grid import check_effects
 from optuna_treecv.study.grid import check_names
 from optuna_treecv.study.grid import distributions_of
+from optuna_treecv.study.grid import ends_of
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import GridSampler
 from optuna_treecv.study.grid import is_continuous
@@ -714,6 +715,7 @@ def treecv_objective(
         report=report,
     )
     if param_distributions is not None:
+        evaluation.searched = ends_of(param_distributions)
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = param_distributions.values()
