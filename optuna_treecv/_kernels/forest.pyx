@@ -596,10 +596,17 @@ cdef void note_split(Forest *forest, Node *node, Py_ssize_t member, double decre
     record.missing_left = split.missing_left
 
 
+cdef int32_t rows_of_own(const Forest *forest, const Node *node, int32_t tree) noexcept nogil:
+    """Return how many rows of a node the tree tests."""
+    cdef int32_t fold = forest.own[tree]
+    return node.bounds[fold + 1] - node.bounds[fold] if fold >= 0 else 0
+
+
 cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
     """Find the splits of all trees of a node, and put its branches on the stack. The node is dropped if it has none."""
     cdef Py_ssize_t member, other, n_alike
     cdef Py_ssize_t n_open = node.n_trees
+    cdef int64_t n_alone = 0
     cdef double decrease, gain
     cdef Branch *branch
     cdef int32_t *group = <int32_t *> allocate(forest, node.n_trees * 4)
@@ -614,9 +621,9 @@ cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
             node.splits[member].feature = CLOSED
             n_open -= 1
         else:
-            forest.n_visits_alone += rows_in(&forest.search, node.sums + member * forest.search.size)
-    if n_open > 0:
-        forest.n_visits += node.end - node.begin
+            n_alone += node.end - node.begin - rows_of_own(forest, node, node.trees[member])
+    forest.n_visits_alone += n_alone
+    forest.n_visits += n_alone if node.n_trees == 1 else node.end - node.begin if n_open > 0 else 0
     if n_open == 0:
         pass
     elif node.tables != NULL:

@@ -155,7 +155,7 @@ def _grown(evaluation: Evaluation, estimator: Any, passed: Passed) -> Method:
     asked = evaluation.asked_method
     why = why_no_forest(evaluation, estimator)
     why = why or passed.why_not_by_sums(estimator) or why_not_scored(evaluation)
-    if not why and asked in ("auto", "forest"):
+    if not why and asked in ("auto", "forest", "holdout"):
         return Grown("" if asked == "forest" else _WHY_FOREST)
     if asked == "auto" and not evaluation.repeats[0].cut.are_single_rows:
         return Fit(why)

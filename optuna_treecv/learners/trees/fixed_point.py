@@ -55,10 +55,10 @@ class Facts(NamedTuple):
 
 def exponents_of(facts: Facts, has_targets: bool, has_weights: bool) -> Exponents:
     """Return the exponents of a tree's weights and targets."""
-    exponent, mass_digits = 0, frexp(max(facts.n_rows, 1))[1]
+    exponent, mass_digits = 0, _digits(facts.n_rows)
     if has_weights:
         room = mass_digits + _DIGITS_OF_WEIGHT if has_targets else _DIGITS_OF_CLASSES
-        mass_digits = frexp(facts.mass)[1]
+        mass_digits = _digits(facts.mass)
         if not (facts.are_integers and mass_digits <= room):
             exponent = room - mass_digits
             mass_digits = room + 1  # rounding may carry
@@ -66,6 +66,11 @@ def exponents_of(facts: Facts, has_targets: bool, has_weights: bool) -> Exponent
         return Exponents(exponent, 0)
     digits = min(_MOST_DIGITS, _DIGITS - mass_digits)
     return Exponents(exponent, digits - frexp(facts.largest)[1])
+
+
+def _digits(mass: float) -> int:
+    """Return the binary digits of a sum, in steps of 4, so that most trees have the same."""
+    return -(-frexp(max(mass, 1.0))[1] // 4) * 4
 
 
 def facts_of(

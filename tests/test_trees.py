@@ -1,0 +1,603 @@
+"""HistTree estimators against scikit-learn's trees, and forests against trees grown alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_diabetes
+from sklearn.datasets import load_iris
+from sklearn.datasets import make_classification
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import KFold
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeRegressor
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from optuna_treecv import HistTreeClassifier
+from optuna_treecv import HistTreeRegressor
+from optuna_treecv import ModelCache
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv.learners.trees.forest import as_arrays
+from optuna_treecv.learners.trees.forest import from_arrays
+from optuna_treecv.learners.trees.forest import grow_forest
+from optuna_treecv.learners.trees.forest import Limits
+
+TREES = {
+    "classes": HistTreeClassifier(random_state=0),
+    "entropy": HistTreeClassifier(criterion="entropy", min_samples_leaf=3, random_state=1),
+    "balanced": HistTreeClassifier(class_weight="balanced", max_bins=32, random_state=0),
+    "weights of classes": HistTreeClassifier(class_weight={0: 3.0, 1: 0.2}, random_state=0),
+    "numbers": HistTreeRegressor(random_state=0),
+    "shares": HistTreeRegressor(min_samples_leaf=0.01, min_samples_split=0.05, random_state=0),
+}
+
+
+def rows_for(tree, n_rows=400, missing=0.0, with_category=False):
+    rng = np.random.default_rng(0)
+    X = np.round(rng.normal(size=(n_rows, 5)), 2)
+    signal = X[:, 0] * X[:, 1] + np.abs(X[:, 2]) + rng.normal(size=n_rows) / 4
+    if with_category:
+        names = np.array(["north", "east", "south", "west", "unknown"])
+        kind = rng.integers(0, 5, n_rows)
+        signal += 2 * (kind % 2)
+    X[rng.random(X.shape) < missing] = np.nan
+    y = signal if isinstance(tree, HistTreeRegressor) else np.digitize(signal, [0.4, 1.2])
+    if isinstance(getattr(tree, "class_weight", None), dict):
+        y = np.minimum(y, 1)
+    if not with_category:
+        return X, y
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    frame["place"] = pd.Categorical(names[kind])
+    frame.loc[::17, "place"] = None
+    return frame, y
+
+
+def weights_for(n_rows):
+    return np.random.default_rng(1).choice([0.0, 0.5, 1.25, 3.0], n_rows)
+
+
+@parametrize_with_checks(
+    [
+        HistTreeClassifier(),
+        HistTreeClassifier(criterion="entropy", max_depth=4),
+        HistTreeRegressor(),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+# Against scikit-learn.
+
+
+def without_ties(n_rows, is_regression):
+    """Few distinct values, each split of which has another gain."""
+    rng = np.random.default_rng(3)
+    X = rng.integers(0, 40, (n_rows, 4)).astype(float)
+    y = X @ [1.0, -0.5, 0.25, 0.1] + rng.normal(size=n_rows) * 8
+    return X, y if is_regression else (y > np.median(y)).astype(int)
+
+
+PAIRS = [
+    (HistTreeClassifier, DecisionTreeClassifier, "gini"),
+    (HistTreeClassifier, DecisionTreeClassifier, "entropy"),
+    (HistTreeRegressor, DecisionTreeRegressor, "squared_error"),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "criterion"), PAIRS)
+@pytest.mark.parametrize("leaf", [5, 20])
+def test_trees_and_scores_are_those_of_scikit_learn(ours, theirs, criterion, leaf):
+    X, y = without_ties(1500, criterion == "squared_error")
+    settings = {"criterion": criterion, "min_samples_leaf": leaf, "max_depth": 4}
+    tree = ours(**settings, random_state=0).fit(X, y)
+    other = theirs(**settings, random_state=0).fit(X, y)
+    assert tree.get_n_leaves() == other.get_n_leaves()
+    nodes = tree.tree_.nodes
+    assert nodes["feature"][0] == other.tree_.feature[0]
+    np.testing.assert_allclose(tree.predict(X), other.predict(X))
+    np.testing.assert_allclose(tree.feature_importances_, other.feature_importances_, atol=1e-9)
+    np.testing.assert_allclose(np.sort(nodes["n_rows"]), np.sort(other.tree_.n_node_samples))
+    is_split = other.tree_.children_left >= 0
+    t = other.tree_
+    lost = t.weighted_n_node_samples * t.impurity
+    decreases = (lost - lost[t.children_left] - lost[t.children_right])[is_split] / len(X)
+    found = nodes["decrease"][nodes["left"] >= 0]
+    np.testing.assert_allclose(np.sort(found), np.sort(decreases), rtol=1e-9)
+    cv = KFold(10, shuffle=True, random_state=0)
+    scoring = "r2" if criterion == "squared_error" else "accuracy"
+    result = tree_cross_validate(
+        ours(**settings, random_state=0), X, y, cv=cv, scoring=scoring, method="forest"
+    )
+    expected = cross_val_score(theirs(**settings, random_state=0), X, y, cv=cv, scoring=scoring)
+    np.testing.assert_allclose(result.test_score, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("ours", "theirs", "criterion"), PAIRS)
+def test_pruning_path_is_that_of_scikit_learn(ours, theirs, criterion):
+    X, y = without_ties(300, criterion == "squared_error")
+    settings = {"criterion": criterion, "min_samples_leaf": 7, "random_state": 0}
+    path = ours(**settings).cost_complexity_pruning_path(X, y)
+    expected = theirs(**settings).cost_complexity_pruning_path(X, y)
+    np.testing.assert_allclose(path.ccp_alphas, expected.ccp_alphas, atol=1e-12)
+    np.testing.assert_allclose(path.impurities, expected.impurities, rtol=1e-9)
+    for alpha in (path.ccp_alphas[1:] + path.ccp_alphas[:-1])[::5] / 2:
+        tree = ours(ccp_alpha=alpha, **settings).fit(X, y)
+        other = theirs(ccp_alpha=alpha, **settings).fit(X, y)
+        assert tree.get_n_leaves() == other.get_n_leaves()
+        if criterion == "squared_error":  # shares of classes have ties
+            np.testing.assert_allclose(tree.predict(X), other.predict(X))
+
+
+def test_weights_are_repeated_rows():
+    X, y = load_iris(return_X_y=True)
+    weights = np.random.default_rng(0).integers(0, 4, len(X))
+    rows = np.repeat(np.arange(len(X)), weights)
+    weighted = HistTreeClassifier(random_state=0).fit(X, y, weights)
+    repeated = HistTreeClassifier(random_state=0).fit(X[rows], y[rows])
+    np.testing.assert_array_equal(weighted.predict_proba(X), repeated.predict_proba(X))
+
+
+# Forests against trees that are grown alone.
+
+
+def assert_equal_trees(forest, other, number, stops=None, others=None):
+    """Compare one tree of two forests node by node."""
+    pairs = [(int(forest.roots[number]), int(other.roots[number]))]
+    while pairs:
+        a, b = pairs.pop()
+        one, two = forest.records[a], other.records[b]
+        kept = ("feature", "bin", "missing_left", "n_rows", "depth", "tree", "decrease")
+        ends = one["left"] < 0 or (stops is not None and stops[one["left"]] != one["left"])
+        if ends:
+            assert two["left"] < 0 or others[two["left"]] != two["left"]
+            kept = ("n_rows", "depth", "tree")
+        for name in kept:
+            assert one[name] == two[name], name
+        np.testing.assert_array_equal(forest.sums[a], other.sums[b])
+        if ends:
+            continue
+        assert (one["left_set"] < 0) == (two["left_set"] < 0)
+        if one["left_set"] >= 0:
+            sets = forest.sets[one["left_set"]], other.sets[two["left_set"]]
+            np.testing.assert_array_equal(*sets)
+        pairs += [(int(one[name]), int(two[name])) for name in ("left", "right")]
+
+
+def growth_of(tree, X, y, n_folds=10, weights=None):
+    table, binning = tree.find_bins(X)
+    targets, classes = tree._targets(y)
+    bounds = np.arange(n_folds + 1) * len(targets) // n_folds
+    return tree.growth(
+        binning.bins(table), binning, targets, weights, bounds, classes, tree.seed()
+    )
+
+
+@pytest.mark.parametrize("n_folds", [2, 3, 10])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", TREES)
+def test_a_forest_is_the_trees_grown_alone(kind, weighted, n_folds):
+    tree = TREES[kind]
+    X, y = rows_for(tree, missing=0.1, with_category=True)
+    weights = weights_for(len(y)) if weighted else None
+    growth = growth_of(tree, X, y, n_folds, weights)
+    folds = range(n_folds)
+    limits = Limits.of(tree)
+    together = grow_forest(growth, limits, folds)
+    alone = grow_forest(growth, limits, folds, together=False)
+    for number in range(n_folds + 1):
+        assert_equal_trees(together, alone, number)
+    assert together.numbers[3] <= together.numbers[4] == alone.numbers[4]
+    assert weighted or together.numbers[3] < together.numbers[4]
+
+
+def test_more_folds_than_are_grown_together():
+    tree = HistTreeClassifier(random_state=0)
+    X, y = rows_for(tree)
+    growth = growth_of(tree, X, y, 150)
+    together = grow_forest(growth, Limits(), range(150))
+    alone = grow_forest(growth, Limits(), range(150), together=False)
+    for number in range(151):
+        assert_equal_trees(together, alone, number)
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_the_method_is_that_of_separate_trees(kind):
+    tree = TREES[kind]
+    X, y = rows_for(tree, missing=0.1, with_category=True)
+    weights = weights_for(len(y))
+    for options in ({}, {"sample_weight": weights}, {"cv": 3, "n_repeats": 2}):
+        forest = tree_cross_validate(tree, X, y, **options)
+        assert forest.method == "forest"
+        alone = tree_cross_validate(tree, X, y, method="standard", **options)
+        np.testing.assert_array_equal(forest.test_score, alone.test_score)
+        assert forest.n_updates < alone.n_updates == alone.n_updates_standard
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_fits_of_a_pipeline_that_bins_inside_each_fold(kind):
+    """With few distinct values the edges are the same, up to values that a fold lacks."""
+    tree = TREES[kind]
+    rng = np.random.default_rng(0)
+    X, y = rows_for(tree, 600)
+    X = rng.integers(0, 3, X.shape).astype(float)
+    cv = KFold(5, shuffle=True, random_state=1)
+    forest = tree_cross_validate(tree, X, y, cv=cv)
+    fitted = tree_cross_validate(tree, X, y, cv=cv, method="fit")
+    np.testing.assert_allclose(forest.test_score, fitted.test_score, rtol=1e-12)
+    X, y = rows_for(tree, 600)
+    fitted = tree_cross_validate(tree, X, y, cv=cv, method="fit", scoring="neg_mean_squared_error")
+    expected = cross_val_score(tree, X, y, cv=cv, scoring="neg_mean_squared_error")
+    np.testing.assert_allclose(fitted.test_score, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_predictions_are_those_of_each_folds_tree(kind):
+    tree = TREES[kind]
+    X, y = rows_for(tree, missing=0.1)
+    X = np.nan_to_num(np.round(X))
+    cv = KFold(4, shuffle=True, random_state=1)
+    ours = tree_cross_val_predict(tree, X, y, cv=cv)
+    np.testing.assert_allclose(ours, cross_val_predict(tree, X, y, cv=cv), rtol=1e-12)
+    if isinstance(tree, HistTreeClassifier):
+        ours = tree_cross_val_predict(tree, X, y, cv=cv, response_method="predict_proba")
+        expected = cross_val_predict(tree, X, y, cv=cv, method="predict_proba")
+        np.testing.assert_allclose(ours, expected, rtol=1e-12)
+
+
+def test_all_kinds_of_scores():
+    X, y = load_breast_cancer(return_X_y=True)
+    cv = KFold(5, shuffle=True, random_state=0)
+    tree = HistTreeClassifier(max_depth=3, min_samples_leaf=10, random_state=0)
+    names = ["accuracy", "neg_log_loss", "roc_auc", "f1"]
+    result = tree_cross_validate(tree, X, y, cv=cv, scoring=names, row_losses=True)
+    proba = tree_cross_val_predict(tree, X, y, cv=cv, response_method="predict_proba")
+    wrong = (proba.argmax(axis=1) != y).astype(float)
+    np.testing.assert_array_equal(1 - result.row_losses, wrong)
+    assert 0.9 < result.scores["roc_auc"].mean < 1
+    interval = result.interval()
+    assert interval.low < result.mean < interval.high
+
+
+@pytest.mark.parametrize("kind", ["classes", "balanced", "numbers"])
+def test_targets_of_a_fold_do_not_reach_its_tree(kind):
+    tree = TREES[kind]
+    X, y = rows_for(tree, missing=0.1, with_category=True)
+    ids = np.arange(len(y)) % 5
+    weights = np.ones(len(y))
+    before = tree_cross_val_predict(tree, X, y, cv=ids, sample_weight=weights)
+    for fold in range(5):
+        own = ids == fold
+        changed, heavy = y.copy(), weights.copy()
+        changed[own] = y[own][::-1] if kind != "numbers" else 1e12 * (1 - y[own])
+        heavy[own] = 0.37 if kind == "balanced" else 1e9
+        with np.errstate(all="ignore"):
+            after = tree_cross_val_predict(tree, X, changed, cv=ids, sample_weight=heavy)
+        np.testing.assert_array_equal(after[own], before[own])
+        assert np.any(after[~own] != before[~own])
+
+
+# Sharing.
+
+
+def settings_at_random(n, seed=0):
+    rng = np.random.default_rng(seed)
+    for _ in range(n):
+        yield {
+            "max_depth": rng.choice([None, 1, 2, 3, 5, 8]),
+            "min_samples_split": rng.choice([2, 5, 20, 0.1]),
+            "min_impurity_decrease": rng.choice([0.0, 1e-4, 1e-3, 1e-2]),
+            "ccp_alpha": rng.choice([0.0, 1e-4, 1e-3, 1e-2]),
+        }
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_a_forest_answers_all_settings_that_only_stop_or_prune(kind):
+    tree = TREES[kind]
+    X, y = rows_for(tree, missing=0.05, with_category=True)
+    growth = growth_of(tree, X, y, 5)
+    forest = grow_forest(growth, Limits(), range(5))
+    for settings in settings_at_random(200):
+        limits = Limits.of(clone(tree).set_params(**settings))
+        own = grow_forest(growth, limits, range(5))
+        assert forest.covers(limits)
+        stops, of_own = forest.stops(limits), own.stops(limits)
+        for number in range(6):
+            assert_equal_trees(forest, own, number, stops, of_own)
+        values = forest.values(stops[forest.leaf])
+        np.testing.assert_array_equal(values, own.values(of_own[own.leaf]))
+
+
+def test_what_a_forest_covers():
+    tree = HistTreeClassifier(random_state=0)
+    X, y = rows_for(tree)
+    forest = grow_forest(growth_of(tree, X, y, 5), Limits(4, 10, 1e-3), range(5))
+    assert forest.covers(Limits(4, 10, 1e-3)) and forest.covers(Limits(2, 0.5, 1.0, 3.0))
+    assert not forest.covers(Limits(5, 10, 1e-3))
+    assert not forest.covers(Limits(4, 9, 1e-3)) and not forest.covers(Limits(4, 0.001, 1e-3))
+    assert not forest.covers(Limits(4, 10, 0.0))
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_a_forest_is_one_block_of_bytes(kind):
+    tree = TREES[kind]
+    X, y = rows_for(tree, with_category=True)
+    forest = grow_forest(growth_of(tree, X, y, 3), Limits(6), range(3))
+    again = from_arrays(as_arrays(forest))
+    for name, value in vars(forest).items():
+        np.testing.assert_array_equal(getattr(again, name), value)
+        assert getattr(again, name).dtype == value.dtype
+
+
+SPACE = {
+    "max_depth": IntDistribution(1, 12),
+    "min_samples_split": IntDistribution(2, 100, log=True),
+    "min_impurity_decrease": FloatDistribution(1e-6, 1e-2, log=True),
+    "ccp_alpha": FloatDistribution(1e-6, 1e-2, log=True),
+}
+
+
+def study_of(objective, n_trials=20):
+    study = optuna.create_study(
+        direction=objective.direction, sampler=optuna.samplers.RandomSampler(seed=0)
+    )
+    study.optimize(objective, n_trials=n_trials)
+    return study
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_a_study_grows_once(kind):
+    tree = TREES[kind]
+    X, y = rows_for(tree, with_category=True)
+    weights = weights_for(len(y))
+    space = {name: one for name, one in SPACE.items() if name != "min_samples_split"}
+    objective = treecv_objective(
+        tree, X, y, param_distributions=space, sample_weight=weights, cv=5
+    )
+    study = study_of(objective)
+    counts = [trial.user_attrs["n_updates"] for trial in study.trials]
+    assert counts[0] > 0 and not any(counts[1:])
+    for trial in study.trials[::5]:
+        alone = tree_cross_validate(
+            clone(tree).set_params(**trial.params),
+            X,
+            y,
+            sample_weight=weights,
+            cv=5,
+            method="standard",
+        )
+        assert trial.value == alone.mean
+    best = objective.best_estimator(study)
+    fitted = clone(tree).set_params(**study.best_params).fit(X, y, weights)
+    np.testing.assert_array_equal(best.tree_.nodes, fitted.tree_.nodes)
+    np.testing.assert_array_equal(best.predict(X), fitted.predict(X))
+    np.testing.assert_array_equal(best.feature_names_in_, fitted.feature_names_in_)
+
+
+def test_a_study_whose_space_is_not_known():
+    """A forest that does not suffice is grown anew with room for what comes."""
+    tree = HistTreeClassifier(random_state=0)
+    X, y = rows_for(tree)
+
+    def suggest(trial):
+        return clone(tree).set_params(max_depth=trial.suggest_int("max_depth", 1, 40))
+
+    study = study_of(treecv_objective(suggest, X, y, cv=5), 60)
+    counts = [trial.user_attrs["n_updates"] for trial in study.trials]
+    assert 1 < np.count_nonzero(counts) <= 6
+    for trial in study.trials[::20]:
+        alone = tree_cross_validate(
+            clone(tree).set_params(**trial.params), X, y, cv=5, method="standard"
+        )
+        assert trial.value == alone.mean
+
+
+@pytest.mark.parametrize("cache", [None, "small"])
+def test_without_room_for_a_forest(cache):
+    tree = HistTreeRegressor(random_state=0)
+    X, y = rows_for(tree)
+    room = None if cache is None else ModelCache(max_bytes=20_000)
+    values = [
+        [trial.value for trial in study_of(objective, 6).trials]
+        for objective in (
+            treecv_objective(tree, X, y, param_distributions=SPACE, cache=one, cv=5)
+            for one in (room, "memory")
+        )
+    ]
+    assert values[0] == values[1]
+    assert room is None or room.n_bytes <= 20_000
+
+
+def test_threads_share_a_forest():
+    tree = HistTreeClassifier(random_state=0)
+    X, y = rows_for(tree, 2000)
+    values = []
+    for n_jobs in (1, 2, 4):
+        objective = treecv_objective(tree, X, y, param_distributions=SPACE, cv=5)
+        study = optuna.create_study()
+        for depth in range(1, 9):
+            study.enqueue_trial(
+                {
+                    "max_depth": depth,
+                    "min_samples_split": 2,
+                    "min_impurity_decrease": 1e-6,
+                    "ccp_alpha": 1e-6,
+                }
+            )
+        study.optimize(objective, n_trials=8, n_jobs=n_jobs)
+        assert sum(trial.user_attrs["n_updates"] > 0 for trial in study.trials) == 1
+        by_depth = {trial.params["max_depth"]: trial.value for trial in study.trials}
+        values.append([by_depth[depth] for depth in range(1, 9)])
+    assert values[0] == values[1] == values[2]
+
+
+def test_a_store_keeps_the_scores(store_url):
+    tree = HistTreeClassifier(random_state=0)
+    X, y = rows_for(tree, 4000)
+    first = treecv_objective(tree, X, y, param_distributions=SPACE, store=store_url, cv=5)
+    study = study_of(first, 5)
+    again = treecv_objective(tree, X, y, param_distributions=SPACE, store=store_url, cv=5)
+    result = again.evaluate(study.trials[0].params)
+    assert result.mean == study.trials[0].value
+    assert result.n_updates == 0 and result.n_updates_saved > 0
+
+
+def test_a_grid():
+    tree = HistTreeClassifier(random_state=0)
+    X, y = rows_for(tree)
+    grid = {"max_depth": [2, 4, None], "ccp_alpha": [0.0, 1e-3]}
+    objective = treecv_objective(tree, X, y, param_grid=grid, cv=5)
+    study = optuna.create_study(direction=objective.direction, sampler=objective.grid_sampler())
+    study.optimize(objective)
+    assert len(study.trials) == 6
+    assert sum(trial.user_attrs["n_updates"] > 0 for trial in study.trials) == 1
+
+
+# Splits and bad input.
+
+
+def test_splits_that_are_no_partition_are_fitted():
+    tree = HistTreeRegressor(random_state=0)
+    X, y = rows_for(tree)
+    result = tree_cross_validate(tree, X, y, cv=TimeSeriesSplit(4))
+    assert result.method == "fit" and "partition" in result.why
+    with pytest.raises(ValueError, match="method='forest' must have .*partition"):
+        tree_cross_validate(tree, X, y, cv=TimeSeriesSplit(4), method="forest")
+    assert tree_cross_validate(tree, X, y, cv=0.2).method == "forest"
+    assert tree_cross_validate(tree, X, y, method="holdout").method == "holdout"
+    groups = np.arange(len(y)) // 7
+    assert tree_cross_validate(tree, X, y, cv=GroupKFold(5), groups=groups).method == "forest"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cv": "loo"}, "cv must have folds of several rows .*cv=10 or method='fit'"),
+        ({"cv": 400}, "cv must have folds of several rows"),
+        ({"method": "treecv"}, "method must be 'auto', 'forest', 'fit' or 'standard'"),
+        ({"method": "exact"}, "method must be 'auto', 'forest', 'fit' or 'standard'"),
+        ({"method": "progressive"}, "partial_fit"),
+        ({"order": "random"}, "order must be 'fixed'"),
+        ({"cv": 401}, "cv must be between 2 and the number of rows"),
+    ],
+)
+def test_arguments_that_trees_cannot_have(options, message):
+    tree = HistTreeClassifier(random_state=0)
+    X, y = rows_for(tree)
+    with pytest.raises(ValueError, match=message):
+        tree_cross_validate(tree, X, y, **options)
+
+
+def test_forest_is_for_trees():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="method='forest' must have a HistTreeClassifier"):
+        tree_cross_validate(DecisionTreeClassifier(), X, y, method="forest")
+
+
+@pytest.mark.parametrize("evaluate", ["fit", "forest"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_bins": 1}, "max_bins"),
+        ({"max_bins": 256}, "max_bins"),
+        ({"max_depth": 0}, "max_depth"),
+        ({"min_samples_leaf": 0}, "min_samples_leaf"),
+        ({"ccp_alpha": -1.0}, "ccp_alpha"),
+        ({"criterion": "friedman_mse"}, "criterion"),
+        ({"categorical_features": [9]}, "categorical_features must name columns of X"),
+        ({"categorical_features": ["a"]}, "categorical_features must name columns of X"),
+        ({"categorical_features": [True]}, "categorical_features must have one entry per column"),
+    ],
+)
+def test_parameters_out_of_range(change, message, evaluate):
+    X, y = rows_for(TREES["classes"])
+    tree = HistTreeClassifier(**change)
+    with pytest.raises(ValueError, match=message):
+        tree.fit(X, y) if evaluate == "fit" else tree_cross_validate(tree, X, y)
+
+
+@pytest.mark.parametrize("evaluate", ["fit", "forest"])
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda X, y: (np.where(X > 1, np.inf, X), y, None), "infinity"),
+        (lambda X, y: (X, np.where(y > 0, np.nan, y), None), "y .*NaN|NaN"),
+        (lambda X, y: (X, y, -np.ones(len(y))), "sample_weight must hold finite weights"),
+        (lambda X, y: (X, y, np.full(len(y), np.nan)), "sample_weight must hold finite weights"),
+        (lambda X, y: (X, y, np.zeros(len(y))), "sample_weight must hold a weight above 0"),
+    ],
+)
+def test_rows_that_are_wrong(spoil, message, evaluate):
+    tree = HistTreeRegressor(random_state=0)
+    X, y, weights = spoil(*rows_for(tree))
+    with pytest.raises(ValueError, match=message):
+        if evaluate == "fit":
+            tree.fit(X, y, weights)
+        else:
+            tree_cross_validate(tree, X, y, sample_weight=weights)
+
+
+def test_too_many_categories():
+    X = np.arange(300.0)[:, None]
+    with pytest.raises(ValueError, match="X must have at most 255 categories .* got 300"):
+        HistTreeRegressor(categorical_features=[0]).fit(X, X[:, 0])
+
+
+def test_one_class():
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        HistTreeClassifier().fit(np.arange(9.0)[:, None], np.zeros(9))
+
+
+def test_targets_with_an_outlier_that_hides_the_others():
+    X, y = rows_for(TREES["numbers"])
+    y[3] = 1e18
+    with pytest.warns(UserWarning, match="y has outliers so large"):
+        HistTreeRegressor().fit(X, y)
+
+
+def test_categories_and_missing_values_that_were_not_seen():
+    X = pd.DataFrame({"place": ["a", "b", "c"] * 40, "x": np.arange(120.0)})
+    y = (X["place"] == "b").astype(int)
+    tree = HistTreeClassifier(random_state=0).fit(X, y)
+    new = pd.DataFrame({"place": ["b", "z", None, "a"], "x": [np.nan, 5.0, np.nan, 1.0]})
+    assert tree.predict(new).tolist() == [1, 0, 0, 0]
+
+
+def test_many_rows_with_few_values_and_many_classes():
+    X, y = make_classification(
+        3000, 8, n_informative=6, n_classes=6, n_clusters_per_class=1, random_state=0
+    )
+    X = np.round(X)
+    tree = HistTreeClassifier(random_state=0)
+    ours = tree_cross_validate(tree, X, y, scoring="accuracy")
+    alone = tree_cross_validate(tree, X, y, scoring="accuracy", method="standard")
+    np.testing.assert_array_equal(ours.test_score, alone.test_score)
+
+
+def test_diabetes_by_depth():
+    """A study of depths finds what scikit-learn's cross-validation finds."""
+    X, y = load_diabetes(return_X_y=True)
+    cv = KFold(5, shuffle=True, random_state=0)
+    for depth in (1, 2, 3):
+        ours = tree_cross_validate(
+            HistTreeRegressor(max_depth=depth, min_samples_leaf=5, random_state=0), X, y, cv=cv
+        ).mean
+        theirs = -cross_val_score(
+            DecisionTreeRegressor(max_depth=depth, min_samples_leaf=5, random_state=0),
+            X,
+            y,
+            cv=cv,
+            scoring="neg_mean_squared_error",
+        ).mean()
+        assert ours == pytest.approx(theirs, rel=0.03)
