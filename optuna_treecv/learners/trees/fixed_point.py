@@ -70,7 +70,7 @@ def exponents_of(facts: Facts, has_targets: bool, has_weights: bool) -> Exponent
 
 def _digits(mass: float) -> int:
     """Return the binary digits of a sum, in steps of 4, so that most trees have the same."""
-    return -(-frexp(max(mass, 1.0))[1] // 4) * 4
+    return -(-frexp(mass)[1] // 4) * 4
 
 
 def facts_of(
