@@ -5,5 +5,15 @@ from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
+from optuna_treecv.reporting.tree_figures import plot_pruning_path
+from optuna_treecv.reporting.tree_figures import plot_tree_agreement
 
-__all__ = ["plot_choice", "plot_fold_scores", "plot_parameters", "plot_sharing", "plot_time"]
+__all__ = [
+    "plot_choice",
+    "plot_fold_scores",
+    "plot_parameters",
+    "plot_pruning_path",
+    "plot_sharing",
+    "plot_time",
+    "plot_tree_agreement",
+]

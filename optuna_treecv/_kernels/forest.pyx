@@ -51,7 +51,7 @@ cdef enum:
 RECORD = np.dtype([
     ("decrease", np.float64), ("left", np.int32), ("right", np.int32), ("feature", np.int32), ("left_set", np.int32),
     ("n_rows", np.int32), ("depth", np.int32), ("tree", np.int16), ("bin", np.uint8), ("missing_left", np.uint8),
-    ("parent", np.int32),
+    ("parent", np.int32), ("node", np.int32),
 ])
 
 
@@ -133,6 +133,7 @@ cdef struct Forest:
     Py_ssize_t n_sets
     Py_ssize_t room_sets
     Branch *stack
+    int32_t n_nodes
     int64_t n_visits            # rows of the nodes that were searched
     int64_t n_visits_alone      # by trees that are grown one by one
     bint failed                 # memory has run out
@@ -175,6 +176,7 @@ cdef int32_t add_record(
     record.tree = <int16_t> tree
     record.bin = record.missing_left = 0
     record.parent = parent
+    record.node = forest.n_nodes
     for i in range(size):
         (<Count *> forest.sums)[forest.n_records * size + i] = <Count> sums[i]
     forest.n_records += 1
@@ -725,6 +727,7 @@ cdef Node *make_child(
     cdef int32_t member, tree, record
     if child == NULL:
         return NULL
+    forest.n_nodes += 1
     child.depth = node.depth + 1
     child.path = chain(node.path, 1 if is_left else 2)
     for i in range(branch.n_trees):

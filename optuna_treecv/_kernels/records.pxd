@@ -17,10 +17,11 @@ cdef packed struct Record:
     uint8_t bin                 # bins up to this one go left
     uint8_t missing_left
     int32_t parent              # record; -1: a root
+    int32_t node                # the same number for all trees that are together here
 
 
 cdef enum:
-    RECORD_BYTES = 40
+    RECORD_BYTES = 44
 
 
 # A node is split if its decrease plus this is at least min_impurity_decrease, as in scikit-learn.

@@ -405,17 +405,21 @@ def predictions_of_forest(
 
 def tree_of_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
     """Return the estimator fitted on all rows, from the forest that its trials share."""
-    scoring = evaluation.scoring_for(estimator, is_one_pass=False)
-    request = Request(evaluation, estimator, scoring)
-    repeat, fitted = evaluation.repeats[0], clone(estimator)
-    rows, _ = rows_of(evaluation, fitted, repeat)
-    name = _name_of(request, repeat)
-    forest, _ = _forest_for(request, repeat, rows, name)
-    fitted.take_tree(forest, rows.binning, rows.classes)
+    fitted = clone(estimator)
+    rows, _ = rows_of(evaluation, fitted, evaluation.repeats[0])
+    fitted.take_tree(forest_of(evaluation, estimator), rows.binning, rows.classes)
     names = evaluation.data.feature_names()
     if names is not None:
         fitted.feature_names_in_ = names
     return fitted
+
+
+def forest_of(evaluation: Evaluation, estimator: HistTree) -> Forest:
+    """Return the forest of an estimator's trials in the first repeat."""
+    scoring = evaluation.scoring_for(estimator, is_one_pass=False)
+    request, repeat = Request(evaluation, estimator, scoring), evaluation.repeats[0]
+    rows, _ = rows_of(evaluation, estimator, repeat)
+    return _forest_for(request, repeat, rows, _name_of(request, repeat))[0]
 
 
 def why_no_forest(evaluation: Evaluation, estimator: Any) -> str:

@@ -31,7 +31,7 @@ def tree_cross_validate(
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
     method: Literal[
-        "auto", "exact", "treecv", "fit", "standard", "holdout", "progressive"
+        "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
     ] = "auto",
     n_repeats: int = 1,
     scoring: Any = None,
@@ -92,13 +92,15 @@ def tree_cross_validate(
     order : {"fixed", "random"}, default="fixed"
         Whether a training phase reads its rows in the order in which they lie, or in a new random
         order. The random order takes longer (1.6 times on Covertype).
-    method : {"auto", "exact", "treecv", "fit", "standard", "holdout", "progressive"}
+    method : {"auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"}
         "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier``,
         discriminant analysis and naive Bayes of scikit-learn, alone or after stateless steps or a
-        ``StandardScaler``. "treecv" trains models further along a tree; for time series it is a
-        chain, in which one model walks forward. "fit" calls ``fit`` of any estimator on each
-        fold's training rows. "auto", the default, takes the first of these that is possible.
-        "standard" is k trainings from scratch of one pass each, the baseline of the paper.
+        ``StandardScaler``. "forest" grows the trees of all folds together, for
+        ``HistTreeClassifier`` and ``HistTreeRegressor``. "treecv" trains models further along a
+        tree; for time series it is a chain, in which one model walks forward. "fit" calls ``fit``
+        of any estimator on each fold's training rows. "auto", the default, takes the first of
+        these that is possible. "standard" is k trainings from scratch of one pass each, the
+        baseline of the paper; of decision trees, k trees that are grown one by one.
         "holdout" is "auto" on the first fold alone. "progressive" is progressive validation: one
         pass, in which each row is tested before the model learns it, but for the first eighth.
         ``CVResult.method`` says what was done, and ``CVResult.why`` why.
@@ -212,7 +214,7 @@ def tree_cross_validate_many(
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
     method: Literal[
-        "auto", "exact", "treecv", "fit", "standard", "holdout", "progressive"
+        "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
     ] = "auto",
     n_repeats: int = 1,
     scoring: Any = None,
@@ -250,7 +252,7 @@ def tree_cross_validate_many(
         Permute the rows once.
     order : {"fixed", "random"}, default="fixed"
         The order of the rows in a training phase.
-    method : {"auto", "exact", "treecv", "fit", "standard", "holdout", "progressive"}
+    method : {"auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"}
         How the folds are evaluated. Only "exact" and the tree evaluate estimators side by side.
     n_repeats : int, default=1
         Cross-validate that many times and average.
@@ -331,7 +333,7 @@ def tree_cross_val_predict(
     stratify: Literal["auto"] | bool = "auto",
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
-    method: Literal["auto", "exact", "treecv", "fit", "standard", "holdout"] = "auto",
+    method: Literal["auto", "exact", "forest", "treecv", "fit", "standard", "holdout"] = "auto",
     sample_weight: Any = None,
     params: Mapping[str, Any] | None = None,
     random_state: Any = 0,

@@ -680,7 +680,12 @@ def _finish(
     where = "have no attributes" if store is None else "are not in the store"
     missing = f"{n_missing} of {len(trials)} finished trials {where}"
     small = [text for text in (subtitle, missing if n_missing else "") if text]
-    text = "<br>".join([title, *(f'<span style="font-size:12px">{line}</span>' for line in small)])
+    return finish(figure, title, *small)
+
+
+def finish(figure: go.Figure, title: str, *lines: str) -> go.Figure:
+    """Set the title, small lines below it, the legend and the margins."""
+    text = "<br>".join([title, *(f'<span style="font-size:12px">{line}</span>' for line in lines)])
     figure.update_layout(
         template="none",  # the default template makes up most of the bytes of a small figure
         title={"text": text, "x": 0.02, "y": 0.93, "yanchor": "top", "font_size": 16},

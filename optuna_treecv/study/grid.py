@@ -140,9 +140,7 @@ def distributions_of(grids: Sequence[Grid]) -> dict[str, BaseDistribution]:
 def ends_of(distributions: Mapping[str, BaseDistribution]) -> dict[str, tuple[Any, ...]]:
     """Return the ends of the range of each parameter, or its choices."""
     return {
-        name: one.choices
-        if isinstance(one, CategoricalDistribution)
-        else (one.low, one.high)  # type: ignore[attr-defined]
+        name: one.choices if isinstance(one, CategoricalDistribution) else (one.low, one.high)  # type: ignore[attr-defined]
         for name, one in distributions.items()
     }
 

@@ -234,12 +234,7 @@ class TreeCVObjective:
         >>> print(objective.explain().partition(". ")[0])
         Ridge is evaluated by method='exact', since its models follow from sums over rows
         """
-        if params is not None:
-            trial = optuna.trial.FixedTrial(dict(params))
-            return explain(self._evaluation, self._estimator_given(trial, "params", params))
-        if self._param_distributions is None:
-            raise ValueError("params must be given where a callable makes the estimator.")
-        return explain(self._evaluation, clone(self._estimator))
+        return explain(self._evaluation, self._estimator_for(params))
 
     def best_estimator(
         self,
@@ -386,6 +381,14 @@ class TreeCVObjective:
         distributions = self._param_distributions.items()
         return {name: suggest(trial, name, distribution) for name, distribution in distributions}
 
+    def _estimator_for(self, params: Mapping[str, Any] | None) -> Any:
+        """Return the estimator at given parameters, or as given where these are None."""
+        if params is not None:
+            return self._estimator_given(optuna.trial.FixedTrial(dict(params)), "params", params)
+        if self._param_distributions is None:
+            raise ValueError("params must be given where a callable makes the estimator.")
+        return clone(self._estimator)
+
     def _estimator_given(self, trial: AnyTrial, argument: str, given: Mapping[str, Any]) -> Any:
         """Return a trial's estimator where all its values were given in an argument."""
         try:
@@ -462,7 +465,7 @@ def treecv_objective(
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
     method: Literal[
-        "auto", "exact", "treecv", "fit", "standard", "holdout", "progressive"
+        "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
     ] = "auto",
     n_repeats: int = 1,
     scoring: Any = None,
@@ -537,13 +540,15 @@ def treecv_objective(
     order : {"fixed", "random"}, default="fixed"
         Whether a training phase reads its rows in the order in which they lie, or in a new random
         order. The random order takes longer (1.6 times on Covertype).
-    method : {"auto", "exact", "treecv", "fit", "standard", "holdout", "progressive"}
+    method : {"auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"}
         "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier``,
         discriminant analysis and naive Bayes of scikit-learn, alone or after stateless steps or a
-        ``StandardScaler``. "treecv" trains models further along a tree; for time series it is a
-        chain, in which one model walks forward. "fit" calls ``fit`` of any estimator on each
-        fold's training rows. "auto", the default, takes the first of these that is possible.
-        "standard" is k trainings from scratch of one pass each, the baseline of the paper.
+        ``StandardScaler``. "forest" grows the trees of all folds together, for
+        ``HistTreeClassifier`` and ``HistTreeRegressor``. "treecv" trains models further along a
+        tree; for time series it is a chain, in which one model walks forward. "fit" calls ``fit``
+        of any estimator on each fold's training rows. "auto", the default, takes the first of
+        these that is possible. "standard" is k trainings from scratch of one pass each, the
+        baseline of the paper; of decision trees, k trees that are grown one by one.
         "holdout" is "auto" on the first fold alone. "progressive" is progressive validation: one
         pass, in which each row is tested before the model learns it, but for the first eighth.
         ``CVResult.method`` says what was done, and ``CVResult.why`` why.

@@ -1,9 +1,10 @@
 """The data sets of the benchmarks, or synthetic ones of the same shape.
 
 Covertype and 20 newsgroups are read from scikit-learn's data folder ($SCIKIT_LEARN_DATA), and
-nycflights13.npz, w8a.svm.bz2, fashion_mnist.npz, letter.npz, magic.npz and protein_casp.npz from
-the folder $OPTUNA_TREECV_DATA. Nothing is downloaded. A missing data set is replaced by a
-synthetic one with the same shape, density and task, drawn from a fixed seed; its name says so.
+nycflights13.npz, w8a.svm.bz2, fashion_mnist.npz, letter.npz, magic.npz, protein_casp.npz,
+elec2.npz and kin40k.npz from the folder $OPTUNA_TREECV_DATA. Nothing is downloaded. A missing data
+set is replaced by a synthetic one with the same shape, density and task, drawn from a fixed seed;
+its name says so.
 
 Each function returns X, y and the name to show. The rows are in random order, so the first ones
 are a sample and no method has to shuffle again. Numbers are scaled, except in ``letter``,
@@ -151,6 +152,29 @@ def protein() -> DataSet:
         y = np.log(X).sum(axis=1) + 5 * rng.normal(size=len(X))
         name = "synthetic, like protein (CASP)"
     return *shuffle(X, scale(y), random_state=0), name
+
+
+def elec2() -> DataSet:
+    """Whether the price of electricity rises: 45,312 x 6, without its order in time."""
+    try:
+        with np.load(file_of("elec2.npz")) as file:
+            X, y, name = file["X"].astype(float), file["y"].astype(int), "elec2"
+    except FileNotFoundError:
+        X, y = make_classification(45_312, 6, n_informative=5, n_redundant=1, random_state=0)
+        name = "synthetic, like elec2"
+    return *shuffle(X, y, random_state=0), name
+
+
+def kin40k() -> DataSet:
+    """Positions of a robot arm, not linear in its 8 angles: 40,000 x 8."""
+    try:
+        with np.load(file_of("kin40k.npz")) as file:
+            X, y, name = file["X"].astype(float), file["y"].astype(float), "kin40k"
+    except FileNotFoundError:
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(40_000, 8))
+        y, name = np.sin(X).prod(axis=1) + X[:, 0] * X[:, 1], "synthetic, like kin40k"
+    return *shuffle(X, y, random_state=0), name
 
 
 def file_of(name: str) -> Path:

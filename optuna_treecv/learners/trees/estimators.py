@@ -291,7 +291,7 @@ class HistTree(BaseEstimator):
         whole = type(self)(**self.get_params(deep=False)).set_params(ccp_alpha=0.0)
         _, targets = whole._fit(X, y, sample_weight)
         weights = weights_of_rows(X, sample_weight)
-        alphas, decreases = _weakest_links(whole.tree_.nodes)
+        alphas, decreases, _ = weakest_links(whole.tree_.nodes)
         impurities = whole._impurity(targets, weights) - decreases
         return Bunch(ccp_alphas=alphas, impurities=impurities)
 
@@ -665,8 +665,19 @@ def _has_objects(X: Any) -> bool:
     return getattr(getattr(X, "dtype", None), "kind", "f") in "OUS"
 
 
-def _weakest_links(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the penalties at which nodes become leaves, and the decreases that are left then."""
+def weakest_links(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the penalties at which nodes become leaves (Breiman et al. 1984).
+
+    Parameters
+    ----------
+    nodes : ndarray of shape (n_nodes,), RECORD
+        Of one tree.
+
+    Returns
+    -------
+    alphas, decreases, n_leaves : ndarray of shape (n_steps,)
+        The penalties, ascending from 0, and the decreases of impurity and leaves that are left.
+    """
     n = len(nodes)
     gains, leaves = nodes["decrease"].copy(), np.ones(n, np.int64)
     is_split = nodes["left"] >= 0
@@ -679,7 +690,7 @@ def _weakest_links(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         (gains[i] / (leaves[i] - 1), i) for i in np.flatnonzero(is_split).tolist()
     ]
     heapify(heap)
-    alphas, left_over = [0.0], [float(gains[0])]
+    alphas, left_over, n_leaves = [0.0], [float(gains[0])], [int(leaves[0])]
     while heap:
         alpha, i = heappop(heap)
         if not is_split[i] or alpha != gains[i] / (leaves[i] - 1):
@@ -700,4 +711,5 @@ def _weakest_links(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             above = int(nodes["parent"][above])
         alphas.append(max(float(alpha), alphas[-1]))
         left_over.append(float(gains[0]))
-    return np.array(alphas), np.array(left_over)
+        n_leaves.append(int(leaves[0]))
+    return np.array(alphas), np.array(left_over), np.array(n_leaves)

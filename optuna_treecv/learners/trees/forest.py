@@ -180,6 +180,30 @@ class Forest:
             return sums[:, first:] * self.factors[trees]
         return np.ldexp(sums[:, -1] / sums[:, -2], -self.exponents[trees, 1])
 
+    def agreement(self, limits: Limits) -> np.ndarray:
+        """Return the share of training rows of fold trees in nodes of the tree of all rows.
+
+        Parameters
+        ----------
+        limits : Limits
+
+        Returns
+        -------
+        ndarray of shape (depth + 1,)
+            By depth: of all pairs of a fold and a training row that are in a node so deep, how
+            many are in a node that the fold's tree and the tree of all rows have in common.
+        """
+        stop = self.stops(limits)
+        is_there = stop == np.arange(len(stop))
+        records = self.records[is_there]
+        of_folds = records["tree"] > 0
+        whole = np.zeros(int(self.records["node"].max()) + 1, bool)
+        whole[records["node"][~of_folds]] = True
+        depths, rows = records["depth"][of_folds], records["n_rows"][of_folds].astype(np.float64)
+        shared = whole[records["node"][of_folds]]
+        together = np.bincount(depths, rows * shared)
+        return together / np.bincount(depths, rows)
+
     def tree(self, number: int, limits: Limits) -> Tree:
         """Return one tree under some limits."""
         order = np.empty(len(self.records), np.int32)
@@ -200,6 +224,7 @@ class Forest:
         is_set = nodes["left_set"] >= 0
         nodes["left_set"][is_set] = np.searchsorted(used, nodes["left_set"][is_set])
         nodes["tree"] = 0
+        nodes["node"] = np.arange(len(nodes))
         return Tree(nodes, self.values(order), self.sets[used], self._masses(order))
 
     def _masses(self, records: np.ndarray) -> np.ndarray:
@@ -279,6 +304,7 @@ def grow_forest(
         records["tree"] = np.array(trees, np.int16)[records["tree"]]
         for name in ("left", "right", "parent"):
             records[name][records[name] >= 0] += n_records
+        records["node"] += n_records  # there are fewer nodes than records
         records["left_set"][records["left_set"] >= 0] += n_sets
         parts.append((records, sums, sets))
         n_records, n_sets = n_records + len(records), n_sets + len(sets)

@@ -1,0 +1,88 @@
+"""What a forest says besides scores: how long folds agree, and how pruning acts."""
+
+from __future__ import annotations
+
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from optuna_treecv.crossval.arguments import check_integer
+from optuna_treecv.crossval.choice import method_for
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.forest import forest_of
+from optuna_treecv.crossval.forest import Grown
+from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.crossval.run import Run
+from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.trees.estimators import weakest_links
+from optuna_treecv.learners.trees.forest import Limits
+
+
+class PruningStep(NamedTuple):
+    """One penalty of a pruning path.
+
+    Attributes
+    ----------
+    alpha : float
+        The value of ``ccp_alpha``.
+    n_leaves : int
+        Of the tree of all rows.
+    result : CVResult
+    """
+
+    alpha: float
+    n_leaves: int
+    result: CVResult
+
+
+def check_grown(evaluation: Evaluation, estimator: Any) -> None:
+    """Refuse an estimator that is not evaluated by a forest."""
+    method = method_for(evaluation, estimator)
+    method.check(estimator)
+    if not isinstance(method, Grown) or not method.together:
+        raise ValueError(
+            "objective must evaluate a HistTreeClassifier or a HistTreeRegressor by "
+            f"method='forest', got {name_of(estimator)} by method={method.name!r}."
+        )
+
+
+def agreement_by_depth(evaluation: Evaluation, estimator: Any) -> np.ndarray:
+    """Return the share of rows in nodes that fold trees share with the tree of all rows."""
+    check_grown(evaluation, estimator)
+    return forest_of(evaluation, estimator).agreement(Limits.of(estimator))
+
+
+def pruning_path(
+    evaluation: Evaluation, estimator: Any, most: int = 60
+) -> tuple[str, list[PruningStep]]:
+    """Return the name of the score, and scores along the pruning path of the tree of all rows.
+
+    Between two penalties at which that tree changes, their geometric mean is evaluated (Breiman et
+    al. 1984, section 3.4.2).
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+    estimator : HistTreeClassifier or HistTreeRegressor
+        Its ``ccp_alpha`` is not used.
+    most : int
+        The most penalties; of more, those at equal steps of their numbers are taken.
+    """
+    most = check_integer("most", most, 10_000)
+    whole = clone(estimator).set_params(ccp_alpha=0.0)
+    check_grown(evaluation, whole)
+    tree = forest_of(evaluation, whole).tree(0, Limits.of(whole))
+    alphas, _, n_leaves = weakest_links(tree.nodes)
+    is_last = np.append(alphas[1:] > alphas[:-1], True)  # of equal penalties
+    alphas, n_leaves = alphas[is_last], n_leaves[is_last]
+    chosen = np.unique(np.linspace(0, len(alphas) - 1, min(most, len(alphas))).round().astype(int))
+    steps, name = [], ""
+    for i in chosen.tolist():
+        above = alphas[i + 1] if i + 1 < len(alphas) else alphas[i]
+        alpha = float(np.sqrt(alphas[i] * above))
+        run = Run(evaluation, clone(whole).set_params(ccp_alpha=alpha))
+        name = run.scoring.name
+        steps.append(PruningStep(alpha, int(n_leaves[i]), run.finish()))
+    return name, steps

@@ -1,0 +1,170 @@
+"""Figures of decision trees: how long folds agree, and the pruning path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from optuna_treecv.crossval.forest_facts import agreement_by_depth
+from optuna_treecv.crossval.forest_facts import pruning_path
+from optuna_treecv.crossval.forest_facts import PruningStep
+from optuna_treecv.reporting.figures import BLUE
+from optuna_treecv.reporting.figures import finish
+from optuna_treecv.reporting.figures import GREEN
+from optuna_treecv.reporting.figures import ORANGE
+from optuna_treecv.study.objective import TreeCVObjective
+
+__all__ = ["plot_pruning_path", "plot_tree_agreement"]
+
+
+def plot_tree_agreement(
+    objective: TreeCVObjective, params: Mapping[str, Any] | None = None
+) -> go.Figure:
+    """Plot how long the trees of the folds agree with the tree of all rows.
+
+    Parameters
+    ----------
+    objective : TreeCVObjective
+        One of a ``HistTreeClassifier`` or ``HistTreeRegressor``.
+    params : dict, default=None
+        A value for each parameter that a trial would suggest; None: the estimator as given.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        By depth, the share of training rows in nodes that a fold's tree and the tree of all rows
+        have in common. These nodes are searched once for all folds.
+
+    Raises
+    ------
+    ValueError
+        If the objective does not grow trees together.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from optuna_treecv import HistTreeClassifier, treecv_objective
+    >>> from optuna_treecv.report import plot_tree_agreement
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> tree = HistTreeClassifier(max_depth=4, random_state=0)
+    >>> objective = treecv_objective(tree, X, y, param_grid={"ccp_alpha": [0.0, 0.01]})
+    >>> len(plot_tree_agreement(objective).data[0].x)
+    5
+    """
+    estimator = objective._estimator_for(params)
+    shares = agreement_by_depth(objective._evaluation, estimator)
+    figure = go.Figure(
+        go.Scatter(
+            x=np.arange(len(shares)),
+            y=100 * shares,
+            mode="lines+markers",
+            line={"color": BLUE},
+            marker={"size": 7},
+            hovertemplate="depth %{x}: %{y:.1f} %<extra></extra>",
+        )
+    )
+    figure.update_xaxes(title_text="depth", rangemode="tozero")
+    figure.update_yaxes(title_text="rows in shared nodes, %", range=[0, 104])
+    said = f"{objective._evaluation.n_folds} folds; nodes that a fold shares are searched once"
+    return finish(figure, "Agreement of the folds' trees", said)
+
+
+def plot_pruning_path(
+    objective: TreeCVObjective, params: Mapping[str, Any] | None = None, most: int = 60
+) -> go.Figure:
+    """Plot the cross-validated score along the pruning path, with one standard error.
+
+    Parameters
+    ----------
+    objective : TreeCVObjective
+        One of a ``HistTreeClassifier`` or ``HistTreeRegressor``, with scores of folds.
+    params : dict, default=None
+        A value for each parameter that a trial would suggest; None: the estimator as given.
+        ``ccp_alpha`` is not used.
+    most : int, default=60
+        The most penalties that are evaluated.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The mean score with its standard error by ``ccp_alpha``; the best one, and the smallest
+        tree within one standard error of it (Breiman et al. 1984).
+
+    Raises
+    ------
+    ValueError
+        If the objective does not grow trees together, or its score is pooled.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from optuna_treecv import HistTreeClassifier, treecv_objective
+    >>> from optuna_treecv.report import plot_pruning_path
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> tree = HistTreeClassifier(random_state=0)
+    >>> objective = treecv_objective(tree, X, y, param_grid={"ccp_alpha": [0.0, 0.01]})
+    >>> [trace.name for trace in plot_pruning_path(objective).data]
+    ['mean of the folds', 'best', 'smallest within one standard error']
+    """
+    estimator = objective._estimator_for(params)
+    metric, steps = pruning_path(objective._evaluation, estimator, most)
+    if steps[0].result.std is None:
+        raise ValueError(
+            "objective must have a score of folds, not a pooled one, for standard errors; "
+            "pooled=False would be right."
+        )
+    means = np.array([step.result.mean for step in steps])
+    errors = np.array([step.result.std_error for step in steps], np.float64)
+    sign = 1 if objective.direction == "minimize" else -1
+    best = int(np.argmin(sign * means))
+    within = sign * means <= sign * means[best] + errors[best]
+    simple = max(i for i in range(len(steps)) if within[i])
+    figure = go.Figure()
+    places = _places(steps)
+    figure.add_scatter(
+        x=places,
+        y=means,
+        error_y={"array": errors, "color": BLUE, "thickness": 1, "width": 2},
+        mode="lines+markers",
+        name="mean of the folds",
+        line={"color": BLUE, "width": 1},
+        marker={"size": 5},
+        customdata=[step.n_leaves for step in steps],
+        hovertemplate="ccp_alpha %{x:.3g}: %{y:.5g}, %{customdata} leaves<extra></extra>",
+    )
+    marked = (
+        ("best", best, ORANGE, "circle"),
+        (
+            "smallest within one standard error",
+            simple,
+            GREEN,
+            "diamond",
+        ),
+    )
+    for name, i, colour, symbol in marked:
+        figure.add_scatter(
+            x=[places[i]],
+            y=[means[i]],
+            mode="markers",
+            name=name,
+            marker={"size": 12, "color": colour, "symbol": symbol},
+            hovertemplate=f"{steps[i].n_leaves} leaves<extra></extra>",
+        )
+    limit = float(means[best] + sign * errors[best])
+    figure.add_hline(y=limit, line={"color": ORANGE, "dash": "dot", "width": 1})
+    figure.update_xaxes(title_text="ccp_alpha, the penalty per leaf", type="log")
+    figure.update_yaxes(title_text=metric)
+    said = (
+        f"best: {steps[best].n_leaves} leaves, ccp_alpha = {steps[best].alpha:.3g}; one standard "
+        f"error: {steps[simple].n_leaves} leaves, ccp_alpha = {steps[simple].alpha:.3g}"
+    )
+    return finish(figure, "Pruning path", said)
+
+
+def _places(steps: list[PruningStep]) -> list[float]:
+    """Return the penalties on a logarithmic axis, which has no 0."""
+    least = min((step.alpha for step in steps if step.alpha > 0), default=1.0)
+    return [step.alpha if step.alpha > 0 else least / 2 for step in steps]
