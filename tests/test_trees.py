@@ -152,16 +152,16 @@ def test_weights_are_repeated_rows():
 # Forests against trees that are grown alone.
 
 
-def assert_equal_trees(forest, other, number, stops=None, others=None):
-    """Compare one tree of two forests node by node."""
+def assert_equal_trees(forest, other, number, leaves=(), others=()):
+    """Compare one tree of two forests node by node, down to some leaves."""
     pairs = [(int(forest.roots[number]), int(other.roots[number]))]
     while pairs:
         a, b = pairs.pop()
         one, two = forest.records[a], other.records[b]
         kept = ("feature", "bin", "missing_left", "n_rows", "depth", "tree", "decrease")
-        ends = one["left"] < 0 or (stops is not None and stops[one["left"]] != one["left"])
+        ends = one["left"] < 0 or a in leaves
         if ends:
-            assert two["left"] < 0 or others[two["left"]] != two["left"]
+            assert two["left"] < 0 or b in others
             kept = ("n_rows", "depth", "tree")
         for name in kept:
             assert one[name] == two[name], name
@@ -312,11 +312,12 @@ def test_a_forest_answers_all_settings_that_only_stop_or_prune(kind):
         limits = Limits.of(clone(tree).set_params(**settings))
         own = grow_forest(growth, limits, range(5))
         assert forest.covers(limits)
-        stops, of_own = forest.stops(limits), own.stops(limits)
+        leaves, others = forest.ends(limits).leaves, own.ends(limits).leaves
         for number in range(6):
-            assert_equal_trees(forest, own, number, stops, of_own)
-        values = forest.values(stops[forest.leaf])
-        np.testing.assert_array_equal(values, own.values(of_own[own.leaf]))
+            sets = set(leaves.tolist()), set(others.tolist())
+            assert_equal_trees(forest, own, number, *sets)
+        values = forest.by_row(leaves, forest.values(leaves))
+        np.testing.assert_array_equal(values, own.by_row(others, own.values(others)))
 
 
 def test_what_a_forest_covers():

@@ -1,14 +1,18 @@
 import numpy as np
 
+def arrange(
+    records: np.ndarray, roots: np.ndarray, order: np.ndarray, sizes: np.ndarray
+) -> None: ...
 def prune(
     records: np.ndarray,
+    sizes: np.ndarray,
     max_depth: int,
     min_split: np.ndarray,
     min_decrease: float,
     alpha: float,
-    stop: np.ndarray,
-) -> None: ...
-def preorder(records: np.ndarray, root: int, stop: np.ndarray, order: np.ndarray) -> int: ...
+    reached: np.ndarray,
+    is_end: np.ndarray,
+) -> int: ...
 def find_leaves(
     bins: np.ndarray, nodes: np.ndarray, sets: np.ndarray, n_bins: np.ndarray, leaf: np.ndarray
 ) -> None: ...

@@ -1,7 +1,8 @@
-"""Trees with milder settings than those that were grown: where the rows end, without the rows.
+"""Trees under other limits than those they were grown with: where rows end, without the rows.
 
 Every record knows its depth, its rows and its decrease of impurity, so a grown forest answers any smaller max_depth
-and any larger min_samples_split, min_impurity_decrease and ccp_alpha. Parents come before their children.
+and any larger min_samples_split, min_impurity_decrease and ccp_alpha. Records lie tree after tree, left subtrees
+before right ones, so what is below a record are the next ``size - 1`` records, which are skipped where a tree ends.
 
 The tree of least cost under a penalty alpha per leaf (Breiman et al. 1984) follows from the leaves up. With d(t) the
 decrease at t, the gain of what is below t over a leaf is
@@ -27,109 +28,117 @@ cdef Py_ssize_t count(const uint8_t [::1] records) except -1:
     return records.shape[0] // RECORD_BYTES
 
 
-cdef void find_stops(
+def arrange(
+    const uint8_t [::1] records,        # IN, the bytes of the records, parents before children
+    const int64_t [::1] roots,          # IN, (n_trees,)
+    int32_t [::1] order,                # OUT, (n_records,), the records tree after tree, left subtrees first
+    int32_t [::1] sizes,                # OUT, (n_records,), how many records each subtree has, in that order
+):
+    """Find the order in which records lie for ``prune``."""
+    cdef Py_ssize_t n = count(records)
+    cdef Py_ssize_t n_waiting, n_found = 0
+    cdef Py_ssize_t i, root
+    cdef int32_t at
+    cdef const Record *record
+    cdef int32_t [::1] waiting = np.empty(n + 1, np.int32)
+    cdef int32_t [::1] of_record = np.empty(n, np.int32)
+    if order.shape[0] != n or sizes.shape[0] != n:
+        raise ValueError("order and sizes must have one entry per record.")
+    with nogil:
+        for i in range(n - 1, -1, -1):
+            record = <const Record *> &records[i * RECORD_BYTES]
+            of_record[i] = 1
+            if record.left >= 0:
+                of_record[i] += of_record[record.left] + of_record[record.right]
+        for root in range(roots.shape[0]):
+            waiting[0] = <int32_t> roots[root]
+            n_waiting = 1
+            while n_waiting > 0:
+                n_waiting -= 1
+                at = waiting[n_waiting]
+                record = <const Record *> &records[at * RECORD_BYTES]
+                order[n_found] = at
+                sizes[n_found] = of_record[at]
+                n_found += 1
+                if record.left >= 0:
+                    waiting[n_waiting] = record.right
+                    waiting[n_waiting + 1] = record.left
+                    n_waiting += 2
+
+
+cdef Py_ssize_t find_reached(
     const Record *records,
+    const int32_t *sizes,
     Py_ssize_t n,
     int32_t max_depth,
     const int64_t *min_split,
     double min_decrease,
     double alpha,
     double *gains,              # (n,), room; NULL where alpha is 0
-    int32_t *stop,              # OUT
+    int32_t *reached,           # OUT
+    uint8_t *is_end,            # OUT
 ) noexcept nogil:
     cdef const Record *record
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i = 0, j, n_reached = 0, n_left = 0
+    cdef Py_ssize_t skipped = 0
     cdef double gain
-    cdef bint goes_on
-    # stop[i] = 0 for leaves, for a moment, and 1 for nodes that are split.
-    for i in range(n):
+    while i < n:
         record = &records[i]
-        stop[i] = (
+        reached[n_reached] = <int32_t> i
+        is_end[n_reached] = not (
             record.left >= 0
             and record.depth < max_depth
             and record.n_rows >= min_split[record.tree]
             and record.decrease + epsilon() >= min_decrease
         )
-    if gains != NULL:
-        for i in range(n - 1, -1, -1):
-            gains[i] = 0
-            if stop[i]:
-                record = &records[i]
-                gain = record.decrease + gains[record.left] + gains[record.right] - alpha
-                if gain > 0:
-                    gains[i] = gain
-                else:
-                    stop[i] = 0
-    for i in range(n):
-        record = &records[i]
-        goes_on = stop[i]
-        # A parent has its final number already: its own if it was reached and is split, or is where paths end.
-        if record.parent < 0:
-            stop[i] = <int32_t> i
-        elif stop[record.parent] < 0:
-            stop[i] = <int32_t> i
-        else:
-            stop[i] = stop[record.parent]
+        i += sizes[i] if is_end[n_reached] else 1
+        n_reached += 1
+    if gains == NULL:
+        return n_reached
+    for j in range(n_reached - 1, -1, -1):
+        i = reached[j]
+        gains[i] = 0
+        if not is_end[j]:
+            record = &records[i]
+            gain = record.decrease + gains[record.left] + gains[record.right] - alpha
+            if gain > 0:
+                gains[i] = gain
+            else:
+                is_end[j] = True
+    for j in range(n_reached):
+        i = reached[j]
+        if i < skipped:
             continue
-        if goes_on:
-            stop[i] = -1
-    for i in range(n):
-        if stop[i] < 0:
-            stop[i] = <int32_t> i
+        reached[n_left] = <int32_t> i
+        is_end[n_left] = is_end[j]
+        if is_end[j]:
+            skipped = i + sizes[i]
+        n_left += 1
+    return n_left
 
 
 def prune(
     const uint8_t [::1] records,        # IN, the bytes of the records
+    const int32_t [::1] sizes,          # IN, (n_records,), from ``arrange``
     int32_t max_depth,
     const int64_t [::1] min_split,      # IN, (n_trees,), rows that a node must have to be split
     double min_decrease,
     double alpha,
-    int32_t [::1] stop,                 # OUT, (n_records,)
+    int32_t [::1] reached,              # OUT, (n_records,), the records that are left, ascending
+    uint8_t [::1] is_end,               # OUT, (n_records,), whether each of them is a leaf
 ):
-    """Write for each record the one where its path from the root ends, itself if the path leads further.
-
-    Parameters
-    ----------
-    As above. Trees that are grown with these settings end there too.
-    """
+    """Return how many records the trees have that are grown and pruned with these limits."""
     cdef Py_ssize_t n = count(records)
+    cdef Py_ssize_t n_reached
     cdef double [::1] gains = np.empty(n if alpha > 0 else 0)
-    if stop.shape[0] != n:
-        raise ValueError("stop must have one entry per record.")
+    if sizes.shape[0] != n or reached.shape[0] != n or is_end.shape[0] != n:
+        raise ValueError("sizes, reached and is_end must have one entry per record.")
     with nogil:
-        find_stops(
-            <const Record *> &records[0], n, max_depth, &min_split[0], min_decrease, alpha,
-            &gains[0] if alpha > 0 else NULL, &stop[0],
+        n_reached = find_reached(
+            <const Record *> &records[0], &sizes[0], n, max_depth, &min_split[0], min_decrease, alpha,
+            &gains[0] if alpha > 0 else NULL, &reached[0], &is_end[0],
         )
-
-
-def preorder(
-    const uint8_t [::1] records,        # IN, the bytes of the records
-    Py_ssize_t root,                    # a record
-    const int32_t [::1] stop,           # IN, (n_records,), from ``prune``
-    int32_t [::1] order,                # OUT, (n_records,), the records of one tree, left subtrees first
-):
-    """Return how many nodes the tree has that ``prune`` leaves."""
-    cdef Py_ssize_t n = count(records)
-    cdef Py_ssize_t n_waiting = 1, n_found = 0
-    cdef const Record *record
-    cdef int32_t [::1] waiting = np.empty(n + 1, np.int32)
-    cdef int32_t i
-    if stop.shape[0] != n or order.shape[0] != n or not 0 <= root < n:
-        raise ValueError("stop and order must have one entry per record, and root must be one of them.")
-    with nogil:
-        waiting[0] = <int32_t> root
-        while n_waiting > 0:
-            n_waiting -= 1
-            i = waiting[n_waiting]
-            record = <const Record *> &records[i * RECORD_BYTES]
-            order[n_found] = i
-            n_found += 1
-            if record.left >= 0 and stop[record.left] == record.left:
-                waiting[n_waiting] = record.right
-                waiting[n_waiting + 1] = record.left
-                n_waiting += 2
-    return n_found
+    return n_reached
 
 
 def find_leaves(

@@ -217,34 +217,36 @@ class Rows(NamedTuple):
 
 def rows_of(evaluation: Evaluation, estimator: HistTree, repeat: Repeat) -> tuple[Rows, float]:
     """Return the rows of a repeat, and the seconds that took. Those of the first one are kept."""
+    if repeat.number > 0:
+        return _prepare(evaluation, estimator, repeat)
     columns = np.ravel(np.asarray(estimator.categorical_features, dtype=object)).tolist()
-    name = "bins", estimator.max_bins, tuple(map(str, columns))
+    name = "bins", type(estimator), estimator.max_bins, tuple(map(str, columns))
+    return evaluation.fact(name, lambda: _prepare(evaluation, estimator, repeat))
 
-    def prepare(order: np.ndarray | None) -> tuple[np.ndarray, Binning, float]:
-        began = perf_counter()
-        weights = evaluation.data.weights
-        deciding = None if weights is None else np.flatnonzero(weights > 0)
-        table, binning = estimator.find_bins(evaluation.data.X, deciding)
-        return binning.bins(table, order), binning, perf_counter() - began
 
-    order = repeat.cut.order
-    if repeat.number == 0:
-        bins, binning, seconds = evaluation.fact(name, partial(prepare, order))
-    else:
-        bins, binning, seconds = prepare(order)
-    data = evaluation.data
+def _prepare(evaluation: Evaluation, estimator: HistTree, repeat: Repeat) -> tuple[Rows, float]:
+    began = perf_counter()
+    data, order = evaluation.data, repeat.cut.order
     classes = data.classes() if isinstance(estimator, HistTreeClassifier) else None
     assert data.y is not None  # checked with the scoring
     targets = as_numbers(data.y) if classes is None else as_codes(data.y, classes)
+    deciding = None if data.weights is None else np.flatnonzero(data.weights > 0)
+    table, binning = estimator.find_bins(data.X, deciding)
     weights, score_weights = (
         None if one is None else one[order] for one in (data.weights, data.score_weights)
     )
-    bounds = _bounds(repeat)
-    seed = evaluation.seed + repeat.number
+    seed = (evaluation.seed + repeat.number) % 2**63
     rows = Rows(
-        bins, binning, targets[order], weights, score_weights, classes, bounds, seed % 2**63
+        binning.bins(table, order),
+        binning,
+        targets[order],
+        weights,
+        score_weights,
+        classes,
+        _bounds(repeat),
+        seed,
     )
-    return rows, seconds
+    return rows, perf_counter() - began
 
 
 def _bounds(repeat: Repeat) -> np.ndarray:
@@ -362,29 +364,25 @@ def _scores(
 def _tested(rows: Rows, forest: Forest, limits: Limits) -> TestedRows:
     """Return what the trees say of the rows of their folds."""
     first = int(rows.bounds[0])
-    ends = forest.stops(limits)[forest.leaf[first:]]
-    codes = np.zeros((len(ends), 1))
-    weights = None if rows.score_weights is None else rows.score_weights[first:]
     return TestedRows(
-        codes,
-        partial(respond, forest, ends),
+        np.zeros((len(rows.targets) - first, 1)),  # trees are finite
+        partial(respond, forest, forest.ends(limits).leaves),
         rows.targets[first:],
-        weights,
+        None if rows.score_weights is None else rows.score_weights[first:],
         rows.bounds[:-1] - first,
     )
 
 
-def respond(forest: Forest, ends: np.ndarray, method: str) -> np.ndarray:
-    """Return the response of rows that end in these records; "predict" gives class codes."""
-    used, inverse = np.unique(ends, return_inverse=True)
-    values = forest.values(used)
+def respond(forest: Forest, leaves: np.ndarray, method: str) -> np.ndarray:
+    """Return the response of the rows of all folds; "predict" gives class codes."""
+    values = forest.values(leaves)
     if method == "predict":
-        return (values.argmax(axis=1) if forest.n_classes else values)[inverse]
+        return forest.by_row(leaves, values.argmax(axis=1) if forest.n_classes else values)
     shares = shares_of(values)
     if method == "predict_log_proba":
         with np.errstate(divide="ignore"):
             shares = np.log(shares)
-    return shares[inverse]
+    return forest.by_row(leaves, shares)
 
 
 def predictions_of_forest(
@@ -395,7 +393,7 @@ def predictions_of_forest(
     limits = Limits.of(estimator)
     growth = rows.growth(estimator)
     forest = grow_forest(growth, limits, range(growth.n_folds))
-    prepared = respond(forest, forest.stops(limits)[forest.leaf], method)
+    prepared = respond(forest, forest.ends(limits).leaves, method)
     if method == "predict" and rows.classes is not None:
         prepared = rows.classes[prepared]
     predictions = np.empty_like(prepared)

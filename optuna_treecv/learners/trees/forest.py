@@ -15,7 +15,7 @@ import numpy as np
 
 from optuna_treecv._kernels.forest import grow
 from optuna_treecv._kernels.forest import RECORD
-from optuna_treecv._kernels.pruning import preorder
+from optuna_treecv._kernels.pruning import arrange
 from optuna_treecv._kernels.pruning import prune
 from optuna_treecv.learners.trees.fixed_point import as_integers
 from optuna_treecv.learners.trees.fixed_point import Exponents
@@ -100,6 +100,21 @@ class Growth(NamedTuple):
         return np.concatenate([[n_rows], n_rows - np.diff(self.bounds)])
 
 
+class Ends(NamedTuple):
+    """The nodes of all trees under some limits.
+
+    Attributes
+    ----------
+    reached : ndarray of shape (n_reached,), int32
+        Their records, ascending.
+    leaves : ndarray of shape (n_leaves,), int32
+        Those of them that are leaves.
+    """
+
+    reached: np.ndarray
+    leaves: np.ndarray
+
+
 @dataclass(frozen=True)
 class Forest:
     """Grown trees. Tree 0 is that of all rows, tree 1 + i leaves out fold i.
@@ -107,13 +122,17 @@ class Forest:
     Attributes
     ----------
     records : ndarray of shape (n_records,), RECORD
-        The nodes of all trees, parents before children.
+        The nodes tree after tree, left subtrees before right ones.
     sums : ndarray of shape (n_records, size)
         The sums of the training rows: ``split_search.pxd``.
     sets : ndarray of shape (n_sets, 4), uint64
+    sizes : ndarray of shape (n_records,), int32
+        The number of records of each subtree.
     roots : ndarray of shape (n_trees,), int64
-    leaf : ndarray of shape (n_rows,), int32
-        The record where each row ends in the tree of its own fold; -1 for rows without a fold.
+    rows : ndarray of shape (n_tested,), int32
+        The rows of all folds, in the order of the records where they end in their fold's tree.
+    firsts : ndarray of shape (n_records + 1,), int32
+        How many of these rows end before each record.
     factors : ndarray of shape (n_trees, n_classes)
     exponents : ndarray of shape (n_trees, 2), int64
         Of weights and targets.
@@ -126,8 +145,10 @@ class Forest:
     records: np.ndarray
     sums: np.ndarray
     sets: np.ndarray
+    sizes: np.ndarray
     roots: np.ndarray
-    leaf: np.ndarray
+    rows: np.ndarray
+    firsts: np.ndarray
     factors: np.ndarray
     exponents: np.ndarray
     n_trained: np.ndarray
@@ -162,14 +183,22 @@ class Forest:
         """Return the rows that a node must have to be split, by tree."""
         return min_split_of(min_samples_split, self.n_trained)
 
-    def stops(self, limits: Limits) -> np.ndarray:
-        """Return for each record the one where its path ends under some limits."""
-        stop = np.empty(len(self.records), np.int32)
-        depth = min(limits.max_depth, NO_LIMIT)
-        min_split = self._min_split(limits.min_samples_split)
-        data = self.records.view(np.uint8)
-        prune(data, depth, min_split, limits.min_impurity_decrease, limits.ccp_alpha, stop)
-        return stop
+    def ends(self, limits: Limits) -> Ends:
+        """Return the nodes under some limits."""
+        n = len(self.records)
+        reached, is_end = np.empty(n, np.int32), np.empty(n, np.uint8)
+        n_reached = prune(
+            self.records.view(np.uint8),
+            self.sizes,
+            min(limits.max_depth, NO_LIMIT),
+            self._min_split(limits.min_samples_split),
+            limits.min_impurity_decrease,
+            limits.ccp_alpha,
+            reached,
+            is_end,
+        )
+        reached = reached[:n_reached]
+        return Ends(reached, reached[is_end[:n_reached].view(bool)])
 
     def values(self, records: np.ndarray) -> np.ndarray:
         """Return the mean targets, (n,), or the masses of classes, (n, n_classes), of records."""
@@ -179,6 +208,22 @@ class Forest:
             first = sums.shape[1] - self.n_classes
             return sums[:, first:] * self.factors[trees]
         return np.ldexp(sums[:, -1] / sums[:, -2], -self.exponents[trees, 1])
+
+    def by_row(self, leaves: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """Return the answer for each row of a fold, in prepared order.
+
+        Parameters
+        ----------
+        leaves : ndarray of shape (n_leaves,), int32
+            Of all trees under some limits.
+        answers : ndarray of shape (n_leaves,) or (n_leaves, n_outputs)
+            What each of them says.
+        """
+        counts = self.firsts[leaves + self.sizes[leaves]] - self.firsts[leaves]
+        answered = np.empty((len(self.rows), *answers.shape[1:]), answers.dtype)
+        first = int(self.rows.min()) if len(self.rows) else 0  # the last rows are those of folds
+        answered[self.rows - first] = np.repeat(answers, counts, axis=0)
+        return answered
 
     def agreement(self, limits: Limits) -> np.ndarray:
         """Return the share of training rows of fold trees in nodes of the tree of all rows.
@@ -193,35 +238,30 @@ class Forest:
             By depth: of all pairs of a fold and a training row that are in a node so deep, how
             many are in a node that the fold's tree and the tree of all rows have in common.
         """
-        stop = self.stops(limits)
-        is_there = stop == np.arange(len(stop))
-        records = self.records[is_there]
+        records = self.records[self.ends(limits).reached]
         of_folds = records["tree"] > 0
         whole = np.zeros(int(self.records["node"].max()) + 1, bool)
         whole[records["node"][~of_folds]] = True
         depths, rows = records["depth"][of_folds], records["n_rows"][of_folds].astype(np.float64)
         shared = whole[records["node"][of_folds]]
-        together = np.bincount(depths, rows * shared)
-        return together / np.bincount(depths, rows)
+        return np.bincount(depths, rows * shared) / np.bincount(depths, rows)
 
     def tree(self, number: int, limits: Limits) -> Tree:
         """Return one tree under some limits."""
-        order = np.empty(len(self.records), np.int32)
-        stop = self.stops(limits)
-        data = self.records.view(np.uint8)
-        order = order[: preorder(data, int(self.roots[number]), stop, order)].copy()
+        reached, leaves = self.ends(limits)
+        root = int(self.roots[number])
+        order = reached[(reached >= root) & (reached < root + self.sizes[root])]
         nodes = self.records[order]
-        place = np.full(len(self.records) + 1, -1, np.int32)
-        place[order] = np.arange(len(order), dtype=np.int32)
+        is_leaf = np.isin(order, leaves)
         for name in ("left", "right", "parent"):
-            nodes[name] = place[nodes[name]]
-        used = np.unique(nodes["left_set"][(nodes["left_set"] >= 0) & (nodes["left"] >= 0)])
-        is_leaf = nodes["left"] < 0
-        for name in ("feature", "left_set"):
+            nodes[name] = np.searchsorted(order, nodes[name])
+        for name in ("left", "right", "feature", "left_set"):
             nodes[name][is_leaf] = -1
+        nodes["parent"][0] = -1
         for name in ("decrease", "bin", "missing_left"):
             nodes[name][is_leaf] = 0
         is_set = nodes["left_set"] >= 0
+        used = np.unique(nodes["left_set"][is_set])
         nodes["left_set"][is_set] = np.searchsorted(used, nodes["left_set"][is_set])
         nodes["tree"] = 0
         nodes["node"] = np.arange(len(nodes))
@@ -313,12 +353,27 @@ def grow_forest(
     records, sums, sets = (
         np.concatenate(some) if len(some) > 1 else some[0] for some in zip(*parts, strict=True)
     )
+    roots = roots[asked]
+    order, sizes = np.empty(len(records), np.int32), np.empty(len(records), np.int32)
+    arrange(records.view(np.uint8), roots, order, sizes)
+    place = np.empty(len(records) + 1, np.int32)
+    place[order], place[-1] = np.arange(len(records), dtype=np.int32), -1
+    records = records[order]
+    for name in ("left", "right", "parent"):
+        records[name] = place[records[name]]
+    leaf = place[leaf]
+    tested = np.flatnonzero(leaf >= 0)
+    rows = tested[np.argsort(leaf[tested], kind="stable")].astype(np.int32)
+    firsts = np.zeros(len(records) + 1, np.int32)
+    np.cumsum(np.bincount(leaf[tested], minlength=len(records)), out=firsts[1:])
     return Forest(
         records,
-        sums,
+        sums[order],
         sets,
-        roots,
-        leaf,
+        sizes,
+        place[roots].astype(np.int64),
+        rows,
+        firsts,
         growth.factors,
         np.array(exponents, np.int64),
         growth.n_trained,
@@ -420,8 +475,8 @@ def as_arrays(forest: Forest) -> np.ndarray:
 
 def from_arrays(block: np.ndarray) -> Forest:
     """Return the forest in a block; its arrays are views."""
-    kinds: list[Any] = [RECORD, None, np.uint64, np.int64, np.int32, np.float64, np.int64]
-    kinds += [np.int64, np.float64]
+    kinds: list[Any] = [RECORD, None, np.uint64, np.int32, np.int64, np.int32, np.int32]
+    kinds += [np.float64, np.int64, np.int64, np.float64]
     n_head = 24 * len(kinds)
     head = block[:n_head].view(np.int64).reshape(-1, 3)
     at = n_head
