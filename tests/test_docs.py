@@ -201,11 +201,12 @@ def test_snippets_of_any_estimator_do_what_the_page_says(name, tmp_path, monkeyp
         assert len(scores) == sum(t.user_attrs["folds_scored"] for t in names["study"].trials)
 
 
-def test_the_snippet_with_exact_folds_prints_what_the_page_says(capsys):
+@pytest.mark.parametrize("page", ["exact_folds", "trees"])
+def test_snippets_of_methods_print_what_the_pages_say(page, capsys):
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    runpy.run_path(str(ROOT / "docs" / "snippets" / "exact_folds.py"))
+    runpy.run_path(str(ROOT / "docs" / "snippets" / f"{page}.py"))
     printed = capsys.readouterr().out.strip()
-    assert f"``{printed}``" in (ROOT / "docs" / "user_guide" / "exact_folds.rst").read_text()
+    assert f"``{printed}``" in (ROOT / "docs" / "user_guide" / f"{page}.rst").read_text()
 
 
 def test_the_snippet_with_large_weights_prints_what_the_page_shows(capsys):

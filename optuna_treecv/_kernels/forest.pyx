@@ -73,7 +73,9 @@ cdef struct Node:
     int64_t *sums               # (n_trees, size), of the training rows
     int64_t *lefts              # (n_trees, size), of those that go left
     Split *splits               # (n_trees,)
-    int32_t *bounds             # (n_folds + 1,), where the rows of each fold begin
+    bint is_single              # one tree is left, and the only part is its own fold:
+    Py_ssize_t n_parts          # folds whose rows are told apart
+    int32_t *bounds             # (n_parts + 1,), where the rows of each begin
     void *tables                # (1 + held tables, n_slots, size) entries; NULL where the node is small
     int32_t *held               # (n_trees,), the number of the tree's held table; 0: the total leaves its fold out
     Py_ssize_t n_branches       # that are not done
@@ -225,6 +227,8 @@ cdef Node *make_node(Forest *forest, Py_ssize_t n_trees) noexcept nogil:
     node.rows = NULL
     node.tables = NULL
     node.n_trees = n_trees
+    node.is_single = False
+    node.n_parts = 0
     node.n_branches = 0
     return node
 
@@ -243,6 +247,23 @@ cdef void drop_node(Node *node) noexcept nogil:
         drop_rows(node.rows)
     PyMem_RawFree(node.tables)
     PyMem_RawFree(node)
+
+
+cdef inline Py_ssize_t part_of(const Node *node, int32_t fold) noexcept nogil:
+    """Return the place of a tree's own fold among the parts of a node."""
+    return 0 if node.is_single else fold
+
+
+cdef void make_single(Forest *forest, Node *node) noexcept nogil:
+    """Forget the folds of other trees if there is one tree."""
+    cdef int32_t fold
+    if node.n_trees != 1 or node.is_single:
+        return
+    fold = forest.own[node.trees[0]]
+    node.is_single = True
+    node.n_parts = fold >= 0
+    if fold >= 0:
+        node.bounds[0], node.bounds[1] = node.bounds[fold], node.bounds[fold + 1]
 
 
 cdef inline void prepare_search(Forest *forest, Node *node, Py_ssize_t member) noexcept nogil:
@@ -273,10 +294,11 @@ cdef bint may_split(Forest *forest, int32_t tree, int32_t depth, const int64_t *
 cdef void end_at(Forest *forest, Node *node, int32_t tree, int32_t record) noexcept nogil:
     """Note where the test rows of a tree end."""
     cdef int32_t fold = forest.own[tree]
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, part
     if fold < 0:
         return
-    for i in range(node.bounds[fold], node.bounds[fold + 1]):
+    part = part_of(node, fold)
+    for i in range(node.bounds[part], node.bounds[part + 1]):
         forest.leaf[node.rows.of[i]] = record
 
 
@@ -355,14 +377,14 @@ cdef void fill_part(
 cdef void fill(
     Forest *forest,
     Node *node,
-    const int32_t *held_of,     # (n_folds,), the table that holds a fold; 0: none, -1: the fold is left out
+    const int32_t *held_of,     # (n_parts,), the table that holds a part; 0: none, -1: it is left out
     int64_t sign,
     Count *tables,              # INOUT
 ) noexcept nogil:
     """Add the rows of a node to tables, or subtract them."""
     cdef Py_ssize_t size = forest.search.size
     cdef Py_ssize_t width = forest.slots[forest.n_features] * size
-    cdef Py_ssize_t feature, fold, i, n_slots
+    cdef Py_ssize_t feature, part, i, n_slots
     cdef Count *total
     cdef Count *held
     gather(forest, node)
@@ -370,34 +392,34 @@ cdef void fill(
         total = tables + forest.slots[feature] * size
         n_slots = forest.slots[feature + 1] - forest.slots[feature]
         fill_part(forest, node, feature, node.begin, node.bounds[0], sign, total, <Count *> NULL)
-        for fold in range(forest.n_folds):
-            if held_of[fold] < 0:
+        for part in range(node.n_parts):
+            if held_of[part] < 0:
                 continue
-            if held_of[fold] == 0:
+            if held_of[part] == 0:
                 fill_part(
-                    forest, node, feature, node.bounds[fold], node.bounds[fold + 1], sign, total, <Count *> NULL
+                    forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, total, <Count *> NULL
                 )
                 continue
-            held = total + held_of[fold] * width
-            if sign < 0 or node.bounds[fold + 1] - node.bounds[fold] < n_slots:
-                fill_part(forest, node, feature, node.bounds[fold], node.bounds[fold + 1], sign, total, held)
+            held = total + held_of[part] * width
+            if sign < 0 or node.bounds[part + 1] - node.bounds[part] < n_slots:
+                fill_part(forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, total, held)
                 continue
-            fill_part(forest, node, feature, node.bounds[fold], node.bounds[fold + 1], sign, held, <Count *> NULL)
+            fill_part(forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, held, <Count *> NULL)
             for i in range(n_slots * size):
                 total[i] += held[i]
-        fill_part(forest, node, feature, node.bounds[forest.n_folds], node.end, sign, total, <Count *> NULL)
+        fill_part(forest, node, feature, node.bounds[node.n_parts], node.end, sign, total, <Count *> NULL)
 
 
-cdef void hold(const Forest *forest, const Node *node, int32_t *held_of) noexcept nogil:
-    """Write which folds the tables of a node hold."""
+cdef void hold(const Forest *forest, const Node *node, const Node *of_rows, int32_t *held_of) noexcept nogil:
+    """Write which parts of the rows of a node the tables for some trees hold."""
     cdef Py_ssize_t i
     cdef int32_t fold
-    for i in range(forest.n_folds):
+    for i in range(of_rows.n_parts):
         held_of[i] = 0
     for i in range(node.n_trees):
         fold = forest.own[node.trees[i]]
         if fold >= 0:
-            held_of[fold] = node.held[i] if node.held[i] > 0 else -1
+            held_of[part_of(of_rows, fold)] = node.held[i] if node.held[i] > 0 else -1
 
 
 cdef Py_ssize_t number_tables(const Forest *forest, Node *node) noexcept nogil:
@@ -480,21 +502,16 @@ cdef void search_rows(Forest *forest, Node *node, Count of_type) noexcept nogil:
     cdef Py_ssize_t n_parts = 0
     gather(forest, node)
     # The parts of the node's rows: outside of all folds, and each fold that has rows here.
-    begin = node.begin
-    for fold in range(-1, forest.n_folds + 1):
-        if fold < 0:
-            begin, end = node.begin, node.bounds[0]
-        elif fold < forest.n_folds:
-            begin, end = node.bounds[fold], node.bounds[fold + 1]
-        else:
-            begin, end = node.bounds[forest.n_folds], node.end
+    for fold in range(-1, node.n_parts + 1):
+        begin = node.begin if fold < 0 else node.bounds[fold]
+        end = node.end if fold == node.n_parts else node.bounds[fold + 1]
         if begin == end:
             continue
         begins[n_parts] = <int32_t> begin
         held_of[n_parts] = 0
-        if 0 <= fold < forest.n_folds:
+        if 0 <= fold < node.n_parts:
             for member in range(node.n_trees):
-                if forest.own[node.trees[member]] == fold:
+                if node.is_single or forest.own[node.trees[member]] == fold:
                     held_of[n_parts] = node.held[member] if node.held[member] > 0 else -1
         n_parts += 1
     begins[n_parts] = node.end
@@ -544,14 +561,15 @@ cdef extern from *:
 cdef bint has_one_target(Forest *forest, const Node *node, int32_t tree) noexcept nogil:
     """Return whether all training rows of a tree in a node have the same number as target."""
     cdef int32_t fold = forest.own[tree]
+    cdef Py_ssize_t part = part_of(node, fold)
     cdef Py_ssize_t i
     cdef int64_t t = 0
     cdef bint is_first = True
     cdef int32_t row
     i = node.begin
     while i < node.end:
-        if fold >= 0 and i == node.bounds[fold] and node.bounds[fold + 1] > i:
-            i = node.bounds[fold + 1]
+        if fold >= 0 and i == node.bounds[part] and node.bounds[part + 1] > i:
+            i = node.bounds[part + 1]
             continue
         row = node.rows.of[i]
         i += 1
@@ -600,8 +618,8 @@ cdef void note_split(Forest *forest, Node *node, Py_ssize_t member, double decre
 
 cdef int32_t rows_of_own(const Forest *forest, const Node *node, int32_t tree) noexcept nogil:
     """Return how many rows of a node the tree tests."""
-    cdef int32_t fold = forest.own[tree]
-    return node.bounds[fold + 1] - node.bounds[fold] if fold >= 0 else 0
+    cdef Py_ssize_t part = part_of(node, forest.own[tree])
+    return node.bounds[part + 1] - node.bounds[part] if forest.own[tree] >= 0 else 0
 
 
 cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
@@ -682,7 +700,7 @@ cdef int32_t partition(
     const Split *split,
     int32_t *to,                # OUT, may be the node's own rows
     int32_t shift,              # the node's first row that is written to ``to[0]``
-    int32_t *left_bounds,       # OUT, (n_folds + 1,)
+    int32_t *left_bounds,       # OUT, (n_parts + 1,)
     int32_t *right_bounds,      # OUT, likewise
 ) noexcept nogil:
     """Write the rows that go left, then the others, both in their order; return where these begin."""
@@ -690,19 +708,19 @@ cdef int32_t partition(
     cdef const uint8_t *bins = forest.bins + split.feature * forest.n_rows
     cdef const int32_t *rows = node.rows.of
     cdef int32_t n_bins = forest.n_bins[split.feature]
-    cdef Py_ssize_t i, fold
+    cdef Py_ssize_t i, part
     cdef Py_ssize_t n_left = node.begin - shift, n_right = 0
     cdef Py_ssize_t begin, end
     cdef int32_t row
     cdef uint8_t is_left
     for i in range(n_bins + 1):
         left_of[i] = goes_left(split, n_bins, <int32_t> i)
-    for fold in range(-1, forest.n_folds + 1):
-        begin = node.begin if fold < 0 else node.bounds[fold]
-        end = node.end if fold == forest.n_folds else node.bounds[fold + 1]
-        if fold >= 0:
-            left_bounds[fold] = <int32_t> n_left
-            right_bounds[fold] = <int32_t> n_right
+    for part in range(-1, node.n_parts + 1):
+        begin = node.begin if part < 0 else node.bounds[part]
+        end = node.end if part == node.n_parts else node.bounds[part + 1]
+        if part >= 0:
+            left_bounds[part] = <int32_t> n_left
+            right_bounds[part] = <int32_t> n_right
         for i in range(begin, end):
             row = rows[i]
             is_left = left_of[bins[row]]
@@ -711,8 +729,8 @@ cdef int32_t partition(
             n_left += is_left
             n_right += 1 - is_left
     memcpy(to + n_left, forest.moved, n_right * 4)
-    for fold in range(forest.n_folds + 1):
-        right_bounds[fold] += <int32_t> n_left
+    for part in range(node.n_parts + 1):
+        right_bounds[part] += <int32_t> n_left
     return <int32_t> n_left
 
 
@@ -729,6 +747,7 @@ cdef Node *make_child(
         return NULL
     forest.n_nodes += 1
     child.depth = node.depth + 1
+    child.is_single, child.n_parts = node.is_single, node.n_parts
     child.path = chain(node.path, 1 if is_left else 2)
     for i in range(branch.n_trees):
         member = branch.members[i]
@@ -770,7 +789,7 @@ cdef void end_closed(Forest *forest, const Node *node, const Branch *branch, Nod
 
 cdef void end_all(Forest *forest, const Node *node, const Branch *branch) noexcept nogil:
     """Note where test rows end if both children are leaves of all trees of a branch."""
-    cdef Py_ssize_t i, j
+    cdef Py_ssize_t i, j, part
     cdef int32_t member, fold, n_bins
     cdef const Record *record
     cdef const Split *split
@@ -784,7 +803,8 @@ cdef void end_all(Forest *forest, const Node *node, const Branch *branch) noexce
         split = &node.splits[member]
         bins = forest.bins + split.feature * forest.n_rows
         n_bins = forest.n_bins[split.feature]
-        for j in range(node.bounds[fold], node.bounds[fold + 1]):
+        part = part_of(node, fold)
+        for j in range(node.bounds[part], node.bounds[part + 1]):
             forest.leaf[node.rows.of[j]] = (
                 record.left if goes_left(split, n_bins, bins[node.rows.of[j]]) else record.right
             )
@@ -829,7 +849,7 @@ cdef void make_tables(
             n_tables += 1
     both.n_trees = n_tables
     n_tables = number_tables(forest, both)
-    hold(forest, both, held_of)
+    hold(forest, both, small, held_of)
     if large.n_trees == 0 or small.end - small.begin > SMALL:
         of_small = <Count *> allocate(forest, n_tables * n_bytes)
         if of_small != NULL:
@@ -892,6 +912,8 @@ cdef void split_rows(Forest *forest, Branch *branch, Count of_type) noexcept nog
         if left.end - left.begin > right.end - right.begin:
             small, large = right, left
         make_tables(forest, node, branch, small, large, of_type)
+        make_single(forest, left)
+        make_single(forest, right)
         # The smaller one is grown first, since it comes on top of the stack.
         if large.n_trees > 0 and not forest.failed:
             open_node(forest, large, of_type)
@@ -978,6 +1000,7 @@ cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count o
     for i in range(forest.n_rows):
         root.rows.of[i] = <int32_t> i
     root.begin, root.end, root.depth, root.path = 0, <int32_t> forest.n_rows, 0, seed
+    root.is_single, root.n_parts = False, forest.n_folds
     for i in range(forest.n_folds + 1):
         root.bounds[i] = <int32_t> bounds[i]
     for i in range(forest.n_trees):
@@ -995,13 +1018,14 @@ cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count o
     if n_open == 0 or forest.failed:
         drop_node(root)
         return
+    make_single(forest, root)
     if forest.n_rows > SMALL:
         n_tables = number_tables(forest, root)
         root.tables = allocate(forest, n_tables * forest.slots[forest.n_features] * size * sizeof(Count))
         held_of = <int32_t *> allocate(forest, forest.n_folds * 4)
         if not forest.failed:
             memset(root.tables, 0, n_tables * forest.slots[forest.n_features] * size * sizeof(Count))
-            hold(forest, root, held_of)
+            hold(forest, root, root, held_of)
             fill(forest, root, held_of, 1, <Count *> root.tables)
         PyMem_RawFree(held_of)
     if forest.failed:
