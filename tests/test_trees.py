@@ -202,6 +202,29 @@ def test_a_forest_is_the_trees_grown_alone(kind, weighted, n_folds):
     assert weighted or n_folds == 2 or together.numbers[3] < together.numbers[4]
 
 
+@pytest.mark.parametrize("kind", TREES)
+def test_threads_change_no_bit(kind):
+    tree = TREES[kind]
+    X, y = rows_for(tree, missing=0.1, with_category=True)
+    growth = growth_of(tree, X, y, 10, weights_for(len(y)))
+    one = grow_forest(growth, Limits(), range(10))
+    for n_jobs in (2, 4):
+        other = grow_forest(growth, Limits(), range(10), n_jobs=n_jobs)
+        assert len(other.records) == len(one.records)
+        for name in set(one.records.dtype.names) - {"node", "left_set"}:
+            np.testing.assert_array_equal(other.records[name], one.records[name])
+        for name in ("sums", "sizes", "roots", "rows", "firsts"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
+        is_set = one.records["left_set"] >= 0
+        np.testing.assert_array_equal(
+            other.sets[other.records["left_set"][is_set]],
+            one.sets[one.records["left_set"][is_set]],
+        )
+    results = [tree_cross_validate(tree, X, y, n_jobs=n_jobs) for n_jobs in (1, 2, 4)]
+    assert results[0].test_score.tolist() == results[1].test_score.tolist()
+    assert results[0].test_score.tolist() == results[2].test_score.tolist()
+
+
 def test_more_folds_than_are_grown_together():
     tree = HistTreeClassifier(random_state=0)
     X, y = rows_for(tree)

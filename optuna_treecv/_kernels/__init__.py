@@ -25,8 +25,8 @@ there is only that:
 * ``kmeans`` and ``gaussian``.
 * ``lanes`` and ``lane_loops``: many linear models over the same rows at once. ``pegasos_lanes``,
   ``sgd_lanes`` and ``svrg_lanes`` train them.
-* ``bins``, ``split_search``, ``forest``, ``pruning``, with ``records``: decision trees on bins, those of all
-  folds grown together.
+* ``bins``, ``split_search``, ``forest``, ``pruning``, with ``records``: decision trees on bins,
+  those of all folds grown together.
 * ``*_by_type.pxi``: included by kernels to choose their loops by the layout and type of the rows.
 
 ``reference`` has each kernel again in simple NumPy, for the tests.

@@ -271,6 +271,9 @@ cdef inline void prepare_search(Forest *forest, Node *node, Py_ssize_t member) n
     cdef Search *search = &forest.search
     cdef int32_t tree = node.trees[member]
     cdef const int64_t *sums = node.sums + member * search.size
+    if search.best == &node.splits[member]:
+        return
+    search.best = &node.splits[member]
     search.factors = forest.factors + tree * search.n_classes
     search.min_leaf = forest.min_leaf[tree]
     search.min_mass = forest.min_share * forest.masses[tree]
@@ -288,6 +291,7 @@ cdef bint may_split(Forest *forest, int32_t tree, int32_t depth, const int64_t *
     if depth >= forest.max_depth or n < forest.min_split[tree] or n < 2 * forest.min_leaf[tree]:
         return False
     forest.search.factors = forest.factors + tree * forest.search.n_classes
+    forest.search.best = NULL
     return mass_in(&forest.search, sums) > 0 and not is_pure(&forest.search, sums)
 
 
@@ -470,7 +474,6 @@ cdef inline void search_feature(
     if node.splits[member].feature == CLOSED:
         return
     prepare_search(forest, node, member)
-    search.best = node.splits[member]
     if forest.is_categorical[feature]:
         search_categories(
             search, <int32_t> feature, forest.n_bins[feature], bins, n_given, total, held, forest.entry
@@ -480,7 +483,6 @@ cdef inline void search_feature(
             search, <int32_t> feature, forest.n_bins[feature], forest.has_missing[feature], bins, n_given, total,
             held, forest.entry, forest.missing
         )
-    node.splits[member] = search.best
 
 
 cdef void search_rows(Forest *forest, Node *node, Count of_type) noexcept nogil:
@@ -489,7 +491,7 @@ cdef void search_rows(Forest *forest, Node *node, Count of_type) noexcept nogil:
     cdef Py_ssize_t size = search.size
     cdef Py_ssize_t stride = MOST_BINS * size
     cdef Py_ssize_t n_tables = number_tables(forest, node)
-    cdef Py_ssize_t feature, member, fold, i, j, n_given, begin, end
+    cdef Py_ssize_t feature, member, fold, i, j, k, n_given, begin, end
     cdef Count *tables = <Count *> forest.scratch
     cdef Count *held
     cdef const uint8_t *bins
@@ -533,7 +535,9 @@ cdef void search_rows(Forest *forest, Node *node, Count of_type) noexcept nogil:
             continue
         for i in range(n_tables):
             for j in range(n_given):
-                memset(tables + i * stride + given[j] * size, 0, size * sizeof(Count))
+                held = tables + i * stride + given[j] * size
+                for k in range(size):
+                    held[k] = 0
         if forest.has_missing[feature]:
             for i in range(n_tables):
                 memset(tables + i * stride + forest.n_bins[feature] * size, 0, size * sizeof(Count))
@@ -623,7 +627,7 @@ cdef int32_t rows_of_own(const Forest *forest, const Node *node, int32_t tree) n
 
 
 cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
-    """Find the splits of all trees of a node, and put its branches on the stack. The node is dropped if it has none."""
+    """Find the splits of all trees of a node, and put its branches on the stack. A node without any is dropped."""
     cdef Py_ssize_t member, other, n_alike
     cdef Py_ssize_t n_open = node.n_trees
     cdef int64_t n_alone = 0
@@ -634,6 +638,7 @@ cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
     if group == NULL:
         drop_node(node)
         return
+    forest.search.best = NULL       # the memory may be that of an earlier node
     for member in range(node.n_trees):
         node.splits[member].gain = -INFINITY
         node.splits[member].feature = -1
@@ -824,7 +829,7 @@ cdef void make_tables(
     cdef Py_ssize_t width = forest.slots[forest.n_features] * forest.search.size
     cdef Py_ssize_t n_bytes = width * sizeof(Count)
     cdef Node *both
-    cdef Py_ssize_t i, j, n_tables
+    cdef Py_ssize_t i, n_tables
     cdef int32_t *held_of
     cdef int32_t *parent_held
     cdef Count *of_small = NULL
@@ -929,7 +934,7 @@ cdef bint move_rows(Forest *forest, const Branch *branch, Node *left, Node *righ
     """Give two children their rows. The last branch of a node takes its memory, and others a copy."""
     cdef Node *node = branch.node
     cdef Rows *rows = node.rows
-    cdef int32_t cut, i
+    cdef int32_t cut
     cdef int32_t shift = 0
     if node.n_branches > 1:
         shift = node.begin

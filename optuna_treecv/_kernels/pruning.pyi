@@ -1,7 +1,12 @@
 import numpy as np
 
 def arrange(
-    records: np.ndarray, roots: np.ndarray, order: np.ndarray, sizes: np.ndarray
+    records: np.ndarray,
+    roots: np.ndarray,
+    order: np.ndarray,
+    sizes: np.ndarray,
+    place: np.ndarray,
+    arranged: np.ndarray,
 ) -> None: ...
 def prune(
     records: np.ndarray,

@@ -33,8 +33,10 @@ def arrange(
     const int64_t [::1] roots,          # IN, (n_trees,)
     int32_t [::1] order,                # OUT, (n_records,), the records tree after tree, left subtrees first
     int32_t [::1] sizes,                # OUT, (n_records,), how many records each subtree has, in that order
+    int32_t [::1] place,                # OUT, (n_records + 1,), where each record lies in it; -1 for none, the last
+    uint8_t [::1] arranged,             # OUT, the bytes of the records in that order
 ):
-    """Find the order in which records lie for ``prune``."""
+    """Bring records into the order of ``prune``."""
     cdef Py_ssize_t n = count(records)
     cdef Py_ssize_t n_waiting, n_found = 0
     cdef Py_ssize_t i, root
@@ -42,8 +44,11 @@ def arrange(
     cdef const Record *record
     cdef int32_t [::1] waiting = np.empty(n + 1, np.int32)
     cdef int32_t [::1] of_record = np.empty(n, np.int32)
-    if order.shape[0] != n or sizes.shape[0] != n:
-        raise ValueError("order and sizes must have one entry per record.")
+    cdef Record *moved = <Record *> &arranged[0]
+    if order.shape[0] != n or sizes.shape[0] != n or place.shape[0] != n + 1:
+        raise ValueError("order, sizes and place must have one entry per record.")
+    if arranged.shape[0] != records.shape[0]:
+        raise ValueError("arranged must have the bytes of all records.")
     with nogil:
         for i in range(n - 1, -1, -1):
             record = <const Record *> &records[i * RECORD_BYTES]
@@ -58,12 +63,21 @@ def arrange(
                 at = waiting[n_waiting]
                 record = <const Record *> &records[at * RECORD_BYTES]
                 order[n_found] = at
+                place[at] = <int32_t> n_found
                 sizes[n_found] = of_record[at]
                 n_found += 1
                 if record.left >= 0:
                     waiting[n_waiting] = record.right
                     waiting[n_waiting + 1] = record.left
                     n_waiting += 2
+        place[n] = -1
+        for i in range(n):
+            moved[i] = (<const Record *> &records[0])[order[i]]
+            if moved[i].left >= 0:
+                moved[i].left = place[moved[i].left]
+                moved[i].right = place[moved[i].right]
+            if moved[i].parent >= 0:
+                moved[i].parent = place[moved[i].parent]
 
 
 cdef Py_ssize_t find_reached(

@@ -57,7 +57,7 @@ cdef struct Search:
     int64_t *left               # (size,), room
     int64_t *other              # (size,), room
     int64_t *best_left          # OUT, (size,), the sums of the left child
-    Split best                  # OUT
+    Split *best                 # INOUT, the best split so far
 
 
 cdef inline double x_log_x(double x) noexcept nogil:
@@ -153,7 +153,7 @@ cdef inline double gain_of(const Search *search, const int64_t *left) noexcept n
 
 cdef inline bint is_better(const Search *search, double gain, int32_t feature) noexcept nogil:
     """Return whether a gain is above the best one; between features, a tie goes to a priority drawn for the node."""
-    cdef const Split *best = &search.best
+    cdef const Split *best = search.best
     if gain != best.gain or gain == -INFINITY:
         return gain > best.gain
     if feature == best.feature:

@@ -132,7 +132,8 @@ class GrownRepeat:
         else:
             growth = rows.growth(estimator)
             folds = range(growth.n_folds)
-            forest, is_new = grow_forest(growth, limits, folds, together=False), True
+            n_jobs = request.evaluation.n_jobs
+            forest, is_new = grow_forest(growth, limits, folds, False, n_jobs), True
         found = _scores(request, self._repeat, rows, forest, limits, _shape(request, self._repeat))
         n_standard = self._repeat.cut.n_trained
         found.n_needed = round(forest.share_read * n_standard) if self._together else n_standard
@@ -298,7 +299,7 @@ def _forest_for(
         if found is not None:
             limits = wider(limits, found)
         began = perf_counter()
-        forest = grow_forest(growth, limits, range(growth.n_folds))
+        forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=evaluation.n_jobs)
         kept.keep(forest, perf_counter() - began)
     return forest, True
 
@@ -392,7 +393,7 @@ def predictions_of_forest(
     rows, _ = rows_of(evaluation, estimator, repeat)
     limits = Limits.of(estimator)
     growth = rows.growth(estimator)
-    forest = grow_forest(growth, limits, range(growth.n_folds))
+    forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=evaluation.n_jobs)
     prepared = respond(forest, forest.ends(limits).leaves, method)
     if method == "predict" and rows.classes is not None:
         prepared = rows.classes[prepared]

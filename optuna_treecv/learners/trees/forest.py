@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from math import ldexp
 from math import log
@@ -134,8 +136,8 @@ class Forest:
     firsts : ndarray of shape (n_records + 1,), int32
         How many of these rows end before each record.
     factors : ndarray of shape (n_trees, n_classes)
-    exponents : ndarray of shape (n_trees, 2), int64
-        Of weights and targets.
+    exponents : ndarray of shape (n_trees, 3), int64
+        Of weights and targets, and the number of the group that was grown together.
     n_trained : ndarray of shape (n_trees,), int64
     numbers : ndarray of shape (5,), float64
         The three limits of growth, and the rows that were read together and that trees would read
@@ -236,9 +238,12 @@ class Forest:
         -------
         ndarray of shape (depth + 1,)
             By depth: of all pairs of a fold and a training row that are in a node so deep, how
-            many are in a node that the fold's tree and the tree of all rows have in common.
+            many are in a node that the fold's tree and the tree of all rows have in common. Trees
+            that were not grown together with the latter are left out.
         """
         records = self.records[self.ends(limits).reached]
+        groups = self.exponents[:, 2]
+        records = records[groups[records["tree"]] == groups[0]]
         of_folds = records["tree"] > 0
         whole = np.zeros(int(self.records["node"].max()) + 1, bool)
         whole[records["node"][~of_folds]] = True
@@ -311,7 +316,11 @@ def _in_rows(count: int | float, n_trained: np.ndarray) -> np.ndarray:
 
 
 def grow_forest(
-    growth: Growth, limits: Limits, folds: Sequence[int], together: bool = True
+    growth: Growth,
+    limits: Limits,
+    folds: Sequence[int],
+    together: bool = True,
+    n_jobs: int = 1,
 ) -> Forest:
     """Grow trees together.
 
@@ -324,6 +333,8 @@ def grow_forest(
         Those whose trees are grown, after the tree of all rows.
     together : bool
         False: each tree alone, for comparison.
+    n_jobs : int
+        Threads, each of which grows some of the trees together.
     """
     n_rows = int(growth.bounds[-1])
     min_leaf = _in_rows(growth.min_samples_leaf, growth.n_trained)
@@ -331,21 +342,28 @@ def grow_forest(
     exponents = _exponents(growth)
     leaf = np.full(n_rows, -1, np.int32)
     roots = np.empty(1 + growth.n_folds, np.int64)
+    groups = np.zeros(1 + growth.n_folds, np.int64)
+    asked = [0, *(1 + fold for fold in folds)]
+    most = min(_MOST_TOGETHER, -(-len(asked) // n_jobs)) if together else 1
+    shares = list(_together(exponents, asked, most))
+    grow_some = partial(_grow, growth, limits, min_leaf, min_split)
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     n_records = n_sets = 0
     n_read = n_alone = 0
-    asked = [0, *(1 + fold for fold in folds)]
-    for exponent, trees in _together(exponents, asked, _MOST_TOGETHER if together else 1):
-        records, sums, sets, ends, n_visits, n_visits_alone = _grow(
-            growth, limits, min_leaf, min_split, exponent, trees
-        )
+    with ThreadPoolExecutor(n_jobs) as pool:
+        grown = list(pool.map(lambda share: grow_some(*share), shares))
+    for group, (trees, found) in enumerate(
+        zip((share[1] for share in shares), grown, strict=True)
+    ):
+        records, sums, sets, ends, n_visits, n_visits_alone = found
+        groups[trees] = group
         roots[trees] = n_records + np.arange(len(trees))
         leaf[ends >= 0] = ends[ends >= 0] + n_records
         records["tree"] = np.array(trees, np.int16)[records["tree"]]
-        for name in ("left", "right", "parent"):
-            records[name][records[name] >= 0] += n_records
-        records["node"] += n_records  # there are fewer nodes than records
-        records["left_set"][records["left_set"] >= 0] += n_sets
+        if n_records:
+            for name in ("left", "right", "parent"):
+                records[name][records[name] >= 0] += n_records
+            records["left_set"][records["left_set"] >= 0] += n_sets
         parts.append((records, sums, sets))
         n_records, n_sets = n_records + len(records), n_sets + len(sets)
         n_read, n_alone = n_read + n_visits, n_alone + n_visits_alone
@@ -354,13 +372,10 @@ def grow_forest(
         np.concatenate(some) if len(some) > 1 else some[0] for some in zip(*parts, strict=True)
     )
     roots = roots[asked]
-    order, sizes = np.empty(len(records), np.int32), np.empty(len(records), np.int32)
-    arrange(records.view(np.uint8), roots, order, sizes)
-    place = np.empty(len(records) + 1, np.int32)
-    place[order], place[-1] = np.arange(len(records), dtype=np.int32), -1
-    records = records[order]
-    for name in ("left", "right", "parent"):
-        records[name] = place[records[name]]
+    order, sizes = np.empty((2, len(records)), np.int32)
+    place, arranged = np.empty(len(records) + 1, np.int32), np.empty_like(records)
+    arrange(records.view(np.uint8), roots, order, sizes, place, arranged.view(np.uint8))
+    records = arranged
     leaf = place[leaf]
     tested = np.flatnonzero(leaf >= 0)
     rows = tested[np.argsort(leaf[tested], kind="stable")].astype(np.int32)
@@ -375,7 +390,7 @@ def grow_forest(
         rows,
         firsts,
         growth.factors,
-        np.array(exponents, np.int64),
+        np.column_stack([np.array(exponents, np.int64), groups]),
         growth.n_trained,
         np.array([depth, split, decrease, n_read, n_alone], np.float64),
     )
