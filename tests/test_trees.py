@@ -216,10 +216,8 @@ def test_threads_change_no_bit(kind):
         for name in ("sums", "sizes", "roots", "rows", "firsts"):
             np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
         is_set = one.records["left_set"] >= 0
-        np.testing.assert_array_equal(
-            other.sets[other.records["left_set"][is_set]],
-            one.sets[one.records["left_set"][is_set]],
-        )
+        sets = (each.sets[each.records["left_set"][is_set]] for each in (one, other))
+        np.testing.assert_array_equal(*sets)
     results = [tree_cross_validate(tree, X, y, n_jobs=n_jobs) for n_jobs in (1, 2, 4)]
     assert results[0].test_score.tolist() == results[1].test_score.tolist()
     assert results[0].test_score.tolist() == results[2].test_score.tolist()

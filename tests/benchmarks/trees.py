@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python tests/benchmarks/trees.py [RUNS [GROUP ...]]
 
-GROUP is "peers", "leaves", "alone", "folds", "trials", "path" or "memory" (default: all). The
-programs take turns for RUNS runs (default 5), and the tables have medians; a program that has
+GROUP is "peers", "leaves", "alone", "folds", "trials", "path", "memory" or "edges" (default: all).
+The programs take turns for RUNS runs (default 5), and the tables have medians; a program that has
 taken 20 s in all is not run again. All use one thread and the same ten folds of rows in random
 order. datasets.py describes the data.
 
@@ -15,6 +15,8 @@ order. datasets.py describes the data.
 * "trials" is a study of 100 settings of max_depth, min_samples_split, min_impurity_decrease and
   ccp_alpha, beside 100 calls of ``cross_val_score``, of which every tenth is made.
 * "path" is the grid of 30 values of ccp_alpha, beside ``GridSearchCV`` with every tenth of them.
+* "edges" is the loss with edges from all rows minus that with edges from the training rows of each
+  fold, over five orders of the rows.
 * "memory" is what growth holds at its peak beyond the rows in bins.
 """
 
@@ -52,7 +54,7 @@ from optuna_treecv import treecv_objective
 
 ENOUGH = 20  # seconds
 NAMES = ("magic", "letter", "elec2", "kin40k", "protein", "covertype")
-GROUPS = ("peers", "leaves", "alone", "folds", "trials", "path", "memory")
+GROUPS = ("peers", "leaves", "alone", "folds", "trials", "path", "memory", "edges")
 FOLDS = KFold(10)
 
 
@@ -304,6 +306,25 @@ def memory(tasks: list[Task], runs: int) -> None:
             said = subprocess.run(call, capture_output=True, text=True, check=True, env=os.environ)
             rows.append([task.name, str(depth), said.stdout.strip()])
     show("Peak memory of growth beyond the rows in bins", rows)
+
+
+def edges(tasks: list[Task], runs: int) -> None:
+    """The five orders split the same rows again, so that standard errors are too small."""
+    rows = [["data", "255 bins", "32 bins"]]
+    for task in tasks:
+        if task.is_large:
+            continue
+        row = [task.name]
+        for bins in (255, 32):
+            lost = []
+            for seed in range(5):
+                cv = KFold(10, shuffle=True, random_state=seed)
+                settings = {"min_samples_leaf": 20, "max_bins": bins}
+                within = task.grown(cv, "fit", **settings).mean
+                lost.append(within - task.grown(cv, **settings).mean)
+            row.append(f"{np.mean(lost):+.4f} ± {np.std(lost, ddof=1) / 5**0.5:.4f}")
+        rows.append(row)
+    show("Loss with edges from all rows minus that with edges within folds", rows)
 
 
 def peak(name: str, depth: str, leaf: str) -> None:

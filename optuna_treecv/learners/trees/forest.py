@@ -352,9 +352,7 @@ def grow_forest(
     n_read = n_alone = 0
     with ThreadPoolExecutor(n_jobs) as pool:
         grown = list(pool.map(lambda share: grow_some(*share), shares))
-    for group, (trees, found) in enumerate(
-        zip((share[1] for share in shares), grown, strict=True)
-    ):
+    for group, ((_, trees), found) in enumerate(zip(shares, grown, strict=True)):
         records, sums, sets, ends, n_visits, n_visits_alone = found
         groups[trees] = group
         roots[trees] = n_records + np.arange(len(trees))
