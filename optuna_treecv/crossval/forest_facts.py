@@ -71,8 +71,8 @@ def pruning_path(
         The most penalties; of more, those at equal steps of their numbers are taken.
     """
     most = check_integer("most", most, 10_000)
+    check_grown(evaluation, estimator)
     whole = clone(estimator).set_params(ccp_alpha=0.0)
-    check_grown(evaluation, whole)
     tree = forest_of(evaluation, whole).tree(0, Limits.of(whole))
     alphas, _, n_leaves = weakest_links(tree.nodes)
     is_last = np.append(alphas[1:] > alphas[:-1], True)  # of equal penalties
