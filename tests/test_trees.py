@@ -570,6 +570,20 @@ def test_rows_that_are_wrong(spoil, message, evaluate):
             tree_cross_validate(tree, X, y, sample_weight=weights)
 
 
+def test_numbers_that_are_very_large_or_small():
+    X, y = rows_for(TREES["numbers"])
+    with pytest.raises(
+        ValueError, match="y must hold numbers of at most 1e.150 in size .* -2e.300"
+    ):
+        HistTreeRegressor().fit(X, np.where(np.arange(len(y)) == 5, -2e300, y))
+    huge = HistTreeRegressor(min_samples_split=2**80, max_depth=2**80, random_state=0)
+    assert huge.fit(X, y).get_n_leaves() == 1
+    for scale in (1e-300, 1e140):
+        scaled = HistTreeRegressor(max_depth=4, random_state=0).fit(X, y * scale).predict(X)
+        plain = HistTreeRegressor(max_depth=4, random_state=0).fit(X, y).predict(X)
+        np.testing.assert_allclose(scaled / scale, plain, rtol=1e-9)
+
+
 def test_too_many_categories():
     X = np.arange(300.0)[:, None]
     with pytest.raises(ValueError, match="X must have at most 255 categories .* got 300"):

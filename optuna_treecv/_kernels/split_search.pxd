@@ -21,6 +21,7 @@ from libc.stdint cimport uint64_t
 
 from optuna_treecv._kernels.exp_log cimport logarithm
 from optuna_treecv._kernels.order cimport chain
+from optuna_treecv._kernels.vec8 cimport inlined
 
 
 ctypedef fused Count:
@@ -215,7 +216,7 @@ cdef inline void end_ordered(
         search.best.missing_left = True
 
 
-cdef inline void search_ordered(
+cdef inline inlined scan_ordered(
     Search *search,
     int32_t feature,
     int32_t n_bins,             # the bin of missing values is behind them
@@ -227,7 +228,7 @@ cdef inline void search_ordered(
     int64_t *entry,             # (size,), room
     int64_t *missing,           # (size,), room
 ) noexcept nogil:
-    """Try all thresholds of an ordered feature."""
+    """Try all thresholds of an ordered feature; inlined, so that a constant size unrolls the loops."""
     cdef int64_t n_missing = 0
     cdef int32_t last = -1
     cdef Py_ssize_t i, j, at
@@ -251,6 +252,36 @@ cdef inline void search_ordered(
         search.best.by_set = False
         search.best.bin = n_bins - 1
         search.best.missing_left = False
+
+
+cdef inline void search_ordered(
+    Search *search,
+    int32_t feature,
+    int32_t n_bins,
+    bint has_missing,
+    const uint8_t *bins,
+    Py_ssize_t n_given,
+    const Count *total,
+    const Count *held,
+    int64_t *entry,
+    int64_t *missing,
+) noexcept nogil:
+    """Try all thresholds of an ordered feature, with code of their own for the commonest kinds of sums."""
+    cdef Search own
+    cdef int64_t room[8]
+    if search.weighted or search.entropy or (search.n_classes != 2 and search.n_classes != 0):
+        scan_ordered(search, feature, n_bins, has_missing, bins, n_given, total, held, entry, missing)
+        return
+    own = search[0]
+    own.weighted = own.entropy = False
+    own.size = 2
+    own.left, own.other = &room[0], &room[2]
+    if search.n_classes == 2:
+        own.n_classes = 2
+        scan_ordered(&own, feature, n_bins, has_missing, bins, n_given, total, held, &room[4], &room[6])
+    else:
+        own.n_classes = 0
+        scan_ordered(&own, feature, n_bins, has_missing, bins, n_given, total, held, &room[4], &room[6])
 
 
 cdef inline double target_of(const Search *search, const int64_t *sums) noexcept nogil:

@@ -272,6 +272,8 @@ def estimators() -> list[Any]:
 
     return [
         ot.PegasosClassifier(),
+        ot.HistTreeClassifier(max_depth=3),
+        ot.HistTreeRegressor(min_samples_leaf=2),
         ot.AveragedSGDClassifier("log_loss"),
         ot.AveragedSGDRegressor(),
         ot.LSQSGDRegressor(),
@@ -424,7 +426,8 @@ def call_of_an_estimator(rng: np.random.Generator) -> Call:
     estimator = pick(rng, estimators())
     X, y = good_rows(rng), rng.permutation(np.arange(30) % 2)
     classes = {"classes": [0, 1]} if hasattr(estimator, "decision_function") else {}
-    methods = ["fit", "partial_fit", "partial_fit again", "fit again"]
+    methods = ["fit", "fit again"]
+    methods += ["partial_fit", "partial_fit again"] if hasattr(estimator, "partial_fit") else []
     responses = "predict", "decision_function", "predict_proba", "transform", "score_samples"
     methods += [name for name in (*responses, "score") if hasattr(estimator, name)]
     method = pick(rng, methods)

@@ -24,6 +24,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils import column_or_1d
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils._param_validation import RealNotInt
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils._param_validation import validate_parameter_constraints
@@ -46,6 +47,7 @@ from optuna_treecv.rows.bins import Table
 from optuna_treecv.rows.bins import which_are_categorical
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_rows
+from optuna_treecv.rows.checks import is_float64
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
@@ -96,10 +98,13 @@ class HistTree(BaseEstimator):
         given = {
             name: value for name, value in self.get_params(deep=False).items() if name not in but
         }
-        constraints = {
-            name: rule for name, rule in self._parameter_constraints.items() if name in given
-        }
-        validate_parameter_constraints(constraints, given, type(self).__name__)
+        for name, value in given.items():
+            if isinstance(value, Real) and not is_float64(value):
+                raise InvalidParameterError(
+                    f"The {name!r} parameter of {type(self).__name__} must be a Python or NumPy "
+                    f"number within the range of float64. Got {value!r} instead."
+                )
+        validate_parameter_constraints(self._parameter_constraints, given, type(self).__name__)
         if "class_weight" in given:
             check_class_weight(given["class_weight"], type(self).__name__)
 
@@ -483,6 +488,28 @@ class HistTreeClassifier(ClassifierMixin, HistTree):
         leaf = self.apply(X)
         return self.classes_[self.tree_.values.argmax(axis=1)[leaf]]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of correctly predicted labels.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features)
+            Rows; NaN is a missing value.
+        y : array-like of shape (n_samples,)
+            True labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows.
+
+        Returns
+        -------
+        float
+            The accuracy.
+        """
+        check_array_kind("y", y)
+        weights = weights_of_rows(X, sample_weight)
+        with naming("X and y"):
+            return float(super().score(X, y, weights))
+
     def _targets(self, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
         y = _column_of(y)
         classes = find_classes(y)
@@ -639,6 +666,28 @@ class HistTreeRegressor(RegressorMixin, HistTree):
         """
         leaf = self.apply(X)
         return self.tree_.values[leaf]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features)
+            Rows; NaN is a missing value.
+        y : array-like of shape (n_samples,)
+            True targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows.
+
+        Returns
+        -------
+        float
+            R^2, at most 1.
+        """
+        check_array_kind("y", y)
+        weights = weights_of_rows(X, sample_weight)
+        with naming("X and y"):
+            return float(super().score(X, y, weights))
 
     def _targets(self, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
         return as_numbers(_column_of(y)), None

@@ -28,6 +28,8 @@ from optuna_treecv.learners.trees.fixed_point import warn_if_coarse
 #: Stands for max_depth=None.
 NO_LIMIT = 2**31 - 1
 
+_LARGEST_TARGET = 1e150
+
 # Folds that are grown together. The tables of a node hold one for each.
 _MOST_TOGETHER = 63
 
@@ -312,7 +314,7 @@ def min_split_of(min_samples_split: int | float, n_trained: np.ndarray) -> np.nd
 def _in_rows(count: int | float, n_trained: np.ndarray) -> np.ndarray:
     if isinstance(count, float | np.floating) and count <= 1:
         return np.array([ceil(count * n) for n in n_trained.tolist()], np.int64)
-    return np.full(len(n_trained), int(count), np.int64)
+    return np.full(len(n_trained), min(int(count), NO_LIMIT), np.int64)
 
 
 def grow_forest(
@@ -399,6 +401,11 @@ def _exponents(growth: Growth) -> list[Exponents]:
     targets, weights = growth.targets, growth.weights
     if targets is None and weights is None:
         return [Exponents(0, 0)] * (1 + growth.n_folds)
+    if targets is not None and np.abs(targets).max() > _LARGEST_TARGET:
+        raise ValueError(
+            f"y must hold numbers of at most {_LARGEST_TARGET:g} in size for a tree, whose impurity "
+            f"has their squares, got {targets[np.argmax(np.abs(targets))]:g}."
+        )
     facts = facts_of(targets, weights, growth.bounds)
     found = [exponents_of(one, targets is not None, weights is not None) for one in facts]
     if targets is not None:
@@ -473,7 +480,7 @@ def _in_range(numbers: np.ndarray, exponent: int) -> np.ndarray:
 
     No tree with this exponent is trained on their rows: they are of the fold that is left out.
     """
-    return np.where(np.abs(numbers) <= ldexp(1.0, 60 - exponent), numbers, 0.0)
+    return np.where(np.abs(numbers) <= ldexp(1.0, min(60 - exponent, 1023)), numbers, 0.0)
 
 
 def as_arrays(forest: Forest) -> np.ndarray:
