@@ -52,7 +52,8 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, estimator: Any) -> Limits:
-        depth = NO_LIMIT if estimator.max_depth is None else int(estimator.max_depth)
+        deepest = NO_LIMIT if estimator.max_depth is None else int(estimator.max_depth)
+        depth = min(deepest, NO_LIMIT)
         decrease = float(estimator.min_impurity_decrease)
         return cls(depth, estimator.min_samples_split, decrease, float(estimator.ccp_alpha))
 
@@ -403,8 +404,8 @@ def _exponents(growth: Growth) -> list[Exponents]:
         return [Exponents(0, 0)] * (1 + growth.n_folds)
     if targets is not None and np.abs(targets).max() > _LARGEST_TARGET:
         raise ValueError(
-            f"y must hold numbers of at most {_LARGEST_TARGET:g} in size for a tree, whose impurity "
-            f"has their squares, got {targets[np.argmax(np.abs(targets))]:g}."
+            f"y must hold numbers of at most {_LARGEST_TARGET:g} in size for a tree, whose "
+            f"impurity has their squares, got {targets[np.argmax(np.abs(targets))]:g}."
         )
     facts = facts_of(targets, weights, growth.bounds)
     found = [exponents_of(one, targets is not None, weights is not None) for one in facts]
