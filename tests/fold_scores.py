@@ -13,6 +13,8 @@ from scipy import sparse
 from sklearn.base import is_regressor
 
 from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import HistTreeClassifier
+from optuna_treecv import HistTreeRegressor
 from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RootSGDClassifier
@@ -99,3 +101,22 @@ for estimator, dtype in product(estimators, [np.float64, np.float32]):
     )
     digest = hashlib.sha256(np.ascontiguousarray(predictions).tobytes()).hexdigest()[:16]
     print(digest, "weighted", str(estimator).replace("\n", ""), np.dtype(dtype))
+
+# Decision trees of all folds.
+trees = [
+    HistTreeClassifier(random_state=0),
+    HistTreeClassifier(criterion="entropy", min_samples_leaf=5, max_bins=32, random_state=0),
+    HistTreeRegressor(min_samples_leaf=5, random_state=0),
+]
+for tree, sample_weight in product(trees, [None, weights]):
+    predictions = tree_cross_val_predict(
+        tree,
+        X,
+        y if is_regressor(tree) else np.digitize(y, [-0.3, 0.5]),
+        cv=10,
+        stratify=False,
+        sample_weight=sample_weight,
+        response_method="predict" if is_regressor(tree) else "predict_proba",
+    )
+    digest = hashlib.sha256(np.ascontiguousarray(predictions).tobytes()).hexdigest()[:16]
+    print(digest, str(tree).replace("\n", ""), sample_weight is not None)

@@ -316,7 +316,7 @@ def mildest(asked: Limits, searched: Mapping[str, Any]) -> Limits:
     depths = [asked.max_depth, *searched.get("max_depth", ())]
     splits = [asked.min_samples_split, *searched.get("min_samples_split", ())]
     decreases = [asked.min_impurity_decrease, *searched.get("min_impurity_decrease", ())]
-    deepest = max(NO_LIMIT if depth is None else depth for depth in depths)
+    deepest = max(NO_LIMIT if depth is None else min(depth, NO_LIMIT) for depth in depths)
     counts = [one for one in splits if not isinstance(one, float)]
     # A share cannot be compared with a number of rows: then all nodes of two rows may be split.
     least = min(splits) if len(counts) in (0, len(splits)) else 2

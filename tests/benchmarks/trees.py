@@ -189,8 +189,8 @@ def leaves(tasks: list[Task], runs: int) -> None:
     for task in tasks:
         for leaf in () if task.is_large else (20, 1):
             programs = {
-                "ours": lambda task=task, leaf=leaf: task.grown(min_samples_leaf=leaf),
-                "theirs": lambda task=task, leaf=leaf: task.scored(min_samples_leaf=leaf),
+                "ours": lambda task=task, leaf=leaf: [task.grown(min_samples_leaf=leaf)],
+                "theirs": lambda task=task, leaf=leaf: [task.scored(min_samples_leaf=leaf)],
             }
             found = in_turn(programs, runs)
             ratio = found["theirs"] / found["ours"]

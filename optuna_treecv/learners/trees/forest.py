@@ -349,7 +349,9 @@ def grow_forest(
     asked = [0, *(1 + fold for fold in folds)]
     most = min(_MOST_TOGETHER, -(-len(asked) // n_jobs)) if together else 1
     shares = list(_together(exponents, asked, most))
-    grow_some = partial(_grow, growth, limits, min_leaf, min_split)
+    pairs = zip(growth.bins, growth.n_bins, strict=True)
+    has_missing = np.array([np.any(bins == n) for bins, n in pairs], np.uint8)
+    grow_some = partial(_grow, growth, limits, has_missing, min_leaf, min_split)
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     n_records = n_sets = 0
     n_read = n_alone = 0
@@ -427,6 +429,7 @@ def _together(
 def _grow(
     growth: Growth,
     limits: Limits,
+    has_missing: np.ndarray,
     min_leaf: np.ndarray,
     min_split: np.ndarray,
     exponent: Exponents,
@@ -448,9 +451,6 @@ def _grow(
     if growth.targets is not None:
         targets = as_integers(_in_range(growth.targets, exponent.target), exponent.target)
         unit = ldexp(1.0, -2 * exponent.target)
-    has_missing = np.array(
-        [np.any(bins == n) for bins, n in zip(growth.bins, growth.n_bins, strict=True)], np.uint8
-    )
     ends = np.empty(growth.bins.shape[1], np.int32)
     records, sums, sets, n_visits, n_alone = grow(
         growth.bins,
