@@ -355,8 +355,11 @@ def grow_forest(
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     n_records = n_sets = 0
     n_read = n_alone = 0
-    with ThreadPoolExecutor(n_jobs) as pool:
-        grown = list(pool.map(lambda share: grow_some(*share), shares))
+    if n_jobs == 1:
+        grown = [grow_some(*share) for share in shares]
+    else:
+        with ThreadPoolExecutor(n_jobs) as pool:
+            grown = list(pool.map(lambda share: grow_some(*share), shares))
     for group, ((_, trees), found) in enumerate(zip(shares, grown, strict=True)):
         records, sums, sets, ends, n_visits, n_visits_alone = found
         groups[trees] = group
