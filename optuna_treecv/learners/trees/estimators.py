@@ -334,9 +334,9 @@ class HistTreeClassifier(ClassifierMixin, HistTree):
         The penalty per leaf of minimal cost-complexity pruning (Breiman et al. 1984).
     max_bins : int, default=255
         The most bins of a feature, 2 to 255.
-    categorical_features : {"from_dtype"}, array-like of bool, int or str, or None, \
-            default="from_dtype"
-        The columns with categories: those of such a type in a data frame, or those named.
+    categorical_features : {"from_dtype"}, array-like or None, default="from_dtype"
+        The columns with categories: those of such a type in a data frame, or a mask, numbers or
+        names of columns.
     class_weight : dict, "balanced" or None, default=None
         What the weights of rows are multiplied by. "balanced" is the inverse frequency of the
         class among the training rows.
@@ -563,9 +563,9 @@ class HistTreeRegressor(RegressorMixin, HistTree):
         The penalty per leaf of minimal cost-complexity pruning (Breiman et al. 1984).
     max_bins : int, default=255
         The most bins of a feature, 2 to 255.
-    categorical_features : {"from_dtype"}, array-like of bool, int or str, or None, \
-            default="from_dtype"
-        The columns with categories: those of such a type in a data frame, or those named.
+    categorical_features : {"from_dtype"}, array-like or None, default="from_dtype"
+        The columns with categories: those of such a type in a data frame, or a mask, numbers or
+        names of columns.
     random_state : int, RandomState instance or None, default=None
         Decides between features whose best splits are equally good.
 
