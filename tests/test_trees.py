@@ -18,6 +18,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
 from sklearn.model_selection import TimeSeriesSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -588,6 +590,24 @@ def test_too_many_categories():
     X = np.arange(300.0)[:, None]
     with pytest.raises(ValueError, match="X must have at most 255 categories .* got 300"):
         HistTreeRegressor(categorical_features=[0]).fit(X, X[:, 0])
+
+
+def test_a_fold_whose_training_rows_lack_a_class():
+    X, y = rows_for(TREES["classes"])
+    rare = np.where(np.arange(len(y)) < 5, 9, y)
+    ids = np.arange(len(y)) // 100
+    tree = HistTreeClassifier(random_state=0)
+    with pytest.warns(UserWarning, match="training rows of fold 0 have no row of class 9"):
+        result = tree_cross_validate(tree, X, rare, cv=ids)
+    alone = tree_cross_validate(tree, X, rare, cv=ids, method="standard")
+    np.testing.assert_array_equal(result.test_score, alone.test_score)
+
+
+def test_a_tree_behind_other_steps_is_fitted():
+    X, y = rows_for(TREES["numbers"])
+    pipeline = make_pipeline(StandardScaler(), HistTreeRegressor(random_state=0))
+    result = tree_cross_validate(pipeline, X, y, cv=3)
+    assert result.method == "fit" and "only without steps before them" in result.why
 
 
 def test_one_class():

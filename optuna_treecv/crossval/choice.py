@@ -24,6 +24,7 @@ from optuna_treecv.learners.exact.families import FAMILIES
 from optuna_treecv.learners.from_estimator import check_targets
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
+from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Scoring
@@ -147,6 +148,8 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
             f"{name_of(estimator)} is fitted {cut.n_folds} times (method='fit'), since the tree "
             f"trains each model on all rows that it does not test, but {cut.why_no_tree}."
         )
+    if isinstance(last_step(estimator), HistTree):
+        why_fit = "the trees of all folds are grown together only without steps before them"
     return Fit(why_fit), ""
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.base import clone
 
+from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.methods import SideBySide
@@ -231,6 +232,8 @@ def _prepare(evaluation: Evaluation, estimator: HistTree, repeat: Repeat) -> tup
     classes = data.classes() if isinstance(estimator, HistTreeClassifier) else None
     assert data.y is not None  # checked with the scoring
     targets = as_numbers(data.y) if classes is None else as_codes(data.y, classes)
+    if classes is not None:
+        _warn_of_missing_classes(repeat, targets, classes)
     deciding = None if data.weights is None else np.flatnonzero(data.weights > 0)
     table, binning = estimator.find_bins(data.X, deciding)
     weights, score_weights = (
@@ -248,6 +251,19 @@ def _prepare(evaluation: Evaluation, estimator: HistTree, repeat: Repeat) -> tup
         seed,
     )
     return rows, perf_counter() - began
+
+
+def _warn_of_missing_classes(repeat: Repeat, codes: np.ndarray, classes: np.ndarray) -> None:
+    """Warn of folds whose training rows lack a class."""
+    for code, label in enumerate(classes.tolist()):
+        n_trained, _ = repeat.cut.count(codes == code)
+        if np.any(n_trained == 0):
+            fold = repeat.cut.number(int(np.argmin(n_trained)))
+            warn_caller(
+                f"The training rows of fold {fold} have no row of class {label!r}, so its tree "
+                "never predicts it; stratified folds would be right."
+            )
+            return
 
 
 def _bounds(repeat: Repeat) -> np.ndarray:
