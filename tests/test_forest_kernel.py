@@ -185,11 +185,11 @@ def test_each_tree_is_the_one_grown_alone(kind, n_bins, n_folds):
     """Rows enough that the first nodes have tables."""
     rng = np.random.default_rng(n_bins + n_folds)
     options = KINDS[kind] | {"n_bins": n_bins, "n_folds": n_folds, "max_depth": 4}
-    check(Problem(rng, n_rows=500, **options))
-    check(Problem(rng, n_rows=400, missing=0.1, categories=True, min_leaf=5, **options))
+    check(Problem(rng, n_rows=330, **options))
+    check(Problem(rng, n_rows=300, missing=0.1, categories=True, min_leaf=5, **options))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     kind=st.sampled_from(list(KINDS)),
