@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
@@ -475,6 +477,19 @@ def test_a_store_keeps_the_scores(store_url):
     result = again.evaluate(study.trials[0].params)
     assert result.mean == study.trials[0].value
     assert result.n_updates == 0 and result.n_updates_saved > 0
+
+
+def test_rows_in_bins_are_held_once_and_not_pickled():
+    tree = HistTreeClassifier(random_state=0)
+    X, y = rows_for(tree, 3000)
+    space = {"max_bins": IntDistribution(10, 40)}
+    objective = treecv_objective(tree, X, y, param_distributions=space, cv=5)
+    values = {bins: objective.evaluate({"max_bins": bins}).mean for bins in (10, 20, 40)}
+    assert len(objective._evaluation.binned) == 1
+    data = pickle.dumps(objective)
+    assert len(data) < X.nbytes + 10 * y.nbytes
+    again = pickle.loads(data)
+    assert {bins: again.evaluate({"max_bins": bins}).mean for bins in (10, 20, 40)} == values
 
 
 def test_a_grid():

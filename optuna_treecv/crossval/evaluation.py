@@ -105,7 +105,9 @@ class Evaluation:
         Whether scores are reported before those of folds are known.
     report : str or None
     growing : Lock
-        Held while trees are grown, so that trials in threads share them.
+        Held while rows are cut into bins and trees grow, so that trials in threads share them.
+    binned : dict
+        The rows in bins that were asked for last.
     searched : dict
         By parameter, the values at the ends of a search, where they are known.
     row_losses : bool
@@ -196,6 +198,7 @@ class Evaluation:
         self._facts: dict[Any, Any] = {}
         self._preparing = Lock()
         self.growing = Lock()
+        self.binned: dict[Any, Any] = {}
         self.searched: dict[str, tuple[Any, ...]] = {}
         if not self._depends_on_estimator() or estimator is not None:
             self.cut_for(estimator)
@@ -221,6 +224,7 @@ class Evaluation:
             "_fold_names": {},
             "_preparing": None,
             "growing": None,
+            "binned": {},
             "_passed": None,
         }
         return {**self.__dict__, **fresh}

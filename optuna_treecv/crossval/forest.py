@@ -218,12 +218,20 @@ class Rows(NamedTuple):
 
 
 def rows_of(evaluation: Evaluation, estimator: HistTree, repeat: Repeat) -> tuple[Rows, float]:
-    """Return the rows of a repeat, and the seconds that took. Those of the first one are kept."""
+    """Return the rows of a repeat, and the seconds that took.
+
+    Of the first repeat, those asked for last are kept.
+    """
     if repeat.number > 0:
         return _prepare(evaluation, estimator, repeat)
     columns = np.ravel(np.asarray(estimator.categorical_features, dtype=object)).tolist()
-    name = "bins", type(estimator), estimator.max_bins, tuple(map(str, columns))
-    return evaluation.fact(name, lambda: _prepare(evaluation, estimator, repeat))
+    name = type(estimator), estimator.max_bins, tuple(map(str, columns))
+    with evaluation.growing:
+        if name not in evaluation.binned:
+            evaluation.binned.clear()
+            evaluation.binned[name] = _prepare(evaluation, estimator, repeat)
+        found: tuple[Rows, float] = evaluation.binned[name]
+        return found
 
 
 def _prepare(evaluation: Evaluation, estimator: HistTree, repeat: Repeat) -> tuple[Rows, float]:
