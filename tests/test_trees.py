@@ -538,6 +538,20 @@ def test_arguments_that_trees_cannot_have(options, message):
         tree_cross_validate(tree, X, y, **options)
 
 
+def test_a_scorer_that_may_look_at_the_model_needs_fits():
+    X, y = rows_for(TREES["classes"])
+
+    def depth(tree, X, y):
+        return -tree.get_depth()
+
+    tree = HistTreeClassifier(max_depth=3, random_state=0)
+    result = tree_cross_validate(tree, X, y, scoring=depth, cv=3)
+    assert (result.method, result.mean) == ("fit", -3)
+    for method in ("forest", "standard"):
+        with pytest.raises(ValueError, match=f"method='{method}' must have .* more than pred"):
+            tree_cross_validate(tree, X, y, scoring=depth, cv=3, method=method)
+
+
 def test_forest_is_for_trees():
     X, y = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match="method='forest' must have a HistTreeClassifier"):

@@ -861,7 +861,7 @@ cdef void make_tables(
             memset(of_small, 0, n_tables * n_bytes)
             fill(forest, small, held_of, 1, of_small)
     if large.n_trees > 0 and not forest.failed:
-        # The tables of the larger child, which are in the places of the parent's or in new ones.
+        # The tables of the larger child are the parent's minus those of the smaller one.
         of_large = <Count *> allocate(forest, n_tables * n_bytes)
         if of_large != NULL:
             memcpy(of_large, parent, n_bytes)

@@ -101,16 +101,8 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
     asked, cut = evaluation.asked_method, evaluation.repeats[0].cut
     if asked == "fit":
         return Fit(), ""
-    if asked == "standard":
-        if not isinstance(estimator, HistTree):
-            return Standard(), ""
-        why = why_no_forest(evaluation, estimator)
-        if why:
-            raise ValueError(
-                f"method='standard' must have folds of {name_of(estimator)} that share bins, but "
-                f"{why}; method='fit' would be right."
-            )
-        return Grown(together=False), ""
+    if asked == "standard" and not isinstance(estimator, HistTree):
+        return Standard(), ""
     if asked == "progressive":
         return Progressive(), ""
     if asked == "forest" or isinstance(estimator, HistTree):
@@ -158,17 +150,18 @@ def _grown(evaluation: Evaluation, estimator: Any, passed: Passed) -> Method:
     asked = evaluation.asked_method
     why = why_no_forest(evaluation, estimator)
     why = why or passed.why_not_by_sums(estimator) or why_not_scored(evaluation)
-    if not why and asked in ("auto", "forest", "holdout"):
-        return Grown("" if asked == "forest" else _WHY_FOREST)
+    if not why and asked in ("auto", "forest", "holdout", "standard"):
+        is_chosen = asked in ("auto", "holdout")
+        return Grown(_WHY_FOREST if is_chosen else "", together=asked != "standard")
     if asked == "auto" and not evaluation.repeats[0].cut.are_single_rows:
         return Fit(why)
     if asked in ("auto", "holdout"):
         return _fit_or_refuse(evaluation, estimator, why)
-    if asked == "forest":
+    if asked in ("forest", "standard"):
         raise ValueError(
-            "method='forest' must have a HistTreeClassifier or a HistTreeRegressor, and folds of "
-            f"several rows each that are a partition of the rows, but {why}; method='auto' would "
-            "be right."
+            f"method={asked!r} must have a HistTreeClassifier or a HistTreeRegressor, and folds "
+            f"of several rows each that are a partition of the rows, but {why}; method='fit' "
+            "would be right."
         )
     raise ValueError(
         f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, whose "

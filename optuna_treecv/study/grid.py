@@ -139,10 +139,13 @@ def distributions_of(grids: Sequence[Grid]) -> dict[str, BaseDistribution]:
 
 def ends_of(distributions: Mapping[str, BaseDistribution]) -> dict[str, tuple[Any, ...]]:
     """Return the ends of the range of each parameter, or its choices."""
-    return {
-        name: one.choices if isinstance(one, CategoricalDistribution) else (one.low, one.high)  # type: ignore[attr-defined]
-        for name, one in distributions.items()
-    }
+    ends: dict[str, tuple[Any, ...]] = {}
+    for name, one in distributions.items():
+        if isinstance(one, CategoricalDistribution):
+            ends[name] = one.choices
+        elif isinstance(one, IntDistribution | FloatDistribution):
+            ends[name] = one.low, one.high
+    return ends
 
 
 def _as_lists(grid: Any) -> Grid:

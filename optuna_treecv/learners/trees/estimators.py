@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
+from abc import abstractmethod
 from collections.abc import Collection
 from heapq import heapify
 from heapq import heappop
@@ -57,7 +59,7 @@ from optuna_treecv.rows.data import find_classes
 SHARED_PARAMETERS = ("max_depth", "min_samples_split", "min_impurity_decrease", "ccp_alpha")
 
 
-class HistTree(BaseEstimator):
+class HistTree(BaseEstimator, metaclass=ABCMeta):
     """What classifiers and regressors have in common."""
 
     criterion: str
@@ -222,8 +224,9 @@ class HistTree(BaseEstimator):
                 reset=reset,
             )
 
+    @abstractmethod
     def _targets(self, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        raise NotImplementedError
+        """Return class codes and the classes, or numbers and None."""
 
     def apply(self, X: Any) -> np.ndarray:
         """Return the leaf in which each row ends.
@@ -300,9 +303,9 @@ class HistTree(BaseEstimator):
         impurities = whole._impurity(targets, weights) - decreases
         return Bunch(ccp_alphas=alphas, impurities=impurities)
 
+    @abstractmethod
     def _impurity(self, targets: np.ndarray, weights: np.ndarray | None) -> float:
         """Return the impurity of the root."""
-        raise NotImplementedError
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
