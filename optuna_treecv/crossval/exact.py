@@ -18,6 +18,7 @@ import numpy as np
 
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact_rows import prepared_after
+from optuna_treecv.crossval.found_scores import FoundScores
 from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.methods import Missing
 from optuna_treecv.crossval.repeat import Repeat
@@ -50,7 +51,6 @@ from optuna_treecv.sharing.exact_results import ExactResult
 from optuna_treecv.sharing.exact_results import ExactShape
 from optuna_treecv.sharing.exact_results import KeptSums
 from optuna_treecv.sharing.exact_results import name_of_exact
-from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import TestedBlock
 
 # The rows of several folds that are tested together, and the bytes of what the models of all
@@ -88,7 +88,7 @@ class Exact:
         return ExactRepeat(request, repeat)
 
 
-class ExactRepeat:
+class ExactRepeat(FoundScores):
     """One estimator's way through one repeat.
 
     Parameters
@@ -128,35 +128,6 @@ class ExactRepeat:
         for block in self._repeat.parts:
             yield TestedBlock(block, n_rows)
             n_rows = 0
-
-    def scores(self, folds: Node) -> FoldScores:
-        """Return the scores of folds."""
-        found, part = self._found, slice(folds.first, folds.last)
-        assert found is not None
-        spreads = None if found.spreads is None else found.spreads[:, :, part]
-        return FoldScores(found.scores[:, part], found.diverged[part], spreads)
-
-    def pooled(self, metric: Pooled) -> PooledScore:
-        """Return a score over all rows."""
-        assert self._found is not None
-        number = self._request.scoring.metrics.index(metric)
-        return PooledScore(*map(float, self._found.pooled[number]))
-
-    def row_scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """Return the scores of the rows of some folds, and their weights."""
-        assert self._found is not None
-        if self._found.of_rows is None:
-            return None
-        bounds = chunks_of(self._repeat.cut).bounds
-        begin, end = bounds[[folds.first, folds.last]] - bounds[0]
-        weights = self._request.evaluation.data.score_weights
-        if weights is not None:
-            weights = weights[self.tested_rows(folds)]
-        return self._found.of_rows[begin:end], weights
-
-    def tested_rows(self, folds: Node) -> np.ndarray:
-        """Return the rows as given that ``row_scores`` has."""
-        return self._repeat.cut.tested_from(folds.first, folds.last)
 
     def keep(self, n_needed: int, seconds: float) -> None:
         """Keep the scores."""

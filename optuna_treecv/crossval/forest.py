@@ -18,6 +18,7 @@ from sklearn.base import clone
 
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.found_scores import FoundScores
 from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.methods import SideBySide
 from optuna_treecv.crossval.repeat import Repeat
@@ -36,11 +37,9 @@ from optuna_treecv.rows.bins import Binning
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import in_full
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import pooled_score
-from optuna_treecv.scoring import PooledScore
 from optuna_treecv.scoring import response_of
 from optuna_treecv.scoring import scores_of_folds
 from optuna_treecv.scoring import scores_of_rows
@@ -50,7 +49,6 @@ from optuna_treecv.sharing.exact_results import ExactResult
 from optuna_treecv.sharing.exact_results import ExactShape
 from optuna_treecv.sharing.exact_results import name_of_exact
 from optuna_treecv.sharing.forests import KeptForests
-from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import TestedBlock
 
 
@@ -84,7 +82,7 @@ class Grown:
         return GrownRepeat(request, repeat, self.together)
 
 
-class GrownRepeat:
+class GrownRepeat(FoundScores):
     """One estimator's way through one repeat.
 
     Parameters
@@ -141,35 +139,6 @@ class GrownRepeat:
         found.n_updates = self.n_updates = found.n_needed if is_new else 0
         found.seconds = perf_counter() - began
         return found
-
-    def scores(self, folds: Node) -> FoldScores:
-        """Return the scores of folds."""
-        found, part = self._found, slice(folds.first, folds.last)
-        assert found is not None
-        spreads = None if found.spreads is None else found.spreads[:, :, part]
-        return FoldScores(found.scores[:, part], found.diverged[part], spreads)
-
-    def pooled(self, metric: Pooled) -> PooledScore:
-        """Return a score over all rows."""
-        assert self._found is not None
-        number = self._request.scoring.metrics.index(metric)
-        return PooledScore(*self._found.pooled[number])
-
-    def row_scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """Return the scores of the rows of tested folds, and their weights."""
-        assert self._found is not None
-        if self._found.of_rows is None:
-            return None
-        bounds = _bounds(self._repeat)
-        begin, end = bounds[[folds.first, folds.last]] - bounds[0]
-        weights = self._request.evaluation.data.score_weights
-        if weights is not None:
-            weights = weights[self.tested_rows(folds)]
-        return self._found.of_rows[begin:end], weights
-
-    def tested_rows(self, folds: Node) -> np.ndarray:
-        """Return the rows as given that ``row_scores`` has."""
-        return self._repeat.cut.tested_from(folds.first, folds.last)
 
     def keep(self, n_needed: int, seconds: float) -> None:
         """Keep the scores."""
