@@ -28,6 +28,7 @@ class Problem:
         categories=False,
         weights=None,
         entropy=False,
+        balanced=False,
         n_outside=0,
         **settings,
     ):
@@ -47,7 +48,7 @@ class Problem:
         self.factors = np.empty((n_folds + 1, n_classes))
         if n_classes:
             self.classes = ((signal + rng.integers(0, 2, n_rows)) % n_classes).astype(np.int32)
-            self.factors[:] = 1.0
+            self.factors[:] = rng.uniform(0.2, 5, self.factors.shape) if balanced else 1.0
         else:
             self.targets = (signal * 1000 + rng.integers(-2000, 2000, n_rows)).astype(np.int64)
         self.weights = None
@@ -175,6 +176,8 @@ KINDS = {
     "weighted classes": {"weights": 3, "n_classes": 3},
     "weighted numbers": {"weights": 3, "n_classes": 0},
     "weighted entropy": {"weights": 2, "entropy": True},
+    "weights of classes": {"n_classes": 4, "balanced": True},
+    "weights of classes and rows": {"n_classes": 4, "balanced": True, "weights": 2},
 }
 
 

@@ -7,8 +7,8 @@ different ones the node branches. Test rows travel with the training rows of the
 leaf of its own fold's tree.
 
 Tables of the smaller child are filled from rows, those of the larger child are the parent's minus these. The smaller
-child is grown first, so that at most log2(n) nodes per branching wait with tables. Nodes of few rows fill one small
-table per feature and look at the bins that occur.
+child is grown first, so that at most log2(n) nodes per branching wait with tables. Small nodes fill one table per
+feature and look at the bins that occur, and one tree with a few rows sorts them (``few_rows.pxd``).
 
 Every tree gets a record in each of its nodes, parents before children.
 """
@@ -27,6 +27,10 @@ from libc.string cimport memset
 
 import numpy as np
 
+from optuna_treecv._kernels.few_rows cimport FEW
+from optuna_treecv._kernels.few_rows cimport FewRows
+from optuna_treecv._kernels.few_rows cimport read_few
+from optuna_treecv._kernels.few_rows cimport search_few
 from optuna_treecv._kernels.order cimport chain
 from optuna_treecv._kernels.records cimport epsilon
 from optuna_treecv._kernels.records cimport Record
@@ -102,6 +106,7 @@ cdef struct Forest:
     const int32_t *n_bins
     const uint8_t *has_missing
     const uint8_t *is_categorical
+    bint any_categorical
     int64_t *slots              # (n_features + 1,), where the entries of a feature begin
     # Trees.
     Py_ssize_t n_folds
@@ -485,7 +490,7 @@ cdef inline void search_feature(
         )
 
 
-cdef void search_rows(Forest *forest, Node *node, Count of_type) noexcept nogil:
+cdef void search_rows(Forest *forest, Node *node, bint only_categorical, Count of_type) noexcept nogil:
     """Find the best split of each tree of a node without tables."""
     cdef Search *search = &forest.search
     cdef Py_ssize_t size = search.size
@@ -520,6 +525,8 @@ cdef void search_rows(Forest *forest, Node *node, Count of_type) noexcept nogil:
     for feature in range(forest.n_features):
         if forest.slots[feature + 1] - forest.slots[feature] < 2:
             continue
+        if only_categorical and not forest.is_categorical[feature]:
+            continue
         bins = forest.bins + feature * forest.n_rows
         memset(present, 0, sizeof(present))
         for i in range(node.begin, node.end):
@@ -549,6 +556,33 @@ cdef void search_rows(Forest *forest, Node *node, Count of_type) noexcept nogil:
         for member in range(node.n_trees):
             held = tables + node.held[member] * stride if node.held[member] > 0 else NULL
             search_feature(forest, node, member, feature, given, n_given, tables, held)
+
+
+cdef void search_sorted(Forest *forest, Node *node) noexcept nogil:
+    """Find the best split of the only tree of a node of few rows, by an ordered feature."""
+    cdef Search *search = &forest.search
+    cdef Search own
+    cdef FewRows few
+    cdef Py_ssize_t feature, i
+    prepare_search(forest, node, 0)
+    few.n = 0
+    for i in range(node.begin, node.end):
+        if node.n_parts == 1 and node.bounds[0] <= i < node.bounds[1]:
+            continue
+        if forest.weights == NULL or forest.weights[node.rows.of[i]] > 0:
+            few.rows[few.n] = node.rows.of[i]
+            few.n += 1
+    read_few(search, &few, &own, forest.classes, forest.targets, forest.weights)
+    for feature in range(forest.n_features):
+        if forest.slots[feature + 1] - forest.slots[feature] < 2 or forest.is_categorical[feature]:
+            continue
+        search_few(&own, &few, <int32_t> feature, forest.bins + feature * forest.n_rows, forest.n_bins[feature])
+    if own.best.feature < 0:
+        return
+    for i in range(search.size):
+        search.best_left[i] = 0
+    for i in range(own.size):
+        search.best_left[few.sum_of[i]] = few.best_left[i]
 
 
 cdef extern from *:
@@ -653,8 +687,12 @@ cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
         pass
     elif node.tables != NULL:
         search_tables(forest, node, of_type)
+    elif node.is_single and n_alone <= FEW:
+        search_sorted(forest, node)
+        if forest.any_categorical:
+            search_rows(forest, node, True, of_type)
     else:
-        search_rows(forest, node, of_type)
+        search_rows(forest, node, False, of_type)
     for member in range(node.n_trees):
         group[member] = -1
         gain = node.splits[member].gain
@@ -1129,6 +1167,7 @@ def grow(
     np.cumsum(np.add(n_bins, has_missing), out=slots[1:])
     cdef int64_t [::1] slots_view = slots
     forest.slots = &slots_view[0]
+    forest.any_categorical = np.any(is_categorical)
     # Room for one node at a time.
     row_room = np.empty((2, n_rows), np.int32)
     cdef int32_t [:, ::1] row_view = row_room

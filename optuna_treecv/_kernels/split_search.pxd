@@ -37,6 +37,8 @@ cdef enum:
 cdef struct Split:
     double gain                 # -infinity: there is none
     int32_t feature
+    bint has_priority           # drawn at the first tie of features
+    uint64_t priority
     int32_t bin                 # of an ordered feature: bins up to this one go left
     bint missing_left           # so does the bin of missing values
     bint by_set                 # of a categorical feature:
@@ -152,24 +154,29 @@ cdef inline double gain_of(const Search *search, const int64_t *left) noexcept n
     return q_left / m_left + q_right / m_right
 
 
-cdef inline bint is_better(const Search *search, double gain, int32_t feature) noexcept nogil:
-    """Return whether a gain is above the best one; between features, a tie goes to a priority drawn for the node."""
-    cdef const Split *best = search.best
-    if gain != best.gain or gain == -INFINITY:
-        return gain > best.gain
+cdef inline bint wins_tie(const Search *search, int32_t feature) noexcept nogil:
+    """Return whether a feature has a higher priority in this node than the best one."""
+    cdef Split *best = search.best
     if feature == best.feature:
         return False
-    return chain(search.path, <uint64_t> feature) > chain(search.path, <uint64_t> best.feature)
+    if not best.has_priority:
+        best.priority = chain(search.path, <uint64_t> best.feature)
+        best.has_priority = True
+    return chain(search.path, <uint64_t> feature) > best.priority
 
 
 cdef inline bint propose(Search *search, const int64_t *left, int32_t feature) noexcept nogil:
     """Take a split if it is the best one so far; return whether it is."""
     cdef Py_ssize_t i
     cdef double gain = gain_of(search, left)
-    if not is_better(search, gain, feature):
+    if gain == -INFINITY or gain < search.best.gain or (
+        gain == search.best.gain and not wins_tie(search, feature)
+    ):
         return False
     search.best.gain = gain
-    search.best.feature = feature
+    if feature != search.best.feature:
+        search.best.feature = feature
+        search.best.has_priority = False
     for i in range(search.size):
         search.best_left[i] = left[i]
     return True
