@@ -369,10 +369,10 @@ def _tested(rows: Rows, forest: Forest, limits: Limits) -> TestedRows:
 
 def respond(forest: Forest, leaves: np.ndarray, method: str) -> np.ndarray:
     """Return the response of the rows of all folds; "predict" gives class codes."""
-    values = forest.values(leaves)
     if method == "predict":
-        return forest.by_row(leaves, values.argmax(axis=1) if forest.n_classes else values)
-    shares = shares_of(values)
+        says = forest.codes[leaves] if forest.n_classes else forest.values(leaves)
+        return forest.by_row(leaves, says)
+    shares = shares_of(forest.values(leaves))
     if method == "predict_log_proba":
         with np.errstate(divide="ignore"):
             shares = np.log(shares)

@@ -17,7 +17,6 @@ from typing import Self
 import warnings
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -32,6 +31,7 @@ from optuna_treecv._kernels.tree import Kept
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv._kernels.tree import Memory
 from optuna_treecv._kernels.tree import Subtree
+from optuna_treecv.learners.parameter_names import KnownParameters
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
@@ -62,7 +62,7 @@ DIVERGENCE_ADVICE = "a smaller step size, or scaled features, may help."
 MOST_ROWS = 2**62
 
 
-class CompiledEstimator(BaseEstimator, metaclass=ABCMeta):
+class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
     """An estimator that is trained by a compiled kernel."""
 
     draws = False  # whether training uses random_state for more than the order of the rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABCMeta
 from abc import abstractmethod
 from collections.abc import Collection
+from functools import lru_cache
 from heapq import heapify
 from heapq import heappop
 from heapq import heappush
@@ -16,7 +17,6 @@ from typing import Literal
 from typing import Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.base import RegressorMixin
 from sklearn.utils import Bunch
@@ -37,6 +37,7 @@ from optuna_treecv._kernels.pruning import find_leaves
 from optuna_treecv.learners.class_weights import check_class_weight
 from optuna_treecv.learners.class_weights import weights_of_classes
 from optuna_treecv.learners.compiled import weights_of_rows
+from optuna_treecv.learners.parameter_names import KnownParameters
 from optuna_treecv.learners.trees.forest import Forest
 from optuna_treecv.learners.trees.forest import grow_forest
 from optuna_treecv.learners.trees.forest import Growth
@@ -59,7 +60,16 @@ from optuna_treecv.rows.data import find_classes
 SHARED_PARAMETERS = ("max_depth", "min_samples_split", "min_impurity_decrease", "ccp_alpha")
 
 
-class HistTree(BaseEstimator, metaclass=ABCMeta):
+def _drawn(random_state: Any) -> int:
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+@lru_cache(maxsize=64)  # a generator takes longer to make than a trial may take
+def _drawn_from(random_state: int) -> int:
+    return _drawn(random_state)
+
+
+class HistTree(KnownParameters, metaclass=ABCMeta):
     """What classifiers and regressors have in common."""
 
     criterion: str
@@ -168,7 +178,9 @@ class HistTree(BaseEstimator, metaclass=ABCMeta):
         """Return the seed of ties; ``default`` is that of an evaluation, for random_state=None."""
         if self.random_state is None and default is not None:
             return default
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        if isinstance(self.random_state, Integral):
+            return _drawn_from(int(self.random_state))
+        return _drawn(self.random_state)
 
     def _factors(
         self, targets: np.ndarray, bounds: np.ndarray, classes: np.ndarray | None

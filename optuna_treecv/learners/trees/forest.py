@@ -131,6 +131,8 @@ class Forest:
     sums : ndarray of shape (n_records, size)
         The sums of the training rows: ``split_search.pxd``.
     sets : ndarray of shape (n_sets, 4), uint64
+    codes : ndarray of shape (n_records,), int32
+        The class of the largest mass; empty for numbers.
     sizes : ndarray of shape (n_records,), int32
         The number of records of each subtree.
     roots : ndarray of shape (n_trees,), int64
@@ -150,6 +152,7 @@ class Forest:
     records: np.ndarray
     sums: np.ndarray
     sets: np.ndarray
+    codes: np.ndarray
     sizes: np.ndarray
     roots: np.ndarray
     rows: np.ndarray
@@ -387,10 +390,16 @@ def grow_forest(
     rows = tested[np.argsort(leaf[tested], kind="stable")].astype(np.int32)
     firsts = np.zeros(len(records) + 1, np.int32)
     np.cumsum(np.bincount(leaf[tested], minlength=len(records)), out=firsts[1:])
+    sums = sums[order]
+    codes = np.empty(0, np.int32)
+    if growth.classes is not None:
+        masses = sums[:, sums.shape[1] - growth.factors.shape[1] :]
+        codes = (masses * growth.factors[records["tree"]]).argmax(axis=1).astype(np.int32)
     return Forest(
         records,
-        sums[order],
+        sums,
         sets,
+        codes,
         sizes,
         place[roots].astype(np.int64),
         rows,
@@ -499,8 +508,8 @@ def as_arrays(forest: Forest) -> np.ndarray:
 
 def from_arrays(block: np.ndarray) -> Forest:
     """Return the forest in a block; its arrays are views."""
-    kinds: list[Any] = [RECORD, None, np.uint64, np.int32, np.int64, np.int32, np.int32]
-    kinds += [np.float64, np.int64, np.int64, np.float64]
+    kinds: list[Any] = [RECORD, None, np.uint64, np.int32, np.int32, np.int64, np.int32]
+    kinds += [np.int32, np.float64, np.int64, np.int64, np.float64]
     n_head = 24 * len(kinds)
     head = block[:n_head].view(np.int64).reshape(-1, 3)
     at = n_head
