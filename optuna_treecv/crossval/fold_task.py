@@ -159,7 +159,10 @@ class FoldTask:
                     n_rows = np.array([len(split.test)])
                     spreads[number] = spread_of_counts(scores[[number]], n_rows)
             elif isinstance(metric, Loss) and fitted is not None:
-                scored = self._mean_loss(metric, fitted, X, y, weights)
+                with _explaining(fitted):
+                    scored = mean_loss(
+                        metric, fitted, X, y, weights, self.classes, self.n_targets
+                    )
                 scores[number], spreads[number] = scored.scores[0], scored.spread
                 has_diverged |= scored.diverged is not None
         seconds = perf_counter() - began
@@ -212,20 +215,6 @@ class FoldTask:
             return nullcontext()
         return self.beginnings.of_fold(under_configuration(name)).lent_to(estimator)
 
-    def _mean_loss(
-        self, loss: Loss, fitted: Any, X: Any, y: Any, weights: np.ndarray | None
-    ) -> Scored:
-        """Return the mean loss; it has diverged if a response or loss is not finite."""
-        targets = None
-        if self.classes is not None:
-            targets = as_codes(np.ravel(y), self.classes)
-        elif y is not None:
-            targets = as_numbers(without_single_column(y))
-        outputs = self._numbers(loss.response_method, fitted, X)
-        answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
-        rows = TestedRows(outputs, lambda _: answered, targets, weights, np.zeros(1, np.intp))
-        return by_loss(loss, rows)
-
     def _columns(self, metric: Pooled, fitted: Any, X: Any, n_rows: int) -> np.ndarray:
         """Return the response for a pooled score, a column for each of its numbers."""
         method = response_of(metric, self.estimator)
@@ -238,6 +227,40 @@ class FoldTask:
         with _explaining(fitted):
             answered = _response(fitted, X, method, self.classes)
         return in_columns(answered, method, fitted, self.classes, self.n_targets)
+
+
+def mean_loss(
+    loss: Loss,
+    fitted: Any,
+    X: Any,
+    y: Any,
+    weights: np.ndarray | None,
+    classes: np.ndarray | None,
+    n_targets: int = 1,
+) -> Scored:
+    """Return the mean loss of a fitted estimator; it has diverged if a response or loss has.
+
+    Parameters
+    ----------
+    loss : Loss
+    fitted : estimator
+    X, y : rows as given
+    weights : ndarray of shape (n_rows,) or None
+    classes : ndarray or None
+        The sorted classes, for classifiers.
+    n_targets : int
+        The number of columns of y.
+    """
+    targets = None
+    if classes is not None:
+        targets = as_codes(np.ravel(y), classes)
+    elif y is not None:
+        targets = as_numbers(without_single_column(y))
+    method = loss.response_method
+    outputs = in_columns(_response(fitted, X, method, classes), method, fitted, classes, n_targets)
+    answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
+    rows = TestedRows(outputs, lambda _: answered, targets, weights, np.zeros(1, np.intp))
+    return by_loss(loss, rows)
 
 
 def _fit(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> None:

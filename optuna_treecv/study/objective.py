@@ -155,7 +155,31 @@ class TreeCVObjective:
         ValueError
             If the study's direction contradicts the scoring, or an argument proves to be wrong.
         """
-        self._study_check.directions(trial, self.directions)
+        result = self.evaluate_trial(trial)
+        if self._evaluation.scoring is None or not self._evaluation.scoring.returns_tuple:
+            return result.mean
+        names = self._evaluation.scoring.optimized_names
+        return tuple(result.scores[name].mean for name in names)
+
+    def evaluate_trial(self, trial: AnyTrial) -> CVResult:
+        """Evaluate a trial as a call does, and return all that was found.
+
+        Parameters
+        ----------
+        trial : optuna.trial.Trial, FixedTrial or FrozenTrial
+            Suggests the parameters and receives the results.
+
+        Returns
+        -------
+        CVResult
+            Its ``mean`` is what a call returns.
+
+        Raises
+        ------
+        optuna.TrialPruned, ValueError
+            As for a call.
+        """
+        self._study_check.directions(getattr(trial, "study", None), self.directions)
         race = None
         try:
             with self._batches.call():
@@ -182,9 +206,28 @@ class TreeCVObjective:
             raise
         result = record_trial(trial, run, self._database)
         self._held.note(trial.params, result, run.scoring.first.direction)
-        if not run.scoring.returns_tuple:
-            return result.mean
-        return tuple(result.scores[name].mean for name in run.scoring.optimized_names)
+        return result
+
+    def check_study(self, study: optuna.Study) -> None:
+        """Refuse a study whose values cannot be compared with those of this objective.
+
+        A call only warns of one with other data, folds or scoring.
+
+        Parameters
+        ----------
+        study : optuna.Study
+            The study that is to be continued.
+
+        Raises
+        ------
+        ValueError
+            If it has another direction, or trials of another evaluation.
+        """
+        self._study_check.directions(study, self.directions)
+        if not callable(self._estimator) or hasattr(self._estimator, "get_params"):
+            run = Run(self._evaluation, clone(self._estimator))
+            for difference in self._study_check.differences(study, run):
+                raise ValueError(difference)
 
     def evaluate(self, params: Mapping[str, Any]) -> CVResult:
         """Cross-validate at given parameters, without a study.

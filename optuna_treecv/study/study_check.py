@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any
@@ -41,10 +42,9 @@ class StudyCheck:
     def __reduce__(self) -> tuple[Any, ...]:
         return StudyCheck, (self._evaluation, self._grids)
 
-    def directions(self, trial: AnyTrial, wanted: list[str]) -> None:
+    def directions(self, study: optuna.Study | None, wanted: list[str]) -> None:
         """Refuse a study with other directions than the objective's."""
-        study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
-        if study is None:
+        if study is None:  # FixedTrial and FrozenTrial have none
             return
         given = [direction.name.lower() for direction in study.directions]
         if len(given) > 1 and len(wanted) == 1:
@@ -81,21 +81,21 @@ class StudyCheck:
             is_new = study not in self._studies
             self._studies.add(study)
         if is_new:
-            self._compare_evaluations(study, run)
+            for difference in self.differences(study, run):
+                warn_caller(difference)
+            self._note_evaluation(study, run)
         if self._grids is not None and self._keeps_to_grid:
             self._check_sampler(study, trial)
 
-    def _compare_evaluations(self, study: optuna.Study, run: Run) -> None:
+    def differences(self, study: optuna.Study, run: Run) -> Iterator[str]:
+        """Yield why values of a study cannot be compared with those of a run, as sentences."""
         known = study.user_attrs.get(STUDY_ATTRIBUTE)
-        is_fitted = not run.method.is_one_pass
         if not isinstance(known, dict):
-            facts = self._evaluation.facts(run.scoring, run.estimator)
-            own_facts = {"is_fitted": is_fitted, "report": self._evaluation.report}
-            study.set_user_attr(STUDY_ATTRIBUTE, facts | own_facts)
             return
+        is_fitted = not run.method.is_one_pass
         before, now = known.get("report"), self._evaluation.report
         if before != now and before is not None and now is not None:
-            warn_caller(
+            yield (
                 f"the study {study.study_name!r} has reports of report={before!r}, and this "
                 f"objective makes those of report={now!r}, which mean something else at the same "
                 "step, so that pruners compare them wrongly; use one kind of report per study."
@@ -103,18 +103,25 @@ class StudyCheck:
         if known.get("is_fitted", is_fitted) != is_fitted:
             kinds = "one pass over the training rows", "fits"
             before, now = kinds[not is_fitted], kinds[is_fitted]
-            warn_caller(
+            yield (
                 f"the study {study.study_name!r} has values of {before}, and those of this "
                 f"objective are of {now} (method={run.method_name!r}), which cannot be compared; "
                 "use one study per evaluation."
             )
         own = self._evaluation.digest(run.scoring)
         if known.get("digest") != own:
-            warn_caller(
+            yield (
                 f"the study {study.study_name!r} has values from other data, weights, folds or "
                 f"scoring ({STUDY_ATTRIBUTE} {known.get('digest')}, now {own}), which cannot be "
                 "compared with those of this objective; use one study per evaluation."
             )
+
+    def _note_evaluation(self, study: optuna.Study, run: Run) -> None:
+        """Write to a study what its trials evaluate, unless it says so already."""
+        if not isinstance(study.user_attrs.get(STUDY_ATTRIBUTE), dict):
+            facts = self._evaluation.facts(run.scoring, run.estimator)
+            own = {"is_fitted": not run.method.is_one_pass, "report": self._evaluation.report}
+            study.set_user_attr(STUDY_ATTRIBUTE, facts | own)
 
     def _check_sampler(self, study: optuna.Study, trial: AnyTrial) -> None:
         assert self._grids is not None

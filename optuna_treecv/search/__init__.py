@@ -1,0 +1,1 @@
+"""scikit-learn's side: a study behind an estimator with ``fit`` and ``predict``."""

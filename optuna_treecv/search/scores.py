@@ -1,0 +1,157 @@
+"""What a search scores: as the objective takes it, and as scikit-learn's scorers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.base import is_classifier
+from sklearn.base import is_regressor
+from sklearn.base import RegressorMixin
+from sklearn.metrics import check_scoring
+
+from optuna_treecv.crossval.fold_task import mean_loss
+from optuna_treecv.learners.compiled import weights_of_rows
+from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import Metric
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import Scoring
+from optuna_treecv.scoring.asked import make_scoring
+from optuna_treecv.scoring.losses import LOSSES
+
+#: (estimator, X, y, **params) -> a number of which larger ones are better.
+SignedScorer = Callable[..., float]
+
+
+class Scores(NamedTuple):
+    """What is scored.
+
+    Attributes
+    ----------
+    asked : Any
+        ``scoring`` of an objective.
+    names : list of str
+        The names in ``cv_results_``: "score" where there is one.
+    scorers : dict of str to callable
+        By these names.
+    is_multiple : bool
+        Whether the user has asked for several scores by name.
+    """
+
+    asked: Any
+    names: list[str]
+    scorers: dict[str, SignedScorer]
+    is_multiple: bool
+
+    @property
+    def scorer(self) -> SignedScorer | dict[str, SignedScorer]:
+        """The attribute ``scorer_``."""
+        return self.scorers if self.is_multiple else self.scorers["score"]
+
+
+def scores_of(scoring: Any, estimator: Any) -> Scores:
+    """Return what ``scoring`` of a search means for an estimator.
+
+    Parameters
+    ----------
+    scoring : None, str, callable, ``pooled(...)``, or several of these in a list or dict
+        None: what ``score`` of the estimator returns.
+    estimator : estimator
+
+    Raises
+    ------
+    ValueError
+        If ``scoring`` is wrong, or None for an estimator without ``score``.
+    """
+    if isinstance(scoring, set | frozenset):
+        scoring = sorted(scoring)
+    if scoring is None:
+        own, asked = check_score(estimator), _own_score(estimator)
+        return Scores(asked, ["score"], {"score": own}, is_multiple=False)
+    made = make_scoring(scoring)
+    assert isinstance(made, Scoring)
+    is_multiple = isinstance(scoring, list | tuple | Mapping)
+    names = list(made.names) if is_multiple else ["score"]
+    scorers = dict(zip(names, map(_signed, made.metrics), strict=True))
+    return Scores(scoring, names, scorers, is_multiple)
+
+
+def check_score(estimator: Any) -> SignedScorer:
+    """Return the estimator's own score as a scorer."""
+    if not hasattr(estimator, "score"):
+        raise ValueError(
+            f"scoring must be given for {name_of(estimator)}, which has no score; the name of a "
+            "scorer or a callable scorer(estimator, X, y) would be right."
+        )
+    scorer: SignedScorer = check_scoring(estimator)
+    return scorer
+
+
+def _own_score(estimator: Any) -> Any:
+    """Return a scoring that is an estimator's score; by its name where the tree has the score."""
+    last = last_step(estimator)
+    score = getattr(type(last), "score", None)
+    if score is ClassifierMixin.score or (_is_ours(last) and is_classifier(last)):
+        return "accuracy"
+    if score is RegressorMixin.score or (_is_ours(last) and is_regressor(last)):
+        return "r2"
+    return _score_of
+
+
+def _is_ours(estimator: Any) -> bool:
+    """Return whether a class of this package, whose scores are scikit-learn's."""
+    return type(estimator).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _score_of(estimator: Any, X: Any, y: Any = None, **params: Any) -> float:
+    """Score an estimator by itself."""
+    return float(estimator.score(X, y, **params))
+
+
+def _signed(metric: Metric) -> SignedScorer:
+    """Return a scorer for a metric; of a loss it is the negative."""
+    if isinstance(metric, Pooled):
+        metric = metric.of
+    if isinstance(metric, Loss):
+        return NegativeLoss(metric)
+    scorer: SignedScorer = metric.score
+    return scorer
+
+
+class NegativeLoss:
+    """A scorer that returns the negative of a mean loss.
+
+    Parameters
+    ----------
+    loss : Loss
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+
+    def __call__(self, estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Score a fitted estimator."""
+        classes = None
+        if is_classifier(estimator):
+            classes = np.unique(np.concatenate([estimator.classes_, np.ravel(y)]))
+        weights = weights_of_rows(X, sample_weight)
+        n_targets = 1 if np.ndim(y) < 2 else np.shape(y)[1]
+        found = mean_loss(self.loss, estimator, X, y, weights, classes, n_targets)
+        return -float(found.scores[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _negative, (self.loss.name,)
+
+    def __repr__(self) -> str:
+        """Return what is negated."""
+        return f"NegativeLoss({self.loss.name!r})"
+
+
+def _negative(name: str) -> NegativeLoss:
+    return NegativeLoss(LOSSES[name])
