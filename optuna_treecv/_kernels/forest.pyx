@@ -995,18 +995,13 @@ cdef bint move_rows(Forest *forest, const Branch *branch, Node *left, Node *righ
 # --- Roots ---
 
 
-cdef void add_outside(
-    const Forest *forest, int32_t fold, const int64_t *bounds, int64_t *sums
-) noexcept nogil:
-    """Sum all rows that are not of a fold."""
-    cdef Py_ssize_t i, size = forest.search.size
-    cdef int64_t w
-    for i in range(size):
+cdef void sum_rows(const Forest *forest, Py_ssize_t begin, Py_ssize_t end, int64_t *sums) noexcept nogil:
+    """Write the sums of a range of rows."""
+    cdef Py_ssize_t i
+    cdef int64_t w = 1
+    for i in range(forest.search.size):
         sums[i] = 0
-    for i in range(forest.n_rows):
-        if fold >= 0 and bounds[fold] <= i < bounds[fold + 1]:
-            continue
-        w = 1
+    for i in range(begin, end):
         if forest.weights != NULL:
             w = forest.weights[i]
             if w == 0:
@@ -1028,6 +1023,9 @@ cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count o
     cdef Branch *branch
     cdef int32_t record
     cdef Py_ssize_t n_open = 0
+    cdef Py_ssize_t j
+    cdef int32_t fold
+    cdef int64_t *sums
     cdef int32_t *held_of
     if root == NULL:
         return
@@ -1046,12 +1044,19 @@ cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count o
     root.is_single, root.n_parts = False, forest.n_folds
     for i in range(forest.n_folds + 1):
         root.bounds[i] = <int32_t> bounds[i]
+    sum_rows(forest, 0, forest.n_rows, forest.entry)
     for i in range(forest.n_trees):
-        add_outside(forest, forest.own[i], bounds, root.sums + n_open * size)
-        record = add_record(forest, -1, <int32_t> i, 0, root.sums + n_open * size, of_type)
+        sums = root.sums + n_open * size
+        memcpy(sums, forest.entry, size * sizeof(int64_t))
+        fold = forest.own[i]
+        if fold >= 0:
+            sum_rows(forest, bounds[fold], bounds[fold + 1], forest.missing)
+            for j in range(size):
+                sums[j] -= forest.missing[j]
+        record = add_record(forest, -1, <int32_t> i, 0, sums, of_type)
         search.factors = forest.factors + i * search.n_classes
-        forest.masses[i] = mass_in(search, root.sums + n_open * size)
-        if record >= 0 and may_split(forest, <int32_t> i, 0, root.sums + n_open * size):
+        forest.masses[i] = mass_in(search, sums)
+        if record >= 0 and may_split(forest, <int32_t> i, 0, sums):
             root.trees[n_open] = <int32_t> i
             root.records[n_open] = record
             n_open += 1
