@@ -22,6 +22,7 @@ from optuna_treecv.learners.svrg import StreamingSVRGRegressor
 from optuna_treecv.learners.trees.estimators import HistTreeClassifier
 from optuna_treecv.learners.trees.estimators import HistTreeRegressor
 from optuna_treecv.scoring.asked import pooled
+from optuna_treecv.search.search_cv import TreeCVSearchCV
 from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.objective import treecv_objective
@@ -49,6 +50,7 @@ __all__ = [
     "StreamingSVRGClassifier",
     "StreamingSVRGRegressor",
     "TreeCVObjective",
+    "TreeCVSearchCV",
     "pooled",
     "select",
     "tree_cross_val_predict",

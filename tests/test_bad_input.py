@@ -178,7 +178,7 @@ def test_arguments_of_the_evaluation(options, match):
         (X, broken(y, np.inf), "Input y contains infinity"),
         (X, y[:-1], "inconsistent numbers of samples"),
         (X[0], y[:3], "X must have 2 dimensions, rows and features, got shape .3,"),
-        (X[:1], y[:1], "X must have at least 2 rows to be cross-validated, got 1"),
+        (X[:1], y[:1], "X must have at least 2 rows to be cross-validated, got n_samples=1"),
         (X, np.c_[y, y], "y must have one column"),
     ],
     ids=["X nan", "X inf", "y nan", "y inf", "lengths", "1-D", "one row", "2-D y"],

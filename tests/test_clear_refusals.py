@@ -151,7 +151,7 @@ def test_sparse_rows_of_objects(rows):
 def test_rows_without_columns():
     for rows in (X[:, :0], sparse.csr_array((30, 0)), pd.DataFrame(index=range(30))):
         for model in (PegasosClassifier(), SGDClassifier()):
-            with pytest.raises(ValueError, match="^X must have at least 1 column, got shape"):
+            with pytest.raises(ValueError, match="^X must have at least 1 column, got 0 feature"):
                 tree_cross_validate(model, rows, y)
 
 

@@ -1,4 +1,4 @@
-"""Imports point down: study -> crossval -> sharing -> scoring -> learners -> tree -> rows."""
+"""Imports point down: search -> study -> crossval -> sharing -> scoring -> learners -> tree -> rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,21 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 
 # The folders (and files outside of folders) that each one may import besides itself.
 ALLOWED = {
-    "__init__": {"crossval", "learners", "scoring", "sharing", "study"},
+    "__init__": {"crossval", "learners", "scoring", "search", "sharing", "study"},
     "history": {"reporting"},
     "report": {"reporting"},
     "dashboard": {"reporting"},
     "testing": {"crossval", "learners", "rows", "tree", "_kernels"},
+    "search": {
+        "crossval",
+        "learners",
+        "rows",
+        "scoring",
+        "sharing",
+        "storage",
+        "study",
+        "_kernels",
+    },
     "study": {"crossval", "learners", "sharing", "storage"},
     "crossval": {"learners", "rows", "scoring", "sharing", "tree", "_kernels"},
     "sharing": {"learners", "rows", "scoring", "storage", "tree", "_kernels"},
@@ -31,13 +41,13 @@ ALLOWED = {
 }
 # The folders and files that may import a library.
 LIBRARIES = {
-    "optuna": {"reporting", "study"},
+    "optuna": {"reporting", "search", "study"},
     "optuna_dashboard": {"reporting"},
     "plotly": {"reporting"},
     "pandas": {"learners", "reporting"},
     "river": {"learners"},
     "sqlalchemy": {"storage"},
-    "sklearn": {"crossval", "learners", "rows", "scoring", "study", "testing", "tree"},
+    "sklearn": {"crossval", "learners", "rows", "scoring", "search", "study", "testing", "tree"},
 }
 
 

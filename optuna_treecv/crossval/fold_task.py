@@ -160,9 +160,7 @@ class FoldTask:
                     spreads[number] = spread_of_counts(scores[[number]], n_rows)
             elif isinstance(metric, Loss) and fitted is not None:
                 with _explaining(fitted):
-                    scored = mean_loss(
-                        metric, fitted, X, y, weights, self.classes, self.n_targets
-                    )
+                    scored = mean_loss(metric, fitted, X, y, weights, self.classes, self.n_targets)
                 scores[number], spreads[number] = scored.scores[0], scored.spread
                 has_diverged |= scored.diverged is not None
         seconds = perf_counter() - began

@@ -273,7 +273,10 @@ class Data:
                 f"X must have 2 dimensions, rows and features, got shape {tuple(X.shape)}."
             )
         if X.shape[1:] == (0,):
-            raise ValueError(f"X must have at least 1 column, got shape {tuple(X.shape)}.")
+            raise ValueError(  # in words that scikit-learn's checks know
+                f"X must have at least 1 column, got 0 feature(s) (shape={tuple(X.shape)}) while "
+                "a minimum of 1 is required."
+            )
         check_rows(X)
         if hasattr(X, "tocsr"):
             X = X.tocsr()  # the sparse format whose rows can be selected
@@ -292,7 +295,7 @@ class Data:
         self.n_features = 1 if len(X.shape) == 1 else X.shape[1]
         if self.n_rows < 2:
             raise ValueError(
-                f"X must have at least 2 rows to be cross-validated, got {self.n_rows}."
+                f"X must have at least 2 rows to be cross-validated, got n_samples={self.n_rows}."
             )
         if self.n_rows >= 2**31:
             raise ValueError(f"X must have fewer than 2**31 rows, got {self.n_rows}.")

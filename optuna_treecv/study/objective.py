@@ -125,6 +125,49 @@ class TreeCVObjective:
         self._make_room()
 
     @property
+    def n_splits(self) -> int:
+        """The number of folds, over all repeats."""
+        return self._evaluation.n_repeats * self._evaluation.n_folds
+
+    @property
+    def can_report_early(self) -> bool:
+        """Whether ``report`` may be "progressive": the tree is used, for a mean over rows."""
+        run = Run(self._evaluation, self._estimator_for(None))
+        is_mean = self._evaluation.scores_rows(run.scoring.first, run.estimator)
+        return run.method.name == "treecv" and is_mean
+
+    @property
+    def score_directions(self) -> dict[str, str]:
+        """What is better of each score by its name, "minimize" or "maximize"."""
+        scoring = Run(self._evaluation, self._estimator_for(None)).scoring
+        return {
+            name: metric.direction
+            for name, metric in zip(scoring.names, scoring.metrics, strict=True)
+        }
+
+    @property
+    def param_distributions(self) -> dict[str, BaseDistribution]:
+        """The distribution of each parameter; empty if a callable suggests for itself."""
+        return dict(self._param_distributions or {})
+
+    def fingerprint(self) -> str:
+        """Return a short name for the data, the folds, the scoring and how folds are evaluated.
+
+        Returns
+        -------
+        str
+            Equal for two objectives if the values of their trials can be compared.
+
+        Raises
+        ------
+        ValueError
+            If a callable makes the estimators, so that their scoring is not known.
+        """
+        run = Run(self._evaluation, self._estimator_for(None))
+        order = self._evaluation.describe()["order"]
+        return f"{self._evaluation.digest(run.scoring)} {run.method_name} {order}"
+
+    @property
     def direction(self) -> str:
         """What a study must do with the objective's value: "minimize" or "maximize"."""
         if len(self.directions) > 1:
@@ -224,7 +267,7 @@ class TreeCVObjective:
             If it has another direction, or trials of another evaluation.
         """
         self._study_check.directions(study, self.directions)
-        if not callable(self._estimator) or hasattr(self._estimator, "get_params"):
+        if self._param_distributions is not None:
             run = Run(self._evaluation, clone(self._estimator))
             for difference in self._study_check.differences(study, run):
                 raise ValueError(difference)

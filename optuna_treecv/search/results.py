@@ -1,0 +1,181 @@
+"""What a search has found, as ``cv_results_`` of ``GridSearchCV``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+import warnings
+
+import numpy as np
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
+from scipy.stats import rankdata
+
+from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.storage.evaluations import scores_of_trial
+from optuna_treecv.storage.evaluations import STD_ATTRIBUTE
+
+#: With more splits than this, ``cv_results_`` has no columns for them.
+MOST_SPLITS = 100
+
+
+class Found(NamedTuple):
+    """What is kept of a trial. All scores are signed, so that larger ones are better.
+
+    Attributes
+    ----------
+    means, stds : ndarray of shape (n_scores,)
+        NaN where they are not known.
+    splits : ndarray of shape (n_scores, n_splits) or None
+        None if there are too many.
+    seconds : float
+    """
+
+    means: np.ndarray
+    stds: np.ndarray
+    splits: np.ndarray | None
+    seconds: float
+
+
+class Row(NamedTuple):
+    """A row of ``cv_results_``.
+
+    Attributes
+    ----------
+    params : dict
+    trial : FrozenTrial
+        The trial of these parameters.
+    found : Found
+    """
+
+    params: dict[str, Any]
+    trial: FrozenTrial
+    found: Found
+
+
+def found_by(result: CVResult, n_splits: int) -> Found:
+    """Return what is kept of a result; its memory does not grow with the number of splits."""
+    scores = result.scores.values()
+    signs = np.array([sign_of(score.direction) for score in scores])
+    splits = None
+    if n_splits <= MOST_SPLITS and all(len(score.test_score) == n_splits for score in scores):
+        splits = signs[:, np.newaxis] * np.array([score.test_score for score in scores])
+    return Found(
+        signs * [score.mean for score in scores],
+        np.array([np.nan if score.std is None else score.std for score in scores]),
+        splits,
+        result.seconds,
+    )
+
+
+def found_before(
+    trial: FrozenTrial, names: Sequence[str], directions: Sequence[str], optimized: int
+) -> Found:
+    """Return what a trial of an earlier run says of itself.
+
+    Its attributes have six digits; its value has all of them.
+
+    Parameters
+    ----------
+    trial : FrozenTrial
+    names : sequence of str
+        Of the scores, as the objective knows them.
+    directions : sequence of {"minimize", "maximize"}
+    optimized : int
+        The number of the score that is the trial's value.
+    """
+    known = scores_of_trial(trial.user_attrs)
+    signs = np.array([sign_of(direction) for direction in directions])
+    means = np.array([known.get(name, np.nan) for name in names], float)
+    stds = np.full(len(names), np.nan)
+    if trial.state == TrialState.COMPLETE and trial.values is not None:
+        means[optimized] = trial.values[0]
+        stds[optimized] = trial.user_attrs.get(STD_ATTRIBUTE, np.nan)
+    seconds = trial.user_attrs.get("seconds", np.nan)
+    return Found(signs * means, stds, None, float(seconds))
+
+
+def failed(n_scores: int, n_splits: int, error_score: float) -> Found:
+    """Return what is kept of a trial that has failed."""
+    scores = np.full((n_scores, 1), error_score)
+    splits = np.repeat(scores, n_splits, axis=1) if n_splits <= MOST_SPLITS else None
+    stds = np.zeros(n_scores) if error_score == error_score else np.full(n_scores, np.nan)
+    return Found(scores[:, 0], stds, splits, 0.0)
+
+
+def sign_of(direction: str) -> float:
+    """Return by what a score is multiplied, so that larger values are better."""
+    return -1.0 if direction == "minimize" else 1.0
+
+
+def table(rows: Sequence[Row], names: Sequence[str], n_splits: int) -> dict[str, Any]:
+    """Return ``cv_results_``.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+    names : sequence of str
+        The names of the scores in the columns.
+    n_splits : int
+    """
+    seconds = np.array([row.found.seconds for row in rows]) / n_splits
+    results: dict[str, Any] = {
+        "mean_fit_time": seconds,
+        "std_fit_time": np.zeros(len(rows)),
+        "mean_score_time": np.zeros(len(rows)),
+        "std_score_time": np.zeros(len(rows)),
+    }
+    results |= _columns_of([row.params for row in rows])
+    results["params"] = [row.params for row in rows]
+    has_splits = n_splits <= MOST_SPLITS and any(row.found.splits is not None for row in rows)
+    for number, name in enumerate(names):
+        for split in range(n_splits if has_splits else 0):
+            results[f"split{split}_test_{name}"] = np.array(
+                [np.nan if (of := row.found.splits) is None else of[number, split] for row in rows]
+            )
+        means = np.array([row.found.means[number] for row in rows])
+        if not np.all(np.isfinite(means)):
+            warnings.warn(
+                f"One or more of the test scores are non-finite: {means}", UserWarning, 2
+            )
+        results[f"mean_test_{name}"] = means
+        results[f"std_test_{name}"] = np.array([row.found.stds[number] for row in rows])
+        results[f"rank_test_{name}"] = _ranks(means)
+    return results
+
+
+def _ranks(means: np.ndarray) -> np.ndarray:
+    """Return the rank of each mean, 1 for the largest; means that are NaN share the last one."""
+    if np.isnan(means).all():
+        return np.ones(len(means), np.int32)
+    filled = np.where(np.isnan(means), np.nanmin(means) - 1, means)
+    ranks: np.ndarray = rankdata(-filled, method="min").astype(np.int32)
+    return ranks
+
+
+def _columns_of(params: Sequence[Mapping[str, Any]]) -> dict[str, np.ma.MaskedArray]:
+    """Return a column for each parameter, masked where a row does not have it."""
+    given: dict[str, dict[int, Any]] = defaultdict(dict)
+    for number, one in enumerate(params):
+        for name, value in one.items():
+            given[f"param_{name}"][number] = value
+    return {
+        name: _column(values, len(params))  # the order of their first appearance
+        for name, values in given.items()
+    }
+
+
+def _column(values: Mapping[int, Any], n_rows: int) -> np.ma.MaskedArray:
+    """Return values in a masked array of their own type if that is one of numbers."""
+    try:
+        array = np.array(list(values.values()))
+        is_plain = array.ndim == 1 and array.dtype.kind in "biuf"
+    except ValueError:  # sequences of different lengths
+        is_plain = False
+    column = np.ma.MaskedArray(np.empty(n_rows, array.dtype if is_plain else object), mask=True)
+    for number, value in values.items():
+        column[number] = value
+    return column

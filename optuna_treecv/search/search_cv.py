@@ -1,0 +1,824 @@
+"""``TreeCVSearchCV``: a search by cross-validation as an estimator of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from copy import deepcopy
+from numbers import Integral
+from numbers import Real
+from time import perf_counter
+from typing import Any
+from typing import Literal
+from typing import Self
+import warnings
+
+import numpy as np
+import optuna
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
+from sklearn.base import BaseEstimator
+from sklearn.base import MetaEstimatorMixin
+from sklearn.exceptions import FitFailedWarning
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import ParameterGrid
+from sklearn.utils import get_tags
+from sklearn.utils import indexable
+from sklearn.utils import Tags
+from sklearn.utils._repr_html.estimator import _VisualBlock
+from sklearn.utils._set_output import _safe_set_output
+from sklearn.utils.metadata_routing import MetadataRouter
+from sklearn.utils.metadata_routing import MethodMapping
+from sklearn.utils.metadata_routing import process_routing
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from optuna_treecv.crossval.arguments import check_choice
+from optuna_treecv.crossval.arguments import draw_seed
+from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.search.results import failed
+from optuna_treecv.search.results import Found
+from optuna_treecv.search.results import found_before
+from optuna_treecv.search.results import found_by
+from optuna_treecv.search.results import Row
+from optuna_treecv.search.results import table
+from optuna_treecv.search.scores import Scores
+from optuna_treecv.search.scores import scores_of
+from optuna_treecv.search.spaces import as_distributions
+from optuna_treecv.search.studies import by_point
+from optuna_treecv.search.studies import check_trials
+from optuna_treecv.search.studies import make_study
+from optuna_treecv.search.studies import over
+from optuna_treecv.search.studies import point_of
+from optuna_treecv.search.studies import PointSampler
+from optuna_treecv.search.studies import report_for
+from optuna_treecv.study.objective import treecv_objective
+from optuna_treecv.study.objective import TreeCVObjective
+from optuna_treecv.study.racing import RacingPruner
+
+_TRIALS = 10  # of a search that is no grid, as for OptunaSearchCV and RandomizedSearchCV
+
+
+def _delegated(name: str) -> Callable[[TreeCVSearchCV], bool]:
+    """Return a check whether the best estimator, or before ``fit`` the estimator, has a method."""
+
+    def check(search: TreeCVSearchCV) -> bool:
+        search._check_refits(name)
+        getattr(getattr(search, "best_estimator_", search.estimator), name)
+        return True
+
+    return check
+
+
+class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
+    """Search parameters by fast cross-validation, then fit the best estimator on all rows.
+
+    It is used as ``GridSearchCV``, ``RandomizedSearchCV`` and ``OptunaSearchCV`` are, and hides an
+    Optuna study with a ``treecv_objective``. Incremental learners are cross-validated by TreeCV,
+    and a grid is trained side by side where that is possible.
+
+    Parameters
+    ----------
+    estimator : estimator
+        The estimator whose parameters are searched.
+    param_distributions : dict of str to distribution or list, default=None
+        Distributions of Optuna, ``uniform``, ``loguniform`` or ``randint`` of SciPy, or lists of
+        values. Either this or ``param_grid`` is required.
+    param_grid : dict of str to list, or list of such dicts, default=None
+        The grid to search, all points of it unless ``n_trials`` or ``timeout`` ends it sooner.
+    n_trials : int, default=None
+        The number of trials. None: all points of the grid, or 10. In a ``storage``, trials of the
+        same search that are over are among them; in a ``study`` they come on top.
+    timeout : float, default=None
+        Seconds after which no trial begins.
+    cv : int, float, "loo", splitter, array-like, iterable of pairs or None, default=10
+        The folds, see ``treecv_objective``; None means 5, as for ``GridSearchCV``. Those of an int
+        are shuffled.
+    scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
+        Scorers of scikit-learn, or losses of this package, of which the negative is taken, so that
+        larger scores are better. None means the estimator's ``score``. Several need ``refit``.
+    refit : bool, str, callable or "one_se", default=True
+        Whether to fit the best estimator on all rows, in one pass for learners that were
+        cross-validated in one pass. The name of a score if there are several; a callable takes
+        ``cv_results_`` and returns ``best_index_``; "one_se" takes the simplest of those that are
+        about as good as the best, see ``optuna_treecv.select``.
+    sampler : optuna.samplers.BaseSampler, default=None
+        None: ``TPESampler``. A grid has a sampler of its own.
+    pruner : optuna.pruners.BasePruner, default=None
+        Prunes trials by their scores so far, such as ``RacingPruner``. None: no trial is pruned,
+        and none reports.
+    study : optuna.Study, default=None
+        A study to continue. It is refused if its trials have other data, folds or scoring.
+    storage : str or optuna.storages.BaseStorage, default=None
+        Where a new study is kept. The same search, with an int as ``random_state``, finds it there
+        and goes on.
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
+        Where fold scores and models are kept, see ``treecv_objective``.
+    callbacks : list of callable, default=None
+        (study, trial) -> None, called after each trial.
+    order : {"fixed", "random"}, default="fixed"
+        The order of the rows in a training phase, see ``treecv_objective``.
+    method : {"auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"}
+        How the folds are evaluated, see ``treecv_objective``.
+    n_repeats : int, default=1
+        Cross-validate each trial this many times.
+    n_jobs : int or None, default=1
+        The number of threads, or of joblib's workers that fit folds.
+    random_state : int, RandomState instance or None, default=None
+        The seed of folds, orders and the sampler.
+    error_score : "raise" or float, default="raise"
+        What a trial scores whose estimator raises an error; "raise" ends the search.
+    progress : bool, default=False
+        Show a bar.
+
+    Attributes
+    ----------
+    cv_results_ : dict of str to ndarray or list
+        The columns of ``GridSearchCV``, for ``pandas.DataFrame``. Rows are in the order of
+        ``ParameterGrid``, or else in that of the trials. There is no time of a single fold, so
+        ``mean_fit_time`` is the time of the trial divided by the number of folds, with their
+        scores. Up to 100 splits have columns.
+    best_estimator_ : estimator
+        Fitted on all rows.
+    best_params_ : dict
+        Its parameters.
+    best_score_ : float
+        Its mean score; there is none if ``refit`` is a callable.
+    best_index_ : int
+        Its row in ``cv_results_``.
+    study_ : optuna.Study
+        The study. Its values are losses where ``scoring`` names one.
+    n_splits_ : int
+        The number of folds, over all repeats.
+    refit_time_ : float
+        Seconds.
+    scorer_ : callable, or dict of str to callable
+        What ``score`` uses.
+    multimetric_ : bool
+        Whether there are several scores.
+    classes_ : ndarray of shape (n_classes,)
+        The labels, of classifiers.
+    n_features_in_ : int
+        The number of columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        The names of the columns of X, if all are strings.
+
+    See Also
+    --------
+    treecv_objective : The objective, for studies that users run themselves.
+    tree_cross_validate : Evaluates one estimator.
+
+    Notes
+    -----
+    Ctrl-C ends the search early: what is done is kept, and the best estimator so far is fitted,
+    with a warning. Messages go through ``optuna.logging``.
+
+    Examples
+    --------
+    >>> from scipy.stats import loguniform
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from optuna_treecv import PegasosClassifier, TreeCVSearchCV
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> grid = {"alpha": [1e-4, 1e-3, 1e-2, 1e-1]}
+    >>> search = TreeCVSearchCV(PegasosClassifier(), param_grid=grid, cv="loo", random_state=0)
+    >>> search.fit(scale(X), y).best_params_
+    {'alpha': 0.1}
+    >>> round(search.best_score_, 3)
+    0.968
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_distributions: Mapping[str, Any] | None = None,
+        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]] | None = None,
+        *,
+        n_trials: int | None = None,
+        timeout: float | None = None,
+        cv: Any = 10,
+        scoring: Any = None,
+        refit: bool | str | Callable[[dict[str, Any]], int] = True,
+        sampler: optuna.samplers.BaseSampler | None = None,
+        pruner: optuna.pruners.BasePruner | None = None,
+        study: optuna.Study | None = None,
+        storage: Any = None,
+        store: Any = None,
+        callbacks: Sequence[Callable[[optuna.Study, FrozenTrial], None]] | None = None,
+        order: Literal["fixed", "random"] = "fixed",
+        method: Literal[
+            "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
+        ] = "auto",
+        n_repeats: int = 1,
+        n_jobs: int | None = 1,
+        random_state: Any = None,
+        error_score: Literal["raise"] | float = "raise",
+        progress: bool = False,
+    ) -> None:
+        self.estimator = estimator
+        self.param_distributions = param_distributions
+        self.param_grid = param_grid
+        self.n_trials = n_trials
+        self.timeout = timeout
+        self.cv = cv
+        self.scoring = scoring
+        self.refit = refit
+        self.sampler = sampler
+        self.pruner = pruner
+        self.study = study
+        self.storage = storage
+        self.store = store
+        self.callbacks = callbacks
+        self.order = order
+        self.method = method
+        self.n_repeats = n_repeats
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.error_score = error_score
+        self.progress = progress
+
+    # --- The search ---
+
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None, **params: Any
+    ) -> Self:
+        """Search, and fit the best estimator on all rows.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets), default=None
+            Labels or targets.
+        groups : array-like of shape (n_samples,), default=None
+            The groups, for ``cv``.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows, in training and in scores.
+        **params : dict
+            Further arguments of the estimator's ``fit``. Those with an entry for each row are cut
+            into folds.
+
+        Returns
+        -------
+        self
+            Fitted.
+
+        Raises
+        ------
+        ValueError
+            If an argument is wrong, or no trial succeeds.
+        """
+        self._check_arguments()
+        X, y, sample_weight = indexable(X, y, sample_weight)
+        self._check_numbers(X)
+        scores = scores_of(self.scoring, self.estimator)
+        self._check_refit(scores)
+        seed = draw_seed(self.random_state)
+        objective = self._objective(X, y, groups, sample_weight, params, scores, seed)
+        study = self._study_for(objective, seed)
+        keeper = _Keeper(objective, self.error_score)
+        self._optimize(study, objective, keeper)
+        optimized = self._optimized(scores)
+        rows = self._rows(study, objective, keeper, scores, optimized)
+        results = table(rows, scores.names, keeper.n_splits)
+        self.study_ = study
+        self.n_splits_ = keeper.n_splits
+        self.multimetric_ = scores.is_multiple
+        self.scorer_ = scores.scorer
+        for name in ("best_estimator_", "best_index_", "best_params_", "best_score_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
+        self.cv_results_ = results
+        if self.refit is not False or not scores.is_multiple:
+            name = scores.names[optimized]
+            self.best_index_ = self._best_index(rows, results, objective, name)
+            self.best_params_ = results["params"][self.best_index_]
+            if not callable(self.refit):
+                self.best_score_ = float(results[f"mean_test_{name}"][self.best_index_])
+        if self.refit is not False:
+            began = perf_counter()
+            self.best_estimator_ = objective.best_estimator(rows[self.best_index_].trial)
+            self.refit_time_ = perf_counter() - began
+            if hasattr(self.best_estimator_, "feature_names_in_"):
+                self.feature_names_in_ = self.best_estimator_.feature_names_in_
+        return self
+
+    def _check_arguments(self) -> None:
+        """Refuse arguments that are wrong whatever the data are."""
+        if (self.param_grid is None) == (self.param_distributions is None):
+            both = "neither" if self.param_grid is None else "both"
+            raise ValueError(
+                f"param_grid or param_distributions must be given, and not both, got {both}."
+            )
+        if self.n_trials is not None and not (is_integer(self.n_trials) and self.n_trials > 0):
+            raise ValueError(
+                f"n_trials must be None or a positive integer, got {self.n_trials!r}."
+            )
+        if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
+            raise ValueError(f"timeout must be None or positive seconds, got {self.timeout!r}.")
+        if self.error_score != "raise" and not _is_number(self.error_score):
+            raise ValueError(f"error_score must be 'raise' or a number, got {self.error_score!r}.")
+        check_choice("progress", self.progress, (True, False))
+        kinds: dict[str, tuple[Any, type, str]] = {
+            "sampler": (self.sampler, optuna.samplers.BaseSampler, "a sampler of Optuna"),
+            "pruner": (self.pruner, optuna.pruners.BasePruner, "a pruner of Optuna"),
+            "study": (self.study, optuna.Study, "an optuna.Study"),
+        }
+        for name, (given, kind, right) in kinds.items():
+            if given is not None and not isinstance(given, kind):
+                raise ValueError(f"{name} must be None or {right}, got {given!r}.")
+            if self.study is not None and name != "study" and given is not None:
+                raise ValueError(f"{name} must be None where study is given, which has its own.")
+        if self.study is not None and self.storage is not None:
+            raise ValueError("storage must be None where study is given, which has its own.")
+        if self.param_grid is not None and self.sampler is not None:
+            raise ValueError(
+                "sampler must be None where param_grid is given, whose points it would leave, got "
+                f"{type(self.sampler).__name__}; param_distributions with lists would be right."
+            )
+
+    def _check_numbers(self, X: Any) -> None:
+        """Refuse objects that are no numbers by the error that estimators raise."""
+        tags = get_tags(self.estimator).input_tags
+        if (
+            isinstance(X, np.ndarray)
+            and X.dtype == object
+            and not (tags.string or tags.categorical)
+        ):
+            X.astype(np.float64)
+
+    def _check_refit(self, scores: Scores) -> None:
+        """Refuse a ``refit`` that says nothing, or not enough, about the scores."""
+        refit = self.refit
+        if isinstance(refit, bool | np.bool_) and not (refit and scores.is_multiple):
+            return
+        if callable(refit) or (isinstance(refit, str) and refit == "one_se"):
+            return
+        known = [*(scores.names if scores.is_multiple else []), "one_se"]
+        if not isinstance(refit, str) or refit not in known:
+            names = ", ".join(map(repr, known))
+            kinds = "False" if scores.is_multiple else "True, False"
+            raise ValueError(
+                f"refit must be {kinds}, a callable or one of {names} for these scores, got "
+                f"{refit!r}."
+            )
+
+    def _optimized(self, scores: Scores) -> int:
+        """Return the number of the score that the study optimises."""
+        refit = self.refit
+        return scores.names.index(refit) if refit in scores.names and scores.is_multiple else 0
+
+    def _objective(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        sample_weight: Any,
+        params: dict[str, Any],
+        scores: Scores,
+        seed: int,
+    ) -> TreeCVObjective:
+        """Return the objective."""
+        space: dict[str, Any] = {"param_grid": self.param_grid}
+        if self.param_distributions is not None:
+            space = {"param_distributions": as_distributions(self.param_distributions)}
+        options = {
+            **space,
+            "cv": 5 if self.cv is None else self.cv,
+            "groups": groups,
+            "order": self.order,
+            "method": self.method,
+            "n_repeats": self.n_repeats,
+            "scoring": scores.asked,
+            "sample_weight": sample_weight,
+            "params": params or None,
+            "random_state": seed,
+            "n_jobs": self.n_jobs,
+            "store": self.store,
+        }
+        if scores.is_multiple:
+            options["optimize"] = scores.names[self._optimized(scores)]
+        objective = treecv_objective(self.estimator, X, y, **options)
+        pruner = self.pruner if self.study is None else self.study.pruner
+        if self.study is not None and not isinstance(pruner, RacingPruner):
+            return objective  # every study has a pruner, which the user may not know
+        if pruner is None:
+            return objective
+        report = report_for(pruner, objective)
+        return treecv_objective(self.estimator, X, y, report=report, **options)
+
+    def _study_for(self, objective: TreeCVObjective, seed: int) -> optuna.Study:
+        """Return the study to run: the given one if it fits, or another."""
+        if self.study is None:
+            pruner = optuna.pruners.NopPruner() if self.pruner is None else deepcopy(self.pruner)
+            return make_study(objective, self.estimator, self.storage, self.sampler, pruner, seed)
+        objective.check_study(self.study)
+        check_trials(self.study, list(objective.param_distributions))
+        return self.study
+
+    def _optimize(self, study: optuna.Study, objective: TreeCVObjective, keeper: _Keeper) -> None:
+        """Run the trials that are missing."""
+        before, sampler = over(study), study.sampler
+        n_trials = _TRIALS if self.n_trials is None else self.n_trials
+        if self.param_grid is not None:
+            missing = self._missing_points(objective, before)
+            n_trials = len(missing) if self.n_trials is None else min(n_trials, len(missing))
+            study.sampler = PointSampler(missing[:n_trials])
+        elif self.study is None:
+            n_trials -= _n_scored(before)
+        try:
+            if n_trials > 0:
+                study.optimize(
+                    keeper,
+                    n_trials=n_trials,
+                    timeout=self.timeout,
+                    catch=() if self.error_score == "raise" else (Exception,),
+                    callbacks=None if self.callbacks is None else list(self.callbacks),
+                    show_progress_bar=bool(self.progress),
+                )
+        except KeyboardInterrupt:
+            if not _n_scored(over(study)):
+                raise
+            warn_caller(
+                f"The search was interrupted after {_n_scored(over(study))} trials; what follows "
+                "is about these."
+            )
+        finally:
+            study.sampler = sampler
+
+    def _missing_points(
+        self, objective: TreeCVObjective, before: list[FrozenTrial]
+    ) -> list[dict[str, Any]]:
+        """Return the points of the grid without a result, each once."""
+        distributions = objective.param_distributions
+        known = by_point(before, distributions)
+        done = {point for point, trial in known.items() if trial.state != TrialState.FAIL}
+        missing = {}
+        for given in ParameterGrid(self.param_grid):
+            values = self._values_at(given, objective)
+            point = point_of(values, distributions)
+            if point not in done:
+                missing[point] = values
+        return list(missing.values())
+
+    def _values_at(self, point: Mapping[str, Any], objective: TreeCVObjective) -> dict[str, Any]:
+        """Return a value for each parameter at a point of the grid, as trials have it."""
+        own = self.estimator.get_params(deep=True)
+        values = {}
+        for name, distribution in objective.param_distributions.items():
+            value = point.get(name, own.get(name))
+            value = value.item() if isinstance(value, np.generic) else value
+            values[name] = distribution.to_external_repr(distribution.to_internal_repr(value))
+        return values
+
+    # --- The results ---
+
+    def _rows(
+        self,
+        study: optuna.Study,
+        objective: TreeCVObjective,
+        keeper: _Keeper,
+        scores: Scores,
+        optimized: int,
+    ) -> list[Row]:
+        """Return the rows of ``cv_results_``."""
+        trials = [
+            trial
+            for trial in over(study)
+            if trial.state != TrialState.FAIL or trial.number in keeper.errors
+        ]
+        distributions = objective.param_distributions
+        if self.param_grid is None:
+            asked = [(trial.params, trial) for trial in trials]
+        else:
+            known = by_point(trials, distributions)
+            points = [
+                (point, known.get(point_of(self._values_at(point, objective), distributions)))
+                for point in ParameterGrid(self.param_grid)
+            ]
+            asked = [(point, trial) for point, trial in points if trial is not None]
+        keeper.check(len(asked))
+        metrics = objective.score_directions
+        return [
+            Row(params, trial, keeper.found(trial, metrics, optimized)) for params, trial in asked
+        ]
+
+    def _best_index(
+        self,
+        rows: list[Row],
+        results: dict[str, Any],
+        objective: TreeCVObjective,
+        name: str,
+    ) -> int:
+        """Return the row of the best trial."""
+        if callable(self.refit):
+            index = self.refit(results)
+            if not isinstance(index, Integral):
+                raise TypeError(f"refit must return an integer, the best_index_, got {index!r}.")
+            if not 0 <= index < len(rows):
+                raise IndexError(
+                    f"refit must return a row of cv_results_, 0 to {len(rows) - 1}, got {index}."
+                )
+            return int(index)
+        if isinstance(self.refit, str) and self.refit == "one_se":
+            trial = objective._choose(self.study_, "one_se", None).trial
+            return next(i for i, row in enumerate(rows) if row.trial.number == trial.number)
+        return int(results[f"rank_test_{name}"].argmin())
+
+    # --- What the best estimator does ---
+
+    def _check_refits(self, name: str) -> None:
+        if self.refit is False:
+            raise AttributeError(
+                f"This {type(self).__name__} has refit=False, so that it has no {name}; "
+                "refit=True, or an estimator with best_params_, would be right."
+            )
+
+    def score(self, X: Any, y: Any = None, **params: Any) -> float:
+        """Score the best estimator by ``scorer_``; of several scores by that of ``refit``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets), default=None
+            Labels or targets.
+        **params : dict
+            Arguments of the scorer, where metadata routing is enabled.
+
+        Returns
+        -------
+        float
+            Larger is better.
+        """
+        self._check_refits("score")
+        check_is_fitted(self)
+        if params:
+            params = process_routing(self, "score", **params).scorer["score"]
+        scorer = self.scorer_
+        if isinstance(scorer, dict):
+            if self.refit not in scorer:
+                raise ValueError(
+                    "refit must name one of the scores for score, since there are several, got "
+                    f"{self.refit!r}."
+                )
+            scorer = scorer[self.refit]
+        return float(scorer(self.best_estimator_, X, y, **params))
+
+    @available_if(_delegated("predict"))
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict by the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_targets)
+            Labels or numbers.
+        """
+        return self._best("predict", X)
+
+    @available_if(_delegated("predict_proba"))
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probabilities of classes by the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            In the order of ``classes_``.
+        """
+        return self._best("predict_proba", X)
+
+    @available_if(_delegated("predict_log_proba"))
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithms of the probabilities of classes by the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            In the order of ``classes_``.
+        """
+        return self._best("predict_log_proba", X)
+
+    @available_if(_delegated("decision_function"))
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the decision function of the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Its values.
+        """
+        return self._best("decision_function", X)
+
+    @available_if(_delegated("score_samples"))
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Return the scores of rows by the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Such as log densities.
+        """
+        return self._best("score_samples", X)
+
+    @available_if(_delegated("transform"))
+    def transform(self, X: Any) -> Any:
+        """Transform rows by the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        array-like or sparse matrix of shape (n_samples, n_outputs)
+            Transformed rows.
+        """
+        return self._best("transform", X)
+
+    @available_if(_delegated("inverse_transform"))
+    def inverse_transform(self, X: Any) -> Any:
+        """Transform rows back by the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_outputs)
+            Transformed rows.
+
+        Returns
+        -------
+        array-like or sparse matrix of shape (n_samples, n_features)
+            Rows.
+        """
+        return self._best("inverse_transform", X)
+
+    @available_if(_delegated("transform"))
+    def set_output(self, *, transform: Any = None) -> Self:
+        """Choose the type of what ``transform`` returns.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, default=None
+            None changes nothing.
+
+        Returns
+        -------
+        self
+            With its estimator, fitted or not, changed so.
+        """
+        _safe_set_output(self.estimator, transform=transform)
+        if hasattr(self, "best_estimator_"):
+            _safe_set_output(self.best_estimator_, transform=transform)
+        return self
+
+    def _best(self, method: str, X: Any) -> Any:
+        check_is_fitted(self)
+        return getattr(self.best_estimator_, method)(X)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels, of classifiers."""
+        _delegated("classes_")(self)
+        classes: np.ndarray = self.best_estimator_.classes_
+        return classes
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of columns of X."""
+        try:
+            check_is_fitted(self)
+        except NotFittedError as error:
+            raise AttributeError(f"{name_of(self)} has no n_features_in_ before fit.") from error
+        return int(self.best_estimator_.n_features_in_)
+
+    # --- What scikit-learn asks ---
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        of_estimator = get_tags(self.estimator)
+        tags.estimator_type = of_estimator.estimator_type
+        tags.classifier_tags = deepcopy(of_estimator.classifier_tags)
+        tags.regressor_tags = deepcopy(of_estimator.regressor_tags)
+        tags.input_tags.pairwise = of_estimator.input_tags.pairwise
+        tags.input_tags.sparse = of_estimator.input_tags.sparse
+        return tags
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return which arguments of ``fit`` and ``score`` go where.
+
+        Returns
+        -------
+        MetadataRouter
+            To the estimator, the splitter and the scorer.
+        """
+        router = MetadataRouter(owner=self)
+        router.add(
+            estimator=self.estimator,
+            method_mapping=MethodMapping().add(caller="fit", callee="fit"),
+        )
+        to_scorer = MethodMapping().add(caller="score", callee="score")
+        scores = scores_of(self.scoring, self.estimator)
+        for name, scorer in scores.scorers.items():
+            if hasattr(scorer, "get_metadata_routing"):
+                router.add(
+                    **{"scorer" if not scores.is_multiple else f"scorer_{name}": scorer},
+                    method_mapping=to_scorer.add(caller="fit", callee="score"),
+                )
+        if hasattr(self.cv, "get_metadata_routing"):
+            to_split = MethodMapping().add(caller="fit", callee="split")
+            router.add(splitter=self.cv, method_mapping=to_split)
+        return router
+
+    def _sk_visual_block_(self) -> _VisualBlock:
+        key = "best_estimator_" if hasattr(self, "best_estimator_") else "estimator"
+        inner = getattr(self, key)
+        names = [f"{key}: {type(inner).__name__}"]
+        return _VisualBlock("parallel", [inner], names=names, name_details=[str(inner)])
+
+
+class _Keeper:
+    """The function that a study runs: an objective, and what is kept of its results.
+
+    Parameters
+    ----------
+    objective : TreeCVObjective
+    error_score : "raise" or float
+    """
+
+    def __init__(self, objective: TreeCVObjective, error_score: Any) -> None:
+        self._objective = objective
+        self._error_score = error_score
+        self._found: dict[int, Found] = {}
+        self.errors: dict[int, Exception] = {}
+        self.n_splits = objective.n_splits
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        try:
+            result = self._objective.evaluate_trial(trial)
+        except optuna.TrialPruned:
+            raise
+        except Exception as error:
+            self.errors[trial.number] = error
+            raise
+        self._found[trial.number] = found_by(result, self.n_splits)
+        return result.mean
+
+    def found(self, trial: FrozenTrial, metrics: dict[str, str], optimized: int) -> Found:
+        """Return what is known of a trial."""
+        if trial.number in self._found:
+            return self._found[trial.number]
+        if trial.state == TrialState.FAIL:
+            return failed(len(metrics), self.n_splits, float(self._error_score))
+        return found_before(trial, list(metrics), list(metrics.values()), optimized)
+
+    def check(self, n_rows: int) -> None:
+        """Refuse a search in which all trials have failed; warn of some that have."""
+        if not n_rows:
+            raise ValueError("timeout must leave time for one trial, but none is complete.")
+        if not self.errors:
+            return
+        n_failed, first = len(self.errors), next(iter(self.errors.values()))
+        about = f"{n_failed} of {n_rows} trials have failed, the first one with: {first!r}."
+        if n_failed == n_rows:
+            raise ValueError(
+                f"estimator must be one that can be fitted, but all {about}"
+            ) from first
+        warnings.warn(
+            f"{about} They score error_score={self._error_score}.", FitFailedWarning, stacklevel=3
+        )
+
+
+def _n_scored(trials: Sequence[FrozenTrial]) -> int:
+    """Return how many trials have not failed."""
+    return sum(trial.state != TrialState.FAIL for trial in trials)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

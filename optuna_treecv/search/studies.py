@@ -1,0 +1,180 @@
+"""The study behind a search: made, found again in a storage, or given; and its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+from typing import Literal
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.distributions import distribution_to_json
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
+
+from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import lasting_key
+from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.study.objective import TreeCVObjective
+from optuna_treecv.study.racing import RacingPruner
+
+Report = Literal["progressive", "blocks", "folds", "mean"]
+
+
+def make_study(
+    objective: TreeCVObjective,
+    estimator: Any,
+    storage: Any,
+    sampler: optuna.samplers.BaseSampler | None,
+    pruner: optuna.pruners.BasePruner | None,
+    seed: int,
+) -> optuna.Study:
+    """Return a new study, or the one in a storage that a search before this one has begun.
+
+    Parameters
+    ----------
+    objective : TreeCVObjective
+    estimator : estimator
+        As the user gave it.
+    storage : str, optuna.storages.BaseStorage or None
+        A study there is found again if the data, the folds, the scoring, the estimator and the
+        space are the same.
+    sampler, pruner
+        As the user gave them.
+    seed : int
+        Of the sampler, where none is given.
+    """
+    name = None if storage is None else _name_of_search(objective, estimator)
+    study = optuna.create_study(
+        storage=storage,
+        study_name=name,
+        load_if_exists=name is not None,
+        directions=[StudyDirection[one.upper()] for one in objective.directions],
+        pruner=pruner,
+    )
+    study.sampler = _sampler_for(objective, study, sampler, seed)
+    return study
+
+
+def _sampler_for(
+    objective: TreeCVObjective,
+    study: optuna.Study,
+    given: optuna.samplers.BaseSampler | None,
+    seed: int,
+) -> optuna.samplers.BaseSampler:
+    """Return the sampler; one that continues a study does not repeat its first draws."""
+    own = derive_seed(seed, len(study.get_trials(deepcopy=False))) % 2**32
+    if given is not None:
+        return deepcopy(given)  # so that fit leaves the argument as it was
+    return optuna.samplers.TPESampler(seed=own)
+
+
+def _name_of_search(objective: TreeCVObjective, estimator: Any) -> str | None:
+    """Return a name that the same search has in later processes; None if it has none."""
+    try:
+        spaces = [
+            one.encode()
+            for name, distribution in sorted(objective.param_distributions.items())
+            for one in (name, distribution_to_json(distribution))
+        ]
+        named = digest(objective.fingerprint().encode(), lasting_key(estimator), *spaces)
+    except (NoKey, TypeError):  # choices that are no JSON cannot be in a storage
+        return None
+    return f"treecv-search-{named.hex()}"
+
+
+class PointSampler(optuna.samplers.BaseSampler):
+    """Suggests given points in their order, one per trial.
+
+    Optuna's ``enqueue_trial`` would copy values, after which estimators among them equal nothing.
+
+    Parameters
+    ----------
+    points : sequence of dict
+        A value for each parameter.
+    """
+
+    def __init__(self, points: Sequence[Mapping[str, Any]]) -> None:
+        self._left = iter(points)
+        self._point: Mapping[str, Any] = {}
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """Take the next point."""
+        self._point = next(self._left)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return nothing: parameters are suggested one by one."""
+        return {}
+
+    def sample_relative(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        search_space: dict[str, BaseDistribution],
+    ) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Return the point's value of a parameter."""
+        return self._point[param_name]
+
+
+def report_for(pruner: optuna.pruners.BasePruner, objective: TreeCVObjective) -> Report:
+    """Return the kind of reports that a pruner needs, see ``treecv_objective``.
+
+    Those inside the first pass come soonest, but only the tree has them, for means over rows.
+    """
+    is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
+    if objective.can_report_early:
+        return "blocks" if is_paired else "progressive"
+    return "folds" if is_paired or isinstance(pruner, RacingPruner) else "mean"
+
+
+def check_trials(study: optuna.Study, names: Sequence[str]) -> None:
+    """Refuse a study whose trials have other parameters than a search."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        if set(trial.params) != set(names):
+            raise ValueError(
+                f"study must hold trials of the parameters {', '.join(sorted(names))}, but trial "
+                f"{trial.number} has {', '.join(sorted(trial.params)) or 'none'}."
+            )
+
+
+def over(study: optuna.Study) -> list[FrozenTrial]:
+    """Return the trials that are over."""
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+
+
+def point_of(
+    values: Mapping[str, Any], distributions: Mapping[str, BaseDistribution]
+) -> tuple[float, ...]:
+    """Return numbers that tell the points of a space apart, also where values have no ==."""
+    return tuple(one.to_internal_repr(values[name]) for name, one in distributions.items())
+
+
+def by_point(
+    trials: Sequence[FrozenTrial], distributions: Mapping[str, BaseDistribution]
+) -> dict[tuple[float, ...], FrozenTrial]:
+    """Return the trial of each point: the first complete one, or else the last one."""
+    found: dict[tuple[float, ...], FrozenTrial] = {}
+    for trial in trials:
+        if not trial.params.keys() >= distributions.keys():
+            continue  # it has failed before it had all values
+        point = point_of(trial.params, distributions)
+        known = found.get(point)
+        if known is None or known.state != TrialState.COMPLETE:
+            found[point] = trial
+    return found

@@ -1,0 +1,1047 @@
+"""``TreeCVSearchCV`` beside scikit-learn's searches.
+
+What the tests of scikit-learn's searches check (``model_selection/tests/test_search.py``, 1.9),
+and where that is here:
+
+==========================================  ======================================================
+there                                       here
+==========================================  ======================================================
+validate_parameter_input, bad_param_grid,   ``test_bad_input``; the grid's own checks are in
+grid_search_error                           ``test_bad_input.py``
+grid_search, one_grid_point,                ``test_a_grid_search``
+includes_range
+pipeline_steps                              ``test_steps_and_estimators_are_values``
+SearchCV_with_fit_params, scalar_fit_param  ``test_further_arguments_reach_fit``; an estimator
+                                            that refuses them raises, as error_score="raise"
+no_score, score_method, search_cv_score_*   ``test_scoring_none_is_the_score``, ``test_score``
+grid_search_groups                          ``test_groups``
+classes__property, n_features_in            ``test_attributes_before_and_after_fit``
+trivial_cv_results_attr, no_refit           ``test_without_refit``
+sparse, sparse_scoring                      ``test_sparse_rows``
+precomputed_kernel, pairwise_*              ``test_precomputed_kernels``
+refit, refit_callable, invalid_type,        ``test_refit_by_a_callable``,
+out_bound, multi_metric                     ``test_bad_returns_of_refit``
+gridsearch_nd, search_with_2d_array         ``test_rows_of_more_dimensions``: X must be a table
+                                            here, so 3-d rows are refused in words; y may be 2-d
+X_as_list, y_as_list, pandas_input          ``test_lists_and_frames``
+unsupervised_grid_search, no_predict        ``test_unsupervised``
+param_sampler, parameters_sampler_*         samplers are Optuna's
+cv_results, multimetric, iid, masks,        ``test_cv_results``, ``test_several_scores``,
+dtype_issue, multi_size_array, none_param   ``test_columns_of_parameters``
+rank_tie_breaking                           ``test_ties_share_a_rank``
+search_cv_timing                            ``test_cv_results``: no time of single folds is known
+correct_score_results                       ``test_scores_are_those_of_cross_validate``
+pickle                                      ``test_pickle_and_clone``
+multioutput_data                            ``test_several_targets``
+predict_proba_disabled, score_samples       ``test_delegation``
+allows_nans                                 ``test_missing_values_pass``
+failing_classifier, all_fits_fail, raise    ``test_error_score``: a trial fails as a whole
+stochastic_gradient_loss_param              ``test_delegation``
+train_scores                                there are no training scores: nothing is predicted of
+                                            rows that a model has seen
+cv_splits_consistency                       ``test_random_splits_are_drawn_once``
+transform_inverse_transform                 ``test_transform``
+custom_run_search                           studies with callbacks take its place
+empty_cv_iterator, random_search_bad_cv     ``test_splitters.py``
+non_finite_score                            ``test_infinite_means_are_warned_of``
+callable_multimetric                        a callable returns one number; several are a dict
+minimal_compatible_estimator                ``test_a_minimal_estimator``
+verbose_3                                   messages are Optuna's
+html_repr                                   ``test_html``
+metadata, score_rejects_params              ``test_routing``
+array_api                                   estimators get NumPy arrays
+search_callbacks                            callbacks are Optuna's: ``test_callbacks``
+sample_weight_equivalence, unsupported      ``test_sample_weight``
+==========================================  ======================================================
+"""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+import pandas as pd
+import pytest
+from scipy import sparse
+from scipy.stats import loguniform
+from scipy.stats import norm
+from scipy.stats import randint
+from scipy.stats import uniform
+from sklearn.base import BaseEstimator
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_classification
+from sklearn.datasets import make_regression
+from sklearn.decomposition import PCA
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.exceptions import FitFailedWarning
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import SGDClassifier
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import KFold
+from sklearn.model_selection import LeaveOneGroupOut
+from sklearn.model_selection import ParameterGrid
+from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import HistTreeClassifier
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import RacingPruner
+from optuna_treecv import StreamingGaussianDensity
+from optuna_treecv import StreamingKMeans
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import TreeCVSearchCV
+
+GRID = {"alpha": [0.001, 0.1, 10.0]}
+FOLDS = KFold(4, shuffle=True, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def classes():
+    return make_classification(120, 6, n_informative=4, n_classes=3, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def two_classes():
+    return make_classification(120, 6, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    return make_regression(120, 6, noise=5.0, random_state=0)
+
+
+def search_of(estimator=None, grid=None, **options):
+    estimator = PegasosClassifier() if estimator is None else estimator
+    options = {"cv": 4, "random_state": 0} | options
+    return TreeCVSearchCV(estimator, param_grid=GRID if grid is None else grid, **options)
+
+
+_ONE_PASS = "one pass sees a row of weight 2 once, and a repeated row twice"
+
+
+def _expected(search):
+    if isinstance(search.estimator, Ridge | LogisticRegression):
+        return {}
+    return {
+        f"check_sample_weight_equivalence_on_{kind}_data": _ONE_PASS
+        for kind in ("dense", "sparse")
+    }
+
+
+@parametrize_with_checks(
+    [
+        search_of(cv=2),
+        search_of(AveragedSGDRegressor(), cv=2),
+        search_of(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
+        TreeCVSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2, n_trials=2),
+    ],
+    expected_failed_checks=_expected,
+)
+def test_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+# --- Results ---
+
+
+def test_a_grid_search(classes):
+    X, y = classes
+    search = search_of().fit(X, y)
+    means = search.cv_results_["mean_test_score"]
+    assert search.best_index_ == means.argmax() and search.best_score_ == means.max()
+    assert search.best_params_ == {"alpha": GRID["alpha"][search.best_index_]}
+    assert search.best_estimator_.alpha == search.best_params_["alpha"]
+    assert search.n_splits_ == 4 and search.refit_time_ >= 0 and not search.multimetric_
+    assert len(search.study_.trials) == 3
+    assert search_of(grid={"alpha": range(1, 3)}).fit(X, y).best_params_["alpha"] in (1, 2)
+    assert search_of(grid={"alpha": [0.1]}).fit(X, y).best_index_ == 0
+
+
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), LinearSVC(), SGDClassifier()])
+def test_scores_are_those_of_tree_cross_validate(classes, estimator):
+    X, y = classes
+    name = "C" if isinstance(estimator, LinearSVC) else "alpha"
+    values = [0.01, 0.1, 1.0]
+    search = search_of(estimator, {name: values}).fit(X, y)
+    for row, value in enumerate(values):
+        given = clone(estimator).set_params(**{name: value})
+        alone = tree_cross_validate(given, X, y, cv=4, scoring="accuracy", random_state=0)
+        splits = [search.cv_results_[f"split{i}_test_score"][row] for i in range(4)]
+        assert splits == alone.test_score.tolist()
+        assert search.cv_results_["mean_test_score"][row] == alone.mean
+        assert search.cv_results_["std_test_score"][row] == pytest.approx(np.std(splits))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "grid", "scoring"),
+    [
+        (LogisticRegression(), {"C": [0.01, 1.0]}, None),
+        (LogisticRegression(), {"C": [0.01, 1.0]}, "neg_log_loss"),
+        (SVC(), [{"kernel": ["linear"]}, {"C": [0.1, 1.0], "gamma": [0.1]}], ["accuracy", "f1"]),
+        (DecisionTreeClassifier(random_state=0), {"max_depth": [1, 3]}, "roc_auc"),
+    ],
+)
+def test_scores_are_those_of_grid_search(two_classes, estimator, grid, scoring):
+    """Fits give the same numbers, in the same columns and rows, and the same choice."""
+    X, y = two_classes
+    refit = "f1" if isinstance(scoring, list) else True
+    options = {"cv": FOLDS, "scoring": scoring, "refit": refit}
+    theirs = GridSearchCV(estimator, grid, **options).fit(X, y)
+    ours = search_of(estimator, grid, **options).fit(X, y)
+    assert set(ours.cv_results_) == set(theirs.cv_results_)
+    for name, column in theirs.cv_results_.items():
+        if name == "params":
+            assert ours.cv_results_[name] == column
+        elif "time" not in name:
+            found = ours.cv_results_[name]
+            assert found.dtype == column.dtype
+            if name.startswith("param_"):
+                assert found.mask.tolist() == column.mask.tolist()
+                assert found.tolist() == column.tolist()
+            else:
+                np.testing.assert_allclose(found, column, rtol=1e-12)
+    assert (ours.best_index_, ours.best_params_) == (theirs.best_index_, theirs.best_params_)
+    assert ours.best_score_ == pytest.approx(theirs.best_score_)
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+    assert ours.score(X, y) == theirs.score(X, y)
+
+
+def test_cv_results(classes):
+    X, y = classes
+    results = search_of().fit(X, y).cv_results_
+    frame = pd.DataFrame(results)
+    assert len(frame) == 3
+    assert [params["alpha"] for params in results["params"]] == GRID["alpha"]
+    assert results["param_alpha"].dtype == np.float64 and not results["param_alpha"].mask.any()
+    assert (results["mean_fit_time"] > 0).all()
+    for name in ("std_fit_time", "mean_score_time", "std_score_time"):
+        assert (results[name] == 0).all()
+    assert results["rank_test_score"].dtype == np.int32
+
+
+def test_many_splits_have_no_columns(two_classes):
+    X, y = two_classes
+    assert "split99_test_score" in search_of(cv=100).fit(X, y).cv_results_
+    for cv in (101, "loo"):
+        results = search_of(cv=cv).fit(X, y).cv_results_
+        assert not any(name.startswith("split") for name in results)
+        assert np.isfinite(results["std_test_score"]).all()
+    repeated = search_of(n_repeats=2).fit(X, y)
+    assert repeated.n_splits_ == 8 and "split7_test_score" in repeated.cv_results_
+
+
+def test_rows_are_in_the_order_of_the_grid(two_classes):
+    """Also of grids with points in common, of which each is evaluated once."""
+    X, y = two_classes
+    grid = [
+        {"alpha": [1.0, 0.1], "fit_intercept": [True, False]},
+        {"alpha": [0.1, 5]},
+    ]
+    search = search_of(grid=grid).fit(X, y)
+    assert search.cv_results_["params"] == list(ParameterGrid(grid))
+    assert search.cv_results_["param_fit_intercept"].mask.tolist() == [False] * 4 + [True] * 2
+    assert len(search.study_.trials) == 5
+    own = PegasosClassifier().fit_intercept
+    twin = 2 if own else 3
+    assert search.cv_results_["params"][twin]["alpha"] == 0.1
+    means = search.cv_results_["mean_test_score"]
+    assert means[4] == means[twin]
+
+
+def test_rows_are_in_the_order_of_the_trials(two_classes):
+    X, y = two_classes
+    search = TreeCVSearchCV(
+        PegasosClassifier(), {"alpha": loguniform(1e-4, 1)}, cv=4, n_trials=6, random_state=0
+    ).fit(X, y)
+    alphas = [trial.params["alpha"] for trial in search.study_.trials]
+    assert search.cv_results_["param_alpha"].tolist() == alphas and len(alphas) == 6
+    means = [trial.value for trial in search.study_.trials]
+    assert search.cv_results_["mean_test_score"].tolist() == means
+
+
+def test_columns_of_parameters(two_classes):
+    X, y = two_classes
+
+    def column(name, values, estimator):
+        found = search_of(estimator, {name: values}).fit(X, y).cv_results_[f"param_{name}"]
+        assert found.tolist() == values
+        return found.dtype.kind
+
+    assert column("max_depth", [1, 2], DecisionTreeClassifier()) == "i"
+    assert column("max_depth", [None, 2], DecisionTreeClassifier()) == "O"
+    assert column("criterion", ["gini", "entropy"], DecisionTreeClassifier()) == "O"
+    assert column("fit_intercept", [True, False], PegasosClassifier()) == "b"
+
+
+def test_ties_share_a_rank(two_classes):
+    X, y = two_classes
+    search = search_of(LogisticRegression(), {"verbose": [0, False], "C": [1e-6, 1.0]}).fit(X, y)
+    ranks = search.cv_results_["rank_test_score"]
+    assert sorted(ranks.tolist()) == [1, 1, 3, 3]
+    assert search.best_index_ == ranks.tolist().index(1)
+
+
+def test_infinite_means_are_warned_of(numbers):
+    X, y = numbers
+    search = search_of(AveragedSGDRegressor(), {"step_size": [1e-3, 1e30]}, cv=3)
+    with pytest.warns(UserWarning, match="test scores are non-finite"):
+        search.fit(X, y)
+    assert search.cv_results_["mean_test_score"][1] == -np.inf
+    assert search.cv_results_["rank_test_score"].tolist() == [1, 2]
+    assert search.best_params_ == {"step_size": 1e-3}
+
+
+# --- Scores and the choice ---
+
+
+def test_losses_are_negated(classes):
+    X, y = classes
+    losses = search_of(scoring="error").fit(X, y)
+    accuracies = search_of(scoring="accuracy").fit(X, y)
+    np.testing.assert_allclose(
+        losses.cv_results_["mean_test_score"], accuracies.cv_results_["mean_test_score"] - 1
+    )
+    assert losses.study_.direction.name == "MINIMIZE"
+    assert losses.best_index_ == accuracies.best_index_
+    assert losses.score(X, y) == pytest.approx(accuracies.score(X, y) - 1)
+    assert "NegativeLoss('error')" in repr(losses.scorer_)
+    copied = pickle.loads(pickle.dumps(losses))
+    assert copied.score(X, y) == losses.score(X, y)
+
+
+@pytest.mark.parametrize("scoring", ["hinge", "log_loss"])
+def test_score_by_a_loss(two_classes, scoring):
+    X, y = two_classes
+    labels = np.array(["no", "yes"])[y]
+    search = search_of(AveragedSGDClassifier(loss="log_loss"), scoring=scoring).fit(X, labels)
+    decision = search.decision_function(X)
+    margins = np.where(y == 1, decision, -decision)
+    losses = np.maximum(0, 1 - margins) if scoring == "hinge" else np.log1p(np.exp(-margins))
+    assert search.score(X, labels) == pytest.approx(-losses.mean())
+
+
+def test_scoring_none_is_the_score(classes, numbers):
+    X, y = classes
+    for estimator in (PegasosClassifier(), HistTreeClassifier(), LinearSVC()):
+        grid = {"random_state": [0, 1]}
+        search = search_of(estimator, grid).fit(X, y)
+        assert search.score(X, y) == search.best_estimator_.score(X, y)
+        given = search_of(estimator, grid, scoring="accuracy").fit(X, y)
+        assert search.best_score_ == given.best_score_
+    X, y = numbers
+    search = search_of(Ridge()).fit(X, y)
+    assert search.best_score_ == search_of(Ridge(), scoring="r2").fit(X, y).best_score_
+    assert search.score(X, y) == search.best_estimator_.score(X, y)
+
+    class Scored(LinearSVC):
+        def score(self, X, y, sample_weight=None):
+            return -float(self.C)
+
+    search = search_of(Scored(), {"C": [1.0, 2.0]}).fit(*classes)
+    assert search.cv_results_["mean_test_score"].tolist() == [-1.0, -2.0]
+
+
+def test_score(two_classes):
+    X, y = two_classes
+    for scoring in ("roc_auc", ["roc_auc", "accuracy"]):
+        search = search_of(scoring=scoring, refit="roc_auc" if len(scoring) == 2 else True)
+        expected = GridSearchCV(LinearSVC(), {"C": [1]}, scoring="roc_auc").fit(X, y).scorer_
+        search.fit(X, y)
+        assert search.score(X, y) == expected(search.best_estimator_, X, y)
+    search = search_of(scoring=["roc_auc", "accuracy"], refit=lambda results: 0).fit(X, y)
+    with pytest.raises(ValueError, match="^refit must name one of the scores"):
+        search.score(X, y)
+
+
+def test_several_scores(two_classes):
+    X, y = two_classes
+    scoring = {"auc": "roc_auc", "loss": "error"}
+    search = search_of(scoring=scoring, refit="loss").fit(X, y)
+    results = search.cv_results_
+    assert search.multimetric_ and set(search.scorer_) == {"auc", "loss"}
+    for name, alone in (("auc", "roc_auc"), ("loss", "error")):
+        single = search_of(scoring=alone).fit(X, y).cv_results_
+        for what in ("mean_test", "std_test", "rank_test", "split2_test"):
+            np.testing.assert_array_equal(results[f"{what}_{name}"], single[f"{what}_score"])
+    assert search.best_score_ == results["mean_test_loss"].max()
+    both = search_of(scoring={"roc_auc", "accuracy"}, refit="accuracy").fit(X, y)
+    assert set(both.scorer_) == {"roc_auc", "accuracy"}
+
+
+def test_refit_by_a_callable(two_classes):
+    X, y = two_classes
+
+    def simplest(results):
+        assert "mean_test_score" in results
+        return int(results["param_alpha"].argmax())
+
+    search = search_of(refit=simplest).fit(X, y)
+    assert search.best_index_ == 2 and search.best_params_ == {"alpha": 10.0}
+    assert not hasattr(search, "best_score_") and search.best_estimator_.alpha == 10.0
+    search = search_of(
+        refit=lambda results: results["rank_test_f1"].argmax(), scoring=["f1", "accuracy"]
+    ).fit(X, y)
+    assert not hasattr(search, "best_score_") and search.predict(X).shape == (120,)
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [
+        ("a", TypeError, "^refit must return an integer"),
+        (1.0, TypeError, "^refit must return an integer"),
+        (-1, IndexError, "^refit must return a row of cv_results_, 0 to 2, got -1"),
+        (3, IndexError, "^refit must return a row of cv_results_, 0 to 2, got 3"),
+    ],
+)
+def test_bad_returns_of_refit(two_classes, index, error, message):
+    with pytest.raises(error, match=message):
+        search_of(refit=lambda results: index).fit(*two_classes)
+
+
+def test_one_se(two_classes):
+    """The simplest of those within a standard error is at most as good as the best."""
+    X, y = two_classes
+    grid = {"alpha": np.logspace(-4, 1, 12).tolist()}
+    best = search_of(grid=grid).fit(X, y)
+    chosen = search_of(grid=grid, refit="one_se").fit(X, y)
+    assert chosen.best_params_["alpha"] >= best.best_params_["alpha"]
+    assert chosen.best_score_ <= best.best_score_
+    assert chosen.best_estimator_.alpha == chosen.best_params_["alpha"]
+    with pytest.raises(ValueError, match="simpler must say"):
+        search_of(grid=GRID | {"fit_intercept": [True, False]}, refit="one_se").fit(X, y)
+
+
+def test_without_refit(two_classes):
+    X, y = two_classes
+    search = search_of(refit=False).fit(X, y)
+    assert search.best_index_ >= 0 and search.best_score_ > 0.5 and "alpha" in search.best_params_
+    assert not hasattr(search, "best_estimator_") and not hasattr(search, "refit_time_")
+    for method in ("predict", "predict_proba", "score_samples", "transform"):
+        assert not hasattr(search, method)
+    for ask in (lambda: search.predict(X), lambda: search.score(X, y), lambda: search.classes_):
+        with pytest.raises(AttributeError, match=r"refit=False|has no attribute 'predict'"):
+            ask()
+    several = search_of(refit=False, scoring=["accuracy", "f1"]).fit(X, y)
+    assert not hasattr(several, "best_index_") and not hasattr(several, "best_params_")
+    refitted = several.set_params(refit="f1").fit(X, y)
+    assert refitted.best_index_ >= 0
+    assert not hasattr(refitted.set_params(refit=False).fit(X, y), "best_index_")
+
+
+# --- What the best estimator does ---
+
+
+def test_delegation(two_classes):
+    X, y = two_classes
+    hinge = search_of(AveragedSGDClassifier(loss="hinge"))
+    assert hasattr(hinge, "predict") and not hasattr(hinge, "predict_proba")
+    logistic = search_of(AveragedSGDClassifier(loss="log_loss"))
+    assert hasattr(logistic, "predict_proba")
+    for name in ("transform", "inverse_transform", "score_samples"):
+        assert not hasattr(logistic, name)
+    with pytest.raises(NotFittedError):
+        logistic.predict(X)
+    with pytest.raises(NotFittedError):
+        logistic.score(X, y)
+    logistic.fit(X, y)
+    for name in ("predict", "predict_proba", "decision_function"):
+        expected = getattr(logistic.best_estimator_, name)(X)
+        np.testing.assert_array_equal(getattr(logistic, name)(X), expected)
+    # Whether there are probabilities follows from the best estimator after fit.
+    search = search_of(
+        AveragedSGDClassifier(), {"loss": ["hinge", "log_loss"]}, refit=lambda results: 1
+    )
+    assert not hasattr(search, "predict_proba")
+    assert hasattr(search.fit(X, y), "predict_proba")
+
+
+def test_attributes_before_and_after_fit(two_classes):
+    X, y = two_classes
+    search = search_of()
+    for name in ("classes_", "n_features_in_", "best_estimator_", "cv_results_"):
+        assert not hasattr(search, name)
+    search.fit(X, np.array(["no", "yes"])[y])
+    assert search.classes_.tolist() == ["no", "yes"] and search.n_features_in_ == 6
+    assert not hasattr(search, "feature_names_in_")
+    assert set(search.predict(X)) <= {"no", "yes"}
+    assert not hasattr(search_of(Ridge()).fit(X, y), "classes_")
+
+
+def test_transform(two_classes):
+    X, _ = two_classes
+
+    class Kept(PCA):
+        def score(self, X, y=None):
+            return float(self.n_components)
+
+    search = search_of(Kept(), {"n_components": [2, 4]}).fit(X)
+    assert search.best_params_ == {"n_components": 4}
+    rows = search.transform(X)
+    np.testing.assert_array_equal(rows, search.best_estimator_.transform(X))
+    assert search.inverse_transform(rows).shape == X.shape
+    framed = clone(search).set_output(transform="pandas").fit(X).transform(X)
+    assert isinstance(framed, pd.DataFrame)
+
+
+def test_html(two_classes):
+    search = search_of()
+    before = search._repr_html_()
+    assert "estimator: PegasosClassifier" in before and "best_estimator_" not in before
+    assert "best_estimator_: PegasosClassifier" in search.fit(*two_classes)._repr_html_()
+
+
+def test_pickle_and_clone(two_classes):
+    X, y = two_classes
+    search = search_of(sampler=None).fit(X, y)
+    copied = pickle.loads(pickle.dumps(search))
+    np.testing.assert_array_equal(copied.predict(X), search.predict(X))
+    assert copied.study_.best_value == search.study_.best_value
+    again = clone(search)
+    assert not hasattr(again, "best_params_")
+    assert again.fit(X, y).cv_results_["mean_test_score"].tolist() == (
+        search.cv_results_["mean_test_score"].tolist()
+    )
+    random = TreeCVSearchCV(
+        PegasosClassifier(),
+        {"alpha": FloatDistribution(1e-4, 1, log=True)},
+        sampler=optuna.samplers.RandomSampler(seed=3),
+        n_trials=3,
+        random_state=0,
+    )
+    first = random.fit(X, y).cv_results_["param_alpha"].tolist()
+    assert random.fit(X, y).cv_results_["param_alpha"].tolist() == first
+    assert clone(random).fit(X, y).cv_results_["param_alpha"].tolist() == first
+
+
+# --- Rows, groups, weights and arguments of fit ---
+
+
+def test_groups(two_classes):
+    X, y = two_classes
+    groups = np.arange(120) % 5
+    for cv in (GroupKFold(3), LeaveOneGroupOut()):
+        search = search_of(LinearSVC(), {"C": [0.1, 1.0]}, cv=cv)
+        with pytest.raises(ValueError, match="groups"):
+            search.fit(X, y)
+        search.fit(X, y, groups=groups)
+        theirs = GridSearchCV(LinearSVC(), {"C": [0.1, 1.0]}, cv=cv).fit(X, y, groups=groups)
+        assert search.n_splits_ == theirs.n_splits_
+        np.testing.assert_allclose(
+            search.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"]
+        )
+
+
+def test_random_splits_are_drawn_once(two_classes):
+    """All trials have the same folds, also those of a splitter without a seed, and n_splits_."""
+    X, y = two_classes
+    search = search_of(
+        LinearSVC(random_state=0), {"verbose": [0, False, 0.0]}, cv=KFold(3, shuffle=True)
+    ).fit(X, y)
+    for i in range(3):
+        assert len(set(search.cv_results_[f"split{i}_test_score"])) == 1
+    pairs = ((train, test) for train, test in KFold(3).split(X))
+    assert search_of(cv=pairs).fit(X, y).n_splits_ == 3
+
+
+def test_lists_and_frames(two_classes):
+    X, y = two_classes
+    expected = search_of().fit(X, y).cv_results_["mean_test_score"].tolist()
+    frame = pd.DataFrame(X, columns=[f"column {i}" for i in range(6)])
+    for rows, labels in (
+        (X.tolist(), y.tolist()),
+        (frame, pd.Series(y)),
+        (frame, pd.Series(y.astype(str), dtype="string")),
+    ):
+        search = search_of().fit(rows, labels)
+        assert search.cv_results_["mean_test_score"].tolist() == expected
+    assert search.feature_names_in_.tolist() == list(frame.columns)
+    assert set(search.predict(frame)) <= {"0", "1"}
+
+
+def test_sparse_rows(two_classes):
+    X, y = two_classes
+    expected = search_of().fit(X, y).cv_results_["mean_test_score"]
+    search = search_of().fit(sparse.csr_array(X), y)
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected, atol=0.02)
+    assert search.predict(sparse.csr_array(X)).shape == (120,)
+
+
+def test_precomputed_kernels(two_classes):
+    X, y = two_classes
+    kernel = X @ X.T
+    grid = {"C": [0.01, 1.0]}
+    search = search_of(SVC(kernel="precomputed"), grid, cv=FOLDS).fit(kernel, y)
+    theirs = GridSearchCV(SVC(kernel="precomputed"), grid, cv=FOLDS).fit(kernel, y)
+    np.testing.assert_array_equal(
+        search.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"]
+    )
+    assert search.__sklearn_tags__().input_tags.pairwise
+    with pytest.raises(ValueError):
+        search_of(SVC(kernel="precomputed"), grid).fit(X, y)
+
+
+def test_rows_of_more_dimensions(two_classes):
+    X, y = two_classes
+    with pytest.raises(ValueError, match="^X must"):
+        search_of(LinearSVC(), {"C": [1.0]}).fit(X.reshape(20, 6, 6), y[:20])
+
+
+def test_several_targets(numbers):
+    X, y = numbers
+    y = np.column_stack([y, -2 * y])
+    search = search_of(Ridge(), cv=FOLDS).fit(X, y)
+    theirs = GridSearchCV(Ridge(), GRID, cv=FOLDS, scoring="r2").fit(X, y)
+    assert search.predict(X).shape == theirs.predict(X).shape == (120, 2)
+    assert search.best_params_ == theirs.best_params_
+
+
+def test_missing_values_pass(two_classes):
+    X, y = two_classes
+    X = X.copy()
+    X[::7, 1] = np.nan
+    for tree in (HistGradientBoostingClassifier(max_iter=2), HistTreeClassifier(max_depth=2)):
+        search = search_of(tree, {"random_state": [0, 1]}).fit(X, y)
+        assert search.predict(X).shape == (120,)
+
+
+def test_unsupervised(two_classes):
+    X, _ = two_classes
+    for estimator in (KMeans(n_init=1), StreamingKMeans()):
+        search = search_of(estimator, {"n_clusters": [2, 6]}).fit(X)
+        assert search.best_params_ == {"n_clusters": 6}
+        assert search.predict(X).max() > 1
+    mixture = search_of(GaussianMixture(), {"n_components": [1, 2]}).fit(X)
+    means = cross_validate(GaussianMixture(random_state=0), X, cv=4)["test_score"].mean()
+    assert mixture.cv_results_["mean_test_score"][0] == pytest.approx(means, rel=0.05)
+    density = search_of(StreamingGaussianDensity(), {"reg_covar": [0.1, 1.0]}).fit(X)
+    assert density.score_samples(X).shape == (120,)
+
+
+def test_further_arguments_reach_fit(two_classes):
+    X, y = two_classes
+    seen = []
+
+    class Spy(LogisticRegression):
+        def fit(self, X, y, sample_weight=None, spam=None, eggs=None):
+            seen.append((len(X), len(spam), eggs))
+            return super().fit(X, y)
+
+    search = search_of(Spy(), {"C": [1.0]}).fit(X, y, spam=np.ones(120), eggs=2)
+    assert len(seen) == 5 and seen[-1] == (120, 120, 2)
+    assert all(n_rows == n_spam < 120 for n_rows, n_spam, _ in seen[:-1])
+    with pytest.raises((TypeError, ValueError), match="unknown"):
+        search.set_params(estimator=LogisticRegression()).fit(X, y, unknown=1)
+
+
+def test_sample_weight(two_classes, numbers):
+    """Weights act in training and in scores, as in scikit-learn 1.9."""
+    X, y = two_classes
+    weights = np.random.default_rng(0).uniform(0, 2, 120)
+    search = search_of(LogisticRegression(), {"C": [0.01, 1.0]}, cv=FOLDS)
+    search.fit(X, y, sample_weight=weights)
+    theirs = GridSearchCV(LogisticRegression(), {"C": [0.01, 1.0]}, cv=FOLDS)
+    theirs.fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(search.best_estimator_.coef_, theirs.best_estimator_.coef_)
+    for i, (_, test) in enumerate(FOLDS.split(X)):
+        fitted = clone(search.best_estimator_)
+        train = np.setdiff1d(np.arange(120), test)
+        fitted.fit(X[train], y[train], sample_weight=weights[train])
+        score = fitted.score(X[test], y[test], sample_weight=weights[test])
+        assert search.cv_results_[f"split{i}_test_score"][search.best_index_] == (
+            pytest.approx(score)
+        )
+
+
+def test_routing(two_classes):
+    from sklearn import config_context
+
+    X, y = two_classes
+    weights = np.linspace(0.5, 1.5, 120)
+    with config_context(enable_metadata_routing=True):
+        estimator = LogisticRegression().set_fit_request(sample_weight=True)
+        search = search_of(estimator, {"C": [0.1, 1.0]})
+        routing = search.get_metadata_routing()
+        assert routing.consumes("fit", ["sample_weight"]) == {"sample_weight"}
+        search.fit(X, y, sample_weight=weights)
+        scores = cross_val_score(search, X, y, cv=3, params={"sample_weight": weights})
+        assert scores.shape == (3,)
+    with pytest.raises(ValueError, match=r"enable_metadata_routing|\[sample_weight\]"):
+        search.score(X, y, sample_weight=weights)
+
+
+def test_steps_and_estimators_are_values(two_classes):
+    X, y = two_classes
+    pipeline = Pipeline([("scale", StandardScaler()), ("model", LogisticRegression())])
+    scalers = [StandardScaler(), MinMaxScaler(), "passthrough"]
+    search = search_of(pipeline, {"scale": scalers, "model__C": [0.1, 1.0]}).fit(X, y)
+    assert len(search.study_.trials) == 6
+    assert search.cv_results_["param_scale"].dtype == object
+    assert search.best_estimator_[0] is not search.best_params_["scale"]
+    models = [LogisticRegression(), LinearSVC()]
+    search = search_of(pipeline, {"model": models}).fit(X, y)
+    assert [type(one) for one in search.cv_results_["param_model"]] == [*map(type, models)]
+    assert not hasattr(models[0], "coef_") and not hasattr(pipeline[0], "mean_")
+
+
+class Minimal:
+    """What scikit-learn calls a minimal estimator; it knows nothing of tags."""
+
+    def __init__(self, constant=0):
+        self.constant = constant
+
+    def get_params(self, deep=False):
+        return {"constant": self.constant}
+
+    def set_params(self, **params):
+        self.__dict__.update(params)
+        return self
+
+    def fit(self, X, y):
+        self.fitted_ = True
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.constant)
+
+    def score(self, X, y):
+        return float(np.mean(y == self.constant))
+
+
+class MinimalEstimator(Minimal, BaseEstimator):
+    pass
+
+
+def test_a_minimal_estimator(two_classes):
+    X, y = two_classes
+    search = search_of(MinimalEstimator(), {"constant": [0, 1, 5]}).fit(X, y)
+    share = y.mean()
+    assert search.best_params_ == {"constant": int(share > 0.5)}
+    assert search.predict(X).shape == (120,)
+
+
+def test_inside_others(classes):
+    """In a Pipeline, in nested cross-validation, and in another search."""
+    X, y = classes
+    search = search_of(cv=3)
+    pipeline = make_pipeline(StandardScaler(), search).fit(X, y)
+    assert pipeline.predict(X).shape == (120,) and pipeline.score(X, y) > 0.4
+    scores = cross_val_score(search, X, y, cv=5)
+    for score, (train, test) in zip(scores, KFold(5).split(X), strict=False):
+        assert np.isfinite(score) and len(train) + len(test) == 120
+    outer = GridSearchCV(search, {"estimator__fit_intercept": [True, False]}, cv=2).fit(X, y)
+    assert outer.best_estimator_.best_params_["alpha"] in GRID["alpha"]
+
+
+# --- Trials, studies and faults ---
+
+
+class Failing(LogisticRegression):
+    def fit(self, X, y, sample_weight=None):
+        if self.C > 5:
+            raise ValueError("this C is too large")
+        return super().fit(X, y)
+
+
+def test_error_score(two_classes):
+    X, y = two_classes
+    grid = {"C": [1.0, 10.0, 0.1]}
+    with pytest.raises(ValueError, match="this C is too large"):
+        search_of(Failing(), grid).fit(X, y)
+    for error_score in (np.nan, 0.0, -7):
+        search = search_of(Failing(), grid, error_score=error_score)
+        with pytest.warns(FitFailedWarning, match="^1 of 3 trials have failed.*too large"):
+            search.fit(X, y)
+        results = search.cv_results_
+        np.testing.assert_equal(results["mean_test_score"][1], float(error_score))
+        np.testing.assert_equal(results["split3_test_score"][1], float(error_score))
+        assert results["rank_test_score"].max() == results["rank_test_score"][1] == 3
+        assert search.best_params_["C"] in (0.1, 1.0)
+    with pytest.raises(ValueError, match="^estimator must be one that can be fitted"):
+        search_of(Failing(), {"C": [6.0, 7.0]}, error_score=np.nan).fit(X, y)
+
+
+def test_ctrl_c_keeps_what_is_done(two_classes):
+    X, y = two_classes
+
+    def interrupt(study, trial):
+        if trial.number == 1:
+            raise KeyboardInterrupt
+
+    search = search_of(callbacks=[interrupt])
+    with pytest.warns(UserWarning, match="^The search was interrupted after 2 trials"):
+        search.fit(X, y)
+    assert len(search.cv_results_["params"]) == 2 and search.predict(X).shape == (120,)
+
+    class Interrupted(LogisticRegression):
+        def fit(self, X, y, sample_weight=None):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search_of(Interrupted(), {"C": [1.0]}).fit(X, y)
+
+
+def test_callbacks(two_classes):
+    seen = []
+    search = search_of(callbacks=[lambda study, trial: seen.append(trial.number)])
+    search.fit(*two_classes)
+    assert seen == [0, 1, 2]
+
+
+def test_n_trials(two_classes):
+    X, y = two_classes
+    space = {"alpha": FloatDistribution(1e-4, 1, log=True)}
+    search = TreeCVSearchCV(PegasosClassifier(), space, cv=3, random_state=0)
+    assert len(search.fit(X, y).study_.trials) == 10
+    search.set_params(n_trials=4)
+    assert len(search.fit(X, y).study_.trials) == 4
+    few = search_of(n_trials=2).fit(X, y)
+    assert few.cv_results_["params"] == [{"alpha": 0.001}, {"alpha": 0.1}]
+    assert len(search_of(n_trials=9).fit(X, y).study_.trials) == 3
+    slow = TreeCVSearchCV(PegasosClassifier(), space, cv=3, n_trials=10_000, timeout=0.2)
+    assert 0 < len(slow.fit(X, y).cv_results_["params"]) < 10_000
+
+
+def test_one_seed_gives_the_same_search(two_classes):
+    X, y = two_classes
+    space = {"alpha": FloatDistribution(1e-4, 1, log=True), "fit_intercept": [True, False]}
+
+    def found(seed):
+        search = TreeCVSearchCV(PegasosClassifier(), space, cv=3, n_trials=15, random_state=seed)
+        return search.fit(X, y).cv_results_
+
+    first, again, other = found(3), found(3), found(4)
+    assert first["params"] == again["params"] != other["params"]
+    assert first["mean_test_score"].tolist() == again["mean_test_score"].tolist()
+
+
+def test_forms_of_distributions(two_classes):
+    X, y = two_classes
+    space = {
+        "alpha": loguniform(1e-3, 1e2),
+        "step_size": uniform(1, 2),
+        "random_state": randint(3, 6),
+        "fit_intercept": [True, False],
+    }
+    search = TreeCVSearchCV(AveragedSGDClassifier(), space, cv=3, random_state=0).fit(X, y)
+    found = search.study_.trials[0].distributions
+    assert found["alpha"] == FloatDistribution(1e-3, 1e2, log=True)
+    assert found["step_size"] == FloatDistribution(1, 3)
+    assert found["random_state"] == IntDistribution(3, 5)
+    assert found["fit_intercept"].choices == (True, False)
+    for wrong in (norm(0, 1), loguniform(1e-3, 1, loc=1), "abc", [], 3.0):
+        with pytest.raises(ValueError, match="^param_distributions: 'alpha' must have"):
+            TreeCVSearchCV(PegasosClassifier(), {"alpha": wrong}).fit(X, y)
+
+
+def test_a_study_is_continued(two_classes):
+    X, y = two_classes
+    study = optuna.create_study(direction="maximize")
+    space = {"alpha": FloatDistribution(1e-4, 1, log=True)}
+    search = TreeCVSearchCV(
+        PegasosClassifier(), space, cv=3, n_trials=3, study=study, random_state=0
+    )
+    first = search.fit(X, y)
+    assert first.study_ is study and len(study.trials) == 3
+    second = search.fit(X, y)
+    assert len(study.trials) == 6
+    assert len(second.cv_results_["params"]) == 6
+    for row, trial in enumerate(study.trials):
+        assert second.cv_results_["mean_test_score"][row] == trial.value
+    assert second.best_score_ == study.best_value
+    with pytest.raises(ValueError, match="values from other data, weights, folds or scoring"):
+        search.fit(X[:-1], y[:-1])
+    with pytest.raises(ValueError, match="values from other data, weights, folds or scoring"):
+        clone(search).set_params(study=study, cv=4).fit(X, y)
+    with pytest.raises(ValueError, match="^the study's direction must be 'minimize'"):
+        clone(search).set_params(study=study, scoring="error").fit(X, y)
+    other = {"fit_intercept": [True, False]}
+    with pytest.raises(ValueError, match="^study must hold trials of the parameters"):
+        clone(search).set_params(study=study, param_distributions=other).fit(X, y)
+    assert len(study.trials) == 6  # nothing was begun
+
+
+def test_outer_folds_never_mix(two_classes):
+    """In nested cross-validation each outer fold has a study of its own, also in a storage."""
+    X, y = two_classes
+    storage = optuna.storages.InMemoryStorage()
+    search = search_of(storage=storage, cv=3)
+    scores = []
+    for train, test in KFold(3).split(X):
+        scores.append(search.fit(X[train], y[train]).score(X[test], y[test]))
+    assert len(storage.get_all_studies()) == 3
+    search = search_of(cv=3, random_state=0)
+    assert cross_val_score(search, X, y, cv=KFold(3)).tolist() == scores
+
+
+@pytest.mark.parametrize("is_grid", [True, False])
+def test_a_storage_makes_it_resumable(two_classes, tmp_path, is_grid):
+    X, y = two_classes
+    storage = f"sqlite:///{tmp_path}/studies.db"
+    store = f"sqlite:///{tmp_path}/store.db"
+    space = {"param_grid": {"alpha": np.logspace(-4, 0, 7).tolist()}}
+    if not is_grid:
+        space = {"param_distributions": {"alpha": loguniform(1e-4, 1)}, "n_trials": 7}
+
+    def make(**options):
+        options = {"cv": 3, "random_state": 0, "storage": storage, "store": store} | options
+        return TreeCVSearchCV(PegasosClassifier(), **space, **options)
+
+    def interrupt(study, trial):
+        if trial.number == 2:
+            raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="interrupted after 3 trials"):
+        make(callbacks=[interrupt]).fit(X, y)
+    ran = []
+    resumed = make(callbacks=[lambda study, trial: ran.append(trial.number)]).fit(X, y)
+    assert len(ran) == 4
+    whole = make(storage=None, store=None).fit(X, y)
+    assert len(resumed.cv_results_["params"]) == 7
+    if is_grid:
+        for name in ("mean_test_score", "rank_test_score"):
+            np.testing.assert_array_equal(resumed.cv_results_[name], whole.cv_results_[name])
+        np.testing.assert_allclose(
+            resumed.cv_results_["std_test_score"], whole.cv_results_["std_test_score"], rtol=1e-5
+        )
+        assert resumed.best_params_ == whole.best_params_
+    else:
+        assert len(set(resumed.cv_results_["param_alpha"].tolist())) == 7
+
+
+def test_a_point_that_failed_is_tried_again(two_classes, tmp_path):
+    X, y = two_classes
+    options = {"storage": f"sqlite:///{tmp_path}/studies.db"}
+    grid = {"C": [0.1, 1.0]}
+    with pytest.raises(RuntimeError, match="no luck"):
+        search_of(Unlucky(), grid, **options).fit(X, y)
+    Unlucky.luck = True
+    try:
+        search = search_of(Unlucky(), grid, **options).fit(X, y)
+    finally:
+        Unlucky.luck = False
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert len(search.cv_results_["params"]) == 2
+
+
+class Unlucky(LogisticRegression):
+    luck = False
+
+    def fit(self, X, y, sample_weight=None):
+        if not self.luck:
+            raise RuntimeError("no luck")
+        return super().fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "pruner"),
+    [
+        (PegasosClassifier(), RacingPruner()),
+        (PegasosClassifier(), optuna.pruners.MedianPruner(n_startup_trials=2)),
+        (PegasosClassifier(), optuna.pruners.WilcoxonPruner()),
+        (LinearSVC(), RacingPruner()),
+        (LinearSVC(), optuna.pruners.MedianPruner(n_startup_trials=2)),
+    ],
+)
+def test_pruned_trials_have_the_last_rank(estimator, pruner):
+    X, y = make_classification(600, 6, random_state=0)
+    name = "C" if isinstance(estimator, LinearSVC) else "alpha"
+    space = {name: FloatDistribution(1e-6, 1e4, log=True)}
+    search = TreeCVSearchCV(estimator, space, n_trials=12, pruner=pruner, random_state=0)
+    search.fit(X, y)
+    states = [trial.state.name for trial in search.study_.trials]
+    pruned = np.array(states) == "PRUNED"
+    means = search.cv_results_["mean_test_score"]
+    assert np.isnan(means[pruned]).all() and np.isfinite(means[~pruned]).all()
+    assert search.best_score_ == search.study_.best_value
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"param_distributions": GRID}, "^param_grid or param_distributions .* got both"),
+        ({"param_grid": None}, "^param_grid or param_distributions .* got neither"),
+        ({"n_trials": 0}, "^n_trials must be None or a positive integer, got 0"),
+        ({"n_trials": 2.5}, "^n_trials must be"),
+        ({"timeout": -1}, "^timeout must be"),
+        ({"timeout": "1"}, "^timeout must be"),
+        ({"error_score": "ignore"}, "^error_score must be 'raise' or a number"),
+        ({"progress": "yes"}, "^progress must be"),
+        ({"sampler": 3}, "^sampler must be None or a sampler of Optuna"),
+        ({"pruner": "median"}, "^pruner must be None or a pruner of Optuna"),
+        ({"study": "study"}, "^study must be None or an optuna.Study"),
+        (
+            {"study": optuna.create_study(), "storage": "sqlite://"},
+            "^storage must be None where study is given",
+        ),
+        (
+            {"study": optuna.create_study(), "pruner": RacingPruner()},
+            "^pruner must be None where study is given",
+        ),
+        (
+            {"sampler": optuna.samplers.RandomSampler()},
+            "^sampler must be None where param_grid is given, whose points it would leave",
+        ),
+        ({"refit": "accuracy"}, "^refit must be True, False, a callable or one of 'one_se'"),
+        ({"refit": 3}, "^refit must be"),
+        (
+            {"scoring": ["f1", "accuracy"]},
+            "^refit must be False, a callable or one of 'f1', 'accuracy', 'one_se'",
+        ),
+        (
+            {"scoring": ["f1", "accuracy"], "refit": "recall"},
+            "^refit must be False, a callable .* got 'recall'",
+        ),
+        ({"scoring": "acuracy"}, "^scoring must be .* did you mean 'accuracy'"),
+        ({"cv": 1}, "^cv must be"),
+        ({"param_grid": {"alpa": [1.0]}}, "^param_grid: PegasosClassifier has no parameter"),
+        ({"estimator": PCA(), "param_grid": {"whiten": [True]}}, None),
+    ],
+)
+def test_bad_input(two_classes, options, message):
+    X, y = two_classes
+    search = search_of().set_params(**options)
+    if message is None:  # an estimator with a score may be neither classifier nor regressor
+        search.fit(X)
+        return
+    with pytest.raises(ValueError, match=message):
+        search.fit(X, y)
+    assert not hasattr(search, "cv_results_") and not hasattr(search, "study_")
+
+
+def test_an_estimator_without_score(two_classes):
+    X, y = two_classes
+
+    class Unscored(BaseEstimator):
+        def __init__(self, constant=0):
+            self.constant = constant
+
+        def fit(self, X, y=None):
+            return self
+
+        def predict(self, X):
+            return np.full(len(X), self.constant)
+
+    with pytest.raises(ValueError, match="^scoring must be given for Unscored"):
+        search_of(Unscored(), {"constant": [0, 1]}).fit(X, y)
+    search = search_of(
+        Unscored(), {"constant": [0, 1]}, scoring=lambda model, X, y: float(model.constant)
+    ).fit(X, y)
+    assert search.best_params_ == {"constant": 1}
