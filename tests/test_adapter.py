@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
@@ -319,7 +320,7 @@ def test_a_stateless_step_keeps_naive_bayes_exact():
 
 
 @pytest.mark.filterwarnings("error", "ignore::optuna.exceptions.ExperimentalWarning")
-@pytest.mark.parametrize("first", [StandardScaler(), Normalizer(), "passthrough"], ids=str)
+@pytest.mark.parametrize("first", [StandardScaler(), Normalizer(), "passthrough"], ids=said)
 def test_a_study_of_a_pipeline(first, binary):
     frame = pd.DataFrame(binary[0], columns=list("abcde"))
     pipeline = make_pipeline(first, SGDClassifier(random_state=0, max_iter=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ids import said
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -59,7 +60,7 @@ def loss(estimator, X, y):
     return tree_cross_validate(estimator, X, y, cv=5, random_state=0).test_score.mean()
 
 
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_classifiers_err_as_averaged_sgd_does(estimator):
     X, y = classes()
     heavy = X.copy()
@@ -68,13 +69,13 @@ def test_classifiers_err_as_averaged_sgd_does(estimator):
         assert loss(estimator, rows, y) <= 1.1 * loss(AveragedSGDClassifier(), X, y)
 
 
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_digits_are_recognised(estimator):
     X, y = load_digits(return_X_y=True)
     assert loss(estimator, scale(X), y) < 0.1
 
 
-@pytest.mark.parametrize("estimator", REGRESSORS, ids=str)
+@pytest.mark.parametrize("estimator", REGRESSORS, ids=said)
 def test_regressors_come_near_the_noise(estimator):
     X, y = numbers()
     assert loss(estimator, X, y) <= 1.1 * 0.25
@@ -106,7 +107,7 @@ def hostile(kind):
             return rare_columns(X, 40, 2)
 
 
-@pytest.mark.parametrize("estimator", AUTOMATIC, ids=str)
+@pytest.mark.parametrize("estimator", AUTOMATIC, ids=said)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -134,7 +135,7 @@ def test_no_rows_make_it_diverge(estimator, kind):
         assert np.linalg.norm(model.coef_) * smallest <= 10 * np.abs(y).max()
 
 
-@pytest.mark.parametrize("estimator", AUTOMATIC, ids=str)
+@pytest.mark.parametrize("estimator", AUTOMATIC, ids=said)
 @pytest.mark.parametrize("factor", [2.0**-20, 2.0**10])
 def test_the_unit_of_features_does_not_matter(estimator, factor):
     X, y = numbers(500)

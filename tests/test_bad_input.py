@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -153,7 +154,7 @@ def broken(array, value):
             r"scoring='roc_auc' is undefined .NaN. on a fold of 1 row",
         ),
     ],
-    ids=str,
+    ids=said,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
 def test_arguments_of_the_evaluation(options, match):
@@ -167,7 +168,7 @@ def test_arguments_of_the_evaluation(options, match):
 
 
 @pytest.mark.parametrize(
-    "estimator", [PegasosClassifier(), LSQSGDRegressor(), SGDClassifier()], ids=str
+    "estimator", [PegasosClassifier(), LSQSGDRegressor(), SGDClassifier()], ids=said
 )
 @pytest.mark.parametrize(
     ("rows", "targets", "match"),
@@ -198,7 +199,7 @@ def test_data(estimator, rows, targets, match):
         {"cv": 3, "shuffle": False},
         {"cv": "loo", "shuffle": False, "method": "standard"},
     ],
-    ids=str,
+    ids=said,
 )
 def test_repeats_that_cannot_differ(options):
     match = (
@@ -214,7 +215,7 @@ def test_repeats_that_cannot_differ(options):
         treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA, **options)
 
 
-@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=str)
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=said)
 def test_classes(estimator):
     with pytest.raises(ValueError, match="y must hold at least 2 classes, got one class: 1"):
         tree_cross_validate(estimator, X, np.ones(30, int))
@@ -222,7 +223,7 @@ def test_classes(estimator):
         tree_cross_validate(estimator, X)
 
 
-@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=str)
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=said)
 @pytest.mark.parametrize(
     ("labels", "match"),
     [
@@ -234,14 +235,14 @@ def test_classes(estimator):
         (["nan", 1.5] * 15, "or be an array of integers.* got objects such as 'nan', 1.5"),
         ([b"a", b"b"] * 15, "y must hold strings, .* got objects such as b'a'"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_labels_that_are_objects(estimator, labels, match):
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(estimator, X, np.array(labels, object))
 
 
-@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=str)
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=said)
 def test_labels_that_are_no_classes(estimator):
     for labels, match in (
         (np.linspace(0, 1, 30), "y must hold class labels: Unknown label type: continuous"),
@@ -254,7 +255,7 @@ def test_labels_that_are_no_classes(estimator):
 @pytest.mark.parametrize(
     ("cv", "groups"),
     [(StratifiedKFold(3), None), (StratifiedGroupKFold(3), np.arange(30) // 2)],
-    ids=str,
+    ids=said,
 )
 def test_a_stratified_splitter_without_labels(cv, groups):
     name = type(cv).__name__
@@ -303,7 +304,7 @@ def test_targets_that_are_no_numbers():
         tree_cross_validate(LSQSGDRegressor(), X)
 
 
-@pytest.mark.parametrize("estimator", [LSQSGDRegressor(), SGDRegressor()], ids=str)
+@pytest.mark.parametrize("estimator", [LSQSGDRegressor(), SGDRegressor()], ids=said)
 @pytest.mark.parametrize(
     ("targets", "match"),
     [
@@ -407,7 +408,7 @@ def test_values_of_sparse_rows_that_are_not_finite(bad):
         (PegasosClassifier(alpha=0), "'alpha' parameter of PegasosClassifier must be a float"),
         (SGDClassifier(alpha=-1), "'alpha' parameter of SGDClassifier must be a float"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_estimators(estimator, match):
     for function in (tree_cross_validate, tree_cross_val_predict):
@@ -475,7 +476,7 @@ PCA_TURNS = "must not be IncrementalPCA: its partial_fit needs at least n_compon
             "estimator must have partial_fit.*TransformedTargetRegressor has none",
         ),
     ],
-    ids=str,
+    ids=said,
 )
 @pytest.mark.parametrize("scoring", [None, "error"])
 def test_what_cannot_be_trained_in_phases(pipeline, match, scoring):
@@ -555,7 +556,7 @@ def test_choices_may_bring_partial_fit_to_a_step():
             "report needs n_repeats of at most 32, and no splitter that repeats more .*, got 33",
         ),
     ],
-    ids=str,
+    ids=said,
 )
 def test_arguments_of_the_objective(estimator, options, match):
     with pytest.raises(ValueError, match=match):
@@ -571,7 +572,7 @@ def test_arguments_of_the_objective(estimator, options, match):
         make_pipeline(StandardScaler(), PegasosClassifier()),
         GaussianNB(),
     ],
-    ids=str,
+    ids=said,
 )
 def test_what_is_no_number_is_named_by_column_and_row(estimator):
     holes = X.copy()
@@ -643,7 +644,7 @@ def test_wrong_data_is_found_before_the_first_trial():
             "scoring='error' is not for a clusterer",
         ),
     ],
-    ids=str,
+    ids=said,
 )
 def test_what_an_estimator_cannot_do_is_found_before_the_rows_are_prepared(
     estimator, scoring, choices, match
@@ -705,7 +706,7 @@ def pegasos_of(trial):
         ({"alpha": 0.1, "beta": 2}, "params must hold 'alpha' and nothing else, got 'beta' too"),
         ([0.1], r"params must be a dict of parameter values, got \[0.1\]"),
     ],
-    ids=str,
+    ids=said,
 )
 @pytest.mark.parametrize("searched", ["by distributions", "by a callable"])
 def test_params_of_another_search_space(searched, params, match):
@@ -730,7 +731,7 @@ def test_params_of_another_search_space(searched, params, match):
             "study must be .*: its best trial .* 'alpha' and nothing else",
         ),
     ],
-    ids=str,
+    ids=said,
 )
 def test_a_study_of_another_search_space(searched, params, match):
     study = optuna.create_study()
@@ -747,7 +748,7 @@ def test_a_study_of_another_search_space(searched, params, match):
         objective.best_estimator(study)
 
 
-@pytest.mark.parametrize("given", [None, 0.5, {"alpha": 0.5}], ids=str)
+@pytest.mark.parametrize("given", [None, 0.5, {"alpha": 0.5}], ids=said)
 def test_what_has_no_best_estimator(given):
     objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
     with pytest.raises(ValueError, match="^study must be an optuna.Study or one of its trials, g"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -83,7 +84,7 @@ def contest(folds, values=None, params=None, direction="minimize", stds=True, **
 
 
 @pytest.mark.parametrize("scoring", ["error", "accuracy"])
-@pytest.mark.parametrize("cv", [8, "loo"], ids=str)
+@pytest.mark.parametrize("cv", [8, "loo"], ids=said)
 def test_one_standard_error_by_hand(cv, scoring, binary):
     objective, study = searched(binary, cv=cv, scoring=scoring)
     folds = folds_of(objective, study)
@@ -153,7 +154,7 @@ def test_the_interval_of_the_chosen_trial(binary):
     assert select(single, objective).interval.note == ""
 
 
-@pytest.mark.parametrize("cv", [TimeSeriesSplit(3), 0.3], ids=str)
+@pytest.mark.parametrize("cv", [TimeSeriesSplit(3), 0.3], ids=said)
 def test_some_folds_have_no_interval_of_the_expected_risk(cv, binary):
     objective, study = searched(binary, cv=cv)
     choice = select(study, objective)
@@ -361,7 +362,7 @@ def test_a_parameter_that_a_trial_has_not_is_the_least_simple():
         ({"rule": "one_se", "simpler": {"alpha": 1}}, "simpler must be a dict of parameters"),
         ({"rule": "one_se", "simpler": {"C": "larger"}}, "simpler must name parameters of the"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_bad_arguments(arguments, message, binary):
     objective, study = searched(binary, n_trials=3)

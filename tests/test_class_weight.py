@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 import pickle
 
+from ids import said
 import numpy as np
 from optuna.distributions import FloatDistribution
 import pytest
@@ -65,7 +66,7 @@ def assert_same(one, other):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_a_dict_is_the_same_as_weights_of_rows(estimator, n_classes, dtype):
     X, y, weights = rare_class(n_classes, dtype)
     of_classes = {0: 0.3, 1: 1, n_classes - 1: 4.1}
@@ -79,7 +80,7 @@ def test_a_dict_is_the_same_as_weights_of_rows(estimator, n_classes, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_a_dict_is_the_same_as_weights_of_rows_in_the_tree(estimator, dtype):
     X, y, weights = rare_class(3, dtype)
     of_classes = {0: 0.3, 2: 4.1}
@@ -138,7 +139,7 @@ def test_keys_do_not_depend_on_the_order_of_a_dict_nor_on_the_type_of_its_labels
     assert key("balanced", n_seen=0) != key(None, n_seen=0)
 
 
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_class_weights_act_from_the_first_row_on(estimator):
     for n_seen in (0, 1, 5, 20, 10**6):
         assert "class_weight" in estimator.bound(n_seen)
@@ -162,7 +163,7 @@ def test_class_weights_act_from_the_first_row_on(estimator):
         ({1: 10**400}, "must be a dict of finite weights .* for the label 1"),
         ({1: np.ones(2)}, "must be a dict of finite weights of at least 0"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_wrong_class_weights(class_weight, match):
     X, y, _ = rare_class()
@@ -230,7 +231,7 @@ def weights_so_far(y, weights, n_classes):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 9])
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_balanced_is_the_inverse_frequency_among_the_rows_so_far(estimator, n_classes):
     X, y, weights = rare_class(n_classes, n_rows=200)
     for given in (np.ones(len(y)), weights):
@@ -256,7 +257,7 @@ def test_balanced_comes_close_to_the_frequencies_of_all_rows():
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 0.2, 1: 3}])
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_an_estimator_is_its_learner(estimator, class_weight, dtype, is_sparse):
     if is_sparse and not estimator._takes_sparse:
         return
@@ -283,7 +284,7 @@ def test_an_estimator_is_its_learner(estimator, class_weight, dtype, is_sparse):
 @pytest.mark.parametrize("cv", [7, 90])
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("is_weighted", [False, True])
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_no_label_of_a_held_out_fold_acts_on_its_own_model(estimator, is_weighted, order, cv):
     X, y, weights = rare_class(3)
     estimator = clone(estimator).set_params(class_weight="balanced")
@@ -309,7 +310,7 @@ def test_no_label_of_a_held_out_fold_acts_on_its_own_model(estimator, is_weighte
             assert not np.array_equal(after[~held_out], before[~held_out])
 
 
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_a_cache_is_not_shared_by_different_class_weights(estimator):
     X, y, _ = rare_class()
     cache = ModelCache()
@@ -333,7 +334,7 @@ def test_a_cache_is_not_shared_by_different_class_weights(estimator):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 0.2, 1: 3}])
-@pytest.mark.parametrize("estimator", IN_LANES, ids=str)
+@pytest.mark.parametrize("estimator", IN_LANES, ids=said)
 def test_lanes_have_the_weights_of_classes(estimator, class_weight, dtype):
     X, y, weights = rare_class(3, dtype)
     rows = Data(X, y).prepare(estimator.row_layout, np.arange(len(y), dtype=np.uint32))
@@ -380,7 +381,7 @@ def test_learners_share_the_weights_of_rows():
 # As an estimator.
 
 
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_balance_does_not_change_in_the_middle(estimator):
     X, y, _ = rare_class()
     for before, after in ((None, "balanced"), ("balanced", {1: 3}), ({1: 3}, "balanced")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
@@ -80,7 +81,7 @@ def test_rows(rows):
         ({"groups": MASKED}, "^groups must not be a masked array, since its mask would be ign"),
         ({"scoring": "neg_log_loss"}, "needs an estimator with predict_proba; Averaged.* has non"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_arguments(options, match):
     with pytest.raises((TypeError, ValueError), match=match):
@@ -155,7 +156,7 @@ def test_rows_without_columns():
                 tree_cross_validate(model, rows, y)
 
 
-@pytest.mark.parametrize("model", [LSQSGDRegressor(), SGDRegressor()], ids=str)
+@pytest.mark.parametrize("model", [LSQSGDRegressor(), SGDRegressor()], ids=said)
 def test_a_scorer_for_other_targets(model):
     name = type(model).__name__
     with pytest.raises(ValueError, match=f"^scoring='f1' cannot score {name}: .*continuous"):
@@ -168,7 +169,7 @@ def test_a_scorer_for_clusters_of_dates():
         tree_cross_validate(StreamingKMeans(2), X, dates, scoring="accuracy")
 
 
-@pytest.mark.parametrize("model", [PegasosClassifier(), LSQSGDRegressor()], ids=str)
+@pytest.mark.parametrize("model", [PegasosClassifier(), LSQSGDRegressor()], ids=said)
 @pytest.mark.parametrize(
     "targets",
     [y[:-1], None, 7, "loo", np.ma.array(y, mask=y > 0), y * 1j, np.c_[y, y], y + np.nan],
@@ -190,7 +191,7 @@ def store(tmp_path):
     return url
 
 
-@pytest.mark.parametrize("wrong", [3, 1j, print, ["a"]], ids=str)
+@pytest.mark.parametrize("wrong", [3, 1j, print, ["a"]], ids=said)
 def test_arguments_of_the_history(store, wrong):
     for call in (
         lambda: load_evaluations(store, study_name=wrong),

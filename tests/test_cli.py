@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 
+from ids import said
 import numpy as np
 import optuna
 import pytest
@@ -64,7 +65,7 @@ def test_says_its_version(capsys):
     assert capsys.readouterr().out == f"optuna-treecv {version('optuna-treecv')}\n"
 
 
-@pytest.mark.parametrize("arguments", [["store", "{url}"], ["--version"], ["--help"]], ids=str)
+@pytest.mark.parametrize("arguments", [["store", "{url}"], ["--version"], ["--help"]], ids=said)
 def test_a_reader_that_wants_no_more(arguments, tmp_path):
     """As with ``optuna-treecv store URL | head -1``."""
     url = f"sqlite:///{tmp_path / 'store.db'}"

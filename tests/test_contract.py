@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ids import said
 import numpy as np
 import pytest
 from scipy import sparse
@@ -60,7 +61,7 @@ ADAPTED = [
 class TestCompiled(LearnerContract):
     may_be_cut = True
 
-    @pytest.fixture(autouse=True, params=COMPILED, ids=str)
+    @pytest.fixture(autouse=True, params=COMPILED, ids=said)
     def given(self, request):
         self.estimator = request.param
 
@@ -80,7 +81,7 @@ class TestCompiledSparse(LearnerContract):
     @pytest.fixture(
         autouse=True,
         params=[e for e in COMPILED if e.__sklearn_tags__().input_tags.sparse],
-        ids=str,
+        ids=said,
     )
     def given(self, request):
         self.estimator = request.param
@@ -95,7 +96,7 @@ class TestCompiledSparse(LearnerContract):
 
 
 class TestAdapted(LearnerContract):
-    @pytest.fixture(autouse=True, params=ADAPTED, ids=str)
+    @pytest.fixture(autouse=True, params=ADAPTED, ids=said)
     def given(self, request):
         self.estimator = request.param
 

@@ -8,6 +8,7 @@ from math import log2
 import tracemalloc
 
 from conftest import make_folds
+from ids import said
 import numpy as np
 import pytest
 from scipy import sparse
@@ -157,7 +158,7 @@ def with_zeros(X):
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", [2, 3, 5, 7, 8, "loo"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classifier_equals_the_naive_tree(estimator, dtype, cv, order, n_classes, make_data):
     X, y = make_data(45, 8, n_classes)  # 8 columns, no intercept: a state has no padding
@@ -179,7 +180,7 @@ def test_classifier_equals_the_naive_tree(estimator, dtype, cv, order, n_classes
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", [2, 3, 5, 7, 8, "loo"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("estimator", REGRESSORS, ids=str)
+@pytest.mark.parametrize("estimator", REGRESSORS, ids=said)
 def test_regressor_equals_the_naive_tree(estimator, dtype, cv, order, regression):
     X, y = with_zeros(regression[0]).astype(dtype), regression[1]
     decisions, chunks, _, rows = naive_decisions(estimator, X, y, cv, order)
@@ -197,7 +198,7 @@ def test_regressor_equals_the_naive_tree(estimator, dtype, cv, order, regression
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", [2, 3, 5, 7, 8, "loo"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("estimator", UNSUPERVISED, ids=str)
+@pytest.mark.parametrize("estimator", UNSUPERVISED, ids=said)
 def test_unsupervised_equals_the_naive_tree(estimator, dtype, cv, order, make_data):
     X = make_data(45, 8)[0].astype(dtype)  # a multiple of 8: no padding
     X[20:24] = X[3]  # repeated rows, which do not become centres
@@ -243,7 +244,7 @@ def test_unsupervised_equals_the_naive_tree(estimator, dtype, cv, order, make_da
 
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", [3, 50, "loo"])
-@pytest.mark.parametrize("estimator", COMPILED, ids=str)
+@pytest.mark.parametrize("estimator", COMPILED, ids=said)
 def test_wide_sparse_rows_are_undone_bit_for_bit(estimator, order, cv):
     # Few nonzeros in many columns: most phases are undone instead of copying the state.
     rng = np.random.default_rng(0)
@@ -257,7 +258,7 @@ def test_wide_sparse_rows_are_undone_bit_for_bit(estimator, order, cv):
     assert np.array_equal(found, tree_cross_val_predict(estimator, X.toarray(), y, **options))
 
 
-@pytest.mark.parametrize("estimator", COMPILED, ids=str)
+@pytest.mark.parametrize("estimator", COMPILED, ids=said)
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", [2, 33, 60, "loo"])
 def test_compiled_and_python_recursion_agree(estimator, order, cv, binary):
@@ -277,7 +278,7 @@ def test_compiled_and_python_recursion_agree(estimator, order, cv, binary):
         assert compiled.n_updates == python.n_updates
 
 
-@pytest.mark.parametrize("estimator", COMPILED, ids=str)
+@pytest.mark.parametrize("estimator", COMPILED, ids=said)
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", [7, 64, "loo"])
 def test_threads_change_no_bit(estimator, order, cv, binary):
@@ -323,8 +324,8 @@ LEARNERS = [
 SPLITS = [3, 8, "loo", KFold(4), StratifiedKFold(3, shuffle=True), GroupKFold(5), LeaveOneOut()]
 
 
-@pytest.mark.parametrize("estimator", LEARNERS, ids=str)
-@pytest.mark.parametrize("cv", [*SPLITS, np.arange(60) % 7], ids=str)
+@pytest.mark.parametrize("estimator", LEARNERS, ids=said)
+@pytest.mark.parametrize("cv", [*SPLITS, np.arange(60) % 7], ids=said)
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("method", ["treecv", "standard"])
 def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, make_data):

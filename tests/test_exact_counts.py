@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ids import said
 import numpy as np
 import pytest
 from scipy import sparse
@@ -181,7 +182,7 @@ def of_rows_themselves(X, y, chunks, alpha, weights, of_others):
 
 
 @pytest.mark.parametrize("k", [10, N_ROWS])
-@pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB()], ids=str)
+@pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB()], ids=said)
 def test_a_column_within_one_chunk_leaves_nothing(estimator, k):
     """With a tiny alpha, any rest of a rounded difference would be seen.
 
@@ -301,7 +302,7 @@ def test_small_alphas_are_raised_unless_forced():
     assert np.array_equal(ours[0], ours[1])
 
 
-@pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB()], ids=str)
+@pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB()], ids=said)
 def test_negative_numbers_are_refused(estimator):
     rows = X.copy()
     rows[3, 4] = -2
@@ -363,7 +364,7 @@ def test_why_an_estimator_has_no_exact_folds(estimator, facts, why):
     assert found.startswith(why) if why else found == ""
 
 
-@pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB(), BernoulliNB()], ids=str)
+@pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB(), BernoulliNB()], ids=said)
 def test_scores_are_those_of_cross_validation(estimator):
     """The whole call, alone and after a stateless step."""
     cv = StratifiedKFold(4)
@@ -375,7 +376,7 @@ def test_scores_are_those_of_cross_validation(estimator):
             np.testing.assert_allclose(ours.test_score, theirs["test_score"], rtol=1e-10)
 
 
-@pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB(), BernoulliNB()], ids=str)
+@pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB(), BernoulliNB()], ids=said)
 def test_folds_without_any_number(estimator):
     rng = np.random.default_rng(0)
     X, y = rng.poisson(1.0, (40, 1)).astype(float), rng.integers(0, 2, 40)
@@ -400,7 +401,7 @@ def test_classes_without_weight_in_a_training_set_are_refused():
     assert found.mean == 1 - fitted.score(X[30:], y[30:])
 
 
-@pytest.mark.parametrize("estimator", [MultinomialNB(alpha=0), BernoulliNB(alpha=0)], ids=str)
+@pytest.mark.parametrize("estimator", [MultinomialNB(alpha=0), BernoulliNB(alpha=0)], ids=said)
 def test_infinite_logarithms_are_no_divergence(estimator):
     rng = np.random.default_rng(0)
     X = sparse.csr_array((rng.random((80, 40)) < 0.05).astype(float))

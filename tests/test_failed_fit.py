@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+from ids import said
 import numpy as np
 import pandas as pd
 import pytest
@@ -45,7 +46,7 @@ def state_of(estimator):
 
 @pytest.mark.filterwarnings("ignore:X has feature names")
 @pytest.mark.parametrize("failure", FAILURES)
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_a_failed_fit_changes_nothing(estimator, failure):
     rows, targets = FAILURES[failure]()
     if failure == "targets" and isinstance(estimator, StreamingKMeans | StreamingGaussianDensity):

@@ -8,6 +8,7 @@ from threading import Lock
 from time import sleep
 import warnings
 
+from ids import said
 from joblib import parallel_config
 import numpy as np
 import optuna
@@ -181,7 +182,7 @@ def test_losses_are_those_of_the_predictions():
         )
 
 
-@pytest.mark.parametrize("model", [Ridge(), RandomForestRegressor(3, random_state=0)], ids=str)
+@pytest.mark.parametrize("model", [Ridge(), RandomForestRegressor(3, random_state=0)], ids=said)
 def test_losses_of_targets_in_one_column(model):
     flat = tree_cross_validate(model, X_NUMBERS, Y_NUMBERS, cv=KFold(3))
     predicted = tree_cross_val_predict(model, X_NUMBERS, Y_NUMBERS, cv=KFold(3))

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 
+from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
@@ -200,7 +201,7 @@ class ByWhatItGets(TransformerMixin, BaseEstimator):
         return np.asarray(X if hasattr(X, "columns") else X[:, :2])
 
 
-@pytest.mark.parametrize("last", [LogisticRegression(), GaussianNB()], ids=str)
+@pytest.mark.parametrize("last", [LogisticRegression(), GaussianNB()], ids=said)
 def test_the_configuration_of_scikit_learn_is_part_of_what_is_kept(last):
     cache = ModelCache()
     model = make_pipeline(StandardScaler(), ByWhatItGets(), last)

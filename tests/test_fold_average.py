@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
@@ -100,8 +101,8 @@ def along_the_tree(plan, node, leaves):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("cv", [2, 7, "loo"], ids=str)
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("cv", [2, 7, "loo"], ids=said)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_classifiers(estimator, cv, dtype, binary):
     X, y = binary
     X = X.astype(dtype)
@@ -119,7 +120,7 @@ def test_classifiers(estimator, cv, dtype, binary):
     np.testing.assert_array_equal(model.predict(X), (decision > 0).astype(int))
 
 
-@pytest.mark.parametrize("estimator", REGRESSORS, ids=str)
+@pytest.mark.parametrize("estimator", REGRESSORS, ids=said)
 def test_regressors(estimator, regression):
     X, y = regression
     model = tree_cross_validate(estimator, X, y, cv=6, kfold_models=True).kfold_estimator()
@@ -127,7 +128,7 @@ def test_regressors(estimator, regression):
     np.testing.assert_allclose(numbers_of(model), leaves.mean(axis=0), rtol=1e-12)
 
 
-@pytest.mark.parametrize("estimator", [CLASSIFIERS[0], CLASSIFIERS[2], FROM_SKLEARN[0]], ids=str)
+@pytest.mark.parametrize("estimator", [CLASSIFIERS[0], CLASSIFIERS[2], FROM_SKLEARN[0]], ids=said)
 def test_several_classes(estimator, three_classes):
     X, y = three_classes
     model = tree_cross_validate(estimator, X, y, cv=5, kfold_models=True).kfold_estimator()
@@ -136,7 +137,7 @@ def test_several_classes(estimator, three_classes):
     assert model.coef_.shape == (3, 4)
 
 
-@pytest.mark.parametrize("estimator", FROM_SKLEARN, ids=str)
+@pytest.mark.parametrize("estimator", FROM_SKLEARN, ids=said)
 def test_estimators_of_scikit_learn(estimator, binary):
     X, y = binary
     result = tree_cross_validate(estimator, X, y, cv=7, kfold_models=True)
@@ -149,7 +150,7 @@ def test_estimators_of_scikit_learn(estimator, binary):
     assert fitted.coef_.shape == (5,) and fitted.get_params()["random_state"] is None
 
 
-@pytest.mark.parametrize("estimator", [PegasosClassifier(), AveragedSGDClassifier()], ids=str)
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), AveragedSGDClassifier()], ids=said)
 def test_wide_sparse_rows_are_undone(estimator):
     """Most phases change a small part of such a model and are undone."""
     rng = np.random.default_rng(0)
@@ -161,7 +162,7 @@ def test_wide_sparse_rows_are_undone(estimator):
         np.testing.assert_allclose(numbers_of(model), leaves.mean(axis=0), rtol=1e-10, atol=1e-14)
 
 
-@pytest.mark.parametrize("options", [{}, {"order": "random"}, {"scoring": len}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"order": "random"}, {"scoring": len}], ids=said)
 @pytest.mark.parametrize("n_jobs", [2, 5])
 def test_threads_change_no_bit(n_jobs, options, binary):
     if "scoring" in options:  # a scorer that needs the models, so that Python walks
@@ -175,7 +176,7 @@ def test_threads_change_no_bit(n_jobs, options, binary):
     np.testing.assert_array_equal(*map(numbers_of, models))
 
 
-@pytest.mark.parametrize("options", [{}, {"order": "random"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"order": "random"}], ids=said)
 def test_repeats_are_averaged_too(options, binary):
     X, y = binary
     given = {"n_repeats": 3} | options
@@ -220,7 +221,7 @@ def test_names_of_features(binary):
         (PegasosClassifier(), {"method": "progressive"}, "PegasosClassifier"),
         (PegasosClassifier(), {"method": "fit"}, "PegasosClassifier"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_only_linear_models_of_the_tree(estimator, options, name, binary):
     X, y = binary

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+from ids import said
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -57,7 +58,7 @@ def trees(estimator, X, y, cv, **options):
 @pytest.mark.parametrize(
     "estimator",
     [NB, GaussianNB(var_smoothing=3), make_pipeline(FunctionTransformer(np.sqrt), NB)],
-    ids=str,
+    ids=said,
 )
 def test_fold_scores_equal_those_of_fits(estimator, n_folds, order, cover):
     cv = KFold(n_folds, shuffle=True, random_state=0)

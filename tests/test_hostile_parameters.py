@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from ids import said
 import numpy as np
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
@@ -61,7 +62,7 @@ def entries(estimator):
         (PegasosClassifier(alpha=Fraction(1, 3)), "alpha"),
         (AveragedSGDClassifier(step_size=np.longdouble(10) ** 400), "step_size"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_wrong_parameters_are_found_before_the_rows_are_prepared(estimator, name, entry):
     match = f"^The '{name}' parameter of {type(estimator).__name__} must be .* Got .* instead.$"
@@ -90,7 +91,7 @@ def test_a_searched_parameter_may_be_wrong_in_the_estimator_as_given():
         ({"groups": 5}, "groups .*Expected sequence"),
         ({"random_state": "x"}, "^random_state cannot be used: 'x' cannot be used to seed"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_arguments_without_an_end(options, match):
     with pytest.raises((TypeError, ValueError), match=match):
@@ -121,7 +122,7 @@ def in_numpy(value):
         StreamingKMeans(200),
         StreamingGaussianDensity(reg_covar=0.5, random_state=255),
     ],
-    ids=str,
+    ids=said,
 )
 @pytest.mark.filterwarnings("ignore:settings='theory'")
 def test_parameters_of_numpy_types(estimator):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ids import said
 import numpy as np
 from optuna.distributions import FloatDistribution
 import pandas as pd
@@ -215,7 +216,7 @@ def test_fit_refuses_the_targets_that_cross_validation_refuses(estimator, target
 @pytest.mark.parametrize(
     "estimator",
     [AveragedSGDRegressor(step_size=0.01), AveragedSGDClassifier(), StreamingGaussianDensity()],
-    ids=str,
+    ids=said,
 )
 def test_divergence_warns(estimator):
     advice = "diverges: its model is not finite; a smaller step size, or scaled features, may help"

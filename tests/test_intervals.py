@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 import warnings
 
+from ids import said
 import numpy as np
 import pytest
 from scipy import stats
@@ -101,7 +102,7 @@ def rows_by_hand(result, cut, weights=None):
         (LogisticRegression(), "log_loss", {"method": "fit"}),
         (PegasosClassifier(), "error", {"method": "standard"}),
     ],
-    ids=str,
+    ids=said,
 )
 def test_bayle_is_the_variance_over_rows(estimator, scoring, options, has_weights, make_data):
     """The folds have 5 to 20 rows, so that shares of rows differ."""
@@ -129,7 +130,7 @@ def bounds_of(scoring):
 
 
 @pytest.mark.parametrize("scoring", ["squared_error", "neg_mean_absolute_error"])
-@pytest.mark.parametrize("estimator", [Ridge(), LSQSGDRegressor(), LinearRegression()], ids=str)
+@pytest.mark.parametrize("estimator", [Ridge(), LSQSGDRegressor(), LinearRegression()], ids=said)
 def test_regressors(estimator, scoring, regression):
     X, y = regression
     result = tree_cross_validate(estimator, X, y, cv=4, row_losses=True, scoring=scoring)
@@ -306,7 +307,7 @@ def test_an_unstable_learner_is_named():
         ({"method": "hoeffding", "loss_range": (0, np.inf)}, "loss_range must be two numbers"),
         ({"method": "hoeffding", "loss_range": (0, 0.1)}, "loss_range must hold the score"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_bad_arguments(arguments, message, binary):
     result = tree_cross_validate(PegasosClassifier(), *binary, cv=5)
@@ -532,7 +533,7 @@ def test_other_features_and_estimators_compare(binary):
         ({"scoring": "hinge"}, "same score, 'error', got one of 'hinge'"),
         ({"score_weight": np.linspace(1, 2, 83)}, "its score_weight is another"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_what_does_not_compare(options, message, binary):
     X, y = binary

@@ -1,4 +1,4 @@
-"""Imports point down: search -> study -> crossval -> sharing -> scoring -> learners -> tree -> rows."""
+"""Imports point down: search, study, crossval, sharing, scoring, learners, tree, rows."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import get_origin
 from typing import get_type_hints
 from typing import Literal
 
+from ids import said
 import joblib
 import numpy as np
 import pandas as pd
@@ -87,7 +88,7 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("estimator", COMPILED[:5], ids=str)
+@pytest.mark.parametrize("estimator", COMPILED[:5], ids=said)
 def test_three_blobs_are_told_apart(estimator):
     # scikit-learn's checks demand this too, but not of estimators with the tag poor_score. They
     # have it because one pass over fifty rows is too short for class weights of 1000 and 0.0001.
@@ -108,7 +109,7 @@ def model_of(learner, state):
     return np.concatenate([np.ravel(fitted.coef_), np.ravel(fitted.intercept_)])
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_a_snapshot_goes_its_own_way(estimator, three_classes):
     learner = learner_for(estimator, *three_classes)
     state = learner.start()
@@ -122,7 +123,7 @@ def test_a_snapshot_goes_its_own_way(estimator, three_classes):
     assert np.array_equal(model_of(learner, state), model_of(learner, copy))
 
 
-@pytest.mark.parametrize("estimator", COMPILED, ids=str)
+@pytest.mark.parametrize("estimator", COMPILED, ids=said)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_an_estimator_is_its_learner(estimator, dtype, three_classes):
     X, y = three_classes
@@ -144,7 +145,7 @@ def test_an_estimator_is_its_learner(estimator, dtype, three_classes):
     )
 
 
-@pytest.mark.parametrize("estimator", COMPILED, ids=str)
+@pytest.mark.parametrize("estimator", COMPILED, ids=said)
 def test_fit_may_be_cut_into_partial_fits(estimator, binary):
     X, y = binary
     estimator = clone(estimator).set_params(shuffle=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pickle
 from typing import Any
 
+from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -64,7 +65,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         (StreamingSVRGRegressor(initial_batch_size=10, inner_steps=20), "step_size"),
         (StreamingGaussianDensity("full"), "reg_covar"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_a_study_goes_on_after_steps_that_diverge(estimator, steps, binary):
     X, y = binary
@@ -172,7 +173,7 @@ def test_best_estimator_is_fitted_on_all_rows(binary):
         (make_pipeline(Normalizer(), SGDClassifier(max_iter=1)), "sgdclassifier__random_state"),
         (OneVsRestClassifier(SGDClassifier(max_iter=1)), "estimator__random_state"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_best_estimator_has_the_random_state_that_was_given(estimator, name, binary):
     """Training is reproducible all the same."""
@@ -231,7 +232,7 @@ def test_choices_that_are_estimators_are_not_shared(binary):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    "estimator", [PegasosClassifier(), SGDClassifier(max_iter=1, tol=None)], ids=str
+    "estimator", [PegasosClassifier(), SGDClassifier(max_iter=1, tol=None)], ids=said
 )
 def test_data_frames(estimator, binary):
     X, y = binary

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 
+from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -274,7 +275,7 @@ def test_repeats_do_not_narrow_the_errors_of_differences(fill):
         {"cv": "KFold(100)"},
         {"scoring": "accuracy"},
     ],
-    ids=str,
+    ids=said,
 )
 def test_folds_that_do_not_pair_are_left_out(fill, other):
     filled = fill()
@@ -627,7 +628,7 @@ def test_a_choice_needs_folds_and_a_second_trial(fill, binary):
         report.plot_choice(filled.study, None)
 
 
-@pytest.mark.parametrize("other", [{"fingerprint": "f" * 64}, {"random_state": "1"}], ids=str)
+@pytest.mark.parametrize("other", [{"fingerprint": "f" * 64}, {"random_state": "1"}], ids=said)
 def test_trials_with_other_folds_are_no_candidates(fill, other):
     filled = fill()
     one_parameter(filled, [[0.1, 0.2, 0.3], [0.2, 0.2, 0.3]])

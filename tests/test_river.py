@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 
+from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -98,7 +99,7 @@ REGRESSORS = [
 
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("n_folds", [2, 5, 30])
-@pytest.mark.parametrize("model", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("model", CLASSIFIERS, ids=said)
 def test_classifiers_equal_a_loop(model, n_folds, order, binary, training_paths):
     X, y = binary
     paths = training_paths(len(X), n_folds, order, random_state=SEED)
@@ -115,7 +116,7 @@ def test_classifiers_equal_a_loop(model, n_folds, order, binary, training_paths)
 
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("n_folds", [2, 5, 79])
-@pytest.mark.parametrize("model", REGRESSORS, ids=str)
+@pytest.mark.parametrize("model", REGRESSORS, ids=said)
 def test_regressors_equal_a_loop(model, n_folds, order, regression, training_paths):
     X, y = regression
     ours = tree_cross_validate(model, X, y, cv=n_folds, order=order, random_state=SEED, n_jobs=2)
@@ -131,7 +132,7 @@ WEIGHTED = [
 ]
 
 
-@pytest.mark.parametrize("model", WEIGHTED, ids=str)
+@pytest.mark.parametrize("model", WEIGHTED, ids=said)
 def test_weights_equal_a_loop(model, regression, training_paths):
     """Rows of weight 0 are left out: River's means of weights would divide by 0."""
     X, y = regression
@@ -272,7 +273,7 @@ def test_river_still_says_whose_learn_many_differs():
         forest.AMFClassifier(n_estimators=3, seed=1),
         ensemble.BaggingClassifier(tree.HoeffdingTreeClassifier(), n_models=3, seed=1),
     ],
-    ids=str,
+    ids=said,
 )
 def test_training_a_copy_leaves_the_original_alone(model, binary):
     X, y = binary
@@ -294,7 +295,7 @@ def test_training_a_copy_leaves_the_original_alone(model, binary):
         forest.ARFClassifier(n_models=3),
         scaled(ensemble.BaggingClassifier(tree.HoeffdingTreeClassifier(), n_models=3)),
     ],
-    ids=str,
+    ids=said,
 )
 def test_seeds(model, binary):
     X, y = binary
@@ -318,7 +319,7 @@ def test_seeds(model, binary):
             "TransformerUnion__RBFSampler__seed",
         ),
     ],
-    ids=str,
+    ids=said,
 )
 def test_best_estimator_has_the_seed_that_was_given(model, name, binary):
     searched = "halflife" if name == "seed" else "KMeans__halflife"
@@ -455,7 +456,7 @@ def test_overflow_of_pythons_math_is_divergence(in_method, binary):
         anomaly.HalfSpaceTrees(),
         preprocessing.StandardScaler() | preprocessing.MinMaxScaler(),
     ],
-    ids=str,
+    ids=said,
 )
 def test_river_objects_that_are_no_models(model, binary):
     match = "estimator must be a classifier, regressor or clusterer of River, or a pipeline"
@@ -484,7 +485,7 @@ class LearnsOne:
         ),
         (cluster.CluStream(), {}, "needs an estimator with transform; CluStream has none"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_what_a_model_cannot_do(model, options, match, binary):
     with pytest.raises(ValueError, match=match):

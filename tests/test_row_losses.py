@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ids import said
 import numpy as np
 import optuna
 import pytest
@@ -36,8 +37,8 @@ CLASSIFIERS = [
 IDS = np.repeat([-1, 3, 0, 7], [13, 20, 30, 20])
 
 
-@pytest.mark.parametrize("cv", [5, "loo"], ids=str)
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=str)
+@pytest.mark.parametrize("cv", [5, "loo"], ids=said)
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_errors_of_predictions(estimator, cv, binary):
     X, y = binary
     result = tree_cross_validate(estimator, X, y, cv=cv, row_losses=True)
@@ -47,7 +48,7 @@ def test_errors_of_predictions(estimator, cv, binary):
 
 
 @pytest.mark.parametrize("n_jobs", [1, 3])
-@pytest.mark.parametrize("estimator", [LSQSGDRegressor(), Ridge()], ids=str)
+@pytest.mark.parametrize("estimator", [LSQSGDRegressor(), Ridge()], ids=said)
 def test_squared_errors_of_predictions(estimator, n_jobs, regression):
     X, y = regression
     given = {"cv": 6, "order": "fixed", "n_jobs": n_jobs}
@@ -56,7 +57,7 @@ def test_squared_errors_of_predictions(estimator, n_jobs, regression):
     np.testing.assert_allclose(result.row_losses, (predicted - y) ** 2, rtol=1e-5)
 
 
-@pytest.mark.parametrize("estimator", CLASSIFIERS[:4], ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS[:4], ids=said)
 def test_rows_that_no_fold_tests_have_no_loss(estimator, binary):
     result = tree_cross_validate(estimator, *binary, cv=IDS, row_losses=True)
     np.testing.assert_array_equal(np.isnan(result.row_losses), IDS < 0)
@@ -65,7 +66,7 @@ def test_rows_that_no_fold_tests_have_no_loss(estimator, binary):
 
 
 @pytest.mark.parametrize(
-    "cv", [0.3, TimeSeriesSplit(4), ShuffleSplit(5, test_size=0.4, random_state=0)], ids=str
+    "cv", [0.3, TimeSeriesSplit(4), ShuffleSplit(5, test_size=0.4, random_state=0)], ids=said
 )
 def test_other_splits(cv, binary):
     X, y = binary
@@ -105,7 +106,7 @@ def test_repeats_are_averaged(binary):
 
 
 @pytest.mark.parametrize("scoring", ["error", "hinge", "accuracy"])
-@pytest.mark.parametrize("estimator", CLASSIFIERS[:3], ids=str)
+@pytest.mark.parametrize("estimator", CLASSIFIERS[:3], ids=said)
 def test_they_change_no_score(estimator, scoring, binary):
     if scoring == "accuracy" and estimator is ONE_PASS:
         return  # it is refused, below
@@ -171,14 +172,14 @@ def test_sparse_rows(binary):
         (LogisticRegression(), "f1", "^row_losses=True needs a loss, or a scorer"),
         (ONE_PASS, "accuracy", "^row_losses must be False for scoring='accuracy' of SGDClass"),
     ],
-    ids=str,
+    ids=said,
 )
 def test_scores_of_whole_folds_have_no_losses_of_rows(estimator, scoring, message, binary):
     with pytest.raises(ValueError, match=message):
         tree_cross_validate(estimator, *binary, scoring=scoring, row_losses=True)
 
 
-@pytest.mark.parametrize("value", [None, 1.5, "yes", np.array([True])], ids=str)
+@pytest.mark.parametrize("value", [None, 1.5, "yes", np.array([True])], ids=said)
 def test_it_is_true_or_false(value, binary):
     with pytest.raises(ValueError, match="row_losses must be one of True, False, got"):
         tree_cross_validate(PegasosClassifier(), *binary, row_losses=value)

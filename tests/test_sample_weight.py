@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 import pickle
 
+from ids import said
 import numpy as np
 import pytest
 from scipy import sparse
@@ -144,7 +145,7 @@ def test_fit_equals_the_twin(case, n_classes, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_weights_act_and_weights_of_ones_do_not(estimator, dtype):
     X, y, weights = data_for(estimator, dtype=dtype)
     plain = in_order(estimator).fit(X, y)
@@ -154,7 +155,7 @@ def test_weights_act_and_weights_of_ones_do_not(estimator, dtype):
     assert not np.array_equal(learned(weighted), learned(plain))
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_a_number_is_the_weight_of_each_row(estimator):
     X, y, _ = data_for(estimator)
     each = in_order(estimator).fit(X, y, sample_weight=np.full(len(X), 0.3))
@@ -168,7 +169,7 @@ def test_a_number_is_the_weight_of_each_row(estimator):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_fit_may_be_cut_into_partial_fits(estimator, n_classes):
     X, y, weights = data_for(estimator, n_classes)
     whole = in_order(estimator).fit(X, y, sample_weight=weights)
@@ -181,7 +182,7 @@ def test_fit_may_be_cut_into_partial_fits(estimator, n_classes):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_weights_move_with_their_rows(estimator, dtype):
     X, y, weights = data_for(estimator, dtype=dtype)
     weights[weights > 3] = 1e-3  # steps that are too large would hide a difference
@@ -193,7 +194,7 @@ def test_weights_move_with_their_rows(estimator, dtype):
     assert_same(moved, shuffled)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_more_rows_than_are_padded_at_a_time(estimator):
     X, y, weights = (None if a is None else np.concatenate([a] * 60) for a in data_for(estimator))
     weights = weights / 100
@@ -210,7 +211,7 @@ def test_more_rows_than_are_padded_at_a_time(estimator):
 @pytest.mark.parametrize(
     "estimator",
     [one for one, _ in LINEAR if one._takes_sparse],
-    ids=str,
+    ids=said,
 )
 def test_sparse_rows(estimator, dtype):
     X, y, weights = data_for(estimator, 3, dtype)
@@ -223,7 +224,7 @@ def test_sparse_rows(estimator, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_an_estimator_is_its_learner(estimator, dtype):
     X, y, weights = data_for(estimator, 3, dtype)
     order = np.random.default_rng(1).permutation(len(X)).astype(np.uint32)
@@ -239,7 +240,7 @@ def test_an_estimator_is_its_learner(estimator, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("estimator", [one for one, _ in LINEAR if one.lane_parameters], ids=str)
+@pytest.mark.parametrize("estimator", [one for one, _ in LINEAR if one.lane_parameters], ids=said)
 def test_lanes_have_the_weights_of_rows(estimator, dtype):
     X, y, weights = data_for(estimator, 3, dtype)
     rows = Data(X, y).prepare(estimator.row_layout, np.arange(len(X), dtype=np.uint32))
@@ -277,7 +278,7 @@ def test_kmeans_takes_integer_weights_for_rows_repeated_at_once():
     assert len(weighted.labels_) == len(X)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_scores_are_weighted_as_in_scikit_learn(estimator):
     X, y, weights = data_for(estimator)
     model = in_order(estimator).fit(X, y)
@@ -317,7 +318,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("estimator", [ESTIMATORS[0], ESTIMATORS[6], *ESTIMATORS[10:12]], ids=str)
+@pytest.mark.parametrize("estimator", [ESTIMATORS[0], ESTIMATORS[6], *ESTIMATORS[10:12]], ids=said)
 @pytest.mark.parametrize(("weights", "match"), BAD)
 def test_bad_weights(estimator, weights, match):
     X, y, _ = data_for(estimator)
@@ -335,7 +336,7 @@ def test_bad_weights(estimator, weights, match):
     assert pickle.dumps(model) == before
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_weights_that_are_all_zero(estimator):
     X, y, weights = data_for(estimator)
     with pytest.raises(ValueError, match="^sample_weight must not be zero for all rows of fit"):
@@ -349,7 +350,7 @@ def test_weights_that_are_all_zero(estimator):
     assert model.t_ == 94
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_weights_too_large_for_the_type_of_the_rows(estimator):
     X, y, weights = data_for(estimator)
     weights[3] = 1e39
@@ -357,7 +358,7 @@ def test_weights_too_large_for_the_type_of_the_rows(estimator):
         clone(estimator).fit(X.astype(np.float32), y, sample_weight=weights)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 @pytest.mark.parametrize("kind", [list, tuple, np.float32, np.int64, bool, object, "series"])
 def test_forms_of_weights(estimator, kind):
     pd = pytest.importorskip("pandas")
@@ -391,7 +392,7 @@ def _routing():
 
 
 @pytest.mark.usefixtures("_routing")
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_weights_are_requested(estimator):
     for method in ("fit", "partial_fit", "score"):
         model = getattr(clone(estimator), f"set_{method}_request")(sample_weight=True)
@@ -401,7 +402,7 @@ def test_weights_are_requested(estimator):
 
 
 @pytest.mark.usefixtures("_routing")
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_weights_are_routed_through_a_pipeline(estimator):
     X, y, weights = data_for(estimator)
     asking = in_order(estimator).set_fit_request(sample_weight=True)

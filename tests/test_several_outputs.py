@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -142,7 +143,7 @@ def test_scores_are_those_of_cross_validate(model, form):
 
 @pytest.mark.parametrize("model", [MODELS[0], MODELS[2]], ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize(
-    "cv", [KFold(3), TimeSeriesSplit(3), ShuffleSplit(2, test_size=0.3, random_state=1)], ids=str
+    "cv", [KFold(3), TimeSeriesSplit(3), ShuffleSplit(2, test_size=0.3, random_state=1)], ids=said
 )
 @pytest.mark.parametrize("scoring", [["r2"], [*SCORERS, *LOSS_OF]], ids=["squares", "outputs"])
 def test_exact_folds(model, cv, scoring):
@@ -170,7 +171,7 @@ def test_exact_folds_of_single_rows():
 @pytest.mark.parametrize(
     "weighted", [{}, {"sample_weight": WEIGHTS}, {"sample_weight": WEIGHTS, "score_weight": None}]
 )
-@pytest.mark.parametrize("model", [Ridge(), RandomForestRegressor(3, random_state=0)], ids=str)
+@pytest.mark.parametrize("model", [Ridge(), RandomForestRegressor(3, random_state=0)], ids=said)
 def test_weights(model, weighted, method):
     cv = KFold(4)
     weights = weighted.get("sample_weight")
@@ -194,7 +195,7 @@ def test_predictions(model, method):
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("model", [Ridge(), MeanOfTargets()], ids=str)
+@pytest.mark.parametrize("model", [Ridge(), MeanOfTargets()], ids=said)
 @pytest.mark.parametrize("method", ["auto", "fit"])
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 def test_pooled_scores_are_those_of_all_predictions(model, weights, method):
@@ -318,7 +319,7 @@ def test_the_tree_trains_estimators_of_several_targets(method, weights):
             StandardScaler(), MLPRegressor(hidden_layer_sizes=(5,), max_iter=1, random_state=0)
         ),
     ],
-    ids=str,
+    ids=said,
 )
 def test_a_chain_is_a_replay_of_partial_fit(model):
     cv = TimeSeriesSplit(4)
@@ -450,9 +451,9 @@ def test_splitters_and_strata_of_classes_are_refused():
 # Refusals
 
 
-@pytest.mark.parametrize("estimator", [RandomForestClassifier(), PegasosClassifier()], ids=str)
+@pytest.mark.parametrize("estimator", [RandomForestClassifier(), PegasosClassifier()], ids=said)
 @pytest.mark.parametrize("labels", [Y > 0, np.digitize(Y, [0, 5])], ids=["bool", "int"])
-@pytest.mark.parametrize("cv", [3, KFold(3), "loo"], ids=str)
+@pytest.mark.parametrize("cv", [3, KFold(3), "loo"], ids=said)
 def test_classifiers_have_one_column(estimator, labels, cv):
     match = r"^y must have one column where it holds classes, got shape \(150, 3\); one "
     for call in (tree_cross_validate, tree_cross_val_predict):
@@ -471,7 +472,7 @@ def test_classifiers_have_one_column(estimator, labels, cv):
         make_pipeline(StandardScaler(), SGDRegressor()),
         make_pipeline(StandardScaler(), SVR()),
     ],
-    ids=str,
+    ids=said,
 )
 @pytest.mark.parametrize("method", ["auto", "fit"])
 def test_regressors_of_one_target(estimator, method):

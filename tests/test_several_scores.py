@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
@@ -315,7 +316,7 @@ def test_several_scores_of_a_trial_are_one_evaluation(data, store_url, capsys):
     assert len(load_evaluations(store, study=study)) == len(SCORES)
 
 
-@pytest.mark.parametrize("scoring", [["error", "roc_auc"], pooled("roc_auc")], ids=str)
+@pytest.mark.parametrize("scoring", [["error", "roc_auc"], pooled("roc_auc")], ids=said)
 def test_a_trial_of_the_store_can_be_shown(data, tmp_path, scoring):
     store = f"sqlite:///{tmp_path}/store.db"
     objective = objective_of(data, scoring=scoring, store=store)

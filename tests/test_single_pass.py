@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import exp
 from math import log
 
+from ids import said
 import numpy as np
 import pytest
 from scipy import sparse
@@ -315,7 +316,7 @@ ESTIMATORS = [
 
 
 @pytest.mark.filterwarnings("ignore:settings='theory'")
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 @pytest.mark.parametrize("n_seen", [0, 1, 5, 10, 11, 20, 21, 25, 26, 60])
 def test_bound_names_all_that_has_acted(estimator, n_seen, make_data):
     X, y = make_data(60, 4)
@@ -399,7 +400,7 @@ def test_theory_is_the_same_for_all_forms_of_rows(dtype, fit_intercept, make_dat
         StreamingSVRGRegressor(step_size=1e6, initial_batch_size=5),
         RootSGDRegressor(step_size=1e6, burn_in=5),
     ],
-    ids=str,
+    ids=said,
 )
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("cv", [4, "loo"])
@@ -418,7 +419,7 @@ def test_a_diverging_step_size_is_counted(estimator, dtype, cv, make_data):
         AveragedSGDClassifier(alpha=1e3, step_size=1e6),
         RootSGDClassifier(step_size=1e300, burn_in=5),
     ],
-    ids=str,
+    ids=said,
 )
 def test_a_diverging_classifier_errs_always(estimator, make_data):
     X, y = make_data(300, 4)
@@ -436,7 +437,7 @@ def test_a_diverging_classifier_errs_always(estimator, make_data):
         PegasosClassifier(1e-300, average=True, project=True),
         AveragedSGDRegressor("huber", step_size=1e120),
     ],
-    ids=str,
+    ids=said,
 )
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("column", [1.0, 1e200, 1e308])

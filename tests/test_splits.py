@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
+from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
@@ -75,11 +76,11 @@ def ids_of(*sizes):
 # Chains.
 
 
-@pytest.mark.parametrize("learner", LEARNERS, ids=str)
+@pytest.mark.parametrize("learner", LEARNERS, ids=said)
 @pytest.mark.parametrize(
     "cv",
     [TimeSeriesSplit(7), TimeSeriesSplit(4, gap=3), TimeSeriesSplit(3, test_size=5)],
-    ids=str,
+    ids=said,
 )
 def test_a_chain_equals_trainings_from_scratch(learner, cv):
     found = tree_cross_validate(learner, X, Y, cv=cv)
@@ -134,7 +135,7 @@ def test_overlapping_tests_of_a_chain(scoring):
     np.testing.assert_array_equal(chain.test_score, standard.test_score)
 
 
-@pytest.mark.parametrize("learner", [*LEARNERS, DecisionTreeClassifier()], ids=str)
+@pytest.mark.parametrize("learner", [*LEARNERS, DecisionTreeClassifier()], ids=said)
 @pytest.mark.parametrize("method", ["auto", "standard", "fit"])
 def test_no_later_label_reaches_a_model_of_a_chain(learner, method):
     cv = TimeSeriesSplit(5)
@@ -150,7 +151,7 @@ def test_no_later_label_reaches_a_model_of_a_chain(learner, method):
             assert after[-1] != before[-1]  # which does see them
 
 
-@pytest.mark.parametrize("learner", [TrainedNB(), PegasosClassifier()], ids=str)
+@pytest.mark.parametrize("learner", [TrainedNB(), PegasosClassifier()], ids=said)
 def test_a_scorer_that_trains_further_changes_no_later_model_of_a_chain(learner):
     def greedy(estimator, rows, labels):
         before = response(estimator, rows, labels)
@@ -199,7 +200,7 @@ def test_a_share_is_stratified_for_classifiers():
     assert set(plain) != {402}
 
 
-@pytest.mark.parametrize("learner", LEARNERS, ids=str)
+@pytest.mark.parametrize("learner", LEARNERS, ids=said)
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_rows_that_are_only_trained_on(learner, order, shuffle):
@@ -299,7 +300,7 @@ ONE_TESTED_TWICE = [(np.arange(60), np.append(np.arange(60, 120), 60))]
 FORGETTING = TimeSeriesSplit(4, max_train_size=30)
 
 
-@pytest.mark.parametrize("learner", LEARNERS, ids=str)
+@pytest.mark.parametrize("learner", LEARNERS, ids=said)
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize(
     ("cv", "method"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+from ids import said
 import numpy as np
 import pytest
 from sklearn.base import is_classifier
@@ -134,7 +135,7 @@ def test_pairs_are_what_they_are_in_turns(is_tracked, alpha, n_classes, dtype, c
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("cv", ["loo", 7, "uneven"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("model", SGD, ids=repr)
+@pytest.mark.parametrize("model", SGD, ids=said)
 def test_pairs_of_sgd_too(model, dtype, cv, order):
     X, y = make(dtype, 3)
     bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
@@ -174,7 +175,7 @@ def test_pairs_above_the_blocks_too(cv, order, n_jobs):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("tracks", [False, True])
-@pytest.mark.parametrize("model", [*map(PegasosClassifier, ALPHAS), *SGD[:4], SGD[7]], ids=repr)
+@pytest.mark.parametrize("model", [*map(PegasosClassifier, ALPHAS), *SGD[:4], SGD[7]], ids=said)
 def test_two_states_of_different_ages(model, tracks, n_classes, dtype):
     X, y = make(dtype, n_classes)
     learner = learner_of(model, X, y)
@@ -216,7 +217,7 @@ def test_what_is_no_pair_is_refused():
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("model", [PegasosClassifier(1e-3), AveragedSGDClassifier()], ids=repr)
+@pytest.mark.parametrize("model", [PegasosClassifier(1e-3), AveragedSGDClassifier()], ids=said)
 def test_a_pair_that_diverges_says_so(model, dtype):
     X, y = make(dtype, 2)
     X *= dtype(np.finfo(dtype).max / 16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+from ids import said
 import numpy as np
 import optuna
 import pandas as pd
@@ -146,7 +147,7 @@ def test_weights_in_scores_alone(scoring, binary):
 
 
 @pytest.mark.parametrize(
-    "model", [PegasosClassifier(alpha=0.1), MultinomialNB(), LogisticRegression()], ids=str
+    "model", [PegasosClassifier(alpha=0.1), MultinomialNB(), LogisticRegression()], ids=said
 )
 @pytest.mark.parametrize("kind", ["int", "ids", "KFold", "chain", "overlapping"])
 def test_scores_weigh_the_rows_that_are_tested(model, kind, binary):
