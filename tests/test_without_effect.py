@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import warnings
 
-from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -218,7 +217,7 @@ def test_a_callable_that_searches_what_has_no_effect(binary):
         (make_pipeline(StandardScaler(), SGDClassifier()), "sgdclassifier__tol", [1e-5, 1e-3]),
         (OneVsRestClassifier(SGDClassifier()), "estimator__validation_fraction", [0.1, 0.2]),
     ],
-    ids=said,
+    ids=str,
 )
 def test_a_search_space_without_effect_is_refused(estimator, name, values, binary):
     X, y = binary
