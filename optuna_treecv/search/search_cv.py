@@ -163,7 +163,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         The labels, of classifiers.
     n_features_in_ : int
         The number of columns of X.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         The names of the columns of X, if all are strings.
 
     See Also
@@ -284,26 +284,33 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         optimized = self._optimized(scores)
         rows = self._rows(study, objective, keeper, scores, optimized)
         results = table(rows, scores.names, keeper.n_splits)
-        self.study_ = study
-        self.n_splits_ = keeper.n_splits
-        self.multimetric_ = scores.is_multiple
-        self.scorer_ = scores.scorer
-        for name in ("best_estimator_", "best_index_", "best_params_", "best_score_"):
-            self.__dict__.pop(name, None)  # of an earlier fit
-        self.cv_results_ = results
+        found: dict[str, Any] = {
+            "study_": study,
+            "n_splits_": keeper.n_splits,
+            "multimetric_": scores.is_multiple,
+            "scorer_": scores.scorer,
+            "cv_results_": results,
+        }
         if self.refit is not False or not scores.is_multiple:
             name = scores.names[optimized]
-            self.best_index_ = self._best_index(rows, results, objective, name)
-            self.best_params_ = results["params"][self.best_index_]
+            index = self._best_index(rows, results, objective, study, name)
+            found |= {"best_index_": index, "best_params_": results["params"][index]}
             if not callable(self.refit):
-                self.best_score_ = float(results[f"mean_test_{name}"][self.best_index_])
+                found["best_score_"] = float(results[f"mean_test_{name}"][index])
         if self.refit is not False:
             began = perf_counter()
-            self.best_estimator_ = objective.best_estimator(rows[self.best_index_].trial)
-            self.refit_time_ = perf_counter() - began
-            if hasattr(self.best_estimator_, "feature_names_in_"):
-                self.feature_names_in_ = self.best_estimator_.feature_names_in_
+            best = objective.best_estimator(rows[index].trial)
+            found |= {"best_estimator_": best, "refit_time_": perf_counter() - began}
+            if hasattr(best, "feature_names_in_"):
+                found["feature_names_in_"] = best.feature_names_in_
+        self._take(found)
         return self
+
+    def _take(self, found: dict[str, Any]) -> None:
+        """Set the fitted attributes, all at once, in place of those of an earlier fit."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        self.__dict__.update(found)
 
     def _check_arguments(self) -> None:
         """Refuse arguments that are wrong whatever the data are."""
@@ -510,6 +517,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         rows: list[Row],
         results: dict[str, Any],
         objective: TreeCVObjective,
+        study: optuna.Study,
         name: str,
     ) -> int:
         """Return the row of the best trial."""
@@ -523,7 +531,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
                 )
             return int(index)
         if isinstance(self.refit, str) and self.refit == "one_se":
-            trial = objective._choose(self.study_, "one_se", None).trial
+            trial = objective._choose(study, "one_se", None).trial
             return next(i for i, row in enumerate(rows) if row.trial.number == trial.number)
         return int(results[f"rank_test_{name}"].argmin())
 
