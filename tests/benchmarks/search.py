@@ -17,6 +17,7 @@ from statistics import median
 import sys
 from time import perf_counter
 from typing import Any
+import warnings
 
 import datasets
 import numpy as np
@@ -117,6 +118,7 @@ def optuna_search(runs: int) -> None:
 
 def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore")  # of optuna-integration
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     print("| search | data | ours | s | theirs, s | theirs / ours |\n|---|---|---|---|---|---|")
     for group in sys.argv[2:] or GROUPS:
