@@ -35,6 +35,7 @@ from optuna_treecv._kernels.order cimport chain
 from optuna_treecv._kernels.records cimport epsilon
 from optuna_treecv._kernels.records cimport Record
 from optuna_treecv._kernels.split_search cimport Count
+from optuna_treecv._kernels.split_search cimport COUNTED_CLASSES
 from optuna_treecv._kernels.split_search cimport MOST_BINS
 from optuna_treecv._kernels.split_search cimport Search
 from optuna_treecv._kernels.split_search cimport Split
@@ -1164,6 +1165,9 @@ def grow(
     forest.search.n_classes = n_classes
     forest.search.weighted = weights is not None
     forest.search.entropy = entropy
+    forest.search.counts = (
+        2 < n_classes <= COUNTED_CLASSES and not entropy and weights is None and np.all(np.equal(factors, 1))
+    )
     forest.search.size = forest.search.weighted + (n_classes if n_classes else 2)
     size = forest.search.size
     for i in range(MOST_BINS):

@@ -14,6 +14,7 @@ subtracted; products are taken in float64, in one order.
 """
 
 from libc.math cimport INFINITY
+from libc.stdint cimport int16_t
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint8_t
@@ -31,6 +32,8 @@ ctypedef fused Count:
 
 cdef enum:
     MOST_BINS = 256             # of a feature, with the one of missing values
+    MOST_COUNTED = 32767        # rows that an int16 counts; their square is an int32
+    COUNTED_CLASSES = 128       # a multiple of 8
 
 
 # A split: which bins go left.
@@ -51,6 +54,7 @@ cdef struct Search:
     Py_ssize_t size             # numbers in an entry
     bint weighted
     bint entropy
+    bint counts                 # sums are counts of many classes, whose squares are summed: no weights, Gini's index
     const double *factors       # (n_classes,), the tree's weights of classes
     int64_t min_leaf            # rows that each child must have
     double min_mass             # likewise m or W
@@ -165,20 +169,30 @@ cdef inline bint wins_tie(const Search *search, int32_t feature) noexcept nogil:
     return chain(search.path, <uint64_t> feature) > best.priority
 
 
-cdef inline bint propose(Search *search, const int64_t *left, int32_t feature) noexcept nogil:
-    """Take a split if it is the best one so far; return whether it is."""
-    cdef Py_ssize_t i
-    cdef double gain = gain_of(search, left)
-    if gain == -INFINITY or gain < search.best.gain or (
-        gain == search.best.gain and not wins_tie(search, feature)
-    ):
+cdef inline bint wins(const Search *search, double gain, int32_t feature) noexcept nogil:
+    """Return whether a gain is the best one so far."""
+    if gain == -INFINITY or gain < search.best.gain:
         return False
+    return gain > search.best.gain or wins_tie(search, feature)
+
+
+cdef inline void accept(Search *search, double gain, const int64_t *left, int32_t feature) noexcept nogil:
+    """Make a split the best one so far."""
+    cdef Py_ssize_t i
     search.best.gain = gain
     if feature != search.best.feature:
         search.best.feature = feature
         search.best.has_priority = False
     for i in range(search.size):
         search.best_left[i] = left[i]
+
+
+cdef inline bint propose(Search *search, const int64_t *left, int32_t feature) noexcept nogil:
+    """Take a split if it is the best one so far; return whether it is."""
+    cdef double gain = gain_of(search, left)
+    if not wins(search, gain, feature):
+        return False
+    accept(search, gain, left, feature)
     return True
 
 
@@ -261,6 +275,70 @@ cdef inline inlined scan_ordered(
         search.best.missing_left = False
 
 
+cdef inline void scan_counts(
+    Search *search,             # of at most MOST_COUNTED rows and COUNTED_CLASSES classes
+    int32_t feature,
+    const uint8_t *bins,        # those that may have rows, ascending; none of missing values
+    Py_ssize_t n_given,
+    const Count *total,
+    const Count *held,
+) noexcept nogil:
+    """Try all thresholds of a feature as ``scan_ordered`` does, where sums are counts of many classes.
+
+    Counts of 16 bits are multiplied and added eight at a time on every CPU. Sums of their squares are integers below
+    2^31, so that the gains have the bits of ``gain_of``.
+    """
+    cdef int16_t node[COUNTED_CLASSES]
+    cdef int16_t left[COUNTED_CLASSES]
+    cdef int16_t entry[COUNTED_CLASSES]
+    cdef Py_ssize_t width = (search.n_classes + 7) & ~<Py_ssize_t> 7
+    cdef int32_t n_right = <int32_t> rows_in(search, search.node)
+    cdef int32_t n_left = 0
+    cdef int32_t last = -1
+    cdef int32_t n, squares_left, squares_right
+    cdef int16_t right
+    cdef double gain
+    cdef Py_ssize_t c, j
+    cdef const Count *of_total
+    cdef const Count *of_held
+    for c in range(width):
+        node[c] = <int16_t> search.node[c] if c < search.n_classes else 0
+        left[c] = entry[c] = 0
+    for j in range(n_given):
+        of_total = total + bins[j] * search.n_classes
+        n = 0
+        if held != NULL:
+            of_held = held + bins[j] * search.n_classes
+            for c in range(search.n_classes):
+                entry[c] = <int16_t> (of_total[c] - of_held[c])
+        else:
+            for c in range(search.n_classes):
+                entry[c] = <int16_t> of_total[c]
+        for c in range(width):
+            n += entry[c]
+        if n == 0:
+            continue
+        if last >= 0 and min(n_left, n_right) >= search.min_leaf and min(n_left, n_right) >= search.min_mass:
+            squares_left = squares_right = 0
+            for c in range(width):
+                right = node[c] - left[c]
+                squares_left += <int32_t> left[c] * left[c]
+                squares_right += <int32_t> right * right
+            gain = <double> squares_left / n_left + <double> squares_right / n_right
+            if wins(search, gain, feature):
+                for c in range(search.n_classes):
+                    search.left[c] = left[c]
+                accept(search, gain, search.left, feature)
+                search.best.by_set = False
+                search.best.bin = (last + bins[j] - 1) // 2
+                search.best.missing_left = n_left > n_right
+        for c in range(width):
+            left[c] = left[c] + entry[c]
+        n_left += n
+        n_right -= n
+        last = bins[j]
+
+
 cdef inline void search_ordered(
     Search *search,
     int32_t feature,
@@ -276,6 +354,9 @@ cdef inline void search_ordered(
     """Try all thresholds of an ordered feature, with code of their own for the commonest kinds of sums."""
     cdef Search own
     cdef int64_t room[8]
+    if search.counts and not has_missing and rows_in(search, search.node) <= MOST_COUNTED:
+        scan_counts(search, feature, bins, n_given, total, held)
+        return
     if search.weighted or search.entropy or (search.n_classes != 2 and search.n_classes != 0):
         scan_ordered(search, feature, n_bins, has_missing, bins, n_given, total, held, entry, missing)
         return
