@@ -163,7 +163,7 @@ def test_the_example_with_bikes_goes_on(tmp_path, monkeypatch, capsys):
 def test_the_commands_of_the_readme_are_there():
     readme = (ROOT / "README.md").read_text()
     assert "\npython -m pip install . && python examples/quickstart.py\n" in readme
-    assert "\npython -m pip install '.[test]' && pytest\n" in readme
+    assert "\npython -m pip install '.[test]' && pytest -n auto\n" in readme
 
 
 def test_links_of_the_markdown_files_lead_somewhere():
