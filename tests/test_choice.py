@@ -387,8 +387,10 @@ def test_simpler_must_be_said(binary):
     depths = [other.trials[i].params["max_depth"] for i in select(other, one).within_one_se]
     known = select(other, one, rule="one_se").trial
     assert known.params["max_depth"] == min(depths)
-    unknown, third = searched(binary, space={"ccp_alpha": FloatDistribution(0, 0.1)}, **options)
-    with pytest.raises(ValueError, match="since 'ccp_alpha' was searched"):
+    unknown, third = searched(
+        binary, space={"min_weight_fraction_leaf": FloatDistribution(0, 0.1)}, **options
+    )
+    with pytest.raises(ValueError, match="since 'min_weight_fraction_leaf' was searched"):
         select(third, unknown, rule="one_se")
     kinds = {"criterion": CategoricalDistribution(["gini", "entropy"])}
     fourth, study = searched(binary, space=kinds, **options)

@@ -103,6 +103,7 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import HistTreeClassifier
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import pooled
 from optuna_treecv import RacingPruner
 from optuna_treecv import StreamingGaussianDensity
 from optuna_treecv import StreamingKMeans
@@ -425,7 +426,7 @@ def test_one_se(two_classes):
     assert chosen.best_params_["alpha"] >= best.best_params_["alpha"]
     assert chosen.best_score_ <= best.best_score_
     assert chosen.best_estimator_.alpha == chosen.best_params_["alpha"]
-    with pytest.raises(ValueError, match="simpler must say"):
+    with pytest.raises(ValueError, match="^refit='one_se' needs fold scores.*simpler must say"):
         search_of(grid=GRID | {"fit_intercept": [True, False]}, refit="one_se").fit(X, y)
 
 
@@ -819,6 +820,24 @@ def test_n_trials(two_classes):
     assert 0 < len(slow.fit(X, y).cv_results_["params"]) < 10_000
 
 
+def test_enqueued_trials_take_no_point_of_a_grid(two_classes):
+    X, y = two_classes
+    study = optuna.create_study(direction="maximize")
+    study.enqueue_trial({"alpha": 0.5})
+    search = search_of(study=study).fit(X, y)
+    assert [one["alpha"] for one in search.cv_results_["params"]] == GRID["alpha"]
+    assert len(study.trials) == 4
+
+
+def test_pooled_scores_have_no_splits(two_classes):
+    X, y = two_classes
+    search = search_of(scoring={"auc": pooled("roc_auc"), "accuracy": "accuracy"}, refit="auc")
+    results = search.fit(X, y).cv_results_
+    assert "split3_test_accuracy" in results and "split0_test_auc" not in results
+    assert np.isfinite(results["mean_test_auc"]).all() and search.score(X, y) > 0.5
+    assert not hasattr(search.set_params(refit=np.bool_(False)).fit(X, y), "best_estimator_")
+
+
 def test_one_seed_gives_the_same_search(two_classes):
     X, y = two_classes
     space = {"alpha": FloatDistribution(1e-4, 1, log=True), "fit_intercept": [True, False]}
@@ -1011,6 +1030,13 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner):
         ),
         ({"scoring": "acuracy"}, "^scoring must be .* did you mean 'accuracy'"),
         ({"cv": 1}, "^cv must be"),
+        ({"estimator": None}, "^estimator must be an instance of an estimator, got None"),
+        ({"estimator": PegasosClassifier}, "^estimator must be an instance"),
+        (
+            {"param_grid": {"random_state": [np.random.RandomState(0)]}, "storage": "sqlite://"},
+            "^storage must be None where a parameter has values other than",
+        ),
+        ({"cv": 0.3, "refit": "one_se"}, "^refit='one_se' needs fold scores"),
         ({"param_grid": {"alpa": [1.0]}}, "^param_grid: PegasosClassifier has no parameter"),
         ({"estimator": PCA(), "param_grid": {"whiten": [True]}}, None),
     ],

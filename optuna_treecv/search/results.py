@@ -29,14 +29,14 @@ class Found(NamedTuple):
     ----------
     means, stds : ndarray of shape (n_scores,)
         NaN where they are not known.
-    splits : ndarray of shape (n_scores, n_splits) or None
-        None if there are too many.
+    splits : list of (ndarray of shape (n_splits,) or None)
+        Of each score; None if there are too many, or it has none.
     seconds : float
     """
 
     means: np.ndarray
     stds: np.ndarray
-    splits: np.ndarray | None
+    splits: list[np.ndarray | None]
     seconds: float
 
 
@@ -60,9 +60,11 @@ def found_by(result: CVResult, n_splits: int) -> Found:
     """Return what is kept of a result; its memory does not grow with the number of splits."""
     scores = result.scores.values()
     signs = np.array([sign_of(score.direction) for score in scores])
-    splits = None
-    if n_splits <= MOST_SPLITS and all(len(score.test_score) == n_splits for score in scores):
-        splits = signs[:, np.newaxis] * np.array([score.test_score for score in scores])
+    # A pooled score has one value for each repeat.
+    splits = [
+        sign * score.test_score if len(score.test_score) == n_splits <= MOST_SPLITS else None
+        for sign, score in zip(signs, scores, strict=True)
+    ]
     return Found(
         signs * [score.mean for score in scores],
         np.array([np.nan if score.std is None else score.std for score in scores]),
@@ -95,15 +97,14 @@ def found_before(
         means[optimized] = trial.values[0]
         stds[optimized] = trial.user_attrs.get(STD_ATTRIBUTE, np.nan)
     seconds = trial.user_attrs.get("seconds", np.nan)
-    return Found(signs * means, stds, None, float(seconds))
+    return Found(signs * means, stds, [None] * len(names), float(seconds))
 
 
 def failed(n_scores: int, n_splits: int, error_score: float) -> Found:
     """Return what is kept of a trial that has failed."""
-    scores = np.full((n_scores, 1), error_score)
-    splits = np.repeat(scores, n_splits, axis=1) if n_splits <= MOST_SPLITS else None
-    stds = np.zeros(n_scores) if error_score == error_score else np.full(n_scores, np.nan)
-    return Found(scores[:, 0], stds, splits, 0.0)
+    means = np.full(n_scores, error_score)
+    splits = np.full(n_splits, error_score) if n_splits <= MOST_SPLITS else None
+    return Found(means, means - means, [splits] * n_scores, 0.0)
 
 
 def sign_of(direction: str) -> float:
@@ -130,11 +131,11 @@ def table(rows: Sequence[Row], names: Sequence[str], n_splits: int) -> dict[str,
     }
     results |= _columns_of([row.params for row in rows])
     results["params"] = [row.params for row in rows]
-    has_splits = n_splits <= MOST_SPLITS and any(row.found.splits is not None for row in rows)
     for number, name in enumerate(names):
-        for split in range(n_splits if has_splits else 0):
+        splits = [row.found.splits[number] for row in rows]
+        for split in range(0 if all(one is None for one in splits) else n_splits):
             results[f"split{split}_test_{name}"] = np.array(
-                [np.nan if (of := row.found.splits) is None else of[number, split] for row in rows]
+                [np.nan if one is None else one[split] for one in splits]
             )
         means = np.array([row.found.means[number] for row in rows])
         if not np.all(np.isfinite(means)):

@@ -291,13 +291,13 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             "scorer_": scores.scorer,
             "cv_results_": results,
         }
-        if self.refit is not False or not scores.is_multiple:
+        if self._refits or not scores.is_multiple:
             name = scores.names[optimized]
             index = self._best_index(rows, results, objective, study, name)
             found |= {"best_index_": index, "best_params_": results["params"][index]}
             if not callable(self.refit):
                 found["best_score_"] = float(results[f"mean_test_{name}"][index])
-        if self.refit is not False:
+        if self._refits:
             began = perf_counter()
             best = objective.best_estimator(rows[index].trial)
             found |= {"best_estimator_": best, "refit_time_": perf_counter() - began}
@@ -314,6 +314,10 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def _check_arguments(self) -> None:
         """Refuse arguments that are wrong whatever the data are."""
+        if not hasattr(self.estimator, "get_params") or isinstance(self.estimator, type):
+            raise ValueError(
+                f"estimator must be an instance of an estimator, got {self.estimator!r}."
+            )
         if (self.param_grid is None) == (self.param_distributions is None):
             both = "neither" if self.param_grid is None else "both"
             raise ValueError(
@@ -433,6 +437,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             missing = self._missing_points(objective, before)
             n_trials = len(missing) if self.n_trials is None else min(n_trials, len(missing))
             study.sampler = PointSampler(missing[:n_trials])
+            n_trials += len(study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
         elif self.study is None:
             n_trials -= _n_scored(before)
         try:
@@ -531,14 +536,24 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
                 )
             return int(index)
         if isinstance(self.refit, str) and self.refit == "one_se":
-            trial = objective._choose(study, "one_se", None).trial
+            try:
+                trial = objective._choose(study, "one_se", None).trial
+            except ValueError as error:
+                raise ValueError(
+                    "refit='one_se' needs fold scores, and a space of one parameter whose name "
+                    f"says what is simpler; a callable would be right here. ({error})"
+                ) from error
             return next(i for i, row in enumerate(rows) if row.trial.number == trial.number)
         return int(results[f"rank_test_{name}"].argmin())
 
     # --- What the best estimator does ---
 
+    @property
+    def _refits(self) -> bool:
+        return not isinstance(self.refit, bool | np.bool_) or bool(self.refit)
+
     def _check_refits(self, name: str) -> None:
-        if self.refit is False:
+        if not self._refits:
             raise AttributeError(
                 f"This {type(self).__name__} has refit=False, so that it has no {name}; "
                 "refit=True, or an estimator with best_params_, would be right."
@@ -546,6 +561,8 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any = None, **params: Any) -> float:
         """Score the best estimator by ``scorer_``; of several scores by that of ``refit``.
+
+        With ``refit="one_se"`` it is the first of several scores.
 
         Parameters
         ----------
@@ -567,12 +584,13 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             params = process_routing(self, "score", **params).scorer["score"]
         scorer = self.scorer_
         if isinstance(scorer, dict):
-            if self.refit not in scorer:
+            name = next(iter(scorer)) if self.refit == "one_se" else self.refit
+            if name not in scorer:
                 raise ValueError(
                     "refit must name one of the scores for score, since there are several, got "
                     f"{self.refit!r}."
                 )
-            scorer = scorer[self.refit]
+            scorer = scorer[name]
         return float(scorer(self.best_estimator_, X, y, **params))
 
     @available_if(_delegated("predict"))

@@ -48,7 +48,11 @@ def make_study(
     seed : int
         Of the sampler, where none is given.
     """
-    name = None if storage is None else _name_of_search(objective, estimator)
+    name = None
+    if storage is not None and not isinstance(storage, optuna.storages.InMemoryStorage):
+        _check_storable(objective.param_distributions)
+    if storage is not None:
+        name = _name_of_search(objective, estimator)
     study = optuna.create_study(
         storage=storage,
         study_name=name,
@@ -58,6 +62,17 @@ def make_study(
     )
     study.sampler = _sampler_for(objective, study, sampler, seed)
     return study
+
+
+def _check_storable(distributions: Mapping[str, BaseDistribution]) -> None:
+    """Refuse values that a database cannot hold."""
+    for name, one in distributions.items():
+        for value in getattr(one, "choices", ()):
+            if value is not None and not isinstance(value, bool | int | float | str):
+                raise ValueError(
+                    f"storage must be None where a parameter has values other than numbers, "
+                    f"strings and None, got {value!r} for {name!r}."
+                )
 
 
 def _sampler_for(
@@ -103,8 +118,9 @@ class PointSampler(optuna.samplers.BaseSampler):
         self._point: Mapping[str, Any] = {}
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Take the next point."""
-        self._point = next(self._left)
+        """Take the next point, unless the user has enqueued the trial with one."""
+        if "fixed_params" not in trial.system_attrs:
+            self._point = next(self._left)
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial

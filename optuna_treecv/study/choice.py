@@ -34,9 +34,12 @@ RULES = ("best", "one_se")
 _SIMPLER = {
     "alpha": "larger",
     "C": "smaller",
+    "ccp_alpha": "larger",
     "max_depth": "smaller",
     "max_leaf_nodes": "smaller",
+    "min_impurity_decrease": "larger",
     "min_samples_leaf": "larger",
+    "min_samples_split": "larger",
     "num_leaves": "smaller",
     "reg_lambda": "larger",
 }
