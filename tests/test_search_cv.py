@@ -58,6 +58,7 @@ sample_weight_equivalence, unsupported      ``test_sample_weight``
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import optuna
@@ -851,6 +852,14 @@ def test_one_seed_gives_the_same_search(two_classes):
     assert first["mean_test_score"].tolist() == again["mean_test_score"].tolist()
 
 
+def test_warnings_point_to_the_line_that_called_fit(two_classes):
+    X, y = two_classes
+    search = search_of(SGDClassifier(), {"alpha": [0.1, 1.0]})
+    with pytest.warns(UserWarning, match="one pass") as caught:
+        search.fit(X, y)
+    assert caught[0].filename == __file__
+
+
 def test_forms_of_distributions(two_classes):
     X, y = two_classes
     space = {
@@ -984,7 +993,9 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner):
     name = "C" if isinstance(estimator, LinearSVC) else "alpha"
     space = {name: FloatDistribution(1e-6, 1e4, log=True)}
     search = TreeCVSearchCV(estimator, space, n_trials=12, pruner=pruner, random_state=0)
-    search.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*non-finite: .*nan")
+        search.fit(X, y)
     states = [trial.state.name for trial in search.study_.trials]
     pruned = np.array(states) == "PRUNED"
     means = search.cv_results_["mean_test_score"]

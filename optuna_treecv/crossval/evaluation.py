@@ -163,7 +163,7 @@ class Evaluation:
         self.asked_method = method
         self.seed = draw_seed(random_state)
         self.shared = SharedBetweenRuns(cache, with_others)
-        self.unused = UnusedWarnings()
+        self.unused = UnusedWarnings(warn_caller)
         self._order = order
         self._cv: Any = list(cv) if isinstance(cv, Iterator) else cv
         self._cv_in_words = describe_cv(self._cv)

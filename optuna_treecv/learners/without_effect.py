@@ -6,12 +6,12 @@ over it compares equal models, and ``max_iter`` promises passes that are not mad
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
-import warnings
 
 from sklearn.pipeline import Pipeline
 
@@ -163,13 +163,20 @@ def _does_not_use(parameter: str) -> str:
 
 
 class UnusedWarnings:
-    """Warns once of each parameter that promises what the training does not do."""
+    """Warns once of each parameter that promises what the training does not do.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    say : callable
+        (sentence) -> None, makes a warning of a sentence.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
         self._first: dict[str, Unused] = {}
         self._said: dict[tuple[str, ...], object] = {}
 
-    def warn(self, estimator: Any, searched: Collection[str] = (), stacklevel: int = 4) -> None:
+    def warn(self, estimator: Any, searched: Collection[str] = ()) -> None:
         """Warn if an estimator asks for several passes, or differs from others without effect.
 
         Parameters
@@ -177,8 +184,6 @@ class UnusedWarnings:
         estimator : estimator
         searched : collection of str
             As for ``without_effect``.
-        stacklevel : int
-            Where the warning points to: 2 is the caller.
         """
         for name, unused in without_effect(estimator, searched).items():
             kind, parameter, value = unused
@@ -188,7 +193,6 @@ class UnusedWarnings:
                     f"{kind}({parameter}={value!r}) is evaluated after one pass over the training "
                     f"rows, in the order of the tree, since its partial_fit does not use "
                     f"{parameter}; set {parameter}=1 if one pass is meant, or method='fit'.",
-                    stacklevel,
                 )
             first = self._first.setdefault(f"{kind} {name}", unused)
             if str(first.value) != str(value):
@@ -196,10 +200,9 @@ class UnusedWarnings:
                     (kind, name, "differs"),
                     f"estimators differ in {name!r} ({first.value!r} and {value!r}), which has no "
                     f"effect, since {kind} is trained by partial_fit, {_does_not_use(parameter)}.",
-                    stacklevel,
                 )
 
-    def _warn_once(self, key: tuple[str, ...], sentence: str, stacklevel: int) -> None:
+    def _warn_once(self, key: tuple[str, ...], sentence: str) -> None:
         mine = object()
         if self._said.setdefault(key, mine) is mine:  # atomic, for trials in several threads
-            warnings.warn(sentence, stacklevel=stacklevel + 1)
+            self._say(sentence)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
-import warnings
 
 import numpy as np
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 from scipy.stats import rankdata
 
+from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.storage.evaluations import scores_of_trial
 from optuna_treecv.storage.evaluations import STD_ATTRIBUTE
@@ -138,14 +138,16 @@ def table(rows: Sequence[Row], names: Sequence[str], n_splits: int) -> dict[str,
                 [np.nan if one is None else one[split] for one in splits]
             )
         means = np.array([row.found.means[number] for row in rows])
-        if not np.all(np.isfinite(means)):
-            warnings.warn(
-                f"One or more of the test scores are non-finite: {means}", UserWarning, 2
-            )
+        if any(row.trial.state != TrialState.PRUNED for row in _not_finite(rows, means)):
+            warn_caller(f"One or more of the test scores are non-finite: {means}")
         results[f"mean_test_{name}"] = means
         results[f"std_test_{name}"] = np.array([row.found.stds[number] for row in rows])
         results[f"rank_test_{name}"] = _ranks(means)
     return results
+
+
+def _not_finite(rows: Sequence[Row], means: np.ndarray) -> list[Row]:
+    return [row for row, mean in zip(rows, means, strict=True) if not np.isfinite(mean)]
 
 
 def _ranks(means: np.ndarray) -> np.ndarray:

@@ -815,7 +815,7 @@ def treecv_objective(
         if found.is_one_pass:
             argument = "param_distributions" if grids is None else "param_grid"
             check_effects(argument, estimator, param_distributions)
-            evaluation.unused.warn(estimator, param_distributions, stacklevel=3)
+            evaluation.unused.warn(estimator, param_distributions)
             evaluation.rows(estimator)
     leases = None
     if grids is not None and batch_size > 1 and models is not None:
