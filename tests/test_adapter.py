@@ -261,7 +261,7 @@ SGD = SGDClassifier(max_iter=1, tol=None)
         make_pipeline(make_pipeline(StandardScaler(), MinMaxScaler()), "passthrough", None, SGD),
         make_pipeline(FunctionTransformer(np.tanh), StandardScaler(), SGDRegressor(max_iter=1)),
         make_pipeline(SGD),
-        make_pipeline(StandardScaler(), PegasosClassifier()),
+        make_pipeline(StandardScaler(), PegasosClassifier(shuffle=False)),
     ],
     ids=["scaler", "stateless", "nested", "regressor", "one step", "compiled"],
 )

@@ -18,6 +18,15 @@ cdef struct Part:
     Py_ssize_t end
 
 
+# Learn from the rows of a phase as a whole, before it: rows start..stop-1, or order[start], ..., order[stop-1].
+ctypedef void (*survey_rows)(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,      # IN, or NULL: rows in stored order
+    unsigned char *state,       # INOUT
+) noexcept nogil
+
 # Train on the rows start..stop-1, or if `order` is given, on the rows order[start], ..., order[stop-1].
 ctypedef void (*train_rows)(
     const Learner *learner,
@@ -100,6 +109,7 @@ cdef struct Learner:
     Py_ssize_t head_bytes       # the head holds what changes with every row
     Py_ssize_t n_saved          # sparse rows: most log entries per remembered column, or else per nonzero
     bint rewrites               # sparse rows: training may also rewrite the whole state
+    survey_rows survey          # or NULL: a phase teaches no more than its rows one by one
     train_rows train
     train_rows train_weighted   # takes the place of `train` if rows have weights
     train_both_rows train_both  # or NULL: train one after the other

@@ -123,6 +123,8 @@ cdef inline void feed(
 ) noexcept nogil:
     """Run the training phase that leads to the next node, which holds out ``n_folds`` folds."""
     cdef const uint32_t *order = NULL
+    if learner.survey != NULL:
+        learner.survey(learner, start, stop, NULL, state)
     if tree.order != NULL and stop - start > 1:
         fill_random_order(tree.seed, start, stop, n_seen, tree.order)
         order = tree.order
@@ -147,6 +149,9 @@ cdef void feed_both(
     cdef Py_ssize_t n_done = 0
     cdef Py_ssize_t end
     cdef const uint32_t *order = tree.order
+    if learner.survey != NULL:
+        learner.survey(learner, start, cut, NULL, first)
+        learner.survey(learner, cut, stop, NULL, second)
     if order != NULL:
         fill_random_order(tree.seed, start, cut, n_seen, tree.order)
         fill_random_order(tree.seed, cut, stop, n_seen, tree.order + (cut - start))
@@ -679,6 +684,31 @@ cdef class Kernel:
         """
         self.check_state(state)
         return (<const int64_t *> &state[0])[0]
+
+    @property
+    def surveys(self):
+        """Whether a state learns from a phase as a whole, before its rows act one by one."""
+        return self.learner.survey != NULL
+
+    def survey(
+        self,
+        unsigned char [::1] state,                   # INOUT
+        Py_ssize_t start,
+        Py_ssize_t stop,
+        const uint32_t [::1] order,                  # IN, or None: the rows start..stop-1
+    ):
+        """Learn from the rows of the next phase as a whole, those that ``order`` names if it is given."""
+        cdef Py_ssize_t i
+        self.check_state(state)
+        if not 0 <= start <= stop <= (self.n_rows if order is None else order.shape[0]):
+            raise IndexError(f"rows {start}..{stop} are outside the rows there are.")
+        if order is not None:
+            for i in range(start, stop):
+                if order[i] >= self.n_rows:
+                    raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
+        if self.learner.survey != NULL and stop > start:
+            with nogil:
+                self.learner.survey(&self.learner, start, stop, NULL if order is None else &order[0], &state[0])
 
     def update(self, unsigned char [::1] state, Py_ssize_t start, Py_ssize_t stop):
         """Train on the rows start..stop-1 in stored order."""

@@ -39,6 +39,12 @@ typedef int32_t bits2_float __attribute__((vector_size(16)));
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
             *(vec8_##T *)(y + j) += c * *(const vec8_##T *)(x + j);                                                    \
     }                                                                                                                  \
+    static INLINED void scale8_##T(const T *x, const T *shift, const T *factor, T *out, ptrdiff_t width)               \
+    {                                                                                                                  \
+        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
+            *(vec8_##T *)(out + j) = (*(const vec8_##T *)(x + j) - *(const vec8_##T *)(shift + j)) *                   \
+                                     *(const vec8_##T *)(factor + j);                                                  \
+    }                                                                                                                  \
     static INLINED void dots8_##T(const T *a, const T *b, const T *c, const T *d, ptrdiff_t width, T *ab, T *cd)       \
     {                                                                                                                  \
         vec8_##T s = {0}, r = {0};                                                                                     \
@@ -87,6 +93,11 @@ typedef int32_t bits2_float __attribute__((vector_size(16)));
     {                                                                                                                  \
         for (ptrdiff_t j = 0; j < width; j++)                                                                          \
             y[j] += c * x[j];                                                                                          \
+    }                                                                                                                  \
+    static INLINED void scale8_##T(const T *x, const T *shift, const T *factor, T *out, ptrdiff_t width)               \
+    {                                                                                                                  \
+        for (ptrdiff_t j = 0; j < width; j++)                                                                          \
+            out[j] = (x[j] - shift[j]) * factor[j];                                                                    \
     }                                                                                                                  \
     static INLINED void dots8_##T(const T *a, const T *b, const T *c, const T *d, ptrdiff_t width, T *ab, T *cd)       \
     {                                                                                                                  \

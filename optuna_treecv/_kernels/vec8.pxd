@@ -26,6 +26,12 @@ cdef extern from "vec8.h":
     void axpys8_float(
         float c, const float *x, float *y, float d, const float *u, float *v, Py_ssize_t width
     ) noexcept nogil
+    void scale8_double(
+        const double *x, const double *shift, const double *factor, double *out, Py_ssize_t width
+    ) noexcept nogil
+    void scale8_float(
+        const float *x, const float *shift, const float *factor, float *out, Py_ssize_t width
+    ) noexcept nogil
     double if_below_double(double c, double x, double limit) noexcept nogil
     float if_below_float(float c, float x, float limit) noexcept nogil
     double distance8_double(const double *a, const double *b, Py_ssize_t width) noexcept nogil
@@ -82,6 +88,16 @@ cdef inline void two_axpys(
         axpys8_double(c, x, y, d, u, v, width)
     else:
         axpys8_float(c, x, y, d, u, v, width)
+
+
+cdef inline void scale(
+    const floating *x, const floating *shift, const floating *factor, floating *out, Py_ssize_t width
+) noexcept nogil:
+    """Write (x - shift) factor, number by number."""
+    if floating is double:
+        scale8_double(x, shift, factor, out, width)
+    else:
+        scale8_float(x, shift, factor, out, width)
 
 
 cdef inline floating if_below(floating c, floating x, floating limit) noexcept nogil:

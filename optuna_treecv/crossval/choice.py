@@ -118,7 +118,8 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
                 f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after stateless "
                 f"steps or a StandardScaler, but {why_fit}; method='auto' would be right."
             )
-    if asked == "treecv" or is_incremental(estimator):
+    ahead = evaluation.ahead(estimator)
+    if asked == "treecv" or not isinstance(ahead, str) or is_incremental(estimator):
         why = passed.why_not_further(estimator)
         if why and asked != "treecv" and hasattr(estimator, "fit"):
             return Fit(why), (
@@ -142,6 +143,8 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
         )
     if isinstance(last_step(estimator), HistTree):
         why_fit = "the trees of all folds are grown together only without steps before them"
+    elif isinstance(ahead, str) and ahead:
+        why_fit = ahead
     return Fit(why_fit), ""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from threading import Lock
 from time import perf_counter
 from typing import Any
+from typing import NamedTuple
 from typing import TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from optuna_treecv.crossval.arguments import describe_cv
 from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.baseline import baseline
+from optuna_treecv.crossval.fronts import Fronts
 from optuna_treecv.crossval.identity import name_of_evaluation
 from optuna_treecv.crossval.identity import name_of_passed
 from optuna_treecv.crossval.masses import check_masses
@@ -42,6 +44,9 @@ from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.from_estimator import takes_seed
+from optuna_treecv.learners.steps.front import compiled_part
+from optuna_treecv.learners.steps.front import Front
+from optuna_treecv.learners.steps.front import split
 from optuna_treecv.learners.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import is_integer
@@ -63,10 +68,29 @@ from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import scoring_for
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
 from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
 
 T = TypeVar("T")
+
+
+class Ahead(NamedTuple):
+    """The steps of a Pipeline that are done ahead of its compiled learner.
+
+    Attributes
+    ----------
+    front : Front
+        The fitted steps.
+    name : bytes
+        Tells them apart.
+    layout : RowLayout
+        Of the rows that the learner needs.
+    """
+
+    front: Front
+    name: bytes
+    layout: RowLayout
 
 
 class Evaluation:
@@ -196,7 +220,9 @@ class Evaluation:
         self._fold_names: dict[int, list[bytes]] = {}
         self._prepared: dict[tuple[RowLayout, bytes], tuple[PreparedRows, float]] = {}
         self._facts: dict[Any, Any] = {}
+        self._fronts = Fronts(self.data.X)
         self._preparing = Lock()
+        self._fitting = Lock()
         self.growing = Lock()
         self.binned: dict[Any, Any] = {}
         self.searched: dict[str, tuple[Any, ...]] = {}
@@ -222,7 +248,9 @@ class Evaluation:
         fresh: dict[str, Any] = {
             "_prepared": {},
             "_fold_names": {},
+            "_fronts": None,
             "_preparing": None,
+            "_fitting": None,
             "growing": None,
             "binned": {},
             "_passed": None,
@@ -231,7 +259,8 @@ class Evaluation:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._preparing, self.growing = Lock(), Lock()
+        self._fronts = Fronts(self.data.X)
+        self._preparing, self._fitting, self.growing = Lock(), Lock(), Lock()
 
     def passed_to(self, estimator: Any) -> Passed:
         """Return what an estimator and its scores get besides X and y.
@@ -545,7 +574,35 @@ class Evaluation:
         The rows of the first repeat, which is the default, are kept, so that there is one copy of
         the data. The rows of other repeats are made each time.
         """
-        return self.rows_in(layout_for(estimator), repeat, are_named=True)
+        ahead = self.ahead(estimator)
+        if isinstance(ahead, str):
+            return self.rows_in(layout_for(estimator), repeat, are_named=True)
+        front, name, layout = ahead
+
+        def transform(data: Data) -> Data:
+            return data.with_rows(front.transform(data.X))
+
+        return self.rows_in(layout, repeat, transform, name, are_named=True)
+
+    def ahead(self, estimator: Any) -> Ahead | str:
+        """Return the steps of a Pipeline that are done ahead of its compiled learner.
+
+        Return why there are none, a clause, if there are not; it is empty if the estimator has no
+        steps before a compiled learner.
+        """
+        found = split(estimator)
+        if isinstance(found, str):
+            return found
+        with self._fitting:
+            front = self._fronts.of(found)
+        return front if isinstance(front, str) else Ahead(*front, found.last.row_layout)
+
+    def identity(self, estimator: Any, rows: PreparedRows, repeat: int) -> RowsIdentity:
+        """Return the names of the rows of a repeat that were prepared for an estimator."""
+        ahead = self.ahead(estimator)
+        if isinstance(ahead, str):
+            return self.shared.identity(layout_for(estimator), rows, repeat)
+        return self.shared.identity(ahead.layout, rows, repeat, ahead.name)
 
     def rows_in(
         self,
@@ -572,12 +629,12 @@ class Evaluation:
             Whether models are known by a digest of the prepared rows, which takes time too.
         """
         if name is None or (repeat is not None and repeat.number > 0):
-            return self._prepare(layout, repeat or self.repeats[0], transform, are_named)
+            return self._prepare(layout, repeat or self.repeats[0], transform, are_named, name)
         with self._preparing:
             if (layout, name) not in self._prepared:
                 for known in [known for known in self._prepared if name and known[1]]:
                     del self._prepared[known]
-                rows, seconds = self._prepare(layout, self.repeats[0], transform, are_named)
+                rows, seconds = self._prepare(layout, self.repeats[0], transform, are_named, name)
                 self._prepared[layout, name] = rows, seconds + self._seconds
             return self._prepared[layout, name]
 
@@ -610,12 +667,14 @@ class Evaluation:
         repeat: Repeat,
         transform: Callable[[Data], Data] | None,
         are_named: bool,
+        name: bytes | None,
     ) -> tuple[PreparedRows, float]:
         began = perf_counter()
         data = self.data if transform is None else transform(self.data)
         rows = data.prepare(layout, repeat.cut.order)
         if self.shared.cache is not None and are_named:
-            self.shared.identity(layout, rows, repeat.number)  # digesting the rows is part of it
+            # Digesting the rows is part of preparing them.
+            self.shared.identity(layout, rows, repeat.number, name or b"")
         return rows, perf_counter() - began
 
     def learner(
@@ -630,5 +689,10 @@ class Evaluation:
         A ``random_state=None`` in the estimator becomes the evaluation's seed plus the number of
         the repeat.
         """
-        number = 0 if repeat is None else repeat.number
-        return make_learner(estimator, rows, response_methods, self.seed + number)
+        seed = self.seed + (0 if repeat is None else repeat.number)
+        ahead = self.ahead(estimator)
+        if not isinstance(ahead, str):
+            last = compiled_part(estimator)
+            assert last is not None
+            return last.make_learner(rows, seed, ahead.front)
+        return make_learner(estimator, rows, response_methods, seed)

@@ -26,6 +26,7 @@ from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.lanes import Lanes
+from optuna_treecv.learners.steps.front import split
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.scoring import ArrayThenCount
@@ -51,7 +52,12 @@ class CompiledLanes:
 
     def parameters(self, estimator: Any) -> tuple[str, ...]:
         """Return the parameters in which estimators may differ."""
-        return estimator.lane_parameters if isinstance(estimator, CompiledEstimator) else ()
+        if isinstance(estimator, CompiledEstimator):
+            return estimator.lane_parameters
+        found = split(estimator)
+        if isinstance(found, str):
+            return ()
+        return tuple(found.prefix + name for name in found.last.lane_parameters)
 
     def missing(self, request: Request) -> Missing | None:
         """Return what is missing of the first repeat; None if the results are there already."""
@@ -89,31 +95,41 @@ class CompiledLanes:
 
         The keys within a group are the names of the results.
         """
-        groups: dict[tuple[RowLayout, bytes], dict[str, _Unfinished]] = {}
-        prepared: dict[RowLayout, PreparedRows] = {}
+        groups: dict[tuple[bytes, bytes], dict[str, _Unfinished]] = {}
+        prepared: dict[tuple[RowLayout, bytes], PreparedRows] = {}
         for request in requests:
             found = self._missing(request, repeat, prepared)
             if found is not None:
-                alike = layout_for(request.estimator), lanes_key(found.learner)
+                alike = found.rows_name, lanes_key(found.learner)
                 groups.setdefault(alike, {})[found.results.name] = found
         return groups.values()
 
     def _missing(
-        self, request: Request, repeat: Repeat, prepared: dict[RowLayout, PreparedRows]
+        self,
+        request: Request,
+        repeat: Repeat,
+        prepared: dict[tuple[RowLayout, bytes], PreparedRows],
     ) -> _Unfinished | None:
         """Return a request's learner if its results on a repeat are needed and missing.
 
         The repeat's rows are taken from ``prepared``, or put there.
         """
         evaluation = request.evaluation
-        layout = layout_for(request.estimator)
         try:
-            if layout not in prepared:
-                prepared[layout] = evaluation.rows(request.estimator, repeat)[0]
-            learner, _, results = bind(request, self._method, repeat, prepared[layout])
+            ahead = evaluation.ahead(request.estimator)
+            layout, steps = layout_for(request.estimator), b""
+            if not isinstance(ahead, str):
+                layout, steps = ahead.layout, ahead.name
+            if (layout, steps) not in prepared:
+                prepared[layout, steps] = evaluation.rows(request.estimator, repeat)[0]
+            rows = prepared[layout, steps]
+            learner, identity, results = bind(request, self._method, repeat, rows)
         except Exception:  # noqa: BLE001  # the run will raise it
             return None
-        assert isinstance(learner, CompiledLearner)
+        if not isinstance(learner, CompiledLearner):  # its steps are too wide to be compiled
+            return None
+        if evaluation.is_early and not learner.phases_may_be_cut:
+            return None
         if (
             results is None
             or not all(
@@ -124,7 +140,7 @@ class CompiledLanes:
             or repeat.number in request.ahead
         ):
             return None
-        return _Unfinished(request, learner, results)
+        return _Unfinished(request, learner, results, identity.rows)
 
 
 class _Unfinished(NamedTuple):
@@ -133,6 +149,7 @@ class _Unfinished(NamedTuple):
     request: Request
     learner: CompiledLearner
     results: Results
+    rows_name: bytes
 
 
 def _output_bytes(learner: CompiledLearner) -> int:

@@ -9,11 +9,11 @@ from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.fit import fit_on_rows_as_given
 from optuna_treecv.crossval.forest import Grown
 from optuna_treecv.crossval.forest import tree_of_all_rows
+from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import as_given
 from optuna_treecv.learners.from_estimator import forget_seeds
-from optuna_treecv.learners.from_estimator import layout_for
 
 
 def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
@@ -36,6 +36,6 @@ def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
     if fitted is None:
         raise ValueError(f"{estimator!r} diverges on all rows; {DIVERGENCE_ADVICE}")
     forget_seeds(fitted, estimator)
-    if rows.feature_names is not None and layout_for(estimator).padded:
+    if rows.feature_names is not None and isinstance(estimator, CompiledEstimator):
         fitted.feature_names_in_ = rows.feature_names  # other estimators have seen the names
     return as_given(fitted)

@@ -20,9 +20,11 @@ from optuna_treecv.crossval.request import Bound
 from optuna_treecv.crossval.request import Request
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import check_incremental
+from optuna_treecv.learners.steps.front import compiled_part
+from optuna_treecv.learners.steps.front import Split
+from optuna_treecv.learners.steps.front import split
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.splits import Splits
 from optuna_treecv.scoring import FoldScores
@@ -58,10 +60,16 @@ class Trained(ABC):
     ) -> None:
         """Refuse an estimator that cannot be trained further, or with wrong parameters."""
         try:
-            check_incremental(estimator, of_class)
+            if isinstance(split(estimator), str):
+                check_incremental(estimator, of_class)
         except ValueError as error:
             raise ValueError(f"{error} With method='fit' each fold is fitted anew.") from error
-        if isinstance(estimator, CompiledEstimator):
+        found = split(estimator)
+        if isinstance(found, Split):
+            n_prefix = len(found.prefix)
+            of_last = [name[n_prefix:] for name in searched if name.startswith(found.prefix)]
+            found.last.check_parameters(but=of_last)
+        elif isinstance(estimator, CompiledEstimator):
             estimator.check_parameters(but=searched)
 
     def begin(self, request: Request, repeat: Repeat) -> TrainedRepeat:
@@ -120,7 +128,7 @@ def bind(request: Request, method: str, repeat: Repeat, rows: PreparedRows) -> B
     scoring = request.scoring
     responses = responses_of(request.estimator, scoring.metrics, evaluation.scored_by_row(scoring))
     learner = evaluation.learner(request.estimator, rows, responses, repeat)
-    identity = evaluation.shared.identity(layout_for(request.estimator), rows, repeat.number)
+    identity = evaluation.identity(request.estimator, rows, repeat.number)
     if isinstance(learner, CompiledLearner):
         check_masses_of_classes(learner, repeat.cut)
     folds = repeat.key
@@ -155,7 +163,9 @@ class TrainedRepeat:
             self.fingerprint = identity.rows.hex()
             self.key = "" if self._results is None else self._results.name
             root = evaluation.shared.root(identity, repeat.number)
-            learner = method.share(learner, request.cache, root)
+            # Before the folds are known, rows are tested in parts of phases.
+            if learner.phases_may_be_cut or not evaluation.is_early:
+                learner = method.share(learner, request.cache, root)
         self.seconds_before = 0.0
         self._learner = learner
         self._leaves = self._make_leaves(learner)
@@ -269,7 +279,7 @@ def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool
     if not isinstance(metric, Scorer):
         return True
     can_answer = isinstance(learner, CompiledLearner | SharedLearner) and learner.can_answer
-    return metric.is_made and can_answer and is_ours(type(estimator))
+    return metric.is_made and can_answer and is_ours(type(compiled_part(estimator)))
 
 
 def responses_of(

@@ -31,6 +31,7 @@ from optuna_treecv._kernels.tree import Kept
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv._kernels.tree import Memory
 from optuna_treecv._kernels.tree import Subtree
+from optuna_treecv.learners.before import Before
 from optuna_treecv.learners.parameter_names import KnownParameters
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
@@ -86,6 +87,11 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
 
     @property
     def _takes_sparse(self) -> bool:
+        return False
+
+    @property
+    def settles_on_rows(self) -> bool:
+        """Whether a setting is derived from all rows before the first one."""
         return False
 
     @property
@@ -216,15 +222,17 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
 
     # Inside the tree.
 
-    def make_learner(self, rows: PreparedRows, seed: int) -> CompiledLearner:
-        """Return this estimator as a learner over prepared rows.
+    def make_learner(
+        self, rows: PreparedRows, seed: int, before: Before | None = None
+    ) -> CompiledLearner:
+        """Return this estimator as a learner over prepared rows, with the steps before it.
 
         Its parameters must have passed ``check_parameters``.
         """
         settings = clone(self)
         settings.n_features_in_ = rows.n_features
         settings._settle(rows.X, seed)
-        return CompiledLearner(settings, rows)
+        return CompiledLearner(settings, rows, before)
 
     # As an estimator.
 
@@ -411,10 +419,25 @@ class KernelTrainer:
 
     def update(self, state: np.ndarray, phase: Phase | Rows) -> None:
         rows = rows_of(phase)
+        self._survey(state, phase, rows)
         if isinstance(rows, slice):
             self._kernel.update(state, rows.start, rows.stop)
         else:
             self._kernel.update_in_order(state, rows)
+
+    def _survey(self, state: np.ndarray, phase: Phase | Rows, rows: Rows) -> None:
+        """Let a state learn from a phase as a whole; rows that are no phase are one of their own.
+
+        The rows of a phase are surveyed as they lie, so that no order changes the sums.
+        """
+        if not self._kernel.surveys:
+            return
+        if isinstance(phase, Phase):
+            self._kernel.survey(state, phase.start, phase.stop, None)
+        elif isinstance(rows, slice):
+            self._kernel.survey(state, rows.start, rows.stop, None)
+        else:
+            self._kernel.survey(state, 0, len(rows), rows)
 
     def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
         start, stop, order = 0, 0, None
@@ -429,8 +452,11 @@ class KernelTrainer:
         return self._kernel.trains_pairs
 
     def update_both(
-        self, first: np.ndarray, rows: Rows, second: np.ndarray, second_rows: Rows
+        self, first: np.ndarray, phase: Phase | Rows, second: np.ndarray, other: Phase | Rows
     ) -> None:
+        rows, second_rows = rows_of(phase), rows_of(other)
+        self._survey(first, phase, rows)
+        self._survey(second, other, second_rows)
         if isinstance(rows, slice) and isinstance(second_rows, slice):
             begins, order = (rows.start, second_rows.start), None
             n_rows, n_second = rows.stop - rows.start, second_rows.stop - second_rows.start
@@ -496,21 +522,34 @@ class KernelTrainer:
 
 
 class CompiledLearner(KernelTrainer):
-    """A compiled estimator's settings bound to prepared rows."""
+    """A compiled estimator's settings bound to prepared rows.
 
-    phases_may_be_cut = True
+    Parameters
+    ----------
+    estimator : CompiledEstimator
+    rows : PreparedRows
+    before : Before or None
+        The steps of a Pipeline before the estimator, after which these are the rows.
+    """
 
-    def __init__(self, estimator: CompiledEstimator, rows: PreparedRows) -> None:
+    def __init__(
+        self, estimator: CompiledEstimator, rows: PreparedRows, before: Before | None = None
+    ) -> None:
         n_classes = None if rows.classes is None else len(rows.classes)
         kernel = estimator.make_kernel(rows.X, rows.y, n_classes)
         self.weights_of_classes = estimator.weights_of_classes(rows.classes)
         self.weights = rows.weights_with(self.weights_of_classes)
         weigh(kernel, self.weights, estimator.is_balanced)
+        self._own = kernel
+        if before is not None:
+            kernel = before.around(kernel, rows)
         super().__init__(kernel, rows.X.dtype)
         self.rows = rows
+        self.before = before
+        self.phases_may_be_cut = not kernel.surveys
         self.settings = estimator
         self.kind = type(estimator)
-        self.tracked = estimator.tracked
+        self.tracked = None if kernel.surveys else estimator.tracked
         is_slow = estimator.rewrites_often and isinstance(rows.X, SparseRows)
         self.lane_parameters = () if is_slow else estimator.lane_parameters
         self.breakpoints = estimator.breakpoints()
@@ -527,7 +566,7 @@ class CompiledLearner(KernelTrainer):
             settings["random_state"] = self.settings._seed
         if isinstance(settings.get("class_weight"), dict):  # its order has no influence
             settings["class_weight"] = self.weights_of_classes
-        return settings
+        return settings if self.before is None else {**settings, **self.before.settings()}
 
     def tracking(self) -> CompiledLearner:
         """Return the same learner with states that record for which values they are the same.
@@ -536,7 +575,7 @@ class CompiledLearner(KernelTrainer):
         """
         if self.tracked is None:
             return self
-        learner = CompiledLearner(self.settings, self.rows)
+        learner = CompiledLearner(self.settings, self.rows, self.before)
         learner._tracker.track()
         return learner
 
@@ -552,6 +591,8 @@ class CompiledLearner(KernelTrainer):
         states after so many rows of the phase, (n_counts, state_bytes).
         """
         rows = phase.rows
+        if begin == 0:
+            self._survey(state, phase, rows)
         if counts is None:
             if isinstance(rows, slice):
                 self._kernel.update(state, phase.start + begin, phase.start + end)
@@ -676,20 +717,18 @@ class CompiledLearner(KernelTrainer):
         model = read_model(self._kernel, state)
         return model.view(self._kernel.model_type).astype(np.float64)
 
-    def with_numbers(self, numbers: np.ndarray) -> CompiledEstimator:
+    def with_numbers(self, numbers: np.ndarray) -> Any:
         model = numbers.astype(self._kernel.model_type).view(np.uint8)
         return self._fitted(model, None, len(self.rows.order))
 
-    def estimator(self, state: np.ndarray) -> CompiledEstimator | None:
+    def estimator(self, state: np.ndarray) -> Any:
         model = read_model(self._kernel, state)
         if not np.all(np.isfinite(model.view(self._kernel.model_type))):
             return None
         return self._fitted(model, self.snapshot(state), self._kernel.n_seen(state))
 
-    def _fitted(
-        self, model: np.ndarray, state: np.ndarray | None, n_seen: int
-    ) -> CompiledEstimator:
-        """Return an estimator with a model, in bytes, and its state."""
+    def _fitted(self, model: np.ndarray, state: np.ndarray | None, n_seen: int) -> Any:
+        """Return an estimator with a model, in bytes, and its state; behind its steps if any."""
         fitted = clone(self.settings)
         parameters = fitted.get_params()
         for name, value in vars(self.settings).items():  # the attributes that _settle has set
@@ -698,13 +737,17 @@ class CompiledLearner(KernelTrainer):
         fitted._trained_as = fitted._fixed()
         if self.rows.classes is not None:
             fitted.classes_ = self.rows.classes
-        fitted._state, fitted.t_ = state, n_seen
-        fitted._take_model(self._kernel, model, self.dtype, self.rows.n_features)
-        return fitted
+        # Behind steps, a state may hold more than the estimator's own, which comes first.
+        fitted._state = None if state is None else state[: self._own.state_bytes]
+        fitted.t_ = n_seen
+        fitted._take_model(self._own, model, self.dtype, self.rows.n_features)
+        return fitted if self.before is None else self.before.fitted(fitted, self._kernel, state)
 
     def score_rows(self, start: int, stop: int) -> tuple[Any, np.ndarray | None]:
         rows, targets = self.rows, self.rows.targets
-        if isinstance(rows.X, SparseRows):
+        if self.before is not None:
+            X = self.before.as_given(rows.order[start:stop])
+        elif isinstance(rows.X, SparseRows):
             X = rows.X.as_given(start, stop, rows.n_features)
         else:
             X = take_rows(rows.X, slice(start, stop))[:, : rows.n_features]

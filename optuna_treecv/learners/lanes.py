@@ -34,7 +34,8 @@ class Lanes(KernelTrainer):
         self.learners = learners
         kernel = first.make_lanes(rows.X, rows.y, n_classes, settings)
         weigh(kernel, learners[0].weights, first.is_balanced)
-        super().__init__(kernel, rows.X.dtype)
+        before = learners[0].before
+        super().__init__(kernel if before is None else before.around(kernel, rows), rows.X.dtype)
 
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
         """Write the outputs of all learners for the rows start to stop - 1 into their rows."""

@@ -138,6 +138,11 @@ class StreamingSVRG(LinearEstimator):
         factorial = self.settings == "given" and self.schedule == "factorial"
         return first, growth, steps, warm, factorial
 
+    @property
+    def settles_on_rows(self) -> bool:
+        """Whether the step size follows from the largest row."""
+        return bool(self.settings == "theory")
+
     def _settle(self, X: Any, seed: int | None) -> None:
         super()._settle(X, seed)
         if self.settings == "theory":

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from functools import cached_property
 from math import prod
 from typing import Any
 from weakref import WeakValueDictionary
@@ -23,6 +24,7 @@ from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.prepare import address
 from optuna_treecv._kernels.prepare import gather_rows
+from optuna_treecv._kernels.scaled import Blocks
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
@@ -128,6 +130,11 @@ class PreparedRows:
     _products: WeakValueDictionary[tuple[float, ...], np.ndarray] = field(
         default_factory=WeakValueDictionary, init=False, repr=False, compare=False
     )
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The moments of blocks of padded dense rows, which all learners that scale rows share."""
+        return Blocks(self.X)
 
     def weights_with(self, of_classes: tuple[float, ...] | None) -> np.ndarray | None:
         """Return the weights of padded rows times those of their classes; None: all are 1.

@@ -40,7 +40,7 @@ class SharedBetweenRuns:
     def __init__(self, cache: AnyCache | None, with_others: bool) -> None:
         self.cache = cache
         self._with_others = with_others
-        self._identities: dict[tuple[RowLayout, int], RowsIdentity] = {}
+        self._identities: dict[tuple[RowLayout, int, bytes], RowsIdentity] = {}
         self._roots: dict[tuple[bytes, int], Prefix] = {}
         self._data_name: tuple[bytes, bool] | None = None
         self._lock = Lock()
@@ -48,14 +48,16 @@ class SharedBetweenRuns:
     def __reduce__(self) -> tuple[Any, ...]:
         return SharedBetweenRuns, (self.cache, self._with_others)
 
-    def identity(self, layout: RowLayout, rows: PreparedRows, repeat: int) -> RowsIdentity:
-        """Return the names of prepared rows."""
+    def identity(
+        self, layout: RowLayout, rows: PreparedRows, repeat: int, steps: bytes = b""
+    ) -> RowsIdentity:
+        """Return the names of rows that were prepared after some steps."""
         with self._lock:
-            if (layout, repeat) not in self._identities:
+            if (layout, repeat, steps) not in self._identities:
                 found = fingerprint(rows) if self._with_others else None
                 targets = targets_key(rows) if found else b""
-                self._identities[layout, repeat] = RowsIdentity(found or token(), targets)
-            return self._identities[layout, repeat]
+                self._identities[layout, repeat, steps] = RowsIdentity(found or token(), targets)
+            return self._identities[layout, repeat, steps]
 
     def data_name(self, X: Any, y: Any, *names: bytes | None) -> tuple[bytes, bool]:
         """Return a name for rows as given, and whether later processes name them so too.

@@ -109,8 +109,10 @@ class PairTrainer(Trainer, Protocol):
     def trains_pairs(self) -> bool:
         """Whether training two states at once is possible, and faster than one by one."""
 
-    def update_both(self, first: Any, rows: Rows, second: Any, second_rows: Rows) -> None:
-        """Train two states in place, each on its rows in their order."""
+    def update_both(
+        self, first: Any, phase: Phase | Rows, second: Any, other: Phase | Rows
+    ) -> None:
+        """Train two states in place, each on the rows of a phase, or on given rows."""
 
 
 class StandsIn(Learner, Protocol):

@@ -177,7 +177,7 @@ def trains_pairs(learner: Trainer) -> TypeGuard[PairTrainer]:
 def train_both(plan: Plan, learner: PairTrainer, node: Node, left: Any, right: Any) -> int:
     """Train two copies of a node's state into those of its children; return the rows of both."""
     phase, other_phase = (plan.phase(node, child) for child in plan.split(node))
-    learner.update_both(left, phase.rows, right, other_phase.rows)
+    learner.update_both(left, phase, right, other_phase)
     return phase.n_rows + other_phase.n_rows
 
 

@@ -1,0 +1,14 @@
+import numpy as np
+
+from optuna_treecv._kernels.tree import Kernel
+
+MOST_WIDTH: int
+
+class Blocks:
+    def __init__(self, X: np.ndarray) -> None: ...
+
+class Scaled(Kernel):
+    def __init__(
+        self, behind: Kernel, centred: np.ndarray, scaled: np.ndarray, blocks: Blocks
+    ) -> None: ...
+    def moments(self, state: np.ndarray, mean: np.ndarray, M2: np.ndarray) -> int: ...

@@ -1,0 +1,243 @@
+"""The steps of a Pipeline before a compiled learner: done once, but for the StandardScalers."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import FeatureUnion
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv._kernels.scaled import MOST_WIDTH
+from optuna_treecv._kernels.scaled import Scaled
+from optuna_treecv._kernels.tree import Kernel
+from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.linear import LinearEstimator
+from optuna_treecv.learners.steps.once import adds_columns
+from optuna_treecv.learners.steps.once import keeps_zero_columns
+from optuna_treecv.learners.steps.once import why_not_once
+from optuna_treecv.learners.steps.scalers import has_scaler
+from optuna_treecv.learners.steps.scalers import Moments
+from optuna_treecv.learners.steps.scalers import parts_of
+from optuna_treecv.learners.steps.scalers import scaled_columns
+from optuna_treecv.learners.steps.scalers import with_scalers
+from optuna_treecv.learners.steps.scalers import without_scalers
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import take_rows
+
+# Sparse rows are made dense before they are scaled, if they have at most so many columns.
+_MOST_DENSE = 512
+
+_PASSED = (None, "passthrough")
+
+
+class Split(NamedTuple):
+    """A Pipeline, divided into the steps before its learner and a compiled learner.
+
+    Attributes
+    ----------
+    pipeline : Pipeline
+    before : Pipeline
+        Not fitted, with ``Unscaled`` for each StandardScaler.
+    last : CompiledEstimator
+    prefix : str
+        Before the names of the learner's parameters.
+    """
+
+    pipeline: Pipeline
+    before: Pipeline
+    last: CompiledEstimator
+    prefix: str
+
+
+def compiled_part(estimator: Any) -> CompiledEstimator | None:
+    """Return an estimator if it is compiled, or else the compiled learner behind such steps."""
+    if isinstance(estimator, CompiledEstimator):
+        return estimator
+    found = split(estimator)
+    return found.last if isinstance(found, Split) else None
+
+
+def split(estimator: Any) -> Split | str:
+    """Divide a Pipeline; return why its steps cannot be done before a compiled learner, a clause.
+
+    It is empty if there is no Pipeline, or no compiled learner at its end.
+    """
+    if type(estimator) is not Pipeline:
+        return ""
+    *before, (name, last) = estimator.steps
+    if not isinstance(last, CompiledEstimator):
+        return ""
+    if not any(step not in _PASSED for _, step in before):
+        return ""
+    steps = copy(estimator)
+    steps.steps, steps.memory = before, None
+    why = _why_not(steps, _Behind(last))
+    if why:
+        return why
+    return Split(estimator, without_scalers(steps), last, f"{name}__")
+
+
+class _Behind(NamedTuple):
+    """What stands behind a step.
+
+    Attributes
+    ----------
+    learner : CompiledEstimator
+    is_last : bool
+        Whether the step's output is what the learner gets.
+    is_zero_safe : bool
+        Whether a column that is zero in all training rows has no effect on what stands behind.
+    """
+
+    learner: CompiledEstimator
+    is_last: bool = True
+    is_zero_safe: bool = True
+
+
+def _why_not(step: Any, behind: _Behind) -> str:
+    """Return why a step cannot be done before a compiled learner; empty if it can."""
+    if step in (*_PASSED, "drop"):
+        return ""
+    if type(step) is Pipeline:
+        for name, part in reversed(step.steps):
+            if why := _why_not(part, behind):
+                return why if type(part) in _COMPOSED else f"of the step {name!r}: {why}"
+            if part not in _PASSED:
+                safe = behind.is_zero_safe and _keeps_zeros(part)
+                behind = _Behind(behind.learner, False, safe)
+        return ""
+    if type(step) in (ColumnTransformer, FeatureUnion):
+        if step.transformer_weights:
+            return f"{_name(step)} has transformer_weights"
+        for name, part, *_ in parts_of(step):
+            if why := _why_not(part, behind):
+                return why if type(part) in _COMPOSED else f"of the step {name!r}: {why}"
+        return ""
+    if type(step) is StandardScaler:
+        return _why_not_scaled(step, behind)
+    why = why_not_once(step)
+    if not why and adds_columns(step):
+        if not isinstance(behind.learner, LinearEstimator):
+            return f"a category that no training row has would count in {_name(behind.learner)}"
+        if not behind.is_zero_safe:
+            return "a later step would mix in categories that no training row has"
+    return why
+
+
+_COMPOSED = (Pipeline, ColumnTransformer, FeatureUnion)
+
+
+def _keeps_zeros(step: Any) -> bool:
+    if type(step) is Pipeline:
+        return all(_keeps_zeros(part) for _, part in step.steps)
+    if type(step) in _COMPOSED:
+        return all(_keeps_zeros(part) for _, part, *_ in parts_of(step))
+    return step in (*_PASSED, "drop") or type(step) is StandardScaler or keeps_zero_columns(step)
+
+
+def _why_not_scaled(scaler: StandardScaler, behind: _Behind) -> str:
+    if not behind.is_last:
+        return "its scales change with the rows seen, and a later step would be done once"
+    if behind.learner.settles_on_rows:
+        return f"{_name(behind.learner)} derives its step size from the scaled rows"
+    return ""
+
+
+def _name(estimator: Any) -> str:
+    return type(estimator).__name__
+
+
+class Front:
+    """The steps before a compiled learner, fitted on all rows.
+
+    Parameters
+    ----------
+    found : Split
+    X : the rows as given
+
+    Attributes
+    ----------
+    centred, scaled : ndarray of shape (n_columns,), uint8
+        Which columns the learner centres, and which it divides by their scale.
+    why_not : str
+        Why the learner cannot scale the rows, a clause; empty if it can.
+    """
+
+    def __init__(self, found: Split, X: Any) -> None:
+        self._given = found.pipeline
+        self._X = X
+        self._fitted = found.before.fit(X)
+        some = self._fitted.transform(take_rows(X, slice(0, 1)))
+        n_columns = some.shape[1]
+        self.why_not = ""
+        try:
+            self.centred, self.scaled = scaled_columns(self._fitted, n_columns)
+        except AttributeError:
+            self.why_not = "a part of a FeatureUnion does not name its columns"
+            return
+        self._is_scaled = has_scaler(found.pipeline)
+        takes_sparse = found.last.row_layout.sparse
+        self._makes_dense = self._is_scaled and takes_sparse and sparse.issparse(some)
+        most = _MOST_DENSE if self._makes_dense else MOST_WIDTH - 1
+        if self._is_scaled and n_columns > most:
+            rows = "sparse rows" if self._makes_dense else "rows"
+            self.why_not = (
+                f"compiled scaling takes {rows} of at most {most} columns, got {n_columns}"
+            )
+
+    def transform(self, X: Any) -> Any:
+        """Return rows after the steps, unscaled."""
+        after = self._fitted.transform(X)
+        return after.toarray() if self._makes_dense else after
+
+    def as_given(self, order: np.ndarray) -> Any:
+        """Return rows as they were given."""
+        return take_rows(self._X, order)
+
+    def around(self, kernel: Kernel, rows: PreparedRows) -> Kernel:
+        """Return a kernel over rows that sees them scaled, if there is a scaler."""
+        if not self._is_scaled:
+            return kernel
+        return Scaled(kernel, self.centred, self.scaled, rows.blocks)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what states depend on besides the learner and the rows after the steps."""
+        return {"scaling": (self.centred, self.scaled)} if self._is_scaled else {}
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether models hold moments of the rows they have seen."""
+        return self._is_scaled
+
+    def fitted(
+        self, last: CompiledEstimator, kernel: Kernel, state: np.ndarray | None
+    ) -> Pipeline:
+        """Return a fitted Pipeline of these steps and a fitted learner.
+
+        Parameters
+        ----------
+        last : CompiledEstimator
+            Fitted.
+        kernel : Kernel
+            From ``around``.
+        state : ndarray or None
+            The learner's state; None for an average of models, which has none.
+        """
+        n_columns = len(self.centred)
+        moments = Moments(1, np.zeros(n_columns), np.ones(n_columns))
+        if isinstance(kernel, Scaled):
+            assert state is not None
+            mean, M2 = np.zeros((2, n_columns))
+            moments = Moments(kernel.moments(state, mean, M2), mean, M2)
+        given = copy(self._given)
+        given.steps = given.steps[:-1]
+        steps = with_scalers(given, self._fitted, moments)
+        whole = copy(self._given)
+        whole.steps = [*steps.steps, (self._given.steps[-1][0], last)]
+        return whole

@@ -1,0 +1,89 @@
+"""Transformers that can be done once, on all rows, before the folds are cut.
+
+Only transformers named here are. There are two sorts. Those of ``ROWWISE`` transform each row for
+itself. The others learn from all rows which columns there are, and nothing else: a column that no
+training row of a fold has is zero in all of them, so a linear learner that starts at zero never
+touches its weight, and its fold scores are those of encoding inside each fold.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import PolynomialFeatures
+
+#: Transform each row for itself.
+ROWWISE = (
+    Normalizer,
+    PolynomialFeatures,
+    FunctionTransformer,
+    SimpleImputer,
+    HashingVectorizer,
+)
+#: Learn which columns there are.
+_COLUMNWISE = (OneHotEncoder, CountVectorizer)
+
+
+def adds_columns(step: Any) -> bool:
+    """Return whether a transformer that is done once makes a column for each value it finds."""
+    return type(step) in _COLUMNWISE
+
+
+def keeps_zero_columns(step: Any) -> bool:
+    """Return whether a row-wise transformer leaves a column of zeros without an effect.
+
+    A column that is zero in all training rows must stay so, and must not change the others.
+    """
+    return type(step) in (PolynomialFeatures, SimpleImputer) or (
+        type(step) is FunctionTransformer and step.func is None
+    )
+
+
+def why_not_once(step: Any) -> str:
+    """Return why a transformer cannot be done once, a clause; an empty string if it can."""
+    kind = type(step).__name__
+    if type(step) is FunctionTransformer:
+        if step.func is None or isinstance(step.func, np.ufunc):
+            return ""
+        return "its function may look at all rows"
+    if type(step) is SimpleImputer:
+        return "" if step.strategy == "constant" else f"its {step.strategy} comes from the rows"
+    if type(step) is OneHotEncoder:
+        return _why_not_one_hot(step)
+    if type(step) is CountVectorizer:
+        found = _with_other_value(step, max_df=1.0, min_df=1, max_features=None)
+        return f"its {found} counts rows" if found else _why_not_text(step)
+    if type(step) is HashingVectorizer:
+        return _why_not_text(step)
+    return "" if type(step) in ROWWISE else f"{kind} learns from the rows"
+
+
+def _why_not_one_hot(step: OneHotEncoder) -> str:
+    if step.handle_unknown != "ignore":
+        return (
+            f"handle_unknown={step.handle_unknown!r} treats a category that a fold has not seen "
+            "in another way than 'ignore'"
+        )
+    found = _with_other_value(step, drop=None, min_frequency=None, max_categories=None)
+    return f"its {found} comes from the rows" if found else ""
+
+
+def _why_not_text(step: Any) -> str:
+    parts = "preprocessor", "tokenizer", "analyzer"
+    own = [name for name in parts if callable(getattr(step, name))]
+    return f"its {own[0]} is a function, which may look at other rows" if own else ""
+
+
+def _with_other_value(step: Any, **values: Any) -> str:
+    """Return the first parameter with another value; an empty string if there is none."""
+    for name, value in values.items():
+        if getattr(step, name) != value:
+            return name
+    return ""

@@ -1,0 +1,238 @@
+"""Takes StandardScalers out of steps that are done once, and puts them back fitted.
+
+The compiled learner scales the rows itself, by the moments of the rows that a model has seen
+(``_kernels/scaled.pyx``). In the steps that are done once, ``Unscaled`` stands in the place of
+each scaler and lets the rows pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from typing import Any
+from typing import NamedTuple
+from typing import Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.base import clone
+from sklearn.base import OneToOneFeatureMixin
+from sklearn.base import TransformerMixin
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import FeatureUnion
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import Tags
+from sklearn.utils.validation import validate_data
+
+
+class Moments(NamedTuple):
+    """The moments of the columns, for each column of the rows after the steps.
+
+    Attributes
+    ----------
+    n_rows : int
+    mean : ndarray of shape (n_columns,), float64
+    M2 : ndarray of shape (n_columns,), float64
+        The sums of squared deviations.
+    """
+
+    n_rows: int
+    mean: np.ndarray
+    M2: np.ndarray
+
+    def of(self, columns: slice) -> Moments:
+        """Return those of some columns."""
+        return Moments(self.n_rows, self.mean[columns], self.M2[columns])
+
+
+class Unscaled(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Stands in the place of a StandardScaler and lets the rows pass.
+
+    Parameters
+    ----------
+    scaler : StandardScaler
+    """
+
+    def __init__(self, scaler: StandardScaler) -> None:
+        self.scaler = scaler
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Check the rows as a StandardScaler does."""
+        self._checked(X, reset=True)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return the rows."""
+        return self._checked(X, reset=False)
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        sparse = "csr" if not self.scaler.with_mean else False
+        return validate_data(
+            self,
+            X,
+            accept_sparse=sparse,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,  # the learner says what is wrong
+            reset=reset,
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_features_in_")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = not self.scaler.with_mean
+        return tags
+
+    def fitted_scaler(self, moments: Moments) -> StandardScaler:
+        """Return the scaler as ``partial_fit`` on the rows of these moments leaves it."""
+        scaler = clone(self.scaler)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(scaler, name, getattr(self, name))
+        scaler.n_samples_seen_ = moments.n_rows
+        scaler.mean_ = moments.mean.copy() if scaler.with_mean or scaler.with_std else None
+        scaler.var_ = scaler.scale_ = None
+        if scaler.with_std:
+            scaler.var_ = moments.M2 / moments.n_rows
+            scaler.scale_ = scales_of(moments)
+        return scaler
+
+
+def scales_of(moments: Moments) -> np.ndarray:
+    """Return the scale of each column: its standard deviation, or 1 if it is constant.
+
+    Constant is a column whose variance is below its own rounding error (scikit-learn's rule).
+    """
+    n, eps = moments.n_rows, np.finfo(np.float64).eps
+    variance = moments.M2 / n
+    is_constant = variance <= n * eps * variance + (n * moments.mean * eps) ** 2
+    return np.where(is_constant, 1.0, np.sqrt(variance))
+
+
+def without_scalers(step: Any) -> Any:
+    """Return a step, not fitted, in which ``Unscaled`` stands for each StandardScaler."""
+    if type(step) is StandardScaler:
+        return Unscaled(step)
+    if type(step) not in (Pipeline, ColumnTransformer, FeatureUnion):
+        return step
+    copied = copy(step)
+    listed = getattr(step, _ATTRIBUTE[type(step)])
+    replaced = [(name, without_scalers(part), *rest) for name, part, *rest in listed]
+    setattr(copied, _ATTRIBUTE[type(step)], replaced)
+    if type(step) is ColumnTransformer:
+        copied.remainder = without_scalers(step.remainder)
+    return copied
+
+
+def scaled_columns(fitted: Any, n_columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which columns are centred, and which divided by their scale, uint8.
+
+    Parameters
+    ----------
+    fitted : transformer
+        From ``without_scalers``, fitted.
+    n_columns : int
+        Of the rows after it.
+    """
+    centred, scaled = np.zeros((2, n_columns), np.uint8)
+    for part, columns in _scaled_parts(fitted, slice(0, n_columns)):
+        centred[columns], scaled[columns] = part.scaler.with_mean, part.scaler.with_std
+    return centred, scaled
+
+
+def with_scalers(step: Any, fitted: Any, moments: Moments) -> Any:
+    """Return a fitted step with its StandardScalers as they are after the rows of the moments.
+
+    Parameters
+    ----------
+    step : transformer
+        As given.
+    fitted : transformer
+        ``without_scalers(step)``, fitted.
+    moments : Moments
+        Of its output columns.
+    """
+    if isinstance(fitted, Unscaled):
+        return fitted.fitted_scaler(moments)
+    if not has_scaler(step):
+        return fitted
+    places = dict(_branches(fitted, slice(0, len(moments.mean))))
+    whole = clone(step)
+    parameters = whole.get_params(deep=False)
+    whole.__dict__.update({n: v for n, v in vars(fitted).items() if n not in parameters})
+    given = {name: part for name, part, *_ in parts_of(step)}
+    found = []
+    for name, part, *rest in _fitted_parts(fitted):
+        columns = places.get(name, slice(0, 0))
+        of_part = moments.of(columns)
+        found.append((name, with_scalers(given.get(name, part), part, of_part), *rest))
+    if type(step) is ColumnTransformer:
+        whole.transformers_ = found
+    else:
+        setattr(whole, _ATTRIBUTE[type(step)], found)
+    return whole
+
+
+def has_scaler(step: Any) -> bool:
+    """Return whether a StandardScaler is among the parts of a step."""
+    if type(step) in _ATTRIBUTE:
+        return any(has_scaler(part) for _, part, *_ in parts_of(step))
+    return type(step) is StandardScaler
+
+
+def _has_unscaled(fitted: Any) -> bool:
+    """Return whether an ``Unscaled`` is among the fitted parts of a step."""
+    if type(fitted) in _ATTRIBUTE:
+        return any(_has_unscaled(part) for _, part, *_ in _fitted_parts(fitted))
+    return isinstance(fitted, Unscaled)
+
+
+_ATTRIBUTE = {
+    Pipeline: "steps",
+    ColumnTransformer: "transformers",
+    FeatureUnion: "transformer_list",
+}
+
+
+def parts_of(step: Any) -> list[tuple[Any, ...]]:
+    """Return the parts of a composed step: (name, transformer), columns behind them if any."""
+    parts: list[tuple[Any, ...]] = list(getattr(step, _ATTRIBUTE[type(step)]))
+    if type(step) is ColumnTransformer:
+        parts.append(("remainder", step.remainder))
+    return parts
+
+
+def _fitted_parts(fitted: Any) -> list[tuple[Any, ...]]:
+    """Return the fitted parts of a composed step."""
+    if type(fitted) is ColumnTransformer:
+        parts: list[tuple[Any, ...]] = fitted.transformers_
+        return parts
+    return parts_of(fitted)
+
+
+def _branches(fitted: Any, columns: slice) -> Iterator[tuple[str, slice]]:
+    """Yield the names of fitted parts that write the output columns, and which they write."""
+    if type(fitted) is Pipeline:
+        yield fitted.steps[-1][0], columns
+    elif type(fitted) is ColumnTransformer:
+        for name, written in fitted.output_indices_.items():
+            yield name, slice(columns.start + written.start, columns.start + written.stop)
+    else:
+        begin = columns.start
+        for name, part in fitted.transformer_list:
+            n_columns = 0 if part == "drop" else len(part.get_feature_names_out())
+            yield name, slice(begin, begin + n_columns)
+            begin += n_columns
+
+
+def _scaled_parts(fitted: Any, columns: slice) -> Iterator[tuple[Unscaled, slice]]:
+    """Yield each ``Unscaled`` in a fitted step, and the output columns that it writes."""
+    if isinstance(fitted, Unscaled):
+        yield fitted, columns
+    elif _has_unscaled(fitted):
+        by_name = {name: part for name, part, *_ in _fitted_parts(fitted)}
+        for name, written in _branches(fitted, columns):
+            if name in by_name:
+                yield from _scaled_parts(by_name[name], written)
