@@ -502,3 +502,45 @@ def test_a_pipeline_of_another_kind_is_left_alone():
     assert split(own) == ""
     assert split(make_pipeline(PegasosClassifier())) == ""
     assert split(make_pipeline("passthrough", PegasosClassifier())) == ""
+
+
+def test_explain_says_what_happens_to_each_step(table):
+    X, y = table
+    prepared = ColumnTransformer(
+        [
+            ("kinds", OneHotEncoder(handle_unknown="ignore"), ["city", "day"]),
+            ("numbers", make_pipeline(FunctionTransformer(np.abs), StandardScaler()), ["size"]),
+        ]
+    )
+    pipeline = Pipeline([("prepare", prepared), ("learn", PegasosClassifier())])
+    space = {"learn__alpha": [0.1, 1.0]}
+    lines = treecv_objective(pipeline, X, y > 0, param_grid=space).explain().split("\n")
+    assert "method='treecv', since its steps run with the compiled PegasosClassifier" in lines[0]
+    assert lines[1:] == [
+        "  prepare__kinds (OneHotEncoder): once, since a column that only test rows have touches "
+        "no weight in training",
+        "  prepare__numbers__functiontransformer (FunctionTransformer): once, since it transforms "
+        "each row for itself",
+        "  prepare__numbers__standardscaler (StandardScaler): running, compiled, by the mean and "
+        "scale of the rows that a model has seen",
+    ]
+    numbers = X[["size"]].to_numpy()
+    running = make_pipeline(MaxAbsScaler(), FunctionTransformer(), PegasosClassifier())
+    space = {"pegasosclassifier__alpha": [0.1, 1.0]}
+    lines = treecv_objective(running, numbers, y > 0, param_grid=space).explain().split("\n")
+    assert "method='treecv', since Pipeline has partial_fit" in lines[0]
+    assert lines[1:] == [
+        "  maxabsscaler (MaxAbsScaler): running, in Python, by partial_fit on each training phase",
+        "  functiontransformer (FunctionTransformer): running, in Python, on each training phase, "
+        "since it is stateless",
+    ]
+    fitted = make_pipeline(SimpleImputer(strategy="median"), StandardScaler(), PegasosClassifier())
+    lines = treecv_objective(fitted, numbers, y > 0, param_grid=space).explain().split("\n")
+    assert (
+        "method='fit', since the step 'simpleimputer' is fitted by fold: its median comes"
+        in lines[0]
+    )
+    assert lines[1:] == [
+        "  simpleimputer (SimpleImputer): by fold, since its median comes from the rows",
+        "  standardscaler (StandardScaler): by fold, since the models are fitted by fold",
+    ]

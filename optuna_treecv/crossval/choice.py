@@ -125,7 +125,7 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
             return Fit(why), (
                 f"{name_of(estimator)} is fitted {cut.n_folds} times (method='fit'), since {why}."
             )
-        trained_further = "" if asked == "treecv" else f"{name_of(estimator)} has partial_fit"
+        trained_further = "" if asked == "treecv" else _why_further(estimator, ahead)
         if isinstance(cut, Folds):
             return TreeCV(trained_further), ""
         if cut.grows:
@@ -146,6 +146,12 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
     elif isinstance(ahead, str) and ahead:
         why_fit = ahead
     return Fit(why_fit), ""
+
+
+def _why_further(estimator: Any, ahead: Any) -> str:
+    if isinstance(ahead, str):
+        return f"{name_of(estimator)} has partial_fit"
+    return f"its steps run with the compiled {name_of(last_step(estimator))}"
 
 
 def _grown(evaluation: Evaluation, estimator: Any, passed: Passed) -> Method:

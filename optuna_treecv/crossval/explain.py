@@ -12,6 +12,7 @@ from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.exact.families import parts_of
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.steps.kinds import kinds_of
 
 # The folds that take a fraction of the time of leave-one-out, with hardly fewer training rows.
 _FEWER_FOLDS = 1000
@@ -24,7 +25,20 @@ def explain(evaluation: Evaluation, estimator: Any) -> str:
     method.check(estimator)
     why = f", since {method.why}" if method.why else ", which was asked for"
     found = f"{name_of(estimator)} is evaluated by method={method.name!r}{why}."
-    return f"{found} {_cost(evaluation, estimator, method)}"
+    return "\n".join(
+        [
+            f"{found} {_cost(evaluation, estimator, method)}",
+            *_steps(evaluation, estimator, method),
+        ]
+    )
+
+
+def _steps(evaluation: Evaluation, estimator: Any, method: Method) -> list[str]:
+    """Return a line for each step before the last one of a Pipeline."""
+    if method.name == "exact":
+        return []
+    are_ahead = method.is_one_pass and not isinstance(evaluation.ahead(estimator), str)
+    return [f"  {kind}" for kind in kinds_of(estimator, are_ahead, method.is_one_pass)]
 
 
 def _cost(evaluation: Evaluation, estimator: Any, method: Method) -> str:

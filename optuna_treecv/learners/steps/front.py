@@ -21,6 +21,7 @@ from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.steps.once import adds_columns
 from optuna_treecv.learners.steps.once import keeps_zero_columns
 from optuna_treecv.learners.steps.once import why_not_once
+from optuna_treecv.learners.steps.scalers import COMPOSED
 from optuna_treecv.learners.steps.scalers import has_scaler
 from optuna_treecv.learners.steps.scalers import Moments
 from optuna_treecv.learners.steps.scalers import parts_of
@@ -107,7 +108,11 @@ def _why_not(step: Any, behind: _Behind) -> str:
     if type(step) is Pipeline:
         for name, part in reversed(step.steps):
             if why := _why_not(part, behind):
-                return why if type(part) in _COMPOSED else f"of the step {name!r}: {why}"
+                return (
+                    why
+                    if type(part) in COMPOSED
+                    else f"the step {name!r} is fitted by fold: {why}"
+                )
             if part not in _PASSED:
                 safe = behind.is_zero_safe and _keeps_zeros(part)
                 behind = _Behind(behind.learner, False, safe)
@@ -117,7 +122,11 @@ def _why_not(step: Any, behind: _Behind) -> str:
             return f"{_name(step)} has transformer_weights"
         for name, part, *_ in parts_of(step):
             if why := _why_not(part, behind):
-                return why if type(part) in _COMPOSED else f"of the step {name!r}: {why}"
+                return (
+                    why
+                    if type(part) in COMPOSED
+                    else f"the step {name!r} is fitted by fold: {why}"
+                )
         return ""
     if type(step) is StandardScaler:
         return _why_not_scaled(step, behind)
@@ -130,13 +139,10 @@ def _why_not(step: Any, behind: _Behind) -> str:
     return why
 
 
-_COMPOSED = (Pipeline, ColumnTransformer, FeatureUnion)
-
-
 def _keeps_zeros(step: Any) -> bool:
     if type(step) is Pipeline:
         return all(_keeps_zeros(part) for _, part in step.steps)
-    if type(step) in _COMPOSED:
+    if type(step) in COMPOSED:
         return all(_keeps_zeros(part) for _, part, *_ in parts_of(step))
     return step in (*_PASSED, "drop") or type(step) is StandardScaler or keeps_zero_columns(step)
 

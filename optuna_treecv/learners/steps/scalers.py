@@ -25,6 +25,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
+#: The steps that hold others, and the attribute in which they do.
+COMPOSED = {
+    Pipeline: "steps",
+    ColumnTransformer: "transformers",
+    FeatureUnion: "transformer_list",
+}
+
 
 class Moments(NamedTuple):
     """The moments of the columns, for each column of the rows after the steps.
@@ -118,9 +125,9 @@ def without_scalers(step: Any) -> Any:
     if type(step) not in (Pipeline, ColumnTransformer, FeatureUnion):
         return step
     copied = copy(step)
-    listed = getattr(step, _ATTRIBUTE[type(step)])
+    listed = getattr(step, COMPOSED[type(step)])
     replaced = [(name, without_scalers(part), *rest) for name, part, *rest in listed]
-    setattr(copied, _ATTRIBUTE[type(step)], replaced)
+    setattr(copied, COMPOSED[type(step)], replaced)
     if type(step) is ColumnTransformer:
         copied.remainder = without_scalers(step.remainder)
     return copied
@@ -171,34 +178,27 @@ def with_scalers(step: Any, fitted: Any, moments: Moments) -> Any:
     if type(step) is ColumnTransformer:
         whole.transformers_ = found
     else:
-        setattr(whole, _ATTRIBUTE[type(step)], found)
+        setattr(whole, COMPOSED[type(step)], found)
     return whole
 
 
 def has_scaler(step: Any) -> bool:
     """Return whether a StandardScaler is among the parts of a step."""
-    if type(step) in _ATTRIBUTE:
+    if type(step) in COMPOSED:
         return any(has_scaler(part) for _, part, *_ in parts_of(step))
     return type(step) is StandardScaler
 
 
 def _has_unscaled(fitted: Any) -> bool:
     """Return whether an ``Unscaled`` is among the fitted parts of a step."""
-    if type(fitted) in _ATTRIBUTE:
+    if type(fitted) in COMPOSED:
         return any(_has_unscaled(part) for _, part, *_ in _fitted_parts(fitted))
     return isinstance(fitted, Unscaled)
 
 
-_ATTRIBUTE = {
-    Pipeline: "steps",
-    ColumnTransformer: "transformers",
-    FeatureUnion: "transformer_list",
-}
-
-
 def parts_of(step: Any) -> list[tuple[Any, ...]]:
     """Return the parts of a composed step: (name, transformer), columns behind them if any."""
-    parts: list[tuple[Any, ...]] = list(getattr(step, _ATTRIBUTE[type(step)]))
+    parts: list[tuple[Any, ...]] = list(getattr(step, COMPOSED[type(step)]))
     if type(step) is ColumnTransformer:
         parts.append(("remainder", step.remainder))
     return parts

@@ -1,0 +1,101 @@
+"""Says of each step before a learner how it is treated: once, running, or by fold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from typing import NamedTuple
+
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
+
+from optuna_treecv.learners.steps.once import adds_columns
+from optuna_treecv.learners.steps.once import why_not_once
+from optuna_treecv.learners.steps.scalers import COMPOSED
+from optuna_treecv.learners.steps.scalers import parts_of
+
+ONCE = "once"
+COMPILED = "running, compiled"
+PYTHON = "running, in Python"
+BY_FOLD = "by fold"
+
+_PASSED = (None, "passthrough", "drop")
+
+
+class StepKind(NamedTuple):
+    """How a step is treated.
+
+    Attributes
+    ----------
+    name : str
+        Its path, as in the names of parameters.
+    step : transformer
+    kind : str
+        ``ONCE``, ``COMPILED``, ``PYTHON`` or ``BY_FOLD``.
+    why : str
+        A clause.
+    """
+
+    name: str
+    step: Any
+    kind: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({type(self.step).__name__}): {self.kind}, {self.why}"
+
+
+def kinds_of(estimator: Any, are_ahead: bool, is_one_pass: bool) -> list[StepKind]:
+    """Return how the steps before the last one of a Pipeline are treated.
+
+    Parameters
+    ----------
+    estimator : estimator
+    are_ahead : bool
+        Whether they are done before a compiled learner.
+    is_one_pass : bool
+        Whether models are trained further, and not fitted by fold.
+    """
+    if not isinstance(estimator, Pipeline):
+        return []
+    found = []
+    for name, step in estimator.steps[:-1]:
+        for path, leaf in _leaves(name, step):
+            if are_ahead:
+                found.append(_ahead(path, leaf))
+            elif is_one_pass:
+                found.append(_running(path, leaf))
+            else:
+                why = "" if hasattr(leaf, "partial_fit") else why_not_once(leaf)
+                why = f"since {why}" if why else "since the models are fitted by fold"
+                found.append(StepKind(path, leaf, BY_FOLD, why))
+    return found
+
+
+def _leaves(name: str, step: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the transformers in a step, each with its path."""
+    if type(step) in COMPOSED:
+        for inner, part, *_ in parts_of(step):
+            yield from _leaves(f"{name}__{inner}", part)
+    elif not any(step is passed or step == passed for passed in _PASSED):
+        yield name, step
+
+
+def _ahead(path: str, step: Any) -> StepKind:
+    if type(step) is StandardScaler:
+        return StepKind(
+            path, step, COMPILED, "by the mean and scale of the rows that a model has seen"
+        )
+    if adds_columns(step):
+        why = "since a column that only test rows have touches no weight in training"
+        return StepKind(path, step, ONCE, why)
+    return StepKind(path, step, ONCE, "since it transforms each row for itself")
+
+
+def _running(path: str, step: Any) -> StepKind:
+    if hasattr(step, "partial_fit"):
+        return StepKind(path, step, PYTHON, "by partial_fit on each training phase")
+    is_stateless = not get_tags(step).requires_fit
+    why = "on each training phase, since it is stateless" if is_stateless else "on each phase"
+    return StepKind(path, step, PYTHON, why)
