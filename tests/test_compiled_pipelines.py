@@ -282,6 +282,126 @@ def test_the_moments_of_a_range_follow_from_blocks(n_rows, start, n, dtype):
     np.testing.assert_allclose(found.var_, part.var(axis=0), rtol=1e-10, atol=1e-14)
 
 
+# Missing values.
+
+
+@pytest.fixture
+def gaps(rows):
+    """Return rows with missing values: in some columns a few, in one most, in one almost all."""
+    rng = np.random.default_rng(6)
+    X, y = rows
+    X = X.copy()
+    X[rng.random(X.shape) < 0.15] = np.nan
+    X[rng.random(90) < 0.9, 7] = np.nan
+    X[:, 8] = np.nan
+    X[[12, 40], 8] = [3.0, -4.0]
+    return X, y
+
+
+def filled_by_hand(pipeline, X, y, paths, is_scaled):
+    """Fill in the means of the values known so far, scale by partial_fit, and train."""
+    errors = []
+    for test, phases in paths:
+        scaler, last = StandardScaler(), clone(pipeline[-1])
+        seen = np.empty((0, X.shape[1]))
+
+        def prepare(part, means, scaler=scaler):
+            part = np.where(np.isnan(part), means, part)
+            return scaler.transform(part) if is_scaled else part
+
+        for i, rows in enumerate(phases):
+            known = {"classes": np.unique(y)} if i == 0 and is_classifier(last) else {}
+            seen = np.vstack([seen, X[rows]])
+            with np.errstate(invalid="ignore"):
+                means = np.nansum(seen, axis=0) / np.maximum((~np.isnan(seen)).sum(axis=0), 1)
+            if is_scaled:
+                scaler.partial_fit(np.where(np.isnan(X[rows]), means, X[rows]))
+            last.partial_fit(prepare(X[rows], means), y[rows], **known)
+        errors.append(loss_of(last, prepare(X[test], means), y[test]))
+    return np.array(errors)
+
+
+@pytest.mark.parametrize("n_folds", [3, 8, 90])
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("is_scaled", [True, False])
+@pytest.mark.parametrize("estimator", [CLASSIFIERS[2], REGRESSORS[0]], ids=name_of)
+def test_missing_values_become_the_mean_of_those_seen(
+    estimator, is_scaled, order, n_folds, gaps, training_paths
+):
+    X, y = gaps
+    if not is_scaled:
+        X = np.where(np.abs(X) > 100, np.sign(X), X)
+        X[:, 4:6] = np.nan_to_num(X[:, 4:6]) * 0
+    if is_classifier(estimator):
+        y = y > 0
+    steps = [SimpleImputer(), StandardScaler()] if is_scaled else [SimpleImputer()]
+    pipeline = make_pipeline(*steps, estimator)
+    assert compiled_part(pipeline) is estimator
+    options = {"cv": n_folds, "order": order, "stratify": False, "random_state": SEED}
+    found = tree_cross_validate(pipeline, X, y, **options)
+    assert found.method == "treecv"
+    paths = training_paths(len(X), n_folds, order, random_state=SEED)
+    right = filled_by_hand(pipeline, X, y, paths, is_scaled)
+    np.testing.assert_allclose(found.test_score, right, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_fitted_imputer_knows_the_means_of_all_rows(dtype, gaps):
+    X, y = gaps[0].astype(dtype), gaps[1]
+    X[:, 2] = np.nan  # the imputer leaves it out
+    pipeline = make_pipeline(SimpleImputer(), StandardScaler(), AveragedSGDRegressor())
+    space = {"averagedsgdregressor__alpha": [1e-3]}
+    objective = treecv_objective(pipeline, X, y, cv=4, param_grid=space, shuffle=False)
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    study.optimize(objective)
+    best = objective.best_estimator(study)
+    right = make_pipeline(SimpleImputer(), StandardScaler()).fit(X.astype(np.float64))
+    rtol = 1e-10 if dtype == np.float64 else 1e-5
+    np.testing.assert_allclose(best[0].statistics_, right[0].statistics_, rtol=rtol)
+    varies = [column for column in range(10) if column not in (3, 4)]
+    np.testing.assert_allclose(best[1].mean_[varies], right[1].mean_[varies], rtol=rtol)
+    np.testing.assert_allclose(best[1].scale_[varies], right[1].scale_[varies], rtol=rtol)
+    assert best.predict(X).shape == y.shape
+
+
+def test_a_value_is_missing_only_where_it_is_filled_in(gaps):
+    X, y = gaps
+    numbers = make_column_transformer(
+        (SimpleImputer(), [0, 1]), (StandardScaler(), [6]), ("passthrough", [9])
+    )
+    pipeline = make_pipeline(numbers, AveragedSGDRegressor())
+    with pytest.raises(ValueError, match="contains NaN"):
+        tree_cross_validate(pipeline, X, y, cv=4)
+    X = X.copy()
+    X[:, [6, 9]] = 0.5
+    assert np.all(np.isfinite(tree_cross_validate(pipeline, X, y, cv=4).test_score))
+    X[3, 0] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        tree_cross_validate(pipeline, X, y, cv=4)
+
+
+@pytest.mark.parametrize("row", [12, 33])
+def test_a_missing_or_huge_value_leaves_no_trace_in_the_model_that_tests_it(row, gaps):
+    X, y = gaps
+    pipeline = make_pipeline(SimpleImputer(), StandardScaler(), AveragedSGDRegressor())
+    models = []
+    for value in (1.0, np.nan, 1e12):
+        changed = X.copy()
+        changed[row] = value
+        found = []
+
+        def keep(fitted, X, y, found=found):
+            found.append(fitted)
+            return 0.0
+
+        tree_cross_validate(pipeline, changed, y, cv=90, shuffle=False, scoring=keep)
+        models.append(found[row])
+    for other in models[1:]:
+        np.testing.assert_array_equal(models[0][0].statistics_, other[0].statistics_)
+        np.testing.assert_array_equal(models[0][1].scale_, other[1].scale_)
+        np.testing.assert_array_equal(models[0][2].coef_, other[2].coef_)
+
+
 # Steps that are done once.
 
 
@@ -478,6 +598,10 @@ class Lookalike(StandardScaler):
         ([OneHotEncoder(handle_unknown="ignore"), Normalizer()], "a later step would mix in"),
         ([OneHotEncoder(handle_unknown="ignore"), FunctionTransformer(np.exp)], "a later step"),
         ([SimpleImputer(strategy="median")], "its median comes from the rows"),
+        ([SimpleImputer(add_indicator=True)], "its add_indicator looks at all rows"),
+        ([SimpleImputer(missing_values=-1)], "it takes -1 for a missing value"),
+        ([SimpleImputer(), PolynomialFeatures()], "its means change with the rows seen"),
+        ([StandardScaler(), SimpleImputer()], "its scales change with the rows seen"),
         ([FunctionTransformer(lambda X: X - X.mean())], "its function may look at all rows"),
         ([CountVectorizer(min_df=2)], "its min_df counts rows"),
         ([FeatureUnion([("a", StandardScaler())], transformer_weights={"a": 2})], "weights"),

@@ -9,6 +9,10 @@ trace in it, whatever its size. During the phase, and until the next one, a row 
     (x - mean) / sqrt(M2 / count),
 with scikit-learn's rule for columns that are constant up to rounding: their scale is 1.
 
+Values may be missing (NaN) in columns that are imputed. Then a state also holds the count and the mean of the
+values known in each column. They are merged first, and the missing values of the phase count as that mean in
+the moments above. A row is seen with the mean of the known values in the place of a missing one.
+
 Rows are scaled a few at a time into memory that stays in the cache, and the kernel behind reads them
 there as its own rows. So it needs to know nothing of scaling, and a row is scaled once for all lanes.
 """
@@ -73,18 +77,22 @@ cdef struct Settings:
     Py_ssize_t n_features
     const double *centred       # (width,), 1 if the mean of a column is subtracted, else 0
     const double *scaled        # (width,), 1 if it is divided by its scale, else 0
+    bint imputes                # whether values may be missing
     const double *blocks        # the moments of blocks of rows, in ``n_levels`` levels
     const Py_ssize_t *levels
     Py_ssize_t n_levels
 
 
-# Behind a state of the kernel: the count, and a vector of each kind, of which the first two are float64.
+# Behind a state of the kernel: the count, and a vector of each kind, the last three if values may be missing.
 cdef struct Moments:
     int64_t *count
     double *mean                # (width,)
     double *M2                  # (width,)
     void *shift                 # (width,), what is subtracted from a row, in the type of the rows
     void *factor                # (width,), what it is multiplied by then
+    void *filling               # (width,), what takes the place of missing values
+    double *n_known             # (width,), the number of values known
+    double *known_mean          # (width,), their mean, 0 if there is none
 
 
 cdef inline Moments moments_of(const Learner *learner, const unsigned char *state) noexcept nogil:
@@ -97,7 +105,17 @@ cdef inline Moments moments_of(const Learner *learner, const unsigned char *stat
     moments.M2 = moments.mean + learner.width
     moments.shift = moments.M2 + learner.width
     moments.factor = <unsigned char *> moments.shift + learner.width * learner.itemsize
+    moments.filling = moments.n_known = moments.known_mean = NULL
+    if settings.imputes:
+        moments.filling = <unsigned char *> moments.factor + learner.width * learner.itemsize
+        moments.n_known = <double *> (<unsigned char *> moments.filling + learner.width * learner.itemsize)
+        moments.known_mean = moments.n_known + learner.width
     return moments
+
+
+cdef inline Py_ssize_t vectors_bytes(Py_ssize_t width, Py_ssize_t itemsize, bint imputes) noexcept nogil:
+    """Return the bytes of the vectors above."""
+    return ((32 + 3 * itemsize) if imputes else (16 + 2 * itemsize)) * width
 
 
 cdef inlined merge(
@@ -139,6 +157,110 @@ cdef inlined merge_rows(
             merge8_float(X + j, width, start, stop, order, n_seen, mean + j, M2 + j)
 
 
+cdef inline Py_ssize_t next_piece(
+    const Settings *settings,
+    Py_ssize_t width,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    const double **block,       # OUT, the moments of the piece; NULL: they are not in the table
+) noexcept nogil:
+    """Return where the next piece of a phase ends: the largest block of the table that begins at ``start``, or
+    the rows up to the next block.
+    """
+    cdef Py_ssize_t n_vectors = 3 if settings.imputes else 2
+    cdef Py_ssize_t n_rows = BLOCK
+    cdef Py_ssize_t level = 0
+    block[0] = NULL
+    if order != NULL:
+        return min(start + n_rows, stop)
+    if start % n_rows != 0 or stop - start < n_rows:
+        return min((start // n_rows + 1) * n_rows, stop)
+    while level + 1 < settings.n_levels and start % (2 * n_rows) == 0 and stop - start >= 2 * n_rows:
+        level += 1
+        n_rows *= 2
+    block[0] = settings.blocks + n_vectors * width * (settings.levels[level] + start // n_rows)
+    return start + n_rows
+
+
+cdef inlined known_of_rows(
+    const floating *x,          # IN, a column of X
+    Py_ssize_t width,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    double *n_known,            # OUT
+    double *mean,               # OUT, 0 if no value is known
+    double *M2,                 # OUT
+) noexcept nogil:
+    """Find the moments of the known values of a column."""
+    cdef double total = 0
+    cdef double delta
+    cdef floating value
+    cdef Py_ssize_t i
+    n_known[0] = M2[0] = mean[0] = 0
+    for i in range(start, stop):
+        value = x[row_at(order, i) * width]
+        if value == value:
+            total += <double> value
+            n_known[0] += 1
+    if n_known[0] == 0:
+        return
+    mean[0] = total / n_known[0]
+    for i in range(start, stop):
+        value = x[row_at(order, i) * width]
+        if value == value:
+            delta = <double> value - mean[0]
+            M2[0] += delta * delta
+
+
+cdef inlined merge_known(
+    double new_n, double new_mean, double new_M2, double *n, double *mean, double *M2
+) noexcept nogil:
+    """Merge the moments of the values of a column into others, if there are any."""
+    cdef double delta = new_mean - mean[0]
+    if new_n > 0:
+        n[0] += new_n
+        mean[0] += delta * (new_n / n[0])
+        M2[0] += new_M2 + delta * delta * ((n[0] - new_n) * (new_n / n[0]))
+
+
+cdef inlined survey_missing(
+    const floating *X,
+    const Settings *settings,
+    Py_ssize_t width,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    const Moments *moments,     # INOUT
+) noexcept nogil:
+    """Merge the moments of new rows with missing values, which count as the mean of those known so far."""
+    cdef floating *filling = <floating *> moments.filling
+    cdef double n_new, mean_new, M2_new         # of the known values of the phase
+    cdef double n_piece, mean_piece, M2_piece
+    cdef double n_seen
+    cdef double nowhere = 0
+    cdef const double *block
+    cdef Py_ssize_t begin, end, j
+    for j in range(width):
+        n_new = mean_new = M2_new = 0
+        begin = start
+        while begin < stop:
+            end = next_piece(settings, width, begin, stop, order, &block)
+            if block != NULL:
+                n_piece, mean_piece, M2_piece = block[2 * width + j], block[j], block[width + j]
+            else:
+                known_of_rows(X + j, width, begin, end, order, &n_piece, &mean_piece, &M2_piece)
+            merge_known(n_piece, mean_piece, M2_piece, &n_new, &mean_new, &M2_new)
+            begin = end
+        merge_known(n_new, mean_new, M2_new, moments.n_known + j, moments.known_mean + j, &nowhere)
+        filling[j] = <floating> moments.known_mean[j]
+        merge_known(<double> (stop - start) - n_new, moments.known_mean[j], 0, &n_new, &mean_new, &M2_new)
+        n_seen = <double> moments.count[0]
+        merge_known(n_new, mean_new, M2_new, &n_seen, moments.mean + j, moments.M2 + j)
+    moments.count[0] += stop - start
+
+
 cdef inlined survey_columns(
     const Learner *learner,
     Py_ssize_t start,
@@ -152,25 +274,18 @@ cdef inlined survey_columns(
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const floating *X = <const floating *> learner.dense.values
     cdef Py_ssize_t width = learner.width
-    cdef Py_ssize_t end, level, j
+    cdef Py_ssize_t end, j
     cdef const double *block
     cdef double n_seen, one_nth, mean, variance, small, factor_of
+    if settings.imputes:
+        survey_missing(X, settings, width, start, stop, order, moments)
+        start = stop
     while start < stop:
         n_seen = <double> moments.count[0]
-        level = 0
-        if order == NULL and start % BLOCK == 0 and stop - start >= BLOCK:
-            # The largest block of the table that begins here and ends within the phase.
-            while (
-                level + 1 < settings.n_levels
-                and start % (<Py_ssize_t> BLOCK << (level + 1)) == 0
-                and stop - start >= <Py_ssize_t> BLOCK << (level + 1)
-            ):
-                level += 1
-            end = start + (<Py_ssize_t> BLOCK << level)
-            block = settings.blocks + 2 * width * (settings.levels[level] + start // (<Py_ssize_t> BLOCK << level))
+        end = next_piece(settings, width, start, stop, order, &block)
+        if block != NULL:
             merge(n_seen, <double> (end - start), block, block + width, width, moments.mean, moments.M2)
         else:
-            end = min(start + BLOCK if order != NULL else (start // BLOCK + 1) * BLOCK, stop)
             merge_rows(X, width, start, end, order, n_seen, moments.mean, moments.M2)
         moments.count[0] += end - start
         start = end
@@ -197,33 +312,64 @@ cdef dispatched survey(
         survey_columns(learner, start, stop, order, &moments, <float *> moments.shift, <float *> moments.factor)
 
 
-cdef dispatched fill_blocks(
-    const void *X, Py_ssize_t itemsize, Py_ssize_t n_rows, Py_ssize_t width, double *blocks
+cdef inlined block_of_rows(
+    const floating *X,
+    Py_ssize_t width,
+    Py_ssize_t start,
+    bint imputes,
+    double *block,              # OUT: means, M2 and, if values may be missing, counts, (width,) each
 ) noexcept nogil:
-    """Compute the moments of all whole blocks of BLOCK rows, and then those of twice as many rows from two."""
+    """Find the moments of a smallest block."""
+    cdef Py_ssize_t j
+    for j in range(width):
+        block[j] = block[width + j] = 0
+    if not imputes:
+        merge_rows(X, width, start, start + BLOCK, NULL, 0, block, block + width)
+        return
+    for j in range(width):
+        known_of_rows(
+            X + j, width, start, start + BLOCK, NULL, block + 2 * width + j, block + j, block + width + j
+        )
+
+
+cdef dispatched fill_blocks(
+    const void *X, Py_ssize_t itemsize, Py_ssize_t n_rows, Py_ssize_t width, bint imputes, double *blocks
+) noexcept nogil:
+    """Find the moments of all whole blocks of BLOCK rows, and then those of twice as many rows from two."""
+    cdef Py_ssize_t n_numbers = (3 if imputes else 2) * width
     cdef Py_ssize_t n_blocks = n_rows // BLOCK
     cdef Py_ssize_t rows_of_block = BLOCK
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, j
     cdef double *below
-    memset(blocks, 0, n_blocks * 2 * width * sizeof(double))
     for i in range(n_blocks):
         if itemsize == 8:
-            merge_rows(<const double *> X, width, i * BLOCK, (i + 1) * BLOCK, NULL, 0, blocks, blocks + width)
+            block_of_rows(<const double *> X, width, i * BLOCK, imputes, blocks)
         else:
-            merge_rows(<const float *> X, width, i * BLOCK, (i + 1) * BLOCK, NULL, 0, blocks, blocks + width)
-        blocks += 2 * width
-    below = blocks - n_blocks * 2 * width
+            block_of_rows(<const float *> X, width, i * BLOCK, imputes, blocks)
+        blocks += n_numbers
+    below = blocks - n_blocks * n_numbers
     while n_blocks > 1:
         n_blocks //= 2
         for _ in range(n_blocks):
-            memcpy(blocks, below, 2 * width * sizeof(double))
-            below += 2 * width
-            merge(
-                <double> rows_of_block, <double> rows_of_block, below, below + width, width, blocks, blocks + width
-            )
-            below += 2 * width
-            blocks += 2 * width
-        below = blocks - n_blocks * 2 * width
+            memcpy(blocks, below, n_numbers * sizeof(double))
+            below += n_numbers
+            if imputes:
+                for j in range(width):
+                    merge_known(
+                        below[2 * width + j],
+                        below[j],
+                        below[width + j],
+                        blocks + 2 * width + j,
+                        blocks + j,
+                        blocks + width + j,
+                    )
+            else:
+                merge(
+                    <double> rows_of_block, <double> rows_of_block, below, below + width, width, blocks, blocks + width
+                )
+            below += n_numbers
+            blocks += n_numbers
+        below = blocks - n_blocks * n_numbers
         rows_of_block *= 2
 
 
@@ -232,12 +378,17 @@ cdef class Blocks:
     less than a tenth of the memory of the rows, and all models over these rows share them.
     """
 
-    cdef double [::1] moments   # a block's means and then its M2, (width,) each; level by level
+    cdef double [::1] moments   # a block's means, M2 and perhaps counts, (width,) each; level by level
     cdef Py_ssize_t levels[64]  # the number of the first block of each level
     cdef Py_ssize_t n_levels
     cdef object X
+    cdef bint imputes
 
-    def __init__(self, X):
+    def __init__(
+        self,
+        X,                                           # IN, (n_rows, multiple of 8)
+        bint imputes=False,                          # whether values may be missing: then counts are kept too
+    ):
         cdef const unsigned char [::1] values = X.reshape(-1).view("u1")
         cdef Py_ssize_t n_rows = X.shape[0]
         cdef Py_ssize_t width = X.shape[1]
@@ -245,16 +396,17 @@ cdef class Blocks:
         cdef Py_ssize_t n_blocks = n_rows // BLOCK
         cdef Py_ssize_t total = 0
         self.X = X
+        self.imputes = imputes
         self.n_levels = 0
         while n_blocks > 0:
             self.levels[self.n_levels] = total
             total += n_blocks
             self.n_levels += 1
             n_blocks //= 2
-        self.moments = np.empty(max(total, 1) * 2 * width)
+        self.moments = np.empty(max(total, 1) * (3 if imputes else 2) * width)
         if total > 0:
             with nogil:
-                fill_blocks(&values[0], itemsize, n_rows, width, &self.moments[0])
+                fill_blocks(&values[0], itemsize, n_rows, width, imputes, &self.moments[0])
 
 
 cdef inlined scale_rows(
@@ -271,15 +423,22 @@ cdef inlined scale_rows(
     cdef const floating *factor = <const floating *> moments.factor
     cdef const floating *X = <const floating *> learner.dense.values
     cdef Py_ssize_t width = learner.width
+    cdef const floating *filling = <const floating *> moments.filling
+    cdef const floating *x
     cdef Py_ssize_t ahead = learner.dense.ahead
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, j
     for i in range(start, stop):
         if order != NULL:
             if i + AHEAD < stop:
                 prefetch_row(X + order[i + AHEAD] * width, width)
         elif ahead != 0:                                # what lies behind the rows is not read
             prefetch_row(X + (i + ahead) * width, width)
-        scale(X + row_at(order, i) * width, shift, factor, out, width)
+        if filling == NULL:
+            scale(X + row_at(order, i) * width, shift, factor, out, width)
+        else:
+            x = X + row_at(order, i) * width
+            for j in range(width):
+                out[j] = ((x[j] if x[j] == x[j] else filling[j]) - shift[j]) * factor[j]
         out += width
 
 
@@ -447,6 +606,7 @@ cdef class Scaled(Kernel):
         self.own.centred = &self.flags[0, 0]
         self.own.scaled = &self.flags[1, 0]
         self.own.blocks = &blocks.moments[0]
+        self.own.imputes = blocks.imputes
         self.own.levels = &blocks.levels[0]
         self.own.n_levels = blocks.n_levels
         self.n_rows, self.n_classes, self.n_models = behind.n_rows, behind.n_classes, behind.n_models
@@ -464,7 +624,7 @@ cdef class Scaled(Kernel):
         self.learner.changes = NULL
         self.set_sizes(
             behind.learner.head_bytes,
-            behind.state_bytes + 64 + 2 * (8 + behind.itemsize) * behind.learner.width,
+            behind.state_bytes + 64 + vectors_bytes(behind.learner.width, behind.itemsize, blocks.imputes),
             behind.model_bytes,
         )
 
@@ -487,13 +647,21 @@ cdef class Scaled(Kernel):
             else:
                 (<float *> moments.factor)[j] = 1
 
-    def moments(self, const unsigned char [::1] state, double [::1] mean, double [::1] M2):
-        """Write the moments of the columns that a state holds, (n_features,) each; return the rows in them."""
+    def moments(
+        self,
+        const unsigned char [::1] state,
+        double [::1] mean,                           # OUT, (n_features,)
+        double [::1] M2,                             # OUT, (n_features,)
+        double [::1] known_mean,                     # OUT, (n_features,), of the values that are not missing
+    ):
+        """Write the moments of the columns that a state holds; return the number of rows in them."""
+        cdef Py_ssize_t n_features = self.own.n_features
         cdef Moments moments
         self.check_state(state)
-        if mean.shape[0] != self.own.n_features or M2.shape[0] != self.own.n_features:
-            raise ValueError("mean and M2 must have room for each feature.")
+        if not mean.shape[0] == M2.shape[0] == known_mean.shape[0] == n_features:
+            raise ValueError("mean, M2 and known_mean must have room for each feature.")
         moments = moments_of(&self.learner, &state[0])
-        memcpy(&mean[0], moments.mean, 8 * self.own.n_features)
-        memcpy(&M2[0], moments.M2, 8 * self.own.n_features)
+        memcpy(&mean[0], moments.mean, 8 * n_features)
+        memcpy(&M2[0], moments.M2, 8 * n_features)
+        memcpy(&known_mean[0], moments.known_mean if self.own.imputes else moments.mean, 8 * n_features)
         return moments.count[0]

@@ -595,7 +595,7 @@ class Evaluation:
             return found
         with self._fitting:
             front = self._fronts.of(found)
-        return front if isinstance(front, str) else Ahead(*front, found.last.row_layout)
+        return front if isinstance(front, str) else Ahead(*front, front[0].layout)
 
     def identity(self, estimator: Any, rows: PreparedRows, repeat: int) -> RowsIdentity:
         """Return the names of the rows of a repeat that were prepared for an estimator."""

@@ -50,12 +50,16 @@ class RowLayout:
         What predictions are compared with: class codes 0, 1, ... (int32), or float64, which may
         have several columns. A padded learner trains on the codes, or on the numbers in the type
         of X.
+    missing : bytes
+        With ``padded`` and dense rows: a byte for each feature, not 0 if values may be missing
+        (NaN) in it. None may be missing if it is empty.
     """
 
     padded: bool = False
     sparse: bool = False
     intercept: bool = False
     target: str | None = None
+    missing: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,8 @@ class PreparedRows:
         all are 1.
     score_weights : ndarray of shape (n_rows,), float64, or None
         The weights of the rows in scores.
+    may_miss : bool
+        Whether values of padded rows may be missing (NaN).
     """
 
     X: Any
@@ -127,6 +133,7 @@ class PreparedRows:
     feature_names: np.ndarray | None
     weights: np.ndarray | None = None
     score_weights: np.ndarray | None = None
+    may_miss: bool = False
     _products: WeakValueDictionary[tuple[float, ...], np.ndarray] = field(
         default_factory=WeakValueDictionary, init=False, repr=False, compare=False
     )
@@ -134,7 +141,7 @@ class PreparedRows:
     @cached_property
     def blocks(self) -> Blocks:
         """The moments of blocks of padded dense rows, which all learners that scale rows share."""
-        return Blocks(self.X)
+        return Blocks(self.X, self.may_miss)
 
     def weights_with(self, of_classes: tuple[float, ...] | None) -> np.ndarray | None:
         """Return the weights of padded rows times those of their classes; None: all are 1.
@@ -176,7 +183,9 @@ def aligned_empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
     return aligned_bytes(prod(shape) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
 
 
-def pad_rows(X: Any, order: np.ndarray, intercept: bool) -> np.ndarray | SparseRows:
+def pad_rows(
+    X: Any, order: np.ndarray, intercept: bool, missing: bytes = b""
+) -> np.ndarray | SparseRows:
     """Copy ``X[order]``, padded with zeros after an optional intercept column of ones.
 
     Parameters
@@ -184,6 +193,8 @@ def pad_rows(X: Any, order: np.ndarray, intercept: bool) -> np.ndarray | SparseR
     X : ndarray or sparse matrix of shape (n, n_features), float64 or float32
     order : ndarray of shape (n_rows,), uint32
     intercept : bool
+    missing : bytes
+        As in ``RowLayout``.
 
     Returns
     -------
@@ -201,7 +212,10 @@ def pad_rows(X: Any, order: np.ndarray, intercept: bool) -> np.ndarray | SparseR
         X = X.copy()  # the strides of a field of packed records are not multiples of the item size
     rows = aligned_empty((len(order), width), X.dtype)
     if not gather_rows(X, order, float(intercept), rows):
-        assert_all_finite(X, input_name="X")  # raises an error that names the value found
+        may_miss = np.frombuffer(missing, bool) if missing else np.zeros(X.shape[1], bool)
+        # Raises an error that names the value found.
+        assert_all_finite(X[:, ~may_miss], input_name="X")
+        assert_all_finite(X[:, may_miss], input_name="X", allow_nan=True)
     return rows
 
 
@@ -360,7 +374,7 @@ class Data:
                         "in which all of them are 0; weights of about 1 would be right."
                     )
             with naming_entries(self.X):
-                X = pad_rows(X, order, layout.intercept)
+                X = pad_rows(X, order, layout.intercept, layout.missing)
         else:
             X = take_rows(self.X, order)
         shared = (X.values, X.columns, X.begins) if isinstance(X, SparseRows) else (X,)
@@ -376,7 +390,16 @@ class Data:
         names = self.feature_names()
         n_features = self.n_features
         return PreparedRows(
-            X, y, targets, order, n_features, classes, names, weights, score_weights
+            X,
+            y,
+            targets,
+            order,
+            n_features,
+            classes,
+            names,
+            weights,
+            score_weights,
+            may_miss=bool(layout.missing),
         )
 
     def feature_names(self) -> np.ndarray | None:

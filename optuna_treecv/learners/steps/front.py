@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
+from numbers import Real
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
@@ -21,13 +24,14 @@ from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.steps.once import adds_columns
 from optuna_treecv.learners.steps.once import keeps_zero_columns
 from optuna_treecv.learners.steps.once import why_not_once
-from optuna_treecv.learners.steps.scalers import COMPOSED
-from optuna_treecv.learners.steps.scalers import has_scaler
-from optuna_treecv.learners.steps.scalers import Moments
-from optuna_treecv.learners.steps.scalers import parts_of
-from optuna_treecv.learners.steps.scalers import scaled_columns
-from optuna_treecv.learners.steps.scalers import with_scalers
-from optuna_treecv.learners.steps.scalers import without_scalers
+from optuna_treecv.learners.steps.running import COMPOSED
+from optuna_treecv.learners.steps.running import has_running
+from optuna_treecv.learners.steps.running import is_running_imputer
+from optuna_treecv.learners.steps.running import Moments
+from optuna_treecv.learners.steps.running import parts_of
+from optuna_treecv.learners.steps.running import running_columns
+from optuna_treecv.learners.steps.running import with_running
+from optuna_treecv.learners.steps.running import without_running
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 
@@ -81,7 +85,7 @@ def split(estimator: Any) -> Split | str:
     why = _why_not(steps, _Behind(last))
     if why:
         return why
-    return Split(estimator, without_scalers(steps), last, f"{name}__")
+    return Split(estimator, without_running(steps), last, f"{name}__")
 
 
 class _Behind(NamedTuple):
@@ -92,12 +96,15 @@ class _Behind(NamedTuple):
     learner : CompiledEstimator
     is_last : bool
         Whether the step's output is what the learner gets.
+    is_scaler : bool
+        Whether a StandardScaler comes next, whose output the learner gets.
     is_zero_safe : bool
         Whether a column that is zero in all training rows has no effect on what stands behind.
     """
 
     learner: CompiledEstimator
     is_last: bool = True
+    is_scaler: bool = False
     is_zero_safe: bool = True
 
 
@@ -115,7 +122,8 @@ def _why_not(step: Any, behind: _Behind) -> str:
                 )
             if part not in _PASSED:
                 safe = behind.is_zero_safe and _keeps_zeros(part)
-                behind = _Behind(behind.learner, False, safe)
+                is_scaler = behind.is_last and type(part) is StandardScaler
+                behind = _Behind(behind.learner, False, is_scaler, safe)
         return ""
     if type(step) in (ColumnTransformer, FeatureUnion):
         if step.transformer_weights:
@@ -130,6 +138,8 @@ def _why_not(step: Any, behind: _Behind) -> str:
         return ""
     if type(step) is StandardScaler:
         return _why_not_scaled(step, behind)
+    if is_running_imputer(step):
+        return _why_not_imputed(step, behind)
     why = why_not_once(step)
     if not why and adds_columns(step):
         if not isinstance(behind.learner, LinearEstimator):
@@ -155,6 +165,22 @@ def _why_not_scaled(scaler: StandardScaler, behind: _Behind) -> str:
     return ""
 
 
+def _why_not_imputed(imputer: SimpleImputer, behind: _Behind) -> str:
+    if imputer.add_indicator:
+        return "its add_indicator looks at all rows"
+    if repr(imputer.missing_values) != "<NA>" and not _is_nan(imputer.missing_values):
+        return f"it takes {imputer.missing_values!r} for a missing value, and not NaN"
+    if not (behind.is_last or behind.is_scaler):
+        return "its means change with the rows seen, and a later step would be done once"
+    if behind.learner.settles_on_rows:
+        return f"{_name(behind.learner)} derives its step size from the rows"
+    return ""
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, Real) and bool(value != value)
+
+
 def _name(estimator: Any) -> str:
     return type(estimator).__name__
 
@@ -169,8 +195,8 @@ class Front:
 
     Attributes
     ----------
-    centred, scaled : ndarray of shape (n_columns,), uint8
-        Which columns the learner centres, and which it divides by their scale.
+    layout : RowLayout
+        Of the rows that the learner needs.
     why_not : str
         Why the learner cannot scale the rows, a clause; empty if it can.
     """
@@ -183,15 +209,18 @@ class Front:
         n_columns = some.shape[1]
         self.why_not = ""
         try:
-            self.centred, self.scaled = scaled_columns(self._fitted, n_columns)
+            self._columns = running_columns(self._fitted, n_columns)
         except AttributeError:
             self.why_not = "a part of a FeatureUnion does not name its columns"
             return
-        self._is_scaled = has_scaler(found.pipeline)
-        takes_sparse = found.last.row_layout.sparse
-        self._makes_dense = self._is_scaled and takes_sparse and sparse.issparse(some)
+        self._runs = has_running(found.pipeline)
+        self.layout = found.last.row_layout
+        if np.any(self._columns.imputed):
+            self.layout = replace(self.layout, missing=self._columns.imputed.tobytes())
+        takes_sparse = self.layout.sparse
+        self._makes_dense = self._runs and takes_sparse and sparse.issparse(some)
         most = _MOST_DENSE if self._makes_dense else MOST_WIDTH - 1
-        if self._is_scaled and n_columns > most:
+        if self._runs and n_columns > most:
             rows = "sparse rows" if self._makes_dense else "rows"
             self.why_not = (
                 f"compiled scaling takes {rows} of at most {most} columns, got {n_columns}"
@@ -208,18 +237,13 @@ class Front:
 
     def around(self, kernel: Kernel, rows: PreparedRows) -> Kernel:
         """Return a kernel over rows that sees them scaled, if there is a scaler."""
-        if not self._is_scaled:
+        if not self._runs:
             return kernel
-        return Scaled(kernel, self.centred, self.scaled, rows.blocks)
+        return Scaled(kernel, self._columns.centred, self._columns.scaled, rows.blocks)
 
     def settings(self) -> dict[str, Any]:
         """Return what states depend on besides the learner and the rows after the steps."""
-        return {"scaling": (self.centred, self.scaled)} if self._is_scaled else {}
-
-    @property
-    def is_scaled(self) -> bool:
-        """Whether models hold moments of the rows they have seen."""
-        return self._is_scaled
+        return {"running steps": tuple(self._columns)} if self._runs else {}
 
     def fitted(
         self, last: CompiledEstimator, kernel: Kernel, state: np.ndarray | None
@@ -235,15 +259,15 @@ class Front:
         state : ndarray or None
             The learner's state; None for an average of models, which has none.
         """
-        n_columns = len(self.centred)
-        moments = Moments(1, np.zeros(n_columns), np.ones(n_columns))
+        n_columns = len(self._columns.centred)
+        moments = Moments(0, *np.zeros((3, n_columns)))
         if isinstance(kernel, Scaled):
             assert state is not None
-            mean, M2 = np.zeros((2, n_columns))
-            moments = Moments(kernel.moments(state, mean, M2), mean, M2)
+            n_rows = kernel.moments(state, *moments[1:])
+            moments = Moments(n_rows, *moments[1:])
         given = copy(self._given)
         given.steps = given.steps[:-1]
-        steps = with_scalers(given, self._fitted, moments)
+        steps = with_running(given, self._fitted, moments)
         whole = copy(self._given)
         whole.steps = [*steps.steps, (self._given.steps[-1][0], last)]
         return whole

@@ -12,8 +12,9 @@ from sklearn.utils import get_tags
 
 from optuna_treecv.learners.steps.once import adds_columns
 from optuna_treecv.learners.steps.once import why_not_once
-from optuna_treecv.learners.steps.scalers import COMPOSED
-from optuna_treecv.learners.steps.scalers import parts_of
+from optuna_treecv.learners.steps.running import COMPOSED
+from optuna_treecv.learners.steps.running import is_running_imputer
+from optuna_treecv.learners.steps.running import parts_of
 
 ONCE = "once"
 COMPILED = "running, compiled"
@@ -87,6 +88,8 @@ def _ahead(path: str, step: Any) -> StepKind:
         return StepKind(
             path, step, COMPILED, "by the mean and scale of the rows that a model has seen"
         )
+    if is_running_imputer(step):
+        return StepKind(path, step, COMPILED, "by the means of the values that a model has seen")
     if adds_columns(step):
         why = "since a column that only test rows have touches no weight in training"
         return StepKind(path, step, ONCE, why)

@@ -54,7 +54,9 @@ def why_not_once(step: Any) -> str:
             return ""
         return "its function may look at all rows"
     if type(step) is SimpleImputer:
-        return "" if step.strategy == "constant" else f"its {step.strategy} comes from the rows"
+        if step.strategy != "constant":
+            return f"its {step.strategy} comes from the rows"
+        return "its add_indicator looks at all rows" if step.add_indicator else ""
     if type(step) is OneHotEncoder:
         return _why_not_one_hot(step)
     if type(step) is CountVectorizer:

@@ -1,14 +1,15 @@
-"""Takes StandardScalers out of steps that are done once, and puts them back fitted.
+"""Takes running steps out of steps that are done once, and puts them back fitted.
 
-The compiled learner scales the rows itself, by the moments of the rows that a model has seen
-(``_kernels/scaled.pyx``). In the steps that are done once, ``Unscaled`` stands in the place of
-each scaler and lets the rows pass.
+The compiled learner scales the rows and fills in missing values itself, by the moments of the rows
+that a model has seen (``_kernels/scaled.pyx``). In the steps that are done once, a placeholder
+stands for each StandardScaler and SimpleImputer, and lets the rows pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
+from copy import deepcopy
 from typing import Any
 from typing import NamedTuple
 from typing import Self
@@ -19,6 +20,7 @@ from sklearn.base import clone
 from sklearn.base import OneToOneFeatureMixin
 from sklearn.base import TransformerMixin
 from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
@@ -42,18 +44,75 @@ class Moments(NamedTuple):
     mean : ndarray of shape (n_columns,), float64
     M2 : ndarray of shape (n_columns,), float64
         The sums of squared deviations.
+    known_mean : ndarray of shape (n_columns,), float64
+        The mean of the values that are not missing; 0 if there are none.
     """
 
     n_rows: int
     mean: np.ndarray
     M2: np.ndarray
+    known_mean: np.ndarray
 
     def of(self, columns: slice) -> Moments:
         """Return those of some columns."""
-        return Moments(self.n_rows, self.mean[columns], self.M2[columns])
+        vectors = (vector[columns] for vector in self[1:])
+        return Moments(self.n_rows, *vectors)
 
 
-class Unscaled(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class _Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Stands in the place of a running step."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_features_in_")
+
+    def fitted(self, moments: Moments) -> Any:
+        """Return the step as the rows of these moments leave it."""
+        raise NotImplementedError
+
+
+class Unfilled(_Placeholder):
+    """Stands in the place of a SimpleImputer by means and lets the missing values pass.
+
+    Columns without any value are left out, as the imputer does.
+
+    Parameters
+    ----------
+    imputer : SimpleImputer
+    """
+
+    def __init__(self, imputer: SimpleImputer) -> None:
+        self.imputer = imputer
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the imputer, whose means are not used, and see which columns it keeps."""
+        self._like = clone(self.imputer).fit(X)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self._like, name):
+                setattr(self, name, getattr(self._like, name))
+        self._kept = np.ones(self.n_features_in_, bool)
+        if not self.imputer.keep_empty_features:
+            self._kept = ~np.isnan(self._like.statistics_)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return the rows, as an array."""
+        X = validate_data(
+            self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
+        )
+        return X if self._kept.all() else X[:, self._kept]
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the columns that are kept."""
+        return super().get_feature_names_out(input_features)[self._kept]
+
+    def fitted(self, moments: Moments) -> SimpleImputer:
+        """Return the imputer with the means of the values known in these rows."""
+        imputer = deepcopy(self._like)
+        imputer.statistics_[self._kept] = moments.known_mean
+        return imputer
+
+
+class Unscaled(_Placeholder):
     """Stands in the place of a StandardScaler and lets the rows pass.
 
     Parameters
@@ -84,15 +143,12 @@ class Unscaled(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             reset=reset,
         )
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "n_features_in_")
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = not self.scaler.with_mean
         return tags
 
-    def fitted_scaler(self, moments: Moments) -> StandardScaler:
+    def fitted(self, moments: Moments) -> StandardScaler:
         """Return the scaler as ``partial_fit`` on the rows of these moments leaves it."""
         scaler = clone(self.scaler)
         for name in ("n_features_in_", "feature_names_in_"):
@@ -118,52 +174,80 @@ def scales_of(moments: Moments) -> np.ndarray:
     return np.where(is_constant, 1.0, np.sqrt(variance))
 
 
-def without_scalers(step: Any) -> Any:
-    """Return a step, not fitted, in which ``Unscaled`` stands for each StandardScaler."""
+def without_running(step: Any) -> Any:
+    """Return a step, not fitted, with a placeholder for each running step."""
     if type(step) is StandardScaler:
         return Unscaled(step)
+    if is_running_imputer(step):
+        return Unfilled(step)
     if type(step) not in (Pipeline, ColumnTransformer, FeatureUnion):
         return step
     copied = copy(step)
     listed = getattr(step, COMPOSED[type(step)])
-    replaced = [(name, without_scalers(part), *rest) for name, part, *rest in listed]
+    replaced = [(name, without_running(part), *rest) for name, part, *rest in listed]
     setattr(copied, COMPOSED[type(step)], replaced)
     if type(step) is ColumnTransformer:
-        copied.remainder = without_scalers(step.remainder)
+        copied.remainder = without_running(step.remainder)
     return copied
 
 
-def scaled_columns(fitted: Any, n_columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which columns are centred, and which divided by their scale, uint8.
+def is_running_imputer(step: Any) -> bool:
+    """Return whether a step is an imputer by means."""
+    return type(step) is SimpleImputer and step.strategy == "mean"
+
+
+class RunningColumns(NamedTuple):
+    """What is done to which columns: (n_columns,) each, uint8.
+
+    Attributes
+    ----------
+    centred, scaled : ndarray
+        Whether the mean is subtracted, and whether a column is divided by its scale.
+    imputed : ndarray
+        Whether the mean takes the place of missing values.
+    """
+
+    centred: np.ndarray
+    scaled: np.ndarray
+    imputed: np.ndarray
+
+
+def running_columns(fitted: Any, n_columns: int) -> RunningColumns:
+    """Return what is done to which columns after the steps.
 
     Parameters
     ----------
     fitted : transformer
-        From ``without_scalers``, fitted.
+        From ``without_running``, fitted.
     n_columns : int
         Of the rows after it.
     """
-    centred, scaled = np.zeros((2, n_columns), np.uint8)
-    for part, columns in _scaled_parts(fitted, slice(0, n_columns)):
-        centred[columns], scaled[columns] = part.scaler.with_mean, part.scaler.with_std
-    return centred, scaled
+    found = RunningColumns(*np.zeros((3, n_columns), np.uint8))
+    for part, columns in _running_parts(fitted, slice(0, n_columns)):
+        if isinstance(part, Unfilled):
+            found.imputed[columns] = 1
+        else:
+            assert isinstance(part, Unscaled)
+            found.centred[columns] = part.scaler.with_mean
+            found.scaled[columns] = part.scaler.with_std
+    return found
 
 
-def with_scalers(step: Any, fitted: Any, moments: Moments) -> Any:
-    """Return a fitted step with its StandardScalers as they are after the rows of the moments.
+def with_running(step: Any, fitted: Any, moments: Moments) -> Any:
+    """Return a fitted step with its running steps as they are after the rows of the moments.
 
     Parameters
     ----------
     step : transformer
         As given.
     fitted : transformer
-        ``without_scalers(step)``, fitted.
+        ``without_running(step)``, fitted.
     moments : Moments
         Of its output columns.
     """
-    if isinstance(fitted, Unscaled):
-        return fitted.fitted_scaler(moments)
-    if not has_scaler(step):
+    if isinstance(fitted, _Placeholder):
+        return fitted.fitted(moments)
+    if not has_running(step):
         return fitted
     places = dict(_branches(fitted, slice(0, len(moments.mean))))
     whole = clone(step)
@@ -174,7 +258,7 @@ def with_scalers(step: Any, fitted: Any, moments: Moments) -> Any:
     for name, part, *rest in _fitted_parts(fitted):
         columns = places.get(name, slice(0, 0))
         of_part = moments.of(columns)
-        found.append((name, with_scalers(given.get(name, part), part, of_part), *rest))
+        found.append((name, with_running(given.get(name, part), part, of_part), *rest))
     if type(step) is ColumnTransformer:
         whole.transformers_ = found
     else:
@@ -182,18 +266,18 @@ def with_scalers(step: Any, fitted: Any, moments: Moments) -> Any:
     return whole
 
 
-def has_scaler(step: Any) -> bool:
-    """Return whether a StandardScaler is among the parts of a step."""
+def has_running(step: Any) -> bool:
+    """Return whether a running step is among the parts of a step."""
     if type(step) in COMPOSED:
-        return any(has_scaler(part) for _, part, *_ in parts_of(step))
-    return type(step) is StandardScaler
+        return any(has_running(part) for _, part, *_ in parts_of(step))
+    return type(step) is StandardScaler or is_running_imputer(step)
 
 
-def _has_unscaled(fitted: Any) -> bool:
-    """Return whether an ``Unscaled`` is among the fitted parts of a step."""
+def _has_placeholder(fitted: Any) -> bool:
+    """Return whether a placeholder is among the fitted parts of a step."""
     if type(fitted) in COMPOSED:
-        return any(_has_unscaled(part) for _, part, *_ in _fitted_parts(fitted))
-    return isinstance(fitted, Unscaled)
+        return any(_has_placeholder(part) for _, part, *_ in _fitted_parts(fitted))
+    return isinstance(fitted, _Placeholder)
 
 
 def parts_of(step: Any) -> list[tuple[Any, ...]]:
@@ -215,7 +299,10 @@ def _fitted_parts(fitted: Any) -> list[tuple[Any, ...]]:
 def _branches(fitted: Any, columns: slice) -> Iterator[tuple[str, slice]]:
     """Yield the names of fitted parts that write the output columns, and which they write."""
     if type(fitted) is Pipeline:
-        yield fitted.steps[-1][0], columns
+        for name, part in reversed(fitted.steps):
+            yield name, columns
+            if not isinstance(part, Unscaled):  # which keeps the columns
+                return
     elif type(fitted) is ColumnTransformer:
         for name, written in fitted.output_indices_.items():
             yield name, slice(columns.start + written.start, columns.start + written.stop)
@@ -227,12 +314,12 @@ def _branches(fitted: Any, columns: slice) -> Iterator[tuple[str, slice]]:
             begin += n_columns
 
 
-def _scaled_parts(fitted: Any, columns: slice) -> Iterator[tuple[Unscaled, slice]]:
-    """Yield each ``Unscaled`` in a fitted step, and the output columns that it writes."""
-    if isinstance(fitted, Unscaled):
+def _running_parts(fitted: Any, columns: slice) -> Iterator[tuple[_Placeholder, slice]]:
+    """Yield each placeholder in a fitted step, and the output columns that it writes."""
+    if isinstance(fitted, _Placeholder):
         yield fitted, columns
-    elif _has_unscaled(fitted):
+    elif _has_placeholder(fitted):
         by_name = {name: part for name, part, *_ in _fitted_parts(fitted)}
         for name, written in _branches(fitted, columns):
             if name in by_name:
-                yield from _scaled_parts(by_name[name], written)
+                yield from _running_parts(by_name[name], written)
