@@ -414,8 +414,10 @@ def test_refit_by_a_callable(two_classes):
     ],
 )
 def test_bad_returns_of_refit(two_classes, index, error, message):
+    search = search_of(refit=lambda results: index)
     with pytest.raises(error, match=message):
-        search_of(refit=lambda results: index).fit(*two_classes)
+        search.fit(*two_classes)
+    assert len(search.cv_results_["params"]) == len(search.study_.trials) == 3
 
 
 def test_one_se(two_classes):
@@ -427,8 +429,78 @@ def test_one_se(two_classes):
     assert chosen.best_params_["alpha"] >= best.best_params_["alpha"]
     assert chosen.best_score_ <= best.best_score_
     assert chosen.best_estimator_.alpha == chosen.best_params_["alpha"]
-    with pytest.raises(ValueError, match="^refit='one_se' needs fold scores.*simpler must say"):
-        search_of(grid=GRID | {"fit_intercept": [True, False]}, refit="one_se").fit(X, y)
+    # It does not choose a trial of the study that is no candidate.
+    study = optuna.create_study(direction="maximize")
+    study.enqueue_trial({"alpha": 3 * best.best_params_["alpha"]})
+    chosen = search_of(
+        grid={"alpha": [1e-9, best.best_params_["alpha"]]}, refit="one_se", study=study
+    )
+    assert chosen.fit(X, y).best_params_ == best.best_params_
+
+
+@pytest.mark.parametrize(
+    ("estimator", "grid", "options", "message"),
+    [
+        (
+            PegasosClassifier(),
+            GRID | {"fit_intercept": [True, False]},
+            {},
+            "one parameter .* got 'alpha', 'fit_intercept'; .* pass a callable as refit",
+        ),
+        (PegasosClassifier(), {"fit_intercept": [True, False]}, {}, "got 'fit_intercept'; for"),
+        (DecisionTreeClassifier(), {"max_depth": [2, None]}, {}, "numbers .* got None; for other"),
+        (PegasosClassifier(), GRID, {"cv": 0.3}, "the scores of several folds"),
+        (PegasosClassifier(), GRID, {"method": "holdout"}, "the scores of several folds"),
+        (PegasosClassifier(), GRID, {"scoring": pooled("roc_auc")}, "the scores of several folds"),
+    ],
+)
+def test_one_se_is_refused_before_the_first_trial(two_classes, estimator, grid, options, message):
+    study = optuna.create_study(direction="maximize")
+    search = search_of(estimator, grid, refit="one_se", study=study, **options)
+    with pytest.raises(ValueError, match=f"^refit='one_se' must have .*{message}"):
+        search.fit(*two_classes)
+    assert not study.trials and not hasattr(search, "cv_results_")
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_one_se_of_a_resumed_search(two_classes, tmp_path, is_stored):
+    """It needs the fold scores of the earlier run, which a store keeps."""
+    X, y = two_classes
+    options = {"grid": {"alpha": [1e-9, 0.1]}, "refit": "one_se"}
+    whole = search_of(**options).fit(X, y)
+    assert whole.best_index_ == 1
+    options["storage"] = f"sqlite:///{tmp_path}/studies.db"
+    if is_stored:
+        options["store"] = f"sqlite:///{tmp_path}/store.db"
+
+    def interrupt(study, trial):
+        raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="interrupted after 1 trials"):
+        search_of(callbacks=[interrupt], **options).fit(X, y)
+    resumed = search_of(**options)
+    if is_stored:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            resumed.fit(X, y)
+        assert resumed.best_params_ == whole.best_params_
+        return
+    # The best trial is a new one, so that the choice is possible.
+    with pytest.warns(UserWarning, match="^refit='one_se' needs .* 1 earlier trials .* store"):
+        resumed.fit(X, y)
+    assert resumed.best_params_ == whole.best_params_
+    # Now it is one of an earlier run.
+    again = search_of(**options)
+    with pytest.warns(UserWarning, match="2 earlier trials"):
+        with pytest.raises(ValueError, match="^refit='one_se' needs .* number 1, .* store, given"):
+            again.fit(X, y)
+    assert again.cv_results_["params"] == whole.cv_results_["params"]
+    means = again.cv_results_["mean_test_score"]
+    assert means.tolist() == whole.cv_results_["mean_test_score"].tolist()
+    assert len(again.study_.trials) == again.n_splits_ / 2 == 2
+    assert not hasattr(again, "best_index_")
+    with pytest.raises(NotFittedError):
+        again.predict(X)
 
 
 def test_without_refit(two_classes):
@@ -919,6 +991,23 @@ def test_outer_folds_never_mix(two_classes):
     assert cross_val_score(search, X, y, cv=KFold(3)).tolist() == scores
 
 
+@pytest.mark.parametrize("scoring", ["error", {"auc": "roc_auc", "loss": "error"}])
+def test_a_store_keeps_the_scores_of_splits(two_classes, tmp_path, scoring):
+    X, y = two_classes
+    options = {"scoring": scoring, "refit": "loss" if isinstance(scoring, dict) else True}
+    expected = search_of(**options).fit(X, y).cv_results_
+    storage, store = (f"sqlite:///{tmp_path}/{name}.db" for name in ("studies", "store"))
+    options |= {"storage": storage, "store": store}
+    search_of(n_trials=2, **options).fit(X, y)
+    resumed = search_of(**options).fit(X, y).cv_results_
+    assert set(resumed) == set(expected)
+    for name in (name for name in expected if "_test_" in name):
+        np.testing.assert_allclose(resumed[name], expected[name], rtol=1e-12, err_msg=name)
+    # Without the store there are six digits, and no scores of splits.
+    alone = search_of(**options | {"store": None}).fit(X, y).cv_results_
+    assert not any(name.startswith("split") for name in alone)
+
+
 @pytest.mark.parametrize("is_grid", [True, False])
 def test_a_storage_makes_it_resumable(two_classes, tmp_path, is_grid):
     X, y = two_classes
@@ -1047,7 +1136,6 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner):
             {"param_grid": {"random_state": [np.random.RandomState(0)]}, "storage": "sqlite://"},
             "^storage must be None where a parameter has values other than",
         ),
-        ({"cv": 0.3, "refit": "one_se"}, "^refit='one_se' needs fold scores"),
         ({"param_grid": {"alpa": [1.0]}}, "^param_grid: PegasosClassifier has no parameter"),
         ({"estimator": PCA(), "param_grid": {"whiten": [True]}}, None),
     ],

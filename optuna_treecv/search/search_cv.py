@@ -39,10 +39,14 @@ from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.search.one_se import check_one_se
+from optuna_treecv.search.one_se import row_by_one_se
+from optuna_treecv.search.one_se import warn_of_unknown_scores
 from optuna_treecv.search.results import failed
 from optuna_treecv.search.results import Found
 from optuna_treecv.search.results import found_before
 from optuna_treecv.search.results import found_by
+from optuna_treecv.search.results import MOST_SPLITS
 from optuna_treecv.search.results import Row
 from optuna_treecv.search.results import table
 from optuna_treecv.search.scores import Scores
@@ -278,36 +282,42 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         self._check_refit(scores)
         seed = draw_seed(self.random_state)
         objective = self._objective(X, y, groups, sample_weight, params, scores, seed)
+        if self._is_one_se:
+            check_one_se(objective)
         study = self._study_for(objective, seed)
+        if self._is_one_se:
+            warn_of_unknown_scores(over(study), self.store)
         keeper = _Keeper(objective, self.error_score)
         self._optimize(study, objective, keeper)
         optimized = self._optimized(scores)
         rows = self._rows(study, objective, keeper, scores, optimized)
         results = table(rows, scores.names, keeper.n_splits)
-        found: dict[str, Any] = {
-            "study_": study,
-            "n_splits_": keeper.n_splits,
-            "multimetric_": scores.is_multiple,
-            "scorer_": scores.scorer,
-            "cv_results_": results,
-        }
+        # These are kept also where the choice or the fit on all rows fails.
+        self._take(
+            {
+                "study_": study,
+                "n_splits_": keeper.n_splits,
+                "multimetric_": scores.is_multiple,
+                "scorer_": scores.scorer,
+                "cv_results_": results,
+            }
+        )
         if self._refits or not scores.is_multiple:
             name = scores.names[optimized]
-            index = self._best_index(rows, results, objective, study, name)
-            found |= {"best_index_": index, "best_params_": results["params"][index]}
+            self.best_index_ = self._best_index(rows, results, objective, study, name)
+            self.best_params_ = results["params"][self.best_index_]
             if not callable(self.refit):
-                found["best_score_"] = float(results[f"mean_test_{name}"][index])
+                self.best_score_ = float(results[f"mean_test_{name}"][self.best_index_])
         if self._refits:
             began = perf_counter()
-            best = objective.best_estimator(rows[index].trial)
-            found |= {"best_estimator_": best, "refit_time_": perf_counter() - began}
-            if hasattr(best, "feature_names_in_"):
-                found["feature_names_in_"] = best.feature_names_in_
-        self._take(found)
+            self.best_estimator_ = objective.best_estimator(rows[self.best_index_].trial)
+            self.refit_time_ = perf_counter() - began
+            if hasattr(self.best_estimator_, "feature_names_in_"):
+                self.feature_names_in_ = self.best_estimator_.feature_names_in_
         return self
 
     def _take(self, found: dict[str, Any]) -> None:
-        """Set the fitted attributes, all at once, in place of those of an earlier fit."""
+        """Set fitted attributes in place of all those of an earlier fit."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         self.__dict__.update(found)
@@ -365,7 +375,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         refit = self.refit
         if isinstance(refit, bool | np.bool_) and not (refit and scores.is_multiple):
             return
-        if callable(refit) or (isinstance(refit, str) and refit == "one_se"):
+        if callable(refit) or self._is_one_se:
             return
         known = [*(scores.names if scores.is_multiple else []), "one_se"]
         if not isinstance(refit, str) or refit not in known:
@@ -512,6 +522,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             ]
             asked = [(point, trial) for point, trial in points if trial is not None]
         keeper.check(len(asked))
+        keeper.read_earlier([trial for _, trial in asked])
         metrics = objective.score_directions
         return [
             Row(params, trial, keeper.found(trial, metrics, optimized)) for params, trial in asked
@@ -535,18 +546,15 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
                     f"refit must return a row of cv_results_, 0 to {len(rows) - 1}, got {index}."
                 )
             return int(index)
-        if isinstance(self.refit, str) and self.refit == "one_se":
-            try:
-                trial = objective._choose(study, "one_se", None).trial
-            except ValueError as error:
-                raise ValueError(
-                    "refit='one_se' needs fold scores, and a space of one parameter whose name "
-                    f"says what is simpler; a callable would be right here. ({error})"
-                ) from error
-            return next(i for i, row in enumerate(rows) if row.trial.number == trial.number)
+        if self._is_one_se:
+            return row_by_one_se(objective, study, rows)
         return int(results[f"rank_test_{name}"].argmin())
 
     # --- What the best estimator does ---
+
+    @property
+    def _is_one_se(self) -> bool:
+        return isinstance(self.refit, str) and self.refit == "one_se"
 
     @property
     def _refits(self) -> bool:
@@ -579,7 +587,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             Larger is better.
         """
         self._check_refits("score")
-        check_is_fitted(self)
+        check_is_fitted(self, "best_estimator_")
         if params:
             params = process_routing(self, "score", **params).scorer["score"]
         scorer = self.scorer_
@@ -725,7 +733,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _best(self, method: str, X: Any) -> Any:
-        check_is_fitted(self)
+        check_is_fitted(self, "best_estimator_")
         return getattr(self.best_estimator_, method)(X)
 
     @property
@@ -738,8 +746,9 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
     @property
     def n_features_in_(self) -> int:
         """The number of columns of X."""
+        self._check_refits("n_features_in_")
         try:
-            check_is_fitted(self)
+            check_is_fitted(self, "best_estimator_")
         except NotFittedError as error:
             raise AttributeError(f"{name_of(self)} has no n_features_in_ before fit.") from error
         return int(self.best_estimator_.n_features_in_)
@@ -802,6 +811,7 @@ class _Keeper:
         self._objective = objective
         self._error_score = error_score
         self._found: dict[int, Found] = {}
+        self._stored: Mapping[int, Mapping[str, np.ndarray]] = {}
         self.errors: dict[int, Exception] = {}
         self.n_splits = objective.n_splits
 
@@ -822,7 +832,14 @@ class _Keeper:
             return self._found[trial.number]
         if trial.state == TrialState.FAIL:
             return failed(len(metrics), self.n_splits, float(self._error_score))
-        return found_before(trial, list(metrics), list(metrics.values()), optimized)
+        stored = self._stored.get(trial.number, {})
+        return found_before(trial, list(metrics), list(metrics.values()), optimized, stored)
+
+    def read_earlier(self, trials: Sequence[FrozenTrial]) -> None:
+        """Read the fold scores of trials of earlier runs, where a store keeps them."""
+        if self.n_splits <= MOST_SPLITS:
+            earlier = [trial for trial in trials if trial.number not in self._found]
+            self._stored = self._objective.stored_scores(earlier)
 
     def check(self, n_rows: int) -> None:
         """Refuse a search in which all trials have failed; warn of some that have."""
