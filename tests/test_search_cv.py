@@ -970,12 +970,38 @@ def test_a_study_is_continued(two_classes):
         search.fit(X[:-1], y[:-1])
     with pytest.raises(ValueError, match="values from other data, weights, folds or scoring"):
         clone(search).set_params(study=study, cv=4).fit(X, y)
-    with pytest.raises(ValueError, match="^the study's direction must be 'minimize'"):
-        clone(search).set_params(study=study, scoring="error").fit(X, y)
+    for scoring, wanted, direction in (
+        ("error", "minimize", "maximize"),
+        (None, "maximize", None),
+    ):
+        wrong = study if direction else optuna.create_study()
+        message = f"^study must have direction='{wanted}', .* got '{direction or 'minimize'}'; opt"
+        with pytest.raises(ValueError, match=message):
+            clone(search).set_params(study=wrong, scoring=scoring).fit(X, y)
+    both = optuna.create_study(directions=["minimize", "maximize"])
+    with pytest.raises(ValueError, match="^study must have .* got 'minimize' and 'maximize'"):
+        clone(search).set_params(study=both).fit(X, y)
     other = {"fit_intercept": [True, False]}
     with pytest.raises(ValueError, match="^study must hold trials of the parameters"):
         clone(search).set_params(study=study, param_distributions=other).fit(X, y)
     assert len(study.trials) == 6  # nothing was begun
+
+
+def test_folds_without_a_seed_are_not_continued(two_classes):
+    """Each search without a seed has other folds."""
+    X, y = two_classes
+    study = optuna.create_study(direction="maximize")
+    search = search_of(study=study, random_state=None).fit(X, y)
+    with pytest.raises(ValueError, match="^random_state must be an int where study has trials"):
+        search.fit(X, y)
+    storage = optuna.storages.InMemoryStorage()
+    search = search_of(storage=storage, random_state=None)
+    for n_studies in (1, 2):
+        with pytest.warns(
+            UserWarning, match="^storage should have an int as random_state"
+        ) as found:
+            search.fit(X, y)
+        assert found[0].filename == __file__ and len(storage.get_all_studies()) == n_studies
 
 
 def test_outer_folds_never_mix(two_classes):

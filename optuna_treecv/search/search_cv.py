@@ -53,6 +53,7 @@ from optuna_treecv.search.scores import Scores
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.spaces import as_distributions
 from optuna_treecv.search.studies import by_point
+from optuna_treecv.search.studies import check_direction
 from optuna_treecv.search.studies import check_trials
 from optuna_treecv.search.studies import make_study
 from optuna_treecv.search.studies import over
@@ -433,9 +434,23 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _study_for(self, objective: TreeCVObjective, seed: int) -> optuna.Study:
         """Return the study to run: the given one if it fits, or another."""
         if self.study is None:
+            if self.storage is not None and self.random_state is None:
+                warn_caller(
+                    "storage should have an int as random_state beside it, since None shuffles "
+                    "the folds anew in each search, which then makes a new study."
+                )
             pruner = optuna.pruners.NopPruner() if self.pruner is None else deepcopy(self.pruner)
             return make_study(objective, self.estimator, self.storage, self.sampler, pruner, seed)
-        objective.check_study(self.study)
+        check_direction(self.study, objective)
+        try:
+            objective.check_study(self.study)
+        except ValueError as error:
+            if self.random_state is not None:
+                raise
+            raise ValueError(
+                "random_state must be an int where study has trials, the same for all of them, "
+                f"since None shuffles the folds anew in each search. ({error})"
+            ) from error
         check_trials(self.study, list(objective.param_distributions))
         return self.study
 
