@@ -951,6 +951,20 @@ def test_forms_of_distributions(two_classes):
             TreeCVSearchCV(PegasosClassifier(), {"alpha": wrong}).fit(X, y)
 
 
+def test_lists_only_are_warned_of(two_classes):
+    """As after GridSearchCV(model, grid): a grid in the place of distributions."""
+    X, y = two_classes
+    lists = {"alpha": [0.1, 1.0], "fit_intercept": (True, False)}
+    with pytest.warns(UserWarning, match=r"^param_distributions has lists only.* the 4 points"):
+        TreeCVSearchCV(PegasosClassifier(), lists, cv=3).fit(X, y)
+    meant = [{"n_trials": 3}, {"sampler": optuna.samplers.RandomSampler(seed=0)}]
+    for options in (*meant, {"param_distributions": lists | {"alpha": loguniform(0.1, 1)}}):
+        search = TreeCVSearchCV(PegasosClassifier(), lists, cv=3).set_params(**options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            search.fit(X, y)
+
+
 def test_a_study_is_continued(two_classes):
     X, y = two_classes
     study = optuna.create_study(direction="maximize")

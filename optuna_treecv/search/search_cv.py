@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from copy import deepcopy
+from math import prod
 from numbers import Integral
 from numbers import Real
 from time import perf_counter
@@ -281,6 +282,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         self._check_numbers(X)
         scores = scores_of(self.scoring, self.estimator)
         self._check_refit(scores)
+        self._warn_of_lists()
         seed = draw_seed(self.random_state)
         objective = self._objective(X, y, groups, sample_weight, params, scores, seed)
         if self._is_one_se:
@@ -361,6 +363,18 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
                 f"{type(self.sampler).__name__}; param_distributions with lists would be right."
             )
 
+    def _warn_of_lists(self) -> None:
+        """Warn of a grid in place of distributions, whose points the sampler would draw."""
+        given = self.param_distributions
+        if self.n_trials is not None or self.sampler is not None or not isinstance(given, Mapping):
+            return
+        if given and all(isinstance(one, list | tuple | np.ndarray) for one in given.values()):
+            warn_caller(
+                f"param_distributions has lists only, of which {_TRIALS} trials are drawn, some "
+                f"perhaps twice; param_grid=, which tries each of the {_n_points(given):,} points "
+                "once, would be right, or n_trials."
+            )
+
     def _check_numbers(self, X: Any) -> None:
         """Refuse objects that are no numbers by the error that estimators raise."""
         tags = get_tags(self.estimator).input_tags
@@ -437,7 +451,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             if self.storage is not None and self.random_state is None:
                 warn_caller(
                     "storage should have an int as random_state beside it, since None shuffles "
-                    "the folds anew in each search, which then makes a new study."
+                    "the rows anew in each search, which then makes a new study."
                 )
             pruner = optuna.pruners.NopPruner() if self.pruner is None else deepcopy(self.pruner)
             return make_study(objective, self.estimator, self.storage, self.sampler, pruner, seed)
@@ -449,7 +463,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
                 raise
             raise ValueError(
                 "random_state must be an int where study has trials, the same for all of them, "
-                f"since None shuffles the folds anew in each search. ({error})"
+                f"since None shuffles the rows, and so the folds, anew in each search. ({error})"
             ) from error
         check_trials(self.study, list(objective.param_distributions))
         return self.study
@@ -876,6 +890,10 @@ class _Keeper:
 def _n_scored(trials: Sequence[FrozenTrial]) -> int:
     """Return how many trials have not failed."""
     return sum(trial.state != TrialState.FAIL for trial in trials)
+
+
+def _n_points(lists: Mapping[str, Sequence[Any]]) -> int:
+    return prod(map(len, lists.values()))
 
 
 def _is_number(value: Any) -> bool:
