@@ -510,9 +510,11 @@ def test_without_refit(two_classes):
     assert not hasattr(search, "best_estimator_") and not hasattr(search, "refit_time_")
     for method in ("predict", "predict_proba", "score_samples", "transform"):
         assert not hasattr(search, method)
-    for ask in (lambda: search.predict(X), lambda: search.score(X, y), lambda: search.classes_):
-        with pytest.raises(AttributeError, match=r"refit=False|has no attribute 'predict'"):
-            ask()
+    for name in ("predict", "transform", "classes_", "n_features_in_"):
+        with pytest.raises(AttributeError, match=f"initialized with `refit=False`. {name} is"):
+            getattr(search, name)
+    with pytest.raises(AttributeError, match="initialized with `refit=False`. score is"):
+        search.score(X, y)
     several = search_of(refit=False, scoring=["accuracy", "f1"]).fit(X, y)
     assert not hasattr(several, "best_index_") and not hasattr(several, "best_params_")
     refitted = several.set_params(refit="f1").fit(X, y)
@@ -527,6 +529,7 @@ def test_delegation(two_classes):
     X, y = two_classes
     hinge = search_of(AveragedSGDClassifier(loss="hinge"))
     assert hasattr(hinge, "predict") and not hasattr(hinge, "predict_proba")
+    assert TreeCVSearchCV.predict(hinge.fit(X, y), X).tolist() == hinge.predict(X).tolist()
     logistic = search_of(AveragedSGDClassifier(loss="log_loss"))
     assert hasattr(logistic, "predict_proba")
     for name in ("transform", "inverse_transform", "score_samples"):
@@ -852,6 +855,22 @@ def test_error_score(two_classes):
         search_of(Failing(), {"C": [6.0, 7.0]}, error_score=np.nan).fit(X, y)
 
 
+def test_failed_trials_are_logged_in_few_lines(two_classes, caplog):
+    search = search_of(Failing(), {"C": [1.0, 10.0]}, error_score=np.nan)
+    with pytest.warns(FitFailedWarning, match="error_score='raise' shows where"):
+        search.fit(*two_classes)
+    lines = caplog.text.splitlines()
+    first = next(i for i, line in enumerate(lines) if "Trial 1 failed" in line)
+    assert "ValueError('this C is too large')" in lines[first]
+    assert len(lines) - first <= 12 and "evaluate_trial" not in caplog.text
+
+
+def test_a_scorer_that_returns_a_dict(two_classes):
+    search = search_of(scoring=lambda model, X, y: {"accuracy": 1.0})
+    with pytest.raises(ValueError, match=r"^scoring must .* returned \{.*; a dict of scorers"):
+        search.fit(*two_classes)
+
+
 def test_ctrl_c_keeps_what_is_done(two_classes):
     X, y = two_classes
 
@@ -927,7 +946,7 @@ def test_one_seed_gives_the_same_search(two_classes):
 def test_warnings_point_to_the_line_that_called_fit(two_classes):
     X, y = two_classes
     search = search_of(SGDClassifier(), {"alpha": [0.1, 1.0]})
-    with pytest.warns(UserWarning, match="one pass") as caught:
+    with pytest.warns(UserWarning, match="fitted on all rows in one pass too") as caught:
         search.fit(X, y)
     assert caught[0].filename == __file__
 
@@ -1158,15 +1177,18 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner):
             {"sampler": optuna.samplers.RandomSampler()},
             "^sampler must be None where param_grid is given, whose points it would leave",
         ),
-        ({"refit": "accuracy"}, "^refit must be True, False, a callable or one of 'one_se'"),
+        (
+            {"refit": "accuracy"},
+            "^refit must be True, False, 'one_se' or a callable, got 'accuracy'",
+        ),
         ({"refit": 3}, "^refit must be"),
         (
             {"scoring": ["f1", "accuracy"]},
-            "^refit must be False, a callable or one of 'f1', 'accuracy', 'one_se'",
+            "^refit must be False, 'f1', 'accuracy', 'one_se' or a callable where",
         ),
         (
             {"scoring": ["f1", "accuracy"], "refit": "recall"},
-            "^refit must be False, a callable .* got 'recall'",
+            "^refit must be False, .* or a callable .* got 'recall'",
         ),
         ({"scoring": "acuracy"}, "^scoring must be .* did you mean 'accuracy'"),
         ({"cv": 1}, "^cv must be"),

@@ -32,7 +32,6 @@ from sklearn.utils._set_output import _safe_set_output
 from sklearn.utils.metadata_routing import MetadataRouter
 from sklearn.utils.metadata_routing import MethodMapping
 from sklearn.utils.metadata_routing import process_routing
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv.crossval.arguments import check_choice
@@ -40,6 +39,7 @@ from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.search.delegation import delegated
 from optuna_treecv.search.one_se import check_one_se
 from optuna_treecv.search.one_se import row_by_one_se
 from optuna_treecv.search.one_se import warn_of_unknown_scores
@@ -66,17 +66,6 @@ from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
 
 _TRIALS = 10  # of a search that is no grid, as for OptunaSearchCV and RandomizedSearchCV
-
-
-def _delegated(name: str) -> Callable[[TreeCVSearchCV], bool]:
-    """Return a check whether the best estimator, or before ``fit`` the estimator, has a method."""
-
-    def check(search: TreeCVSearchCV) -> bool:
-        search._check_refits(name)
-        getattr(getattr(search, "best_estimator_", search.estimator), name)
-        return True
-
-    return check
 
 
 class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
@@ -134,7 +123,8 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
     n_jobs : int or None, default=1
         The number of threads, or of joblib's workers that fit folds.
     random_state : int, RandomState instance or None, default=None
-        The seed of folds, orders and the sampler.
+        The seed of folds and orders, and of the sampler where neither ``sampler`` nor ``study`` is
+        given.
     error_score : "raise" or float, default="raise"
         What a trial scores whose estimator raises an error; "raise" ends the search.
     progress : bool, default=False
@@ -392,13 +382,12 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             return
         if callable(refit) or self._is_one_se:
             return
-        known = [*(scores.names if scores.is_multiple else []), "one_se"]
+        known = scores.names if scores.is_multiple else []
         if not isinstance(refit, str) or refit not in known:
-            names = ", ".join(map(repr, known))
-            kinds = "False" if scores.is_multiple else "True, False"
+            values = ", ".join(map(repr, [False, *known] if known else [True, False]))
+            why = " where there are several scores" if known else ""
             raise ValueError(
-                f"refit must be {kinds}, a callable or one of {names} for these scores, got "
-                f"{refit!r}."
+                f"refit must be {values}, 'one_se' or a callable{why}, got {refit!r}."
             )
 
     def _optimized(self, scores: Scores) -> int:
@@ -592,9 +581,15 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _check_refits(self, name: str) -> None:
         if not self._refits:
             raise AttributeError(
-                f"This {type(self).__name__} has refit=False, so that it has no {name}; "
-                "refit=True, or an estimator with best_params_, would be right."
+                f"This {type(self).__name__} instance was initialized with `refit=False`. {name} "
+                "is available only after refitting on the best parameters, by refit=True or with "
+                "an estimator of your own that has best_params_."
             )
+
+    def _check_has(self, name: str) -> None:
+        """Refuse what the best estimator, or before ``fit`` the estimator, does not have."""
+        self._check_refits(name)
+        getattr(getattr(self, "best_estimator_", self.estimator), name)
 
     def score(self, X: Any, y: Any = None, **params: Any) -> float:
         """Score the best estimator by ``scorer_``; of several scores by that of ``refit``.
@@ -630,7 +625,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             scorer = scorer[name]
         return float(scorer(self.best_estimator_, X, y, **params))
 
-    @available_if(_delegated("predict"))
+    @delegated("predict")
     def predict(self, X: Any) -> np.ndarray:
         """Predict by the best estimator.
 
@@ -646,7 +641,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("predict", X)
 
-    @available_if(_delegated("predict_proba"))
+    @delegated("predict_proba")
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of classes by the best estimator.
 
@@ -662,7 +657,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("predict_proba", X)
 
-    @available_if(_delegated("predict_log_proba"))
+    @delegated("predict_log_proba")
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of the probabilities of classes by the best estimator.
 
@@ -678,7 +673,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("predict_log_proba", X)
 
-    @available_if(_delegated("decision_function"))
+    @delegated("decision_function")
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the decision function of the best estimator.
 
@@ -694,7 +689,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("decision_function", X)
 
-    @available_if(_delegated("score_samples"))
+    @delegated("score_samples")
     def score_samples(self, X: Any) -> np.ndarray:
         """Return the scores of rows by the best estimator.
 
@@ -710,7 +705,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("score_samples", X)
 
-    @available_if(_delegated("transform"))
+    @delegated("transform")
     def transform(self, X: Any) -> Any:
         """Transform rows by the best estimator.
 
@@ -726,7 +721,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("transform", X)
 
-    @available_if(_delegated("inverse_transform"))
+    @delegated("inverse_transform")
     def inverse_transform(self, X: Any) -> Any:
         """Transform rows back by the best estimator.
 
@@ -742,7 +737,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("inverse_transform", X)
 
-    @available_if(_delegated("transform"))
+    @delegated("transform")
     def set_output(self, *, transform: Any = None) -> Self:
         """Choose the type of what ``transform`` returns.
 
@@ -768,7 +763,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
     @property
     def classes_(self) -> np.ndarray:
         """The labels, of classifiers."""
-        _delegated("classes_")(self)
+        self._check_has("classes_")
         classes: np.ndarray = self.best_estimator_.classes_
         return classes
 
@@ -851,7 +846,10 @@ class _Keeper:
             raise
         except Exception as error:
             self.errors[trial.number] = error
-            raise
+            if self._error_score == "raise":
+                raise
+            # Optuna logs a failed trial with its traceback: without ours that is a few lines.
+            raise error.with_traceback(None) from None
         self._found[trial.number] = found_by(result, self.n_splits)
         return result.mean
 
@@ -877,7 +875,10 @@ class _Keeper:
         if not self.errors:
             return
         n_failed, first = len(self.errors), next(iter(self.errors.values()))
-        about = f"{n_failed} of {n_rows} trials have failed, the first one with: {first!r}."
+        about = (
+            f"{n_failed} of {n_rows} trials have failed, the first one with: {first!r}; "
+            "error_score='raise' shows where."
+        )
         if n_failed == n_rows:
             raise ValueError(
                 f"estimator must be one that can be fitted, but all {about}"
