@@ -866,7 +866,7 @@ class _Keeper:
         """Read the fold scores of trials of earlier runs, where a store keeps them."""
         if self.n_splits <= MOST_SPLITS:
             earlier = [trial for trial in trials if trial.number not in self._found]
-            self._stored = self._objective.stored_scores(earlier)
+            self._stored = self._objective._stored_scores(earlier)
 
     def check(self, n_rows: int) -> None:
         """Refuse a search in which all trials have failed; warn of some that have."""

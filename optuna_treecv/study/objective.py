@@ -401,19 +401,8 @@ class TreeCVObjective:
         """Return the trials of a study with what this objective knows of their scores."""
         return contest_of(study, self._run_of, self._held, self._database)
 
-    def stored_scores(self, trials: Sequence[Any]) -> Mapping[int, Mapping[str, np.ndarray]]:
-        """Return the fold scores of trials that the store has in full.
-
-        Parameters
-        ----------
-        trials : sequence of optuna.trial.FrozenTrial
-            Trials of this objective, or of one like it in an earlier run.
-
-        Returns
-        -------
-        dict of int to dict of str to ndarray of shape (n_splits,)
-            By the number of the trial and the name of the score.
-        """
+    def _stored_scores(self, trials: Sequence[Any]) -> Mapping[int, Mapping[str, np.ndarray]]:
+        """Return the fold scores of trials that the store has in full."""
         return stored_scores(trials, self._database, self.n_splits)
 
     def grid_sampler(self, seed: int | None = None) -> optuna.samplers.GridSampler:
