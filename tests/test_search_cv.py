@@ -1127,27 +1127,29 @@ class Unlucky(LogisticRegression):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "pruner"),
+    ("estimator", "pruner", "n_trials"),
     [
-        (PegasosClassifier(), RacingPruner()),
-        (PegasosClassifier(), optuna.pruners.MedianPruner(n_startup_trials=2)),
-        (PegasosClassifier(), optuna.pruners.WilcoxonPruner()),
-        (LinearSVC(), RacingPruner()),
-        (LinearSVC(), optuna.pruners.MedianPruner(n_startup_trials=2)),
+        (AveragedSGDClassifier(), RacingPruner(), 12),
+        (AveragedSGDClassifier(), optuna.pruners.MedianPruner(n_startup_trials=2), 12),
+        (AveragedSGDClassifier(), optuna.pruners.WilcoxonPruner(), 4),  # it is slow
+        (LogisticRegression(), RacingPruner(), 12),
+        (LogisticRegression(), optuna.pruners.MedianPruner(n_startup_trials=2), 12),
     ],
 )
-def test_pruned_trials_have_the_last_rank(estimator, pruner):
-    X, y = make_classification(600, 6, random_state=0)
-    name = "C" if isinstance(estimator, LinearSVC) else "alpha"
+def test_pruned_trials_have_the_last_rank(estimator, pruner, n_trials):
+    X, y = make_classification(1200, 6, weights=[0.7], flip_y=0, random_state=0)
+    name = "C" if isinstance(estimator, LogisticRegression) else "step_size"
     space = {name: FloatDistribution(1e-6, 1e4, log=True)}
-    search = TreeCVSearchCV(estimator, space, n_trials=12, pruner=pruner, random_state=0)
+    search = TreeCVSearchCV(estimator, space, n_trials=n_trials, pruner=pruner, random_state=0)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*non-finite: .*nan")
-        search.fit(X, y)
+        search.fit(X + 5, y)
     states = [trial.state.name for trial in search.study_.trials]
     pruned = np.array(states) == "PRUNED"
+    assert pruned.any()
     means = search.cv_results_["mean_test_score"]
     assert np.isnan(means[pruned]).all() and np.isfinite(means[~pruned]).all()
+    assert (search.cv_results_["rank_test_score"][pruned] == (~pruned).sum() + 1).all()
     assert search.best_score_ == search.study_.best_value
 
 
