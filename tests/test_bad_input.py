@@ -130,7 +130,7 @@ def broken(array, value):
         ({"scoring": lambda y, p: 1.0}, f"{SCORER_EXPECTED}.*got <function.*{SCORER_ADVICE}"),
         (
             {"scoring": lambda *_: {"a": 1.0}},
-            f"{SCORER_EXPECTED}.*returned .'a': 1.0.; {SCORER_ADVICE}",
+            f"{SCORER_EXPECTED}.*returned .'a': 1.0.; a dict of scorers, each of which",
         ),
         ({"scoring": lambda *_: None}, f"{SCORER_EXPECTED}.*returned None; {SCORER_ADVICE}"),
         (

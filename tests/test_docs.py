@@ -163,7 +163,9 @@ def test_the_example_with_bikes_goes_on(tmp_path, monkeypatch, capsys):
 def test_the_commands_of_the_readme_are_there():
     readme = (ROOT / "README.md").read_text()
     assert "\npython -m pip install . && python examples/quickstart.py\n" in readme
-    assert "\npython -m pip install '.[test]' && pytest -n auto\n" in readme
+    tests = "python -m pip install '.[test]' && pytest -n auto\n"
+    assert f"\n{tests}" in readme
+    assert tests in (ROOT / ".github" / "workflows" / "ci.yml").read_text()
 
 
 def test_links_of_the_markdown_files_lead_somewhere():

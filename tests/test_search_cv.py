@@ -414,8 +414,10 @@ def test_refit_by_a_callable(two_classes):
     ],
 )
 def test_bad_returns_of_refit(two_classes, index, error, message):
+    search = search_of(refit=lambda results: index)
     with pytest.raises(error, match=message):
-        search_of(refit=lambda results: index).fit(*two_classes)
+        search.fit(*two_classes)
+    assert len(search.cv_results_["params"]) == len(search.study_.trials) == 3
 
 
 def test_one_se(two_classes):
@@ -427,8 +429,78 @@ def test_one_se(two_classes):
     assert chosen.best_params_["alpha"] >= best.best_params_["alpha"]
     assert chosen.best_score_ <= best.best_score_
     assert chosen.best_estimator_.alpha == chosen.best_params_["alpha"]
-    with pytest.raises(ValueError, match="^refit='one_se' needs fold scores.*simpler must say"):
-        search_of(grid=GRID | {"fit_intercept": [True, False]}, refit="one_se").fit(X, y)
+    # It does not choose a trial of the study that is no candidate.
+    study = optuna.create_study(direction="maximize")
+    study.enqueue_trial({"alpha": 3 * best.best_params_["alpha"]})
+    chosen = search_of(
+        grid={"alpha": [1e-9, best.best_params_["alpha"]]}, refit="one_se", study=study
+    )
+    assert chosen.fit(X, y).best_params_ == best.best_params_
+
+
+@pytest.mark.parametrize(
+    ("estimator", "grid", "options", "message"),
+    [
+        (
+            PegasosClassifier(),
+            GRID | {"fit_intercept": [True, False]},
+            {},
+            "one parameter .* got 'alpha', 'fit_intercept'; .* pass a callable as refit",
+        ),
+        (PegasosClassifier(), {"fit_intercept": [True, False]}, {}, "got 'fit_intercept'; for"),
+        (DecisionTreeClassifier(), {"max_depth": [2, None]}, {}, "numbers .* got None; for other"),
+        (PegasosClassifier(), GRID, {"cv": 0.3}, "the scores of several folds"),
+        (PegasosClassifier(), GRID, {"method": "holdout"}, "the scores of several folds"),
+        (PegasosClassifier(), GRID, {"scoring": pooled("roc_auc")}, "the scores of several folds"),
+    ],
+)
+def test_one_se_is_refused_before_the_first_trial(two_classes, estimator, grid, options, message):
+    study = optuna.create_study(direction="maximize")
+    search = search_of(estimator, grid, refit="one_se", study=study, **options)
+    with pytest.raises(ValueError, match=f"^refit='one_se' must have .*{message}"):
+        search.fit(*two_classes)
+    assert not study.trials and not hasattr(search, "cv_results_")
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_one_se_of_a_resumed_search(two_classes, tmp_path, is_stored):
+    """It needs the fold scores of the earlier run, which a store keeps."""
+    X, y = two_classes
+    options = {"grid": {"alpha": [1e-9, 0.1]}, "refit": "one_se"}
+    whole = search_of(**options).fit(X, y)
+    assert whole.best_index_ == 1
+    options["storage"] = f"sqlite:///{tmp_path}/studies.db"
+    if is_stored:
+        options["store"] = f"sqlite:///{tmp_path}/store.db"
+
+    def interrupt(study, trial):
+        raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="interrupted after 1 trials"):
+        search_of(callbacks=[interrupt], **options).fit(X, y)
+    resumed = search_of(**options)
+    if is_stored:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            resumed.fit(X, y)
+        assert resumed.best_params_ == whole.best_params_
+        return
+    # The best trial is a new one, so that the choice is possible.
+    with pytest.warns(UserWarning, match="^refit='one_se' needs .* 1 earlier trials .* store"):
+        resumed.fit(X, y)
+    assert resumed.best_params_ == whole.best_params_
+    # Now it is one of an earlier run.
+    again = search_of(**options)
+    with pytest.warns(UserWarning, match="2 earlier trials"):
+        with pytest.raises(ValueError, match="^refit='one_se' needs .* number 1, .* store, given"):
+            again.fit(X, y)
+    assert again.cv_results_["params"] == whole.cv_results_["params"]
+    means = again.cv_results_["mean_test_score"]
+    assert means.tolist() == whole.cv_results_["mean_test_score"].tolist()
+    assert len(again.study_.trials) == again.n_splits_ / 2 == 2
+    assert not hasattr(again, "best_index_")
+    with pytest.raises(NotFittedError):
+        again.predict(X)
 
 
 def test_without_refit(two_classes):
@@ -438,9 +510,11 @@ def test_without_refit(two_classes):
     assert not hasattr(search, "best_estimator_") and not hasattr(search, "refit_time_")
     for method in ("predict", "predict_proba", "score_samples", "transform"):
         assert not hasattr(search, method)
-    for ask in (lambda: search.predict(X), lambda: search.score(X, y), lambda: search.classes_):
-        with pytest.raises(AttributeError, match=r"refit=False|has no attribute 'predict'"):
-            ask()
+    for name in ("predict", "transform", "classes_", "n_features_in_"):
+        with pytest.raises(AttributeError, match=f"initialized with `refit=False`. {name} is"):
+            getattr(search, name)
+    with pytest.raises(AttributeError, match="initialized with `refit=False`. score is"):
+        search.score(X, y)
     several = search_of(refit=False, scoring=["accuracy", "f1"]).fit(X, y)
     assert not hasattr(several, "best_index_") and not hasattr(several, "best_params_")
     refitted = several.set_params(refit="f1").fit(X, y)
@@ -455,6 +529,7 @@ def test_delegation(two_classes):
     X, y = two_classes
     hinge = search_of(AveragedSGDClassifier(loss="hinge"))
     assert hasattr(hinge, "predict") and not hasattr(hinge, "predict_proba")
+    assert TreeCVSearchCV.predict(hinge.fit(X, y), X).tolist() == hinge.predict(X).tolist()
     logistic = search_of(AveragedSGDClassifier(loss="log_loss"))
     assert hasattr(logistic, "predict_proba")
     for name in ("transform", "inverse_transform", "score_samples"):
@@ -780,6 +855,22 @@ def test_error_score(two_classes):
         search_of(Failing(), {"C": [6.0, 7.0]}, error_score=np.nan).fit(X, y)
 
 
+def test_failed_trials_are_logged_in_few_lines(two_classes, caplog):
+    search = search_of(Failing(), {"C": [1.0, 10.0]}, error_score=np.nan)
+    with pytest.warns(FitFailedWarning, match="error_score='raise' shows where"):
+        search.fit(*two_classes)
+    lines = caplog.text.splitlines()
+    first = next(i for i, line in enumerate(lines) if "Trial 1 failed" in line)
+    assert "ValueError('this C is too large')" in lines[first]
+    assert len(lines) - first <= 12 and "evaluate_trial" not in caplog.text
+
+
+def test_a_scorer_that_returns_a_dict(two_classes):
+    search = search_of(scoring=lambda model, X, y: {"accuracy": 1.0})
+    with pytest.raises(ValueError, match=r"^scoring must .* returned \{.*; a dict of scorers"):
+        search.fit(*two_classes)
+
+
 def test_ctrl_c_keeps_what_is_done(two_classes):
     X, y = two_classes
 
@@ -855,7 +946,7 @@ def test_one_seed_gives_the_same_search(two_classes):
 def test_warnings_point_to_the_line_that_called_fit(two_classes):
     X, y = two_classes
     search = search_of(SGDClassifier(), {"alpha": [0.1, 1.0]})
-    with pytest.warns(UserWarning, match="one pass") as caught:
+    with pytest.warns(UserWarning, match="fitted on all rows in one pass too") as caught:
         search.fit(X, y)
     assert caught[0].filename == __file__
 
@@ -879,6 +970,20 @@ def test_forms_of_distributions(two_classes):
             TreeCVSearchCV(PegasosClassifier(), {"alpha": wrong}).fit(X, y)
 
 
+def test_lists_only_are_warned_of(two_classes):
+    """As after GridSearchCV(model, grid): a grid in the place of distributions."""
+    X, y = two_classes
+    lists = {"alpha": [0.1, 1.0], "fit_intercept": (True, False)}
+    with pytest.warns(UserWarning, match=r"^param_distributions has lists only.* the 4 points"):
+        TreeCVSearchCV(PegasosClassifier(), lists, cv=3).fit(X, y)
+    meant = [{"n_trials": 3}, {"sampler": optuna.samplers.RandomSampler(seed=0)}]
+    for options in (*meant, {"param_distributions": lists | {"alpha": loguniform(0.1, 1)}}):
+        search = TreeCVSearchCV(PegasosClassifier(), lists, cv=3).set_params(**options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            search.fit(X, y)
+
+
 def test_a_study_is_continued(two_classes):
     X, y = two_classes
     study = optuna.create_study(direction="maximize")
@@ -898,12 +1003,38 @@ def test_a_study_is_continued(two_classes):
         search.fit(X[:-1], y[:-1])
     with pytest.raises(ValueError, match="values from other data, weights, folds or scoring"):
         clone(search).set_params(study=study, cv=4).fit(X, y)
-    with pytest.raises(ValueError, match="^the study's direction must be 'minimize'"):
-        clone(search).set_params(study=study, scoring="error").fit(X, y)
+    for scoring, wanted, direction in (
+        ("error", "minimize", "maximize"),
+        (None, "maximize", None),
+    ):
+        wrong = study if direction else optuna.create_study()
+        message = f"^study must have direction='{wanted}', .* got '{direction or 'minimize'}'; opt"
+        with pytest.raises(ValueError, match=message):
+            clone(search).set_params(study=wrong, scoring=scoring).fit(X, y)
+    both = optuna.create_study(directions=["minimize", "maximize"])
+    with pytest.raises(ValueError, match="^study must have .* got 'minimize' and 'maximize'"):
+        clone(search).set_params(study=both).fit(X, y)
     other = {"fit_intercept": [True, False]}
     with pytest.raises(ValueError, match="^study must hold trials of the parameters"):
         clone(search).set_params(study=study, param_distributions=other).fit(X, y)
     assert len(study.trials) == 6  # nothing was begun
+
+
+def test_folds_without_a_seed_are_not_continued(two_classes):
+    """Each search without a seed has other folds."""
+    X, y = two_classes
+    study = optuna.create_study(direction="maximize")
+    search = search_of(study=study, random_state=None).fit(X, y)
+    with pytest.raises(ValueError, match="^random_state must be an int where study has trials"):
+        search.fit(X, y)
+    storage = optuna.storages.InMemoryStorage()
+    search = search_of(storage=storage, random_state=None)
+    for n_studies in (1, 2):
+        with pytest.warns(
+            UserWarning, match="^storage should have an int as random_state"
+        ) as found:
+            search.fit(X, y)
+        assert found[0].filename == __file__ and len(storage.get_all_studies()) == n_studies
 
 
 def test_outer_folds_never_mix(two_classes):
@@ -917,6 +1048,23 @@ def test_outer_folds_never_mix(two_classes):
     assert len(storage.get_all_studies()) == 3
     search = search_of(cv=3, random_state=0)
     assert cross_val_score(search, X, y, cv=KFold(3)).tolist() == scores
+
+
+@pytest.mark.parametrize("scoring", ["error", {"auc": "roc_auc", "loss": "error"}])
+def test_a_store_keeps_the_scores_of_splits(two_classes, tmp_path, scoring):
+    X, y = two_classes
+    options = {"scoring": scoring, "refit": "loss" if isinstance(scoring, dict) else True}
+    expected = search_of(**options).fit(X, y).cv_results_
+    storage, store = (f"sqlite:///{tmp_path}/{name}.db" for name in ("studies", "store"))
+    options |= {"storage": storage, "store": store}
+    search_of(n_trials=2, **options).fit(X, y)
+    resumed = search_of(**options).fit(X, y).cv_results_
+    assert set(resumed) == set(expected)
+    for name in (name for name in expected if "_test_" in name):
+        np.testing.assert_allclose(resumed[name], expected[name], rtol=1e-12, err_msg=name)
+    # Without the store there are six digits, and no scores of splits.
+    alone = search_of(**options | {"store": None}).fit(X, y).cv_results_
+    assert not any(name.startswith("split") for name in alone)
 
 
 @pytest.mark.parametrize("is_grid", [True, False])
@@ -979,27 +1127,29 @@ class Unlucky(LogisticRegression):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "pruner"),
+    ("estimator", "pruner", "n_trials"),
     [
-        (PegasosClassifier(), RacingPruner()),
-        (PegasosClassifier(), optuna.pruners.MedianPruner(n_startup_trials=2)),
-        (PegasosClassifier(), optuna.pruners.WilcoxonPruner()),
-        (LinearSVC(), RacingPruner()),
-        (LinearSVC(), optuna.pruners.MedianPruner(n_startup_trials=2)),
+        (AveragedSGDClassifier(), RacingPruner(), 12),
+        (AveragedSGDClassifier(), optuna.pruners.MedianPruner(n_startup_trials=2), 12),
+        (AveragedSGDClassifier(), optuna.pruners.WilcoxonPruner(), 4),  # it is slow
+        (LogisticRegression(), RacingPruner(), 12),
+        (LogisticRegression(), optuna.pruners.MedianPruner(n_startup_trials=2), 12),
     ],
 )
-def test_pruned_trials_have_the_last_rank(estimator, pruner):
-    X, y = make_classification(600, 6, random_state=0)
-    name = "C" if isinstance(estimator, LinearSVC) else "alpha"
+def test_pruned_trials_have_the_last_rank(estimator, pruner, n_trials):
+    X, y = make_classification(1200, 6, weights=[0.7], flip_y=0, random_state=0)
+    name = "C" if isinstance(estimator, LogisticRegression) else "step_size"
     space = {name: FloatDistribution(1e-6, 1e4, log=True)}
-    search = TreeCVSearchCV(estimator, space, n_trials=12, pruner=pruner, random_state=0)
+    search = TreeCVSearchCV(estimator, space, n_trials=n_trials, pruner=pruner, random_state=0)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*non-finite: .*nan")
-        search.fit(X, y)
+        search.fit(X + 5, y)
     states = [trial.state.name for trial in search.study_.trials]
     pruned = np.array(states) == "PRUNED"
+    assert pruned.any()
     means = search.cv_results_["mean_test_score"]
     assert np.isnan(means[pruned]).all() and np.isfinite(means[~pruned]).all()
+    assert (search.cv_results_["rank_test_score"][pruned] == (~pruned).sum() + 1).all()
     assert search.best_score_ == search.study_.best_value
 
 
@@ -1029,15 +1179,18 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner):
             {"sampler": optuna.samplers.RandomSampler()},
             "^sampler must be None where param_grid is given, whose points it would leave",
         ),
-        ({"refit": "accuracy"}, "^refit must be True, False, a callable or one of 'one_se'"),
+        (
+            {"refit": "accuracy"},
+            "^refit must be True, False, 'one_se' or a callable, got 'accuracy'",
+        ),
         ({"refit": 3}, "^refit must be"),
         (
             {"scoring": ["f1", "accuracy"]},
-            "^refit must be False, a callable or one of 'f1', 'accuracy', 'one_se'",
+            "^refit must be False, 'f1', 'accuracy', 'one_se' or a callable where",
         ),
         (
             {"scoring": ["f1", "accuracy"], "refit": "recall"},
-            "^refit must be False, a callable .* got 'recall'",
+            "^refit must be False, .* or a callable .* got 'recall'",
         ),
         ({"scoring": "acuracy"}, "^scoring must be .* did you mean 'accuracy'"),
         ({"cv": 1}, "^cv must be"),
@@ -1047,7 +1200,6 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner):
             {"param_grid": {"random_state": [np.random.RandomState(0)]}, "storage": "sqlite://"},
             "^storage must be None where a parameter has values other than",
         ),
-        ({"cv": 0.3, "refit": "one_se"}, "^refit='one_se' needs fold scores"),
         ({"param_grid": {"alpa": [1.0]}}, "^param_grid: PegasosClassifier has no parameter"),
         ({"estimator": PCA(), "param_grid": {"whiten": [True]}}, None),
     ],

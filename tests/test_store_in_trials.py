@@ -31,6 +31,7 @@ from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
 import optuna_treecv.sharing.keys
 from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.evaluations import MAX_SCORE_ROWS
 from optuna_treecv.storage.model_store import Kept
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.tables import Base
@@ -73,7 +74,7 @@ def run(objective, n_trials=3, **options):
 
 
 @pytest.mark.parametrize("cv", [5, "loo"])
-@pytest.mark.parametrize("n_rows", [30, 1200])
+@pytest.mark.parametrize("n_rows", [30, MAX_SCORE_ROWS + 1])
 def test_every_fold_score_is_in_the_store(store_url, cv, n_rows):
     data = make(n_rows)
     objective = objective_with(store_url, data, cv=cv)

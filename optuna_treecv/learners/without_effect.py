@@ -191,8 +191,9 @@ class UnusedWarnings:
                 self._warn_once(
                     (kind, parameter),
                     f"{kind}({parameter}={value!r}) is evaluated after one pass over the training "
-                    f"rows, in the order of the tree, since its partial_fit does not use "
-                    f"{parameter}; set {parameter}=1 if one pass is meant, or method='fit'.",
+                    "rows, in the order of the tree, and fitted on all rows in one pass too, "
+                    f"since its partial_fit does not use {parameter}; set {parameter}=1 if one "
+                    "pass is meant, or method='fit'.",
                 )
             first = self._first.setdefault(f"{kind} {name}", unused)
             if str(first.value) != str(value):

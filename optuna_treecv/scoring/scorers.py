@@ -20,6 +20,7 @@ from optuna_treecv.learners.from_estimator import name_of
 
 _SCORER_EXPECTED = "scoring must be a scorer(estimator, X, y) that returns a number"
 _SCORER_ADVICE = "make_scorer(accuracy_score), for example, would be right"
+_DICT_ADVICE = "a dict of scorers, each of which returns one number, would be right"
 
 
 @dataclass(frozen=True)
@@ -178,8 +179,9 @@ def score_of(
     try:
         score = float(returned)
     except (TypeError, ValueError) as error:
+        advice = _DICT_ADVICE if isinstance(returned, Mapping) else _SCORER_ADVICE
         raise ValueError(
-            f"{_SCORER_EXPECTED}, but {scorer.name} returned {returned!r}; {_SCORER_ADVICE}."
+            f"{_SCORER_EXPECTED}, but {scorer.name} returned {returned!r}; {advice}."
         ) from error
     if np.isnan(score):
         raise undefined(scorer, "NaN", estimator, n_rows, is_pooled)

@@ -74,11 +74,15 @@ def found_by(result: CVResult, n_splits: int) -> Found:
 
 
 def found_before(
-    trial: FrozenTrial, names: Sequence[str], directions: Sequence[str], optimized: int
+    trial: FrozenTrial,
+    names: Sequence[str],
+    directions: Sequence[str],
+    optimized: int,
+    stored: Mapping[str, np.ndarray],
 ) -> Found:
-    """Return what a trial of an earlier run says of itself.
+    """Return what a trial of an earlier run says of itself, and what a store knows of it.
 
-    Its attributes have six digits; its value has all of them.
+    Its attributes have six digits; its value and the store have all of them.
 
     Parameters
     ----------
@@ -88,6 +92,8 @@ def found_before(
     directions : sequence of {"minimize", "maximize"}
     optimized : int
         The number of the score that is the trial's value.
+    stored : dict of str to ndarray of shape (n_splits,)
+        The fold scores in the store, by the names of the scores.
     """
     known = scores_of_trial(trial.user_attrs)
     signs = np.array([sign_of(direction) for direction in directions])
@@ -96,8 +102,17 @@ def found_before(
     if trial.state == TrialState.COMPLETE and trial.values is not None:
         means[optimized] = trial.values[0]
         stds[optimized] = trial.user_attrs.get(STD_ATTRIBUTE, np.nan)
+    splits: list[np.ndarray | None] = [None] * len(names)
+    for number, name in enumerate(names):
+        if name not in stored:
+            continue
+        splits[number] = signs[number] * stored[name]
+        if trial.state == TrialState.COMPLETE and np.isfinite(stored[name]).all():
+            stds[number] = stored[name].std()
+            if number != optimized:
+                means[number] = stored[name].mean()
     seconds = trial.user_attrs.get("seconds", np.nan)
-    return Found(signs * means, stds, [None] * len(names), float(seconds))
+    return Found(signs * means, stds, splits, float(seconds))
 
 
 def failed(n_scores: int, n_splits: int, error_score: float) -> Found:

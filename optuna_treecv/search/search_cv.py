@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from copy import deepcopy
+from math import prod
 from numbers import Integral
 from numbers import Real
 from time import perf_counter
@@ -31,7 +32,6 @@ from sklearn.utils._set_output import _safe_set_output
 from sklearn.utils.metadata_routing import MetadataRouter
 from sklearn.utils.metadata_routing import MethodMapping
 from sklearn.utils.metadata_routing import process_routing
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv.crossval.arguments import check_choice
@@ -39,16 +39,22 @@ from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.search.delegation import delegated
+from optuna_treecv.search.one_se import check_one_se
+from optuna_treecv.search.one_se import row_by_one_se
+from optuna_treecv.search.one_se import warn_of_unknown_scores
 from optuna_treecv.search.results import failed
 from optuna_treecv.search.results import Found
 from optuna_treecv.search.results import found_before
 from optuna_treecv.search.results import found_by
+from optuna_treecv.search.results import MOST_SPLITS
 from optuna_treecv.search.results import Row
 from optuna_treecv.search.results import table
 from optuna_treecv.search.scores import Scores
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.spaces import as_distributions
 from optuna_treecv.search.studies import by_point
+from optuna_treecv.search.studies import check_direction
 from optuna_treecv.search.studies import check_trials
 from optuna_treecv.search.studies import make_study
 from optuna_treecv.search.studies import over
@@ -60,17 +66,6 @@ from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
 
 _TRIALS = 10  # of a search that is no grid, as for OptunaSearchCV and RandomizedSearchCV
-
-
-def _delegated(name: str) -> Callable[[TreeCVSearchCV], bool]:
-    """Return a check whether the best estimator, or before ``fit`` the estimator, has a method."""
-
-    def check(search: TreeCVSearchCV) -> bool:
-        search._check_refits(name)
-        getattr(getattr(search, "best_estimator_", search.estimator), name)
-        return True
-
-    return check
 
 
 class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
@@ -128,7 +123,8 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
     n_jobs : int or None, default=1
         The number of threads, or of joblib's workers that fit folds.
     random_state : int, RandomState instance or None, default=None
-        The seed of folds, orders and the sampler.
+        The seed of folds and orders, and of the sampler where neither ``sampler`` nor ``study`` is
+        given.
     error_score : "raise" or float, default="raise"
         What a trial scores whose estimator raises an error; "raise" ends the search.
     progress : bool, default=False
@@ -276,38 +272,45 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         self._check_numbers(X)
         scores = scores_of(self.scoring, self.estimator)
         self._check_refit(scores)
+        self._warn_of_lists()
         seed = draw_seed(self.random_state)
         objective = self._objective(X, y, groups, sample_weight, params, scores, seed)
+        if self._is_one_se:
+            check_one_se(objective)
         study = self._study_for(objective, seed)
+        if self._is_one_se:
+            warn_of_unknown_scores(over(study), self.store)
         keeper = _Keeper(objective, self.error_score)
         self._optimize(study, objective, keeper)
         optimized = self._optimized(scores)
         rows = self._rows(study, objective, keeper, scores, optimized)
         results = table(rows, scores.names, keeper.n_splits)
-        found: dict[str, Any] = {
-            "study_": study,
-            "n_splits_": keeper.n_splits,
-            "multimetric_": scores.is_multiple,
-            "scorer_": scores.scorer,
-            "cv_results_": results,
-        }
+        # These are kept also where the choice or the fit on all rows fails.
+        self._take(
+            {
+                "study_": study,
+                "n_splits_": keeper.n_splits,
+                "multimetric_": scores.is_multiple,
+                "scorer_": scores.scorer,
+                "cv_results_": results,
+            }
+        )
         if self._refits or not scores.is_multiple:
             name = scores.names[optimized]
-            index = self._best_index(rows, results, objective, study, name)
-            found |= {"best_index_": index, "best_params_": results["params"][index]}
+            self.best_index_ = self._best_index(rows, results, objective, study, name)
+            self.best_params_ = results["params"][self.best_index_]
             if not callable(self.refit):
-                found["best_score_"] = float(results[f"mean_test_{name}"][index])
+                self.best_score_ = float(results[f"mean_test_{name}"][self.best_index_])
         if self._refits:
             began = perf_counter()
-            best = objective.best_estimator(rows[index].trial)
-            found |= {"best_estimator_": best, "refit_time_": perf_counter() - began}
-            if hasattr(best, "feature_names_in_"):
-                found["feature_names_in_"] = best.feature_names_in_
-        self._take(found)
+            self.best_estimator_ = objective.best_estimator(rows[self.best_index_].trial)
+            self.refit_time_ = perf_counter() - began
+            if hasattr(self.best_estimator_, "feature_names_in_"):
+                self.feature_names_in_ = self.best_estimator_.feature_names_in_
         return self
 
     def _take(self, found: dict[str, Any]) -> None:
-        """Set the fitted attributes, all at once, in place of those of an earlier fit."""
+        """Set fitted attributes in place of all those of an earlier fit."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         self.__dict__.update(found)
@@ -350,6 +353,18 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
                 f"{type(self.sampler).__name__}; param_distributions with lists would be right."
             )
 
+    def _warn_of_lists(self) -> None:
+        """Warn of a grid in place of distributions, whose points the sampler would draw."""
+        given = self.param_distributions
+        if self.n_trials is not None or self.sampler is not None or not isinstance(given, Mapping):
+            return
+        if given and all(isinstance(one, list | tuple | np.ndarray) for one in given.values()):
+            warn_caller(
+                f"param_distributions has lists only, of which {_TRIALS} trials are drawn, some "
+                f"perhaps twice; param_grid=, which tries each of the {_n_points(given):,} points "
+                "once, would be right, or n_trials."
+            )
+
     def _check_numbers(self, X: Any) -> None:
         """Refuse objects that are no numbers by the error that estimators raise."""
         tags = get_tags(self.estimator).input_tags
@@ -365,15 +380,14 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         refit = self.refit
         if isinstance(refit, bool | np.bool_) and not (refit and scores.is_multiple):
             return
-        if callable(refit) or (isinstance(refit, str) and refit == "one_se"):
+        if callable(refit) or self._is_one_se:
             return
-        known = [*(scores.names if scores.is_multiple else []), "one_se"]
+        known = scores.names if scores.is_multiple else []
         if not isinstance(refit, str) or refit not in known:
-            names = ", ".join(map(repr, known))
-            kinds = "False" if scores.is_multiple else "True, False"
+            values = ", ".join(map(repr, [False, *known] if known else [True, False]))
+            why = " where there are several scores" if known else ""
             raise ValueError(
-                f"refit must be {kinds}, a callable or one of {names} for these scores, got "
-                f"{refit!r}."
+                f"refit must be {values}, 'one_se' or a callable{why}, got {refit!r}."
             )
 
     def _optimized(self, scores: Scores) -> int:
@@ -423,9 +437,23 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _study_for(self, objective: TreeCVObjective, seed: int) -> optuna.Study:
         """Return the study to run: the given one if it fits, or another."""
         if self.study is None:
+            if self.storage is not None and self.random_state is None:
+                warn_caller(
+                    "storage should have an int as random_state beside it, since None shuffles "
+                    "the rows anew in each search, which then makes a new study."
+                )
             pruner = optuna.pruners.NopPruner() if self.pruner is None else deepcopy(self.pruner)
             return make_study(objective, self.estimator, self.storage, self.sampler, pruner, seed)
-        objective.check_study(self.study)
+        check_direction(self.study, objective)
+        try:
+            objective.check_study(self.study)
+        except ValueError as error:
+            if self.random_state is not None:
+                raise
+            raise ValueError(
+                "random_state must be an int where study has trials, the same for all of them, "
+                f"since None shuffles the rows, and so the folds, anew in each search. ({error})"
+            ) from error
         check_trials(self.study, list(objective.param_distributions))
         return self.study
 
@@ -512,6 +540,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             ]
             asked = [(point, trial) for point, trial in points if trial is not None]
         keeper.check(len(asked))
+        keeper.read_earlier([trial for _, trial in asked])
         metrics = objective.score_directions
         return [
             Row(params, trial, keeper.found(trial, metrics, optimized)) for params, trial in asked
@@ -535,18 +564,15 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
                     f"refit must return a row of cv_results_, 0 to {len(rows) - 1}, got {index}."
                 )
             return int(index)
-        if isinstance(self.refit, str) and self.refit == "one_se":
-            try:
-                trial = objective._choose(study, "one_se", None).trial
-            except ValueError as error:
-                raise ValueError(
-                    "refit='one_se' needs fold scores, and a space of one parameter whose name "
-                    f"says what is simpler; a callable would be right here. ({error})"
-                ) from error
-            return next(i for i, row in enumerate(rows) if row.trial.number == trial.number)
+        if self._is_one_se:
+            return row_by_one_se(objective, study, rows)
         return int(results[f"rank_test_{name}"].argmin())
 
     # --- What the best estimator does ---
+
+    @property
+    def _is_one_se(self) -> bool:
+        return isinstance(self.refit, str) and self.refit == "one_se"
 
     @property
     def _refits(self) -> bool:
@@ -555,9 +581,15 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _check_refits(self, name: str) -> None:
         if not self._refits:
             raise AttributeError(
-                f"This {type(self).__name__} has refit=False, so that it has no {name}; "
-                "refit=True, or an estimator with best_params_, would be right."
+                f"This {type(self).__name__} instance was initialized with `refit=False`. {name} "
+                "is available only after refitting on the best parameters, by refit=True or with "
+                "an estimator of your own that has best_params_."
             )
+
+    def _check_has(self, name: str) -> None:
+        """Refuse what the best estimator, or before ``fit`` the estimator, does not have."""
+        self._check_refits(name)
+        getattr(getattr(self, "best_estimator_", self.estimator), name)
 
     def score(self, X: Any, y: Any = None, **params: Any) -> float:
         """Score the best estimator by ``scorer_``; of several scores by that of ``refit``.
@@ -579,7 +611,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             Larger is better.
         """
         self._check_refits("score")
-        check_is_fitted(self)
+        check_is_fitted(self, "best_estimator_")
         if params:
             params = process_routing(self, "score", **params).scorer["score"]
         scorer = self.scorer_
@@ -593,7 +625,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             scorer = scorer[name]
         return float(scorer(self.best_estimator_, X, y, **params))
 
-    @available_if(_delegated("predict"))
+    @delegated("predict")
     def predict(self, X: Any) -> np.ndarray:
         """Predict by the best estimator.
 
@@ -609,7 +641,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("predict", X)
 
-    @available_if(_delegated("predict_proba"))
+    @delegated("predict_proba")
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of classes by the best estimator.
 
@@ -625,7 +657,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("predict_proba", X)
 
-    @available_if(_delegated("predict_log_proba"))
+    @delegated("predict_log_proba")
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of the probabilities of classes by the best estimator.
 
@@ -641,7 +673,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("predict_log_proba", X)
 
-    @available_if(_delegated("decision_function"))
+    @delegated("decision_function")
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the decision function of the best estimator.
 
@@ -657,7 +689,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("decision_function", X)
 
-    @available_if(_delegated("score_samples"))
+    @delegated("score_samples")
     def score_samples(self, X: Any) -> np.ndarray:
         """Return the scores of rows by the best estimator.
 
@@ -673,7 +705,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("score_samples", X)
 
-    @available_if(_delegated("transform"))
+    @delegated("transform")
     def transform(self, X: Any) -> Any:
         """Transform rows by the best estimator.
 
@@ -689,7 +721,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("transform", X)
 
-    @available_if(_delegated("inverse_transform"))
+    @delegated("inverse_transform")
     def inverse_transform(self, X: Any) -> Any:
         """Transform rows back by the best estimator.
 
@@ -705,7 +737,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         return self._best("inverse_transform", X)
 
-    @available_if(_delegated("transform"))
+    @delegated("transform")
     def set_output(self, *, transform: Any = None) -> Self:
         """Choose the type of what ``transform`` returns.
 
@@ -725,21 +757,22 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _best(self, method: str, X: Any) -> Any:
-        check_is_fitted(self)
+        check_is_fitted(self, "best_estimator_")
         return getattr(self.best_estimator_, method)(X)
 
     @property
     def classes_(self) -> np.ndarray:
         """The labels, of classifiers."""
-        _delegated("classes_")(self)
+        self._check_has("classes_")
         classes: np.ndarray = self.best_estimator_.classes_
         return classes
 
     @property
     def n_features_in_(self) -> int:
         """The number of columns of X."""
+        self._check_refits("n_features_in_")
         try:
-            check_is_fitted(self)
+            check_is_fitted(self, "best_estimator_")
         except NotFittedError as error:
             raise AttributeError(f"{name_of(self)} has no n_features_in_ before fit.") from error
         return int(self.best_estimator_.n_features_in_)
@@ -802,6 +835,7 @@ class _Keeper:
         self._objective = objective
         self._error_score = error_score
         self._found: dict[int, Found] = {}
+        self._stored: Mapping[int, Mapping[str, np.ndarray]] = {}
         self.errors: dict[int, Exception] = {}
         self.n_splits = objective.n_splits
 
@@ -812,7 +846,10 @@ class _Keeper:
             raise
         except Exception as error:
             self.errors[trial.number] = error
-            raise
+            if self._error_score == "raise":
+                raise
+            # Optuna logs a failed trial with its traceback: without ours that is a few lines.
+            raise error.with_traceback(None) from None
         self._found[trial.number] = found_by(result, self.n_splits)
         return result.mean
 
@@ -822,7 +859,14 @@ class _Keeper:
             return self._found[trial.number]
         if trial.state == TrialState.FAIL:
             return failed(len(metrics), self.n_splits, float(self._error_score))
-        return found_before(trial, list(metrics), list(metrics.values()), optimized)
+        stored = self._stored.get(trial.number, {})
+        return found_before(trial, list(metrics), list(metrics.values()), optimized, stored)
+
+    def read_earlier(self, trials: Sequence[FrozenTrial]) -> None:
+        """Read the fold scores of trials of earlier runs, where a store keeps them."""
+        if self.n_splits <= MOST_SPLITS:
+            earlier = [trial for trial in trials if trial.number not in self._found]
+            self._stored = self._objective._stored_scores(earlier)
 
     def check(self, n_rows: int) -> None:
         """Refuse a search in which all trials have failed; warn of some that have."""
@@ -831,7 +875,10 @@ class _Keeper:
         if not self.errors:
             return
         n_failed, first = len(self.errors), next(iter(self.errors.values()))
-        about = f"{n_failed} of {n_rows} trials have failed, the first one with: {first!r}."
+        about = (
+            f"{n_failed} of {n_rows} trials have failed, the first one with: {first!r}; "
+            "error_score='raise' shows where."
+        )
         if n_failed == n_rows:
             raise ValueError(
                 f"estimator must be one that can be fitted, but all {about}"
@@ -844,6 +891,10 @@ class _Keeper:
 def _n_scored(trials: Sequence[FrozenTrial]) -> int:
     """Return how many trials have not failed."""
     return sum(trial.state != TrialState.FAIL for trial in trials)
+
+
+def _n_points(lists: Mapping[str, Sequence[Any]]) -> int:
+    return prod(map(len, lists.values()))
 
 
 def _is_number(value: Any) -> bool:

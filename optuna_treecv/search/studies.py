@@ -159,6 +159,18 @@ def report_for(pruner: optuna.pruners.BasePruner, objective: TreeCVObjective) ->
     return "folds" if is_paired or isinstance(pruner, RacingPruner) else "mean"
 
 
+def check_direction(study: optuna.Study, objective: TreeCVObjective) -> None:
+    """Refuse a study that does not do with values what the scoring of a search needs."""
+    given = [direction.name.lower() for direction in study.directions]
+    if given != objective.directions:
+        what = "a loss" if objective.direction == "minimize" else "a score"
+        raise ValueError(
+            f"study must have direction={objective.direction!r}, since scoring is {what}, got "
+            f"{' and '.join(map(repr, given))}; "
+            f"optuna.create_study(direction={objective.direction!r}) would be right."
+        )
+
+
 def check_trials(study: optuna.Study, names: Sequence[str]) -> None:
     """Refuse a study whose trials have other parameters than a search."""
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):

@@ -192,6 +192,27 @@ def read_scores(
     return found
 
 
+def read_named_scores(
+    session: Session, store: object, runs: Collection[str], n_scores: int
+) -> list[tuple[str, str, np.ndarray]]:
+    """Return the run, the name of its score, and its fold scores, where all of them are there.
+
+    Parameters
+    ----------
+    session : Session
+    store : object
+        What warnings call the store.
+    runs : collection of str
+    n_scores : int
+        The number of fold scores of each run.
+    """
+    names = {row["run"]: row["scoring"] for row in read_evaluations(session, store, runs=runs)}
+    found = read_scores(session, store, dict.fromkeys(names, n_scores))
+    return [
+        (run, names[run], scores) for run, (_, scores) in found.items() if len(scores) == n_scores
+    ]
+
+
 def delete_evaluations(
     database: Database,
     *,

@@ -12,6 +12,7 @@ from typing import Any
 from typing import Literal
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
@@ -65,6 +66,7 @@ from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.recording import record_trial
 from optuna_treecv.study.reports import report_early
 from optuna_treecv.study.reports import report_parts
+from optuna_treecv.study.stored_scores import stored_scores
 from optuna_treecv.study.study_check import StudyCheck
 
 # The error of FixedTrial and FrozenTrial when they have no value for a parameter.
@@ -128,6 +130,12 @@ class TreeCVObjective:
     def n_splits(self) -> int:
         """The number of folds, over all repeats."""
         return self._evaluation.n_repeats * self._evaluation.n_folds
+
+    @property
+    def has_fold_scores(self) -> bool:
+        """Whether the optimised score is one of each fold, and there are several folds."""
+        run = Run(self._evaluation, self._estimator_for(None))
+        return not run.is_pooled and self._evaluation.tested(run.method_name).n_folds > 1
 
     @property
     def can_report_early(self) -> bool:
@@ -392,6 +400,10 @@ class TreeCVObjective:
     def _contest(self, study: Any) -> Contest:
         """Return the trials of a study with what this objective knows of their scores."""
         return contest_of(study, self._run_of, self._held, self._database)
+
+    def _stored_scores(self, trials: Sequence[Any]) -> Mapping[int, Mapping[str, np.ndarray]]:
+        """Return the fold scores of trials that the store has in full."""
+        return stored_scores(trials, self._database, self.n_splits)
 
     def grid_sampler(self, seed: int | None = None) -> optuna.samplers.GridSampler:
         """Return a sampler of the points of ``param_grid``.

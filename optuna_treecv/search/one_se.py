@@ -1,0 +1,106 @@
+"""The choice of ``refit="one_se"``: what it needs, and the row that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
+
+from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.search.results import Row
+from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
+from optuna_treecv.study.choice import choice_of
+from optuna_treecv.study.choice import known_direction
+from optuna_treecv.study.objective import TreeCVObjective
+
+_OTHER_SPACES = "for other spaces, pass a callable as refit"
+
+
+def check_one_se(objective: TreeCVObjective) -> None:
+    """Refuse a search whose candidates have no order of simplicity, or no standard error.
+
+    Parameters
+    ----------
+    objective : TreeCVObjective
+        The objective of the search, before its first trial.
+
+    Raises
+    ------
+    ValueError
+        If the choice would fail after the last trial.
+    """
+    distributions = objective.param_distributions
+    if known_direction(list(distributions)) is None:
+        raise ValueError(
+            "refit='one_se' must have a space of one parameter whose name says what is simpler, "
+            f"such as 'alpha' or 'max_depth', got {', '.join(map(repr, distributions))}; "
+            f"{_OTHER_SPACES}."
+        )
+    for name, distribution in distributions.items():
+        for value in getattr(distribution, "choices", ()):
+            if not isinstance(value, Real) or isinstance(value, bool):
+                raise ValueError(
+                    f"refit='one_se' must have numbers as values of {name!r}, got {value!r}; "
+                    f"{_OTHER_SPACES}."
+                )
+    if not objective.has_fold_scores:
+        raise ValueError(
+            "refit='one_se' must have the scores of several folds, which a hold-out and a pooled "
+            "score do not have; refit=True would be right here."
+        )
+
+
+def warn_of_unknown_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
+    """Warn before the first new trial of earlier trials whose fold scores no store keeps.
+
+    Parameters
+    ----------
+    earlier : sequence of FrozenTrial
+    store : Any
+        As the user gave it.
+    """
+    n_unknown = sum(
+        trial.state == TrialState.COMPLETE
+        and (store is None or RUN_ATTRIBUTE not in trial.user_attrs)
+        for trial in earlier
+    )
+    if n_unknown:
+        warn_caller(
+            f"refit='one_se' needs fold scores, but those of {n_unknown} earlier trials are not "
+            "known, so that it may pass over these trials, and fails if one of them is the best; "
+            "store, given from the first run on, keeps fold scores."
+        )
+
+
+def row_by_one_se(objective: TreeCVObjective, study: optuna.Study, rows: Sequence[Row]) -> int:
+    """Return the number of the row that is simplest of those about as good as the best.
+
+    Parameters
+    ----------
+    objective : TreeCVObjective
+    study : optuna.Study
+        It may have further trials, which are not chosen.
+    rows : sequence of Row
+
+    Raises
+    ------
+    ValueError
+        If the fold scores of the best trial are not known, or no trial has a finite score.
+    """
+    numbers = [row.trial.number for row in rows]
+    contest = objective._contest(study)
+    contest = contest._replace(trials=[one for one in contest.trials if one.number in numbers])
+    if not contest.trials:
+        raise ValueError("refit='one_se' needs a trial with a finite score, but there is none.")
+    best = contest.trials[0]
+    if best.number not in contest.folds_of([best]):
+        raise ValueError(
+            f"refit='one_se' needs the fold scores of the best trial, number {best.number}, which "
+            "an earlier run has not kept; store, given from the first run on, keeps fold scores, "
+            "and refit=True needs none."
+        )
+    return numbers.index(choice_of(contest, "one_se", None, level=0.95).trial.number)
