@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any
 from typing import NamedTuple
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -221,6 +222,7 @@ class Evaluation:
         self._prepared: dict[tuple[RowLayout, bytes], tuple[PreparedRows, float]] = {}
         self._facts: dict[Any, Any] = {}
         self._fronts = Fronts(self.data.X)
+        self._ahead: WeakKeyDictionary[Any, Ahead | str] = WeakKeyDictionary()
         self._preparing = Lock()
         self._fitting = Lock()
         self.growing = Lock()
@@ -249,6 +251,7 @@ class Evaluation:
             "_prepared": {},
             "_fold_names": {},
             "_fronts": None,
+            "_ahead": None,
             "_preparing": None,
             "_fitting": None,
             "growing": None,
@@ -260,6 +263,7 @@ class Evaluation:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._fronts = Fronts(self.data.X)
+        self._ahead = WeakKeyDictionary()
         self._preparing, self._fitting, self.growing = Lock(), Lock(), Lock()
 
     def passed_to(self, estimator: Any) -> Passed:
@@ -590,12 +594,17 @@ class Evaluation:
         Return why there are none, a clause, if there are not; it is empty if the estimator has no
         steps before a compiled learner.
         """
+        known = self._ahead.get(estimator)
+        if known is not None:
+            return known
         found = split(estimator)
         if isinstance(found, str):
             return found
         with self._fitting:
             front = self._fronts.of(found)
-        return front if isinstance(front, str) else Ahead(*front, front[0].layout)
+        ahead = front if isinstance(front, str) else Ahead(*front, front[0].layout)
+        self._ahead[estimator] = ahead  # a run asks several times, and naming steps takes time
+        return ahead
 
     def identity(self, estimator: Any, rows: PreparedRows, repeat: int) -> RowsIdentity:
         """Return the names of the rows of a repeat that were prepared for an estimator."""
