@@ -55,7 +55,7 @@ class CompiledLanes:
 
     def missing(self, request: Request) -> Missing | None:
         """Return what is missing of the first repeat; None if the results are there already."""
-        found = self._missing(request, request.evaluation.repeats[0], {})
+        found = self._missing(request, request.repeats[0], {})
         if found is None:
             return None
         n_bytes = _output_bytes(found.learner) * request.evaluation.n_repeats
@@ -70,6 +70,7 @@ class CompiledLanes:
         for repeat in evaluation.repeats:
             for group in self._groups(requests, repeat):
                 names = list(group)
+                of_group = group[names[0]].repeat
                 learner = group[names[0]].learner
                 least, most = Lanes.least(learner), Lanes.most(learner)
                 if most < least:
@@ -78,7 +79,7 @@ class CompiledLanes:
                     part = names[first : first + most]
                     if len(part) >= least:
                         members = {name: group[name] for name in part}
-                        _evaluate_group(evaluation, members, repeat, are_leased)
+                        _evaluate_group(evaluation, members, of_group, are_leased)
                         is_any = True
         return is_any
 
@@ -89,12 +90,14 @@ class CompiledLanes:
 
         The keys within a group are the names of the results.
         """
-        groups: dict[tuple[RowLayout, bytes], dict[str, _Unfinished]] = {}
+        groups: dict[tuple[RowLayout, bytes, int], dict[str, _Unfinished]] = {}
         prepared: dict[RowLayout, PreparedRows] = {}
         for request in requests:
-            found = self._missing(request, repeat, prepared)
+            own = request.repeats[repeat.number]
+            found = self._missing(request, own, prepared)
             if found is not None:
-                alike = layout_for(request.estimator), lanes_key(found.learner)
+                layout, settings = layout_for(request.estimator), lanes_key(found.learner)
+                alike = layout, settings, request.n_epochs
                 groups.setdefault(alike, {})[found.results.name] = found
         return groups.values()
 
@@ -124,7 +127,7 @@ class CompiledLanes:
             or repeat.number in request.ahead
         ):
             return None
-        return _Unfinished(request, learner, results)
+        return _Unfinished(request, learner, results, repeat)
 
 
 class _Unfinished(NamedTuple):
@@ -133,6 +136,7 @@ class _Unfinished(NamedTuple):
     request: Request
     learner: CompiledLearner
     results: Results
+    repeat: Repeat
 
 
 def _output_bytes(learner: CompiledLearner) -> int:

@@ -68,7 +68,7 @@ class Trained(ABC):
         """Bind the estimator to the prepared rows."""
         return TrainedRepeat(self, request, repeat)
 
-    def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
+    def share(self, learner: Learner, cache: AnyCache, root: Prefix, n_epochs: int) -> Learner:
         """Return the learner that shares models with other evaluations of the same rows.
 
         Parameters
@@ -78,6 +78,8 @@ class Trained(ABC):
             Where the models are kept.
         root : Prefix
             The prefix before the first prepared row.
+        n_epochs : int
+            The updates per row.
         """
         return learner
 
@@ -155,7 +157,7 @@ class TrainedRepeat:
             self.fingerprint = identity.rows.hex()
             self.key = "" if self._results is None else self._results.name
             root = evaluation.shared.root(identity, repeat.number)
-            learner = method.share(learner, request.cache, root)
+            learner = method.share(learner, request.cache, root, request.n_epochs)
         self.seconds_before = 0.0
         self._learner = learner
         self._leaves = self._make_leaves(learner)

@@ -31,9 +31,9 @@ class Prefix:
     name : bytes
         A digest of the sequence.
     n_seen : int
-        The number of rows in it.
+        The number of rows in it, replays included.
     origin, phase, end : Prefix, Phase, int
-        The sequence is that of ``origin`` followed by the first ``end`` rows of the phase.
+        The sequence is that of ``origin`` followed by the first ``end`` updates of the phase.
     below : dict
         What ``prefixes_below`` remembers.
     made : list of int
@@ -56,7 +56,7 @@ class Prefix:
         self._next: dict[tuple[Phase, int], Prefix] = {}
 
     def feed(self, phase: Phase, end: int) -> Prefix:
-        """Return this prefix followed by the first ``end`` rows of a phase."""
+        """Return this prefix followed by the first ``end`` updates of a phase."""
         prefix = self._next.get((phase, end))
         if prefix is None:
             name = fed(self.name, phase, end)
@@ -100,7 +100,7 @@ def least_kept_folds(plan: Plan, row_bytes: float) -> int:
 
     The training phase before a node is about as long as the rows that the node holds out.
     """
-    return max(1, ceil(_LEAST_BYTES * plan.n_folds / (row_bytes * plan.n_rows)))
+    return max(1, ceil(_LEAST_BYTES * plan.n_folds / (row_bytes * plan.n_epochs * plan.n_rows)))
 
 
 def is_worth_keeping(n_bytes: float) -> bool:
@@ -132,7 +132,7 @@ def prefixes_below(prefix: Prefix, plan: Plan, node: Node, least: int) -> dict[i
             phase = plan.phase(node, child)
             n_kept = count_nodes(child.n_folds, least)
             if n_kept > 0:
-                fed_prefix = found[number] = prefix.feed(phase, phase.n_rows)
+                fed_prefix = found[number] = prefix.feed(phase, phase.n_updates)
                 if child.n_folds > 1:
                     below = prefixes_below(fed_prefix, plan, child, least)
                     found |= {number + i: each for i, each in below.items()}
