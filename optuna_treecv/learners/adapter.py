@@ -87,9 +87,10 @@ class Adapter:
             self._train(state, rows)
             return
         assert isinstance(rows, np.ndarray)
-        self._train(state, rows[::n_epochs])
-        for epoch in range(1, n_epochs):
-            self.replay(state, rows[epoch::n_epochs])
+        by_new_row = rows.reshape(-1, n_epochs)
+        self._train(state, by_new_row[:, 0])
+        for replays in by_new_row[:, 1:].reshape(n_epochs - 1, -1):
+            self.replay(state, replays)
 
     def replay(self, state: State, rows: Rows) -> None:
         self._train(state, rows, are_new=False)

@@ -35,7 +35,7 @@ class Prefix:
     origin, phase, end : Prefix, Phase, int
         The sequence is that of ``origin`` followed by the first ``end`` updates of the phase.
     below : dict
-        What ``prefixes_below`` remembers.
+        What ``prefixes_below`` remembers of trees that differ in their epochs only.
     made : list of int
         How many prefixes have been made from the same root.
     """
@@ -52,7 +52,7 @@ class Prefix:
         self.end = n_seen - self.origin.n_seen
         self.made: list[int] = [0] if origin is None else origin.made
         self.made[0] += 1
-        self.below: dict[Node, dict[int, Prefix]] = {}
+        self.below: dict[tuple[Node, int], dict[int, Prefix]] = {}
         self._next: dict[tuple[Phase, int], Prefix] = {}
 
     def feed(self, phase: Phase, end: int) -> Prefix:
@@ -124,7 +124,7 @@ def prefixes_below(prefix: Prefix, plan: Plan, node: Node, least: int) -> dict[i
     The keys are numbers of nodes: the node itself is 0, parents come before their children, left
     before right.
     """
-    found = prefix.below.get(node)
+    found = prefix.below.get((node, plan.n_epochs))
     if found is None:
         found = {}
         number = 1
@@ -137,5 +137,5 @@ def prefixes_below(prefix: Prefix, plan: Plan, node: Node, least: int) -> dict[i
                     below = prefixes_below(fed_prefix, plan, child, least)
                     found |= {number + i: each for i, each in below.items()}
             number += n_kept
-        prefix.below[node] = found
+        prefix.below[node, plan.n_epochs] = found
     return found
