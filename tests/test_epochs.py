@@ -45,7 +45,6 @@ from optuna_treecv import StreamingGaussianDensity
 from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
-from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
@@ -163,11 +162,13 @@ def test_the_compiled_walk_is_that_over_rows_one_by_one(
     estimator, is_sparse, random, n_folds, make_data
 ):
     X, y = make_data(60, 4)
-    if is_sparse and getattr(estimator, "batch_size", 1) > 1:
-        pytest.skip("mini-batches need dense rows")
+    if is_sparse and not estimator.__sklearn_tags__().input_tags.sparse:
+        pytest.skip("it needs dense rows")
     X = sparse.csr_matrix(X * (X > 0)) if is_sparse else X
     y = y.astype(float) if is_regressor(estimator) else y
-    learner = estimator.make_learner(Data(X, y).prepare(estimator.row_layout, np.arange(60)), 0)
+    learner = estimator.make_learner(
+        Data(X, y).prepare(estimator.row_layout, np.arange(60, dtype=np.uint32)), 0
+    )
     plan = Plan(60, n_folds, None, random, 99, 4)
     ours, theirs = (np.empty((60, learner.n_outputs)) for _ in range(2))
     n_updates = learner.walk_subtree(plan, plan.root, learner.start(), ours)
@@ -200,7 +201,15 @@ def test_the_compiled_walk_is_that_over_rows_one_by_one(
     assert np.array_equal(ours, by_twin)
 
 
-SPLITS = [3, 8, "loo", KFold(4), StratifiedKFold(3, shuffle=True), GroupKFold(5), TimeSeriesSplit(4)]
+SPLITS = [
+    3,
+    8,
+    "loo",
+    KFold(4),
+    StratifiedKFold(3, shuffle=True),
+    GroupKFold(5),
+    TimeSeriesSplit(4),
+]
 SPLITS += [0.3, np.arange(60) % 7 - 1]
 
 
@@ -553,7 +562,9 @@ def test_other_refusals(binary):
     with pytest.raises(ValueError, match="n_epochs must be 1 for StreamingGaussianDensity"):
         tree_cross_validate(StreamingGaussianDensity(), X, n_epochs=2, method="treecv")
     for report in ("progressive", "blocks"):
-        with pytest.raises(ValueError, match="report must be 'folds', 'mean' or None with several"):
+        with pytest.raises(
+            ValueError, match="report must be 'folds', 'mean' or None with several"
+        ):
             treecv_objective(
                 PegasosClassifier(),
                 X,

@@ -74,7 +74,8 @@ def order_with_replays(
     new = random_order(seed, start, stop, n_seen) if random else list(range(start, stop))
     seen = [row for row in range(n_rows) if row not in held]
     n_replays, n_seen_now = len(new) * (n_epochs - 1), len(seen)
-    samples = [min(n_seen_now, n_replays - at) for at in range(0, n_replays, n_seen_now)]
+    begins = range(0, n_replays, max(1, n_seen_now))
+    samples = [min(n_seen_now, n_replays - begin) for begin in begins]
     bounds = [[n_seen_now // 2 + 1, n_seen_now, *range(1, size + 1)] for size in samples]
     key = chain(chain(chain(chain(seed, start), stop), n_seen), n_epochs)
     drawn = draws(key, (bound for of_sample in bounds for bound in of_sample))
