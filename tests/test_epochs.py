@@ -16,7 +16,6 @@ from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.base import clone
 from sklearn.base import is_regressor
-from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
@@ -513,14 +512,9 @@ def test_epochs_are_a_positive_integer(n_epochs, binary):
     if n_epochs is not True:  # scikit-learn takes it for 1
         with pytest.raises(ValueError, match="n_epochs"):
             tree_cross_validate(PegasosClassifier(n_epochs=n_epochs), *binary)
-        with pytest.raises(ValueError, match="n_epochs"):
-            PegasosClassifier(n_epochs=n_epochs).fit(*binary) if n_epochs != 10**9 else check(
-                n_epochs
-            )
-
-
-def check(n_epochs):
-    raise ValueError(f"n_epochs: fit takes {n_epochs}, however long it takes.")
+    if n_epochs in (0, 2.5, None):
+        with pytest.raises(ValueError, match="The 'n_epochs' parameter of PegasosClassifier"):
+            PegasosClassifier(n_epochs=n_epochs).fit(*binary)
 
 
 @pytest.mark.parametrize(
@@ -541,20 +535,12 @@ def check(n_epochs):
     ],
     ids=said,
 )
+@pytest.mark.filterwarnings("ignore:.*is fitted 3 times")
 def test_epochs_are_refused_where_they_make_no_sense(estimator, options, message, binary):
     X, y = binary
-    with pytest.warns() if "ShuffleSplit" in str(options) else _nothing():
-        with pytest.raises(ValueError, match="n_epochs must be") as error:
-            tree_cross_validate(estimator, X, y, n_epochs=3, **options)
+    with pytest.raises(ValueError, match="n_epochs must be") as error:
+        tree_cross_validate(estimator, X, y, n_epochs=3, **options)
     assert message in str(error.value)
-
-
-class _nothing:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *args):
-        return False
 
 
 def test_other_refusals(binary):
@@ -562,9 +548,7 @@ def test_other_refusals(binary):
     with pytest.raises(ValueError, match="n_epochs must be 1 for StreamingGaussianDensity"):
         tree_cross_validate(StreamingGaussianDensity(), X, n_epochs=2, method="treecv")
     for report in ("progressive", "blocks"):
-        with pytest.raises(
-            ValueError, match="report must be 'folds', 'mean' or None with several"
-        ):
+        with pytest.raises(ValueError, match="report must be 'folds', 'mean' or None with"):
             treecv_objective(
                 PegasosClassifier(),
                 X,
@@ -575,4 +559,3 @@ def test_other_refusals(binary):
             )
     assert tree_cross_validate(PegasosClassifier(n_epochs=4), X, y, method="fit").mean < 0.5
     assert tree_cross_validate(StreamingKMeans(2), X, n_epochs=3).n_updates > 0
-    assert KMeans  # no partial_fit: it is fitted
