@@ -293,7 +293,7 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
         seed = 0
         if self.shuffle:
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        n_epochs = self.n_epochs if is_fit and self.has_epochs else 1
+        n_epochs = int(self.n_epochs) if is_fit and self.has_epochs else 1
         order = np.arange(n_rows, dtype=np.uint32)
         n_classes = len(self.classes_) if hasattr(self, "classes_") else None
         # A copy, since training may fail on the way, and the state may be a read-only memory map.
