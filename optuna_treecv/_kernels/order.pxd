@@ -43,3 +43,17 @@ cdef void fill_random_order(
     int64_t n_seen,
     uint32_t *order,            # OUT, stop - start row numbers
 ) noexcept nogil
+
+
+cdef void fill_with_replays(
+    uint64_t seed,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    int64_t n_seen,
+    bint random,
+    Py_ssize_t held_start,
+    Py_ssize_t held_stop,
+    Py_ssize_t n_rows,
+    Py_ssize_t n_epochs,
+    uint32_t *order,            # OUT, n_epochs * (stop - start) row numbers
+) noexcept nogil

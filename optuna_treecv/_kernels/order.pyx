@@ -1,6 +1,6 @@
 """Uniformly random orders of a range of rows, derived from (seed, row range, rows seen) and
 nothing else. The shuffle is the inside-out variant of Fisher-Yates: the order is written while it is
-drawn.
+drawn. Orders of several epochs have replays of other rows among those of the range.
 """
 
 from libc.stdint cimport int64_t
@@ -23,6 +23,75 @@ cdef void fill_random_order(
         order[j] = <uint32_t> (start + i)
 
 
+cdef void fill_sample(
+    uint64_t *counter,          # INOUT
+    Py_ssize_t n_open,
+    Py_ssize_t held_start,
+    Py_ssize_t held_stop,
+    Py_ssize_t n_drawn,
+    uint32_t *order,            # OUT, n_drawn row numbers
+) noexcept nogil:
+    """Write n_drawn of the n_open rows that are not held out, each at most once, in random order. Each row is
+    equally likely: the sample goes from a uniform place to the one ``step`` places further on, around the end.
+    A sample by a shuffle would read all rows.
+    """
+    cdef Py_ssize_t step = n_open // 4 + below(counter, <uint32_t> (n_open // 2 + 1))
+    cdef Py_ssize_t place = below(counter, <uint32_t> n_open)
+    cdef Py_ssize_t i, j
+    while not are_coprime(step, n_open):                  # the walk comes to all places before it repeats one
+        step += 1
+    step %= n_open
+    for i in range(n_drawn):
+        j = below(counter, <uint32_t> (i + 1))
+        order[i] = order[j]
+        order[j] = <uint32_t> (place if place < held_start else place + held_stop - held_start)
+        place += step
+        if place >= n_open:
+            place -= n_open
+
+
+cdef inline bint are_coprime(Py_ssize_t one, Py_ssize_t other) noexcept nogil:
+    """Return whether 1 is the only common divisor."""
+    while other != 0:
+        one, other = other, one % other
+    return one == 1
+
+
+cdef void fill_with_replays(
+    uint64_t seed,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    int64_t n_seen,
+    bint random,
+    Py_ssize_t held_start,
+    Py_ssize_t held_stop,
+    Py_ssize_t n_rows,
+    Py_ssize_t n_epochs,
+    uint32_t *order,            # OUT, n_epochs * (stop - start) row numbers
+) noexcept nogil:
+    """Write the rows start..stop-1, in stored or in random order, and after each of them n_epochs - 1
+    replays of the n_rows rows without held_start..held_stop-1.
+    """
+    cdef uint64_t counter = chain(chain(chain(chain(seed, start), stop), n_seen), n_epochs)
+    cdef Py_ssize_t n_new = stop - start
+    cdef Py_ssize_t n_replays = n_new * (n_epochs - 1)
+    cdef Py_ssize_t n_open = n_rows - (held_stop - held_start)
+    cdef Py_ssize_t n_done = 0
+    cdef Py_ssize_t n_now, i, j, at
+    while n_done < n_replays:
+        n_now = min(n_open, n_replays - n_done)
+        fill_sample(&counter, n_open, held_start, held_stop, n_now, order + n_done)
+        n_done += n_now
+    for i in range(n_new - 1, -1, -1):                    # from the last one on, so that none is overwritten
+        for at in range(n_epochs - 1, 0, -1):
+            order[i * n_epochs + at] = order[i * (n_epochs - 1) + at - 1]
+    counter = chain(chain(chain(seed, start), stop), n_seen)
+    for i in range(n_new):
+        j = below(&counter, <uint32_t> (i + 1)) if random else i
+        order[i * n_epochs] = order[j * n_epochs]
+        order[j * n_epochs] = <uint32_t> (start + i)
+
+
 def random_order(
     uint64_t seed,
     Py_ssize_t start,
@@ -38,6 +107,33 @@ def random_order(
     if stop > start:
         with nogil:
             fill_random_order(seed, start, stop, n_seen, &order[0])
+
+
+def order_with_replays(
+    uint64_t seed,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    int64_t n_seen,
+    bint random,
+    Py_ssize_t held_start,
+    Py_ssize_t held_stop,
+    Py_ssize_t n_rows,
+    Py_ssize_t n_epochs,
+    uint32_t [::1] order,       # OUT, n_epochs * (stop - start) row numbers
+):
+    """Fill ``order`` with rows start..stop-1, in stored or in random order, each followed by n_epochs - 1
+    replays of any of the n_rows rows but held_start..held_stop-1. They belong to (seed, start, stop, n_seen,
+    n_epochs).
+    """
+    if not 0 <= start <= stop <= n_rows or not 0 <= held_start <= held_stop <= n_rows or n_epochs < 1:
+        raise ValueError(f"there are no rows {start}..{stop} or {held_start}..{held_stop} among {n_rows}.")
+    if start < held_stop and held_start < stop:
+        raise ValueError(f"rows {start}..{stop} must not be among those held out, {held_start}..{held_stop}.")
+    if order.shape[0] != n_epochs * (stop - start):
+        raise ValueError(f"order must have {n_epochs * (stop - start)} places, got {order.shape[0]}.")
+    if stop > start:
+        with nogil:
+            fill_with_replays(seed, start, stop, n_seen, random, held_start, held_stop, n_rows, n_epochs, &order[0])
 
 
 def derive_seed(uint64_t seed, uint64_t label):

@@ -9,6 +9,7 @@ from itertools import pairwise
 from math import factorial
 from math import floor
 from math import frexp
+from math import gcd
 from math import inf
 from math import isfinite
 from math import isnan
@@ -57,6 +58,40 @@ def draws(counter: int, bounds: Iterator[int]) -> Iterator[int]:
             if product % 2**32 >= 2**32 % bound:
                 break
         yield product >> 32
+
+
+def order_with_replays(
+    seed: int,
+    start: int,
+    stop: int,
+    n_seen: int,
+    random: bool,
+    held: range,
+    n_rows: int,
+    n_epochs: int,
+) -> list[int]:
+    """Rows of a phase, each followed by replays of any rows that are not held out: order.pyx."""
+    new = random_order(seed, start, stop, n_seen) if random else list(range(start, stop))
+    seen = [row for row in range(n_rows) if row not in held]
+    n_replays, n_seen_now = len(new) * (n_epochs - 1), len(seen)
+    begins = range(0, n_replays, max(1, n_seen_now))
+    samples = [min(n_seen_now, n_replays - begin) for begin in begins]
+    bounds = [[n_seen_now // 2 + 1, n_seen_now, *range(1, size + 1)] for size in samples]
+    key = chain(chain(chain(chain(seed, start), stop), n_seen), n_epochs)
+    drawn = draws(key, (bound for of_sample in bounds for bound in of_sample))
+    replays: list[int] = []
+    for size in samples:
+        step, place = n_seen_now // 4 + next(drawn), next(drawn)
+        while gcd(step, n_seen_now) > 1:
+            step += 1
+        sample = [0] * size
+        for i in range(size):
+            j = next(drawn)
+            sample[i] = sample[j]
+            sample[j] = seen[(place + i * step) % n_seen_now]
+        replays += sample
+    after = iter(replays)
+    return [row for one in new for row in (one, *(next(after) for _ in range(n_epochs - 1)))]
 
 
 def random_order(seed: int, start: int, stop: int, n_seen: int) -> list[int]:

@@ -9,6 +9,7 @@ class Subtree:
         bounds: np.ndarray | None,
         random: bool = False,
         seed: int = 0,
+        n_epochs: int = 1,
     ) -> None: ...
 
 class Memory:

@@ -18,6 +18,7 @@ from libc.string cimport memcpy
 from optuna_treecv._kernels.touched_columns cimport find_columns
 from optuna_treecv._kernels.touched_columns cimport words_of
 from optuna_treecv._kernels.order cimport fill_random_order
+from optuna_treecv._kernels.order cimport fill_with_replays
 from optuna_treecv._kernels.rows cimport AHEAD_IN_ORDER
 from optuna_treecv._kernels.rows cimport CACHE_BYTES
 from optuna_treecv._kernels.undo cimport Entry
@@ -35,6 +36,8 @@ cdef struct Tree:
     Py_ssize_t n_folds
     const int64_t *bounds       # where chunks begin, n_folds + 1 row numbers; NULL: chunk i at i * n_rows // n_folds
     uint64_t seed
+    bint random                 # whether each phase trains on its rows in random order
+    Py_ssize_t n_epochs         # updates per row of a phase
     uint32_t *order             # room for the order of the longest phase; NULL: rows stay in stored order
     void *model                 # room for the model of one leaf
     unsigned char *out
@@ -111,25 +114,45 @@ cdef void train_keeping(
         learner.train(learner, start, stop, order, state, log)
 
 
+cdef inline void fill_order(
+    const Tree *tree,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    int64_t n_seen,
+    Py_ssize_t held_start,
+    Py_ssize_t held_stop,
+    uint32_t *order,            # OUT, n_epochs * (stop - start) row numbers
+) noexcept nogil:
+    """Write the order of a phase on the rows start..stop-1, whose model is tested on no row but those held out."""
+    if tree.n_epochs == 1:
+        fill_random_order(tree.seed, start, stop, n_seen, order)
+        return
+    fill_with_replays(
+        tree.seed, start, stop, n_seen, tree.random, held_start, held_stop, tree.n_rows, tree.n_epochs, order
+    )
+
+
 cdef inline void feed(
     const Learner *learner,
     Tree *tree,
     Py_ssize_t start,
     Py_ssize_t stop,
     int64_t n_seen,
-    Py_ssize_t n_folds,
+    Py_ssize_t first,
+    Py_ssize_t last,
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """Run the training phase that leads to the next node, which holds out ``n_folds`` folds."""
+    """Run the training phase that leads to the next node, which holds out the chunks first..last-1."""
     cdef const uint32_t *order = NULL
+    cdef Trail trail = trail_to(learner, tree, tree.n_nodes, last - first)
     if learner.survey != NULL:
         learner.survey(learner, start, stop, NULL, state)
-    if tree.order != NULL and stop - start > 1:
-        fill_random_order(tree.seed, start, stop, n_seen, tree.order)
+    if tree.order != NULL and (stop - start > 1 or tree.n_epochs > 1):
+        fill_order(tree, start, stop, n_seen, begin(tree, first), begin(tree, last), tree.order)
         order = tree.order
-        start, stop = 0, stop - start
-    train_keeping(learner, start, stop, order, state, log, start, trail_to(learner, tree, tree.n_nodes, n_folds))
+        start, stop = 0, tree.n_epochs * (stop - start)
+    train_keeping(learner, start, stop, order, state, log, start, trail)
 
 
 cdef void feed_both(
@@ -145,7 +168,7 @@ cdef void feed_both(
     Trail second_trail,
 ) noexcept nogil:
     """Run the phases of two siblings together: their models do not wait for each other."""
-    cdef Py_ssize_t n_both = min(cut - start, stop - cut)
+    cdef Py_ssize_t n_both = tree.n_epochs * min(cut - start, stop - cut)
     cdef Py_ssize_t n_done = 0
     cdef Py_ssize_t end
     cdef const uint32_t *order = tree.order
@@ -153,9 +176,9 @@ cdef void feed_both(
         learner.survey(learner, start, cut, NULL, first)
         learner.survey(learner, cut, stop, NULL, second)
     if order != NULL:
-        fill_random_order(tree.seed, start, cut, n_seen, tree.order)
-        fill_random_order(tree.seed, cut, stop, n_seen, tree.order + (cut - start))
-        start, cut, stop = 0, cut - start, stop - start
+        fill_order(tree, start, cut, n_seen, cut, stop, tree.order)
+        fill_order(tree, cut, stop, n_seen, start, cut, tree.order + tree.n_epochs * (cut - start))
+        start, cut, stop = 0, tree.n_epochs * (cut - start), tree.n_epochs * (stop - start)
     while n_done < n_both:
         end = n_both
         if first_trail.n_marks > 0:
@@ -181,7 +204,7 @@ cdef inline bint made_undoable(
     """
     cdef Py_ssize_t n_words = learner.state_bytes // 8
     cdef Py_ssize_t n_places, n_most
-    if tree.log.room == 0:
+    if tree.log.room == 0 or tree.n_epochs > 1:     # replays touch columns of any row
         return False
     if learner.remember_columns != NULL:
         n_most = learner.width // COLUMNS_COST
@@ -221,8 +244,8 @@ cdef inline void copy_part(
 cdef Part narrow(
     const Learner *learner, unsigned char *state, Py_ssize_t n_folds, Py_ssize_t n_rows, Part part
 ) noexcept nogil:
-    """Return the part in which the states of a subtree differ, of ``n_folds`` folds with ``n_rows``
-    rows. The rest is copied once, to all levels below.
+    """Return the part in which the states of a subtree differ, of ``n_folds`` folds and at most ``n_rows``
+    updates. The rest is copied once, to all levels below.
     """
     cdef Part changes = learner.changes(learner, state, n_rows)
     cdef unsigned char *below = state
@@ -279,19 +302,19 @@ cdef int64_t branch(
     """Train on the rows start..stop-1, then walk the chunks first..last-1; return the row updates
     done. With ``keep`` the state is unchanged afterwards.
     """
-    cdef int64_t n_updates = stop - start
+    cdef int64_t n_updates = tree.n_epochs * (stop - start)
     cdef unsigned char *child = state + learner.state_bytes
     cdef Py_ssize_t mark = tree.log.n_entries
     if not keep:
-        feed(learner, tree, start, stop, n_seen, last - first, state, NULL)
+        feed(learner, tree, start, stop, n_seen, first, last, state, NULL)
         return n_updates + walk(learner, tree, first, last, state, False, part)
     if made_undoable(learner, tree, start, stop, state, part):
-        feed(learner, tree, start, stop, n_seen, last - first, state, &tree.log)
+        feed(learner, tree, start, stop, n_seen, first, last, state, &tree.log)
         n_updates += walk(learner, tree, first, last, state, True, part)
         undo(&tree.log, mark)
         return n_updates
     copy_part(learner, state, part, child)
-    feed(learner, tree, start, stop, n_seen, last - first, child, NULL)
+    feed(learner, tree, start, stop, n_seen, first, last, child, NULL)
     return n_updates + walk(learner, tree, first, last, child, False, part)
 
 
@@ -326,7 +349,7 @@ cdef int64_t walk(
     middle = (first + last + 1) // 2                            # m = floor((s + e) / 2)
     cut = begin(tree, middle)
     if learner.changes != NULL and part.end - part.begin == learner.state_bytes - learner.head_bytes:
-        part = narrow(learner, state, last - first, stop - start, part)
+        part = narrow(learner, state, last - first, tree.n_epochs * (stop - start), part)
     if learner.train_both != NULL and not keep:
         child = state + learner.state_bytes
         copy_part(learner, state, part, child)
@@ -335,7 +358,7 @@ cdef int64_t walk(
             sibling = tree.n_nodes + count_nodes(middle - first, tree.least_folds)
         trail = trail_to(learner, tree, sibling, last - middle)
         feed_both(learner, tree, start, cut, stop, n_seen, state, child, trail, child_trail)
-        n_updates = stop - start + walk(learner, tree, first, middle, child, False, part)
+        n_updates = tree.n_epochs * (stop - start) + walk(learner, tree, first, middle, child, False, part)
         if tree.sum != NULL:
             tree.sum += tree.n_numbers
         n_updates += walk(learner, tree, middle, last, state, False, part)
@@ -367,7 +390,11 @@ cdef int64_t test_leaves(
     if last - first == 1:
         learner.test(learner, state, tree.model, start, stop, tree.out + start * tree.out_step)
         return 0
-    return stop - start + test_leaves(learner, tree, first, middle) + test_leaves(learner, tree, middle, last)
+    return (
+        tree.n_epochs * (stop - start)
+        + test_leaves(learner, tree, first, middle)
+        + test_leaves(learner, tree, middle, last)
+    )
 
 
 cdef class Subtree:
@@ -379,6 +406,7 @@ cdef class Subtree:
     cdef const int64_t [::1] bounds
     cdef uint64_t seed
     cdef bint random
+    cdef Py_ssize_t n_epochs
 
     def __init__(
         self,
@@ -387,14 +415,18 @@ cdef class Subtree:
         Py_ssize_t n_folds,
         const int64_t [::1] bounds,                  # IN, (n_folds + 1,), or None: even chunks
         bint random=False,                           # whether each phase trains on its rows in random order
-        uint64_t seed=0,                             # seed of these orders
+        uint64_t seed=0,                             # seed of these orders and of replays
+        Py_ssize_t n_epochs=1,                       # updates per row of a phase; all but the first are replays
     ):
+        if n_epochs < 1:
+            raise ValueError(f"n_epochs must be 1 or more, got {n_epochs}.")
         self.first = first
         self.last = last
         self.n_folds = n_folds
         self.bounds = bounds
         self.random = random
         self.seed = seed
+        self.n_epochs = n_epochs
 
 
 cdef class Memory:
@@ -411,7 +443,8 @@ cdef class Memory:
         unsigned char [:, ::1] states,               # INOUT, one row per level of the subtree
         unsigned char [::1] model,                   # OUT, room for one model
         unsigned char [::1] log=None,                # OUT, log_bytes of room, or None if that is 0
-        uint32_t [::1] order=None,                   # OUT, room for the rows of the node, in random order
+        uint32_t [::1] order=None,                   # OUT, room for n_epochs times the rows of the node, or None:
+                                                     # one epoch in stored order
         double [:, ::1] sums=None,                   # OUT, a row of numbers of a model per level; the first gets the
                                                      # sum of the models of all folds. None: it is not wanted
     ):
@@ -476,6 +509,8 @@ cdef int set_tree(
                 raise ValueError("bounds must rise, from 0 or more.")
     tree.n_rows = learner.n_rows
     tree.n_folds = n_folds
+    tree.random = subtree.random
+    tree.n_epochs = subtree.n_epochs
     tree.bounds = NULL if bounds is None else &bounds[0]
     tree.model = &model[0]
     tree.out = &out[0, 0]
@@ -487,6 +522,7 @@ cdef int set_memory(Kernel learner, Tree *tree, Subtree subtree, Memory memory) 
     """Check the working memory, and set it in ``tree``."""
     cdef Py_ssize_t n_folds = subtree.last - subtree.first
     cdef Py_ssize_t n_rows = begin(tree, subtree.last) - begin(tree, subtree.first)
+    cdef bint is_ordered = subtree.random or subtree.n_epochs > 1
     cdef Py_ssize_t finding
     if memory.states.shape[1] != learner.state_bytes:
         raise ValueError(f"a state has {learner.state_bytes} bytes, got {memory.states.shape[1]}.")
@@ -494,8 +530,8 @@ cdef int set_memory(Kernel learner, Tree *tree, Subtree subtree, Memory memory) 
         raise ValueError(f"log must have {learner.log_bytes} bytes.")
     if (<int64_t> 1 << (memory.states.shape[0] - 1)) < n_folds:
         raise ValueError("states must have a row for each level of the subtree.")
-    if subtree.random and (memory.order is None or memory.order.shape[0] < n_rows):
-        raise ValueError("order must have room for the rows of the node.")
+    if is_ordered and (memory.order is None or memory.order.shape[0] < subtree.n_epochs * n_rows):
+        raise ValueError("order must have room for the rows of the node, in all epochs.")
     tree.sum = NULL
     if memory.sums is not None:
         tree.n_numbers = learner.model_bytes // learner.itemsize
@@ -503,7 +539,7 @@ cdef int set_memory(Kernel learner, Tree *tree, Subtree subtree, Memory memory) 
             raise ValueError("sums must have a row for each level of the subtree, with room for a model.")
         tree.sum = &memory.sums[0, 0]
     tree.seed = subtree.seed
-    tree.order = &memory.order[0] if subtree.random else NULL
+    tree.order = &memory.order[0] if is_ordered else NULL
     tree.log.room = 0
     if memory.log is not None:
         finding = finding_bytes(learner.learner.width)

@@ -22,6 +22,9 @@ ASKED_METHODS = ("auto", "exact", "forest", "treecv", "fit", "standard", "holdou
 #: The most repeats. The mean of so many has a hundredth of one repeat's standard deviation.
 MOST_REPEATS = 10_000
 
+#: The most epochs.
+MOST_EPOCHS = 10_000
+
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Refuse a value that is none of the choices; an array, which has no hash, is none."""
@@ -32,6 +35,11 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 def check_n_repeats(n_repeats: Any) -> int:
     """Return ``n_repeats`` as an int."""
     return check_integer("n_repeats", n_repeats, MOST_REPEATS)
+
+
+def check_n_epochs(n_epochs: Any) -> int:
+    """Return ``n_epochs`` as an int."""
+    return check_integer("n_epochs", n_epochs, MOST_EPOCHS)
 
 
 def check_integer(name: str, value: Any, most: int) -> int:

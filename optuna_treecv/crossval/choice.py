@@ -8,6 +8,7 @@ from typing import Any
 from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.chain import Chain
 from optuna_treecv.crossval.early import check_has_first_pass
+from optuna_treecv.crossval.epochs import epochs_of
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact_choice import why_not_exact
@@ -59,6 +60,7 @@ def settle(
     """
     method = method_for(evaluation, estimator, searched)
     method.check(estimator, of_class, searched)
+    epochs_of(evaluation, estimator, method, searched)
     scoring = evaluation.scoring_for(estimator, method.is_one_pass, of_class)
     if evaluation.is_early:
         check_has_first_pass(method, f"report={evaluation.report!r}")

@@ -21,6 +21,7 @@ from sklearn.utils.validation import _num_samples
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.arguments import ASKED_METHODS
 from optuna_treecv.crossval.arguments import check_choice
+from optuna_treecv.crossval.arguments import check_n_epochs
 from optuna_treecv.crossval.arguments import check_n_repeats
 from optuna_treecv.crossval.arguments import count_threads
 from optuna_treecv.crossval.arguments import describe_cv
@@ -102,8 +103,8 @@ class Evaluation:
 
     Parameters
     ----------
-    X, y, cv, groups, stratify, shuffle, order, method, n_repeats, scoring, random_state, n_jobs, \
-            sample_weight, score_weight, params, row_losses
+    X, y, cv, groups, stratify, shuffle, order, method, n_repeats, n_epochs, scoring, \
+            random_state, n_jobs, sample_weight, score_weight, params, row_losses
         As for ``tree_cross_validate``.
     optimize, pooled
         As for ``treecv_objective``.
@@ -120,6 +121,8 @@ class Evaluation:
     ----------
     data : Data
         The rows as given.
+    n_epochs : int
+        The number of epochs that were asked for; an estimator may ask for more itself.
     n_jobs : int
         The number of threads.
     n_jobs_given : int or None
@@ -157,6 +160,7 @@ class Evaluation:
         order: str,
         method: str,
         n_repeats: int,
+        n_epochs: int = 1,
         scoring: Any,
         optimize: Any = None,
         pooled: bool = False,
@@ -178,6 +182,7 @@ class Evaluation:
         check_choice("order", order, ("fixed", "random"))
         check_choice("method", method, ASKED_METHODS)
         self._n_calls = check_n_repeats(n_repeats)
+        self.n_epochs = check_n_epochs(n_epochs)
         self.n_jobs = count_threads(n_jobs)
         self.n_jobs_given = n_jobs
         check_choice("pooled", pooled, (True, False))
@@ -188,7 +193,7 @@ class Evaluation:
         self.asked_method = method
         self.seed = draw_seed(random_state)
         self.shared = SharedBetweenRuns(cache, with_others)
-        self.unused = UnusedWarnings(warn_caller)
+        self.unused = UnusedWarnings(warn_caller, self.n_epochs)
         self._order = order
         self._cv: Any = list(cv) if isinstance(cv, Iterator) else cv
         self._cv_in_words = describe_cv(self._cv)
@@ -391,6 +396,13 @@ class Evaluation:
         """The repeats; none before ``cut_for``."""
         return self._repeats
 
+    def repeats_for(self, n_epochs: int) -> list[Repeat]:
+        """Return the repeats for models that are trained for a number of epochs."""
+        if n_epochs == 1:
+            return self.repeats
+        name = ("repeats", n_epochs)
+        return self.fact(name, lambda: [one.with_epochs(n_epochs) for one in self.repeats])
+
     @property
     def n_folds(self) -> int:
         return self.repeats[0].cut.n_folds
@@ -435,7 +447,7 @@ class Evaluation:
 
     @property
     def n_updates_standard(self) -> int:
-        """The row updates of k trainings from scratch, or of one pass."""
+        """The row updates of k trainings from scratch, or of one pass, per epoch."""
         if self.asked_method == "progressive":
             return self.n_repeats * self.data.n_rows
         return sum(repeat.cut.n_trained for repeat in self.repeats)
@@ -478,7 +490,8 @@ class Evaluation:
     def digest(self, scoring: Scoring) -> str:
         """Return a short name for the data, the folds and a scoring."""
         cuts = [repeat.cut for repeat in self.repeats]
-        return name_of_evaluation(self.data, cuts, scoring.label, *self._name_of_passed)
+        label = scoring.label if self.n_epochs == 1 else f"{scoring.label} {self.n_epochs} epochs"
+        return name_of_evaluation(self.data, cuts, label, *self._name_of_passed)
 
     def facts(self, scoring: Scoring, estimator: Any) -> dict[str, Any]:
         """Return what is equal for all estimators that can be compared, one of which is given."""
@@ -487,7 +500,7 @@ class Evaluation:
             "scoring": scoring.name,
             "n_folds": self.n_folds,
             "n_repeats": self.n_repeats,
-            "n_updates_standard": self.n_updates_standard,
+            "n_updates_standard": self.n_epochs * self.n_updates_standard,
         }
         if len(scoring.names) > 1:
             facts["optimize"] = scoring.optimized_names

@@ -34,6 +34,7 @@ def tree_cross_validate(
         "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
     ] = "auto",
     n_repeats: int = 1,
+    n_epochs: int = 1,
     scoring: Any = None,
     sample_weight: Any = None,
     score_weight: Any = "same",
@@ -53,7 +54,7 @@ def tree_cross_validate(
     TreeCV (Joulani, Gyorgy & Szepesvari 2015, Algorithm 1) does the training that the :math:`f_i`
     have in common only once. It needs at most :math:`n \log_2(2k)` row updates instead of
     :math:`n (k - 1)`. Each model sees every row outside its own chunk exactly once; the order of
-    the rows differs from fold to fold.
+    the rows differs from fold to fold. With several epochs it sees them again and again.
 
     Parameters
     ----------
@@ -109,6 +110,12 @@ def tree_cross_validate(
         int, a share or "loo", in what further calls of ``split`` return for a splitter, in random
         orders, and in every ``random_state=None`` of the estimator. It is refused if nothing makes
         the repeats differ. At most 10,000.
+    n_epochs : int, default=1
+        The updates per row, for models that are trained further. In the tree, each new row is
+        followed by ``n_epochs - 1`` replays of rows that the model may see; ``partial_fit`` of
+        other estimators gets as many calls per training phase. "standard" makes as many shuffled
+        passes. The ``n_epochs`` of an estimator of this package may be set or searched instead. At
+        most 10,000.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
@@ -188,6 +195,7 @@ def tree_cross_validate(
         order=order,
         method=method,
         n_repeats=n_repeats,
+        n_epochs=n_epochs,
         scoring=scoring,
         sample_weight=sample_weight,
         score_weight=score_weight,
@@ -217,6 +225,7 @@ def tree_cross_validate_many(
         "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
     ] = "auto",
     n_repeats: int = 1,
+    n_epochs: int = 1,
     scoring: Any = None,
     sample_weight: Any = None,
     score_weight: Any = "same",
@@ -256,6 +265,8 @@ def tree_cross_validate_many(
         How the folds are evaluated. Only "exact" and the tree evaluate estimators side by side.
     n_repeats : int, default=1
         Cross-validate that many times and average.
+    n_epochs : int, default=1
+        The updates per row, for models that are trained further.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss or a scorer, or several.
     sample_weight : array-like of shape (n_rows,), default=None
@@ -308,6 +319,7 @@ def tree_cross_validate_many(
         order=order,
         method=method,
         n_repeats=n_repeats,
+        n_epochs=n_epochs,
         scoring=scoring,
         sample_weight=sample_weight,
         score_weight=score_weight,
@@ -334,6 +346,7 @@ def tree_cross_val_predict(
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
     method: Literal["auto", "exact", "forest", "treecv", "fit", "standard", "holdout"] = "auto",
+    n_epochs: int = 1,
     sample_weight: Any = None,
     params: Mapping[str, Any] | None = None,
     random_state: Any = 0,
@@ -348,7 +361,7 @@ def tree_cross_val_predict(
     ----------
     estimator, X, y : see tree_cross_validate
         The learner and the rows.
-    cv, groups, stratify, shuffle, order, method : see tree_cross_validate
+    cv, groups, stratify, shuffle, order, method, n_epochs : see tree_cross_validate
         How the rows are cut and fed. Each row must be tested once.
     sample_weight, params : see tree_cross_validate
         The weights of the rows in training, and further arguments of ``fit``.
@@ -398,6 +411,7 @@ def tree_cross_val_predict(
         order=order,
         method=method,
         n_repeats=1,
+        n_epochs=n_epochs,
         scoring=None,
         sample_weight=sample_weight,
         score_weight=None,

@@ -61,7 +61,7 @@ class CompiledLanes:
 
     def missing(self, request: Request) -> Missing | None:
         """Return what is missing of the first repeat; None if the results are there already."""
-        found = self._missing(request, request.evaluation.repeats[0], {})
+        found = self._missing(request, request.repeats[0], {})
         if found is None:
             return None
         n_bytes = _output_bytes(found.learner) * request.evaluation.n_repeats
@@ -76,6 +76,7 @@ class CompiledLanes:
         for repeat in evaluation.repeats:
             for group in self._groups(requests, repeat):
                 names = list(group)
+                of_group = group[names[0]].repeat
                 learner = group[names[0]].learner
                 least, most = Lanes.least(learner), Lanes.most(learner)
                 if most < least:
@@ -84,7 +85,7 @@ class CompiledLanes:
                     part = names[first : first + most]
                     if len(part) >= least:
                         members = {name: group[name] for name in part}
-                        _evaluate_group(evaluation, members, repeat, are_leased)
+                        _evaluate_group(evaluation, members, of_group, are_leased)
                         is_any = True
         return is_any
 
@@ -95,12 +96,13 @@ class CompiledLanes:
 
         The keys within a group are the names of the results.
         """
-        groups: dict[tuple[bytes, bytes], dict[str, _Unfinished]] = {}
+        groups: dict[tuple[bytes, bytes, int], dict[str, _Unfinished]] = {}
         prepared: dict[tuple[RowLayout, bytes], PreparedRows] = {}
         for request in requests:
-            found = self._missing(request, repeat, prepared)
+            own = request.repeats[repeat.number]
+            found = self._missing(request, own, prepared)
             if found is not None:
-                alike = found.rows_name, lanes_key(found.learner)
+                alike = found.rows_name, lanes_key(found.learner), request.n_epochs
                 groups.setdefault(alike, {})[found.results.name] = found
         return groups.values()
 
@@ -140,7 +142,7 @@ class CompiledLanes:
             or repeat.number in request.ahead
         ):
             return None
-        return _Unfinished(request, learner, results, identity.rows)
+        return _Unfinished(request, learner, results, repeat, identity.rows)
 
 
 class _Unfinished(NamedTuple):
@@ -149,6 +151,7 @@ class _Unfinished(NamedTuple):
     request: Request
     learner: CompiledLearner
     results: Results
+    repeat: Repeat
     rows_name: bytes
 
 

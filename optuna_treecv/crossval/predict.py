@@ -9,12 +9,14 @@ from sklearn.base import is_regressor
 
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.choice import method_for
+from optuna_treecv.crossval.epochs import epochs_of
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact import predictions_of_exact
 from optuna_treecv.crossval.fit import predictions_of_fits
 from optuna_treecv.crossval.forest import Grown
 from optuna_treecv.crossval.forest import predictions_of_forest
+from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import as_estimator
@@ -39,6 +41,7 @@ def predict_out_of_fold(
     estimator = as_estimator(estimator)
     method = method_for(evaluation, estimator)
     method.check(estimator)
+    n_epochs = epochs_of(evaluation, estimator, method)
     check_methods(estimator, response_method, f"response_method={response_method!r}")
     repeat = evaluation.repeats[0]
     cut = repeat.cut
@@ -50,7 +53,8 @@ def predict_out_of_fold(
         )
     if isinstance(method, Trained):
         evaluation.unused.warn(estimator)
-        return _of_trained_models(evaluation, method, estimator, response_method)
+        repeat = evaluation.repeats_for(n_epochs)[0]
+        return _of_trained_models(evaluation, repeat, method, estimator, response_method)
     if isinstance(method, Grown):
         return predictions_of_forest(evaluation, repeat, estimator, response_method)
     if isinstance(method, Exact):
@@ -59,9 +63,8 @@ def predict_out_of_fold(
 
 
 def _of_trained_models(
-    evaluation: Evaluation, method: Trained, estimator: Any, response_method: str
+    evaluation: Evaluation, repeat: Repeat, method: Trained, estimator: Any, response_method: str
 ) -> np.ndarray:
-    repeat = evaluation.repeats[0]
     rows, _ = evaluation.rows(estimator)
     learner = evaluation.learner(estimator, rows, (response_method,))
     leaves = Leaves(repeat.plan, learner)

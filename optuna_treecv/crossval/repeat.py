@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from optuna_treecv.crossval.subtrees import reported_parts
@@ -39,6 +40,13 @@ class Repeat(NamedTuple):
     key: bytes
     blocks: list[Node]
     parts: list[Node]
+
+    def with_epochs(self, n_epochs: int) -> Repeat:
+        """Return the same repeat for models that are trained for several epochs."""
+        if n_epochs == 1:
+            return self
+        key = digest(self.key, encode(("epochs", n_epochs)))
+        return self._replace(plan=replace(self.plan, n_epochs=n_epochs), key=key)
 
 
 def make_repeat(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from optuna_treecv.crossval.early_scores import Judge
 from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.sharing.results import Results
 from optuna_treecv.sharing.results import RowsIdentity
@@ -55,6 +56,8 @@ class Request:
         Decides who is left out of those that are evaluated together with it; None: nobody.
     average : FoldAverage or None
         Takes the models of the folds if they are to be averaged; nothing is shared then.
+    n_epochs : int
+        The number of epochs for which models are trained.
     comes_again : bool
         Whether another run may have the same parameters, so that its results go to the store.
     """
@@ -71,4 +74,10 @@ class Request:
         self.needs_rows = False
         self.judge: Judge | None = None
         self.average: Any = None
+        self.n_epochs = 1
         self.comes_again = True
+
+    @property
+    def repeats(self) -> list[Repeat]:
+        """The repeats of the evaluation, for the epochs of this estimator."""
+        return self.evaluation.repeats_for(self.n_epochs)

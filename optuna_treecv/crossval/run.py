@@ -11,6 +11,7 @@ import numpy as np
 
 from optuna_treecv.crossval.choice import settle
 from optuna_treecv.crossval.early import EarlyRepeat
+from optuna_treecv.crossval.epochs import epochs_of
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.fold_average import check_has_averages
 from optuna_treecv.crossval.fold_average import FoldAverage
@@ -71,6 +72,7 @@ class Run(Request):
         estimator = as_estimator(estimator)
         self.method, scoring = settle(evaluation, estimator)
         super().__init__(evaluation, estimator, scoring)
+        self.n_epochs = epochs_of(evaluation, estimator, self.method)
         if self.method.is_one_pass:
             evaluation.unused.warn(estimator)
         # Where each fold is a single row, its score is that of the row.
@@ -98,7 +100,7 @@ class Run(Request):
 
     def begin_early(self) -> EarlyRepeat:
         """Begin the first repeat; iterating over the run later goes on from there."""
-        repeat = self.evaluation.repeats[0]
+        repeat = self.repeats[0]
         began = self.method.begin(self, repeat)
         assert isinstance(began, EarlyRepeat)  # choice.py has checked the method
         self._early = began
@@ -115,11 +117,10 @@ class Run(Request):
             self.cache.end(self.comes_again)
 
     def __iter__(self) -> Generator[int]:
-        evaluation = self.evaluation
         self._begin(self.n_to_score)
         part = 0
         try:
-            for repeat in evaluation.repeats:
+            for repeat in self.repeats:
                 with closing(self._score_repeat(repeat)) as parts:
                     for _ in parts:
                         yield part
@@ -228,7 +229,7 @@ class Run(Request):
             n_folds=evaluation.n_folds,
             n_updates=self.n_updates,
             n_updates_saved=max(0, self._n_needed - self.n_updates),
-            n_updates_standard=evaluation.n_updates_standard,
+            n_updates_standard=self.n_epochs * evaluation.n_updates_standard,
             seconds=self.seconds,
             seconds_prepare=self.seconds_prepare,
             diverged_folds=self.diverged_folds,

@@ -1,4 +1,7 @@
-"""The method "standard": k trainings from scratch, one pass each. It is the paper's baseline."""
+"""The method "standard": k trainings from scratch, one pass each. It is the paper's baseline.
+
+With several epochs each training makes as many passes, each but the first in a new random order.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,14 @@ from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.learner import Replayer
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import make_pool
 from optuna_treecv.tree.walk import TestedBlock
 
 
 class Standard(Trained):
-    """(k - 1) n row updates for k folds of n rows in all; any splits."""
+    """(k - 1) n row updates per epoch for k folds of n rows in all; any splits."""
 
     name = "standard"
 
@@ -31,10 +35,15 @@ class Standard(Trained):
             n_updates = 0
             for chunk in range(block.first, block.last):
                 state = learner.start()
-                rows = _training_rows(repeat, chunk)
-                learner.update(state, rows)
+                for epoch in range(repeat.plan.n_epochs):
+                    rows = _training_rows(repeat, chunk, epoch)
+                    if epoch == 0:
+                        learner.update(state, rows)
+                    else:
+                        assert isinstance(learner, Replayer)
+                        learner.replay(state, rows)
+                    n_updates += len(rows)
                 leaves.test_leaf(Node(chunk, chunk + 1), state)
-                n_updates += len(rows)
             return TestedBlock(block, n_updates)
 
         if n_jobs == 1:
@@ -47,17 +56,18 @@ class Standard(Trained):
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _training_rows(repeat: Repeat, chunk: int) -> np.ndarray:
+def _training_rows(repeat: Repeat, chunk: int, epoch: int) -> np.ndarray:
     """Return the prepared rows that the model of a chunk is trained on, in their order.
 
-    The rows of splits come as they lie in the prepared order, or in a random order of their own.
+    The rows of splits come as they lie in the prepared order, or in a random order of their own,
+    which epochs after the first one always have.
     """
     cut, plan = repeat.cut, repeat.plan
     if isinstance(cut, Folds):
-        return plan.rest(Node(chunk, chunk + 1))
+        return plan.rest(Node(chunk, chunk + 1), epoch)
     rows = np.sort(cut.prepared(cut.train_rows(chunk)))
-    if not plan.random:
+    if not plan.random and epoch == 0:
         return rows
-    order = np.empty(len(rows), np.uint32)
-    random_order(plan.seed, cut.number(chunk), cut.number(chunk) + len(rows), 0, order)
-    return rows[order - np.uint32(cut.number(chunk))]
+    order, number, n_seen = np.empty(len(rows), np.uint32), cut.number(chunk), epoch * len(rows)
+    random_order(plan.seed, number, number + len(rows), n_seen, order)
+    return rows[order - np.uint32(number)]

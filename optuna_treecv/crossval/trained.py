@@ -76,7 +76,7 @@ class Trained(ABC):
         """Bind the estimator to the prepared rows."""
         return TrainedRepeat(self, request, repeat)
 
-    def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
+    def share(self, learner: Learner, cache: AnyCache, root: Prefix, n_epochs: int) -> Learner:
         """Return the learner that shares models with other evaluations of the same rows.
 
         Parameters
@@ -86,6 +86,8 @@ class Trained(ABC):
             Where the models are kept.
         root : Prefix
             The prefix before the first prepared row.
+        n_epochs : int
+            The updates per row.
         """
         return learner
 
@@ -165,7 +167,7 @@ class TrainedRepeat:
             root = evaluation.shared.root(identity, repeat.number)
             # Before the folds are known, rows are tested in parts of phases.
             if learner.phases_may_be_cut or not evaluation.is_early:
-                learner = method.share(learner, request.cache, root)
+                learner = method.share(learner, request.cache, root, request.n_epochs)
         self.seconds_before = 0.0
         self._learner = learner
         self._leaves = self._make_leaves(learner)

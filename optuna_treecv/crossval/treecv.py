@@ -26,7 +26,7 @@ from optuna_treecv.tree.walk import walk_tree
 
 
 class TreeCV(Trained):
-    """At most n log2(2k) row updates for k folds of n rows in all."""
+    """At most n log2(2k) row updates per epoch for k folds of n rows in all."""
 
     name = "treecv"
     side_by_side = CompiledLanes("treecv")
@@ -39,10 +39,10 @@ class TreeCV(Trained):
             return EarlyRepeat(self, request, repeat)
         return super().begin(request, repeat)
 
-    def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
+    def share(self, learner: Learner, cache: AnyCache, root: Prefix, n_epochs: int) -> Learner:
         """Return a learner that looks models up in the cache, if its states have keys."""
         return (
-            SharedLearner(learner, cache, root)
+            SharedLearner(learner, cache, root, n_epochs)
             if isinstance(learner, CompiledLearner)
             else learner
         )

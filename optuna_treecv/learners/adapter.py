@@ -44,7 +44,8 @@ class State:
 class Adapter:
     """A scikit-learn estimator bound to prepared rows, which keep their given form.
 
-    A training phase is one call of ``partial_fit``, for each step of a Pipeline. It is never cut,
+    A training phase is one call of ``partial_fit`` per epoch, for each step of a Pipeline: the
+    first on the new rows, the others on as many replays, for the last step only. It is never cut,
     because scikit-learn's SGD would then give other numbers. The first call names all classes. A
     snapshot is a deep copy.
 
@@ -80,9 +81,24 @@ class Adapter:
         return State(clone(self.fresh))
 
     def update(self, state: State, phase: Phase | Rows) -> None:
+        rows = rows_of(phase)
+        n_epochs = phase.n_epochs if isinstance(phase, Phase) else 1
+        if n_epochs == 1:
+            self._train(state, rows)
+            return
+        assert isinstance(rows, np.ndarray)
+        by_new_row = rows.reshape(-1, n_epochs)
+        self._train(state, by_new_row[:, 0])
+        for replays in by_new_row[:, 1:].reshape(n_epochs - 1, -1):
+            self.replay(state, replays)
+
+    def replay(self, state: State, rows: Rows) -> None:
+        self._train(state, rows, are_new=False)
+
+    def _train(self, state: State, rows: Rows, are_new: bool = True) -> None:
+        """Call ``partial_fit`` once; the steps before the last are trained on new rows only."""
         if state.estimator is None:
             return
-        rows = rows_of(phase)
         X = take_rows(self.rows.X, rows)
         y = None if self.rows.y is None else self.rows.y[rows]
         weights = None if self.rows.weights is None else self.rows.weights[rows]
@@ -93,7 +109,7 @@ class Adapter:
         )
         try:
             with naming_entries(self.rows.X, self.rows.order):
-                partial_fit(state.estimator, X, y, weights, **classes)
+                partial_fit(state.estimator, X, y, weights, are_new, **classes)
             state.is_fresh &= weights is not None and not np.any(weights)
         except ValueError as error:
             if not is_divergence(error):

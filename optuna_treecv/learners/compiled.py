@@ -62,10 +62,15 @@ DIVERGENCE_ADVICE = "a smaller step size, or scaled features, may help."
 #: More rows than any data can have; kernels receive it in place of larger numbers.
 MOST_ROWS = 2**62
 
+#: Parameters that act through the rows and their order, and not through the kernel.
+ACT_THROUGH_ROWS = frozenset({"fit_intercept", "shuffle", "n_epochs"})
+
 
 class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
     """An estimator that is trained by a compiled kernel."""
 
+    has_epochs = True  # whether training for several epochs makes sense
+    n_epochs: int
     draws = False  # whether training uses random_state for more than the order of the rows
     shuffle: bool
     random_state: Any
@@ -163,13 +168,14 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
         """Return the parameters that have influenced a state of ``n_seen`` rows.
 
         If these names and their values are the same for two estimators, their states after the
-        same rows are the same, bit for bit. ``fit_intercept`` and ``shuffle`` are never among
-        them, because they act through the rows: the intercept is a column, shuffling an order.
+        same rows are the same, bit for bit. ``fit_intercept``, ``shuffle`` and ``n_epochs`` are
+        never among them, because they act through the rows: the intercept is a column, the others
+        determine an order.
 
         Parameters
         ----------
         n_seen : int
-            Number of rows trained on.
+            Number of rows trained on, replays included.
 
         Returns
         -------
@@ -178,7 +184,7 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
         """
         if n_seen == 0:
             return frozenset(self._fixed())
-        silent = {"fit_intercept", "shuffle"} | (set() if self.draws else {"random_state"})
+        silent = ACT_THROUGH_ROWS | (set() if self.draws else {"random_state"})
         return frozenset(self._get_param_names()) - silent
 
     def breakpoints(self) -> tuple[int, ...]:
@@ -285,33 +291,37 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
         return None if weights is None else in_type(weights, X.dtype, "sample_weight")
 
     def _train(self, X: Any, y: np.ndarray | None, sample_weight: Any, is_fit: bool) -> Self:
-        """Train on validated X and prepared y in one pass, and set the fitted attributes."""
+        """Train on validated X and prepared y, and set the fitted attributes."""
         weights = self._weights(X, y, sample_weight)
         if is_fit and weights is not None and not np.any(weights):
             of_classes = self.weights_of_classes(getattr(self, "classes_", None))
             product = "sample_weight" if of_classes is None else "class_weight times sample_weight"
             raise ValueError(f"{product} must not be zero for all rows of fit.")
         n_rows = X.shape[0]
-        order = np.arange(n_rows, dtype=np.uint32)
+        seed = 0
         if self.shuffle:
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            random_order(seed, 0, n_rows, 0, order)
+        n_epochs = int(self.n_epochs) if is_fit and self.has_epochs else 1
+        order = np.arange(n_rows, dtype=np.uint32)
         n_classes = len(self.classes_) if hasattr(self, "classes_") else None
         # A copy, since training may fail on the way, and the state may be a read-only memory map.
         state = None if self._state is None else copy_of(self._state)
-        for begin in range(0, n_rows, _ROWS_AT_A_TIME):
-            part = order[begin : begin + _ROWS_AT_A_TIME]
-            rows = pad_rows(X, part, self.row_layout.intercept)
-            kernel = self.make_kernel(rows, None if y is None else y[part], n_classes)
-            weigh(kernel, None if weights is None else weights[part], self.is_balanced)
-            if state is None:
-                state = new_state(kernel)
-            kernel.update(state, 0, len(part))
+        for n_before in range(0, n_epochs * n_rows, n_rows):
+            if self.shuffle:
+                random_order(seed, 0, n_rows, n_before, order)
+            for begin in range(0, n_rows, _ROWS_AT_A_TIME):
+                part = order[begin : begin + _ROWS_AT_A_TIME]
+                rows = pad_rows(X, part, self.row_layout.intercept)
+                kernel = self.make_kernel(rows, None if y is None else y[part], n_classes)
+                weigh(kernel, None if weights is None else weights[part], self.is_balanced)
+                if state is None:
+                    state = new_state(kernel)
+                kernel.update(state, 0, len(part))
         assert state is not None  # there is at least one row
         self._state = state
         model = read_model(kernel, state)
         self._take_model(kernel, model, X.dtype, X.shape[1])
-        self.t_ += n_rows
+        self.t_ += n_epochs * n_rows
         if not np.all(np.isfinite(model.view(kernel.model_type))):
             warnings.warn(
                 f"{type(self).__name__} diverges: its model is not finite; {DIVERGENCE_ADVICE}",
@@ -382,7 +392,9 @@ def _numbers(rows: Rows) -> np.ndarray:
 
 
 def _subtree(plan: Plan, node: Node) -> Subtree:
-    return Subtree(node.first, node.last, plan.n_folds, plan.bounds, plan.random, plan.seed)
+    return Subtree(
+        node.first, node.last, plan.n_folds, plan.bounds, plan.random, plan.seed, plan.n_epochs
+    )
 
 
 class _Tracker(Protocol):
@@ -420,6 +432,12 @@ class KernelTrainer:
     def update(self, state: np.ndarray, phase: Phase | Rows) -> None:
         rows = rows_of(phase)
         self._survey(state, phase, rows)
+        self._train_on(state, rows)
+
+    def replay(self, state: np.ndarray, rows: Rows) -> None:
+        self._train_on(state, rows)
+
+    def _train_on(self, state: np.ndarray, rows: Rows) -> None:
         if isinstance(rows, slice):
             self._kernel.update(state, rows.start, rows.stop)
         else:
@@ -428,7 +446,7 @@ class KernelTrainer:
     def _survey(self, state: np.ndarray, phase: Phase | Rows, rows: Rows) -> None:
         """Let a state learn from a phase as a whole; rows that are no phase are one of their own.
 
-        The rows of a phase are surveyed as they lie, so that no order changes the sums.
+        The new rows of a phase are surveyed as they lie, so that no order changes the sums.
         """
         if not self._kernel.surveys:
             return
@@ -510,12 +528,13 @@ class KernelTrainer:
         states = aligned_empty((n_levels, len(state)))
         states[0] = state
         start, stop = plan.rows(node)
+        is_ordered = plan.random or plan.n_epochs > 1
         kernel = self._kernel
         memory = Memory(
             states,
             aligned_bytes(kernel.model_bytes),
             aligned_bytes(kernel.log_bytes) if kernel.log_bytes else None,
-            np.empty(stop - start, np.uint32) if plan.random else None,
+            np.empty(plan.n_epochs * (stop - start), np.uint32) if is_ordered else None,
             sums,
         )
         return kernel.walk_subtree(_subtree(plan, node), memory, out.view(np.uint8), kept)

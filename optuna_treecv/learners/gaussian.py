@@ -86,6 +86,7 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     full 2.63
     """
 
+    has_epochs = False
     _fixed_parameters = ("covariance_type",)
     _parameter_constraints = {
         "covariance_type": [StrOptions({"diag", "full"})],

@@ -139,7 +139,12 @@ def _has_weights(function: Any) -> bool:
 
 
 def partial_fit(
-    estimator: Any, X: Any, y: Any, weights: np.ndarray | None = None, **classes: Any
+    estimator: Any,
+    X: Any,
+    y: Any,
+    weights: np.ndarray | None = None,
+    are_new: bool = True,
+    **classes: Any,
 ) -> None:
     """Train an estimator on one phase.
 
@@ -154,6 +159,9 @@ def partial_fit(
         For the last step. Where all of them are 0, that step is not trained, because scikit-learn
         refuses such a call. But a compiled one is, since each row is a step of it, and
         ``GaussianNB`` is, since its epsilon comes from all rows.
+    are_new : bool
+        Whether the estimator has not seen these rows yet. Otherwise the steps before the last
+        transform them only, so that the moments of a scaler hold each row once.
     **classes : ndarray
         In the first phase: ``classes``, for the last step.
     """
@@ -161,10 +169,11 @@ def partial_fit(
         *transformers, (_, last) = estimator.steps
         for _, step in transformers:
             if step not in _PASSTHROUGH:
-                partial_fit(step, X, y)
+                if are_new:
+                    partial_fit(step, X, y)
                 X = step.transform(X)
         if last not in _PASSTHROUGH:
-            partial_fit(last, X, y, weights, **classes)
+            partial_fit(last, X, y, weights, are_new, **classes)
     elif is_gaussian_nb(estimator):
         train_gaussian_nb(estimator, X, y, weights, **classes)
     elif weights is not None:

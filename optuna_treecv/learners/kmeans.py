@@ -44,6 +44,9 @@ class StreamingKMeans(
         evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
         Seed of that order.
+    n_epochs : int, default=1
+        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
+        Inside TreeCV, the updates per row, most of them replays of rows seen before.
 
     Attributes
     ----------
@@ -56,7 +59,7 @@ class StreamingKMeans(
     labels_ : ndarray of shape (n_samples,)
         The nearest centre of each row of the last ``fit`` or ``partial_fit``.
     t_ : int
-        Number of rows seen.
+        Number of rows seen, in all epochs.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -90,14 +93,21 @@ class StreamingKMeans(
         "n_clusters": [Interval(Integral, 1, MOST_CLUSTERS, closed="both")],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
+        "n_epochs": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
-        self, n_clusters: int = 8, shuffle: bool = True, random_state: Any = None
+        self,
+        n_clusters: int = 8,
+        shuffle: bool = True,
+        random_state: Any = None,
+        *,
+        n_epochs: int = 1,
     ) -> None:
         self.n_clusters = n_clusters
         self.shuffle = shuffle
         self.random_state = random_state
+        self.n_epochs = n_epochs
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the distances to the centres.

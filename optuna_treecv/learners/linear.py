@@ -90,7 +90,7 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
     class_weight: dict[Any, float] | str | None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train from scratch, in one pass.
+        """Train from scratch, in ``n_epochs`` passes.
 
         Parameters
         ----------
@@ -291,7 +291,7 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
     _target = "number"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train from scratch, in one pass.
+        """Train from scratch, in ``n_epochs`` passes.
 
         Parameters
         ----------

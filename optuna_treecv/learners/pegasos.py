@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from numbers import Real
 from typing import Any
 from typing import Literal
@@ -24,8 +25,8 @@ class PegasosClassifier(LinearClassifier):
 
     by :math:`w_{t+1} = (1 - \eta_t \lambda) w_t + [y_t \, w_t \cdot x_t < 1] \, \eta_t y_t x_t`
     with :math:`\eta_t = 1 / (\lambda t)` and :math:`w_1 = 0` (Shalev-Shwartz et al. 2011, figure 1
-    with one row per step). ``fit`` is one pass over the rows. Several classes are trained one
-    against the rest.
+    with one row per step). ``fit`` is one pass over the rows, or ``n_epochs``. Several classes are
+    trained one against the rest.
 
     Parameters
     ----------
@@ -48,6 +49,9 @@ class PegasosClassifier(LinearClassifier):
         Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
         labels that it lacks. "balanced" is the inverse frequency of the class among the rows seen
         so far; see the notes.
+    n_epochs : int, default=1
+        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
+        Inside TreeCV, the updates per row, most of them replays of rows seen before.
 
     Attributes
     ----------
@@ -58,7 +62,7 @@ class PegasosClassifier(LinearClassifier):
     classes_ : ndarray of shape (n_classes,)
         Sorted class labels.
     t_ : int
-        Number of rows seen.
+        Number of rows seen, in all epochs.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -103,6 +107,7 @@ class PegasosClassifier(LinearClassifier):
         "project": ["boolean"],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
+        "n_epochs": [Interval(Integral, 1, None, closed="left")],
         **LinearClassifier._parameter_constraints,
     }
 
@@ -116,6 +121,7 @@ class PegasosClassifier(LinearClassifier):
         random_state: Any = None,
         *,
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
+        n_epochs: int = 1,
     ) -> None:
         self.alpha = alpha
         self.fit_intercept = fit_intercept
@@ -124,6 +130,7 @@ class PegasosClassifier(LinearClassifier):
         self.shuffle = shuffle
         self.random_state = random_state
         self.class_weight = class_weight
+        self.n_epochs = n_epochs
 
     @property
     def tracked(self) -> str | None:

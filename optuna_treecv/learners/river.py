@@ -25,7 +25,6 @@ from sklearn.utils.metaestimators import available_if
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import State
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Rows
 
 # For a pipeline, River's isinstance checks the last step.
@@ -197,9 +196,9 @@ class RiverLearner(Adapter):
                 )
         super().__init__(estimator, rows, response_methods, seed)
 
-    def update(self, state: State, phase: Phase | Rows) -> None:
+    def _train(self, state: State, rows: Rows, are_new: bool = True) -> None:
         try:
-            super().update(state, phase)
+            super()._train(state, rows, are_new)
         except OverflowError:  # Python's math raises it where NumPy returns infinity
             state.estimator = None
 

@@ -30,6 +30,7 @@ class RootSGD(LinearEstimator):
         "fit_intercept": ["boolean"],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
+        "n_epochs": [Interval(Integral, 1, None, closed="left")],
     }
 
     alpha: float
@@ -105,6 +106,9 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
         Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
         labels that it lacks. "balanced" is the inverse frequency of the class among the rows seen
         so far; see the notes.
+    n_epochs : int, default=1
+        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
+        Inside TreeCV, the updates per row, most of them replays of rows seen before.
 
     Attributes
     ----------
@@ -115,7 +119,7 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
     classes_ : ndarray of shape (n_classes,)
         Sorted class labels.
     t_ : int
-        Number of rows seen.
+        Number of rows seen, in all epochs.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -173,6 +177,7 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
         random_state: Any = None,
         *,
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
+        n_epochs: int = 1,
     ) -> None:
         self.alpha = alpha
         self.step_size = step_size
@@ -181,6 +186,7 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
         self.shuffle = shuffle
         self.random_state = random_state
         self.class_weight = class_weight
+        self.n_epochs = n_epochs
 
 
 class RootSGDRegressor(RootSGD, LinearRegressor):
@@ -219,6 +225,9 @@ class RootSGDRegressor(RootSGD, LinearRegressor):
         evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
         Seed of that order.
+    n_epochs : int, default=1
+        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
+        Inside TreeCV, the updates per row, most of them replays of rows seen before.
 
     Attributes
     ----------
@@ -227,7 +236,7 @@ class RootSGDRegressor(RootSGD, LinearRegressor):
     intercept_ : ndarray of shape (1,)
         Weight of the appended feature; 0 if ``fit_intercept`` is False.
     t_ : int
-        Number of rows seen.
+        Number of rows seen, in all epochs.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -285,6 +294,8 @@ class RootSGDRegressor(RootSGD, LinearRegressor):
         fit_intercept: bool = True,
         shuffle: bool = True,
         random_state: Any = None,
+        *,
+        n_epochs: int = 1,
     ) -> None:
         self.loss = loss
         self.epsilon = epsilon
@@ -294,3 +305,4 @@ class RootSGDRegressor(RootSGD, LinearRegressor):
         self.fit_intercept = fit_intercept
         self.shuffle = shuffle
         self.random_state = random_state
+        self.n_epochs = n_epochs

@@ -37,6 +37,7 @@ class AveragedSGD(LinearEstimator):
         "fit_intercept": ["boolean"],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
+        "n_epochs": [Interval(Integral, 1, None, closed="left")],
     }
 
     loss: str
@@ -134,7 +135,8 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
     The model is the mean of the :math:`w_t` before each step (Polyak and Juditsky 1992). The mean
     is taken over all steps, or over those after ``average_start`` rows (Jain et al. 2018). With
     ``average=False`` the model is the last :math:`w_t`.
-    ``fit`` is one pass over the rows. Several classes are trained one against the rest.
+    ``fit`` is one pass over the rows, or ``n_epochs``. Several classes are trained one against the
+    rest.
 
     Parameters
     ----------
@@ -168,6 +170,9 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
         Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
         labels that it lacks. "balanced" is the inverse frequency of the class among the rows seen
         so far; see the notes.
+    n_epochs : int, default=1
+        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
+        Inside TreeCV, the updates per row, most of them replays of rows seen before.
 
     Attributes
     ----------
@@ -178,7 +183,7 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
     classes_ : ndarray of shape (n_classes,)
         Sorted class labels.
     t_ : int
-        Number of rows seen.
+        Number of rows seen, in all epochs.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -244,6 +249,7 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
         random_state: Any = None,
         *,
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
+        n_epochs: int = 1,
     ) -> None:
         self.loss = loss
         self.alpha = alpha
@@ -258,6 +264,7 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
         self.shuffle = shuffle
         self.random_state = random_state
         self.class_weight = class_weight
+        self.n_epochs = n_epochs
 
     @available_if(lambda self: self.loss == "log_loss")
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -288,7 +295,7 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
     The model is the mean of the :math:`w_t` before each step (Polyak and Juditsky 1992). The mean
     is taken over all steps, or over those after ``average_start`` rows (Jain et al. 2018). With
     ``average=False`` the model is the last :math:`w_t`.
-    ``fit`` is one pass over the rows.
+    ``fit`` is one pass over the rows, or ``n_epochs``.
 
     Parameters
     ----------
@@ -322,6 +329,9 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
         evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
         Seed of that order.
+    n_epochs : int, default=1
+        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
+        Inside TreeCV, the updates per row, most of them replays of rows seen before.
 
     Attributes
     ----------
@@ -330,7 +340,7 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
     intercept_ : ndarray of shape (1,)
         Weight of the appended feature; 0 if ``fit_intercept`` is False.
     t_ : int
-        Number of rows seen.
+        Number of rows seen, in all epochs.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -390,6 +400,8 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
         fit_intercept: bool = True,
         shuffle: bool = True,
         random_state: Any = None,
+        *,
+        n_epochs: int = 1,
     ) -> None:
         self.loss = loss
         self.epsilon = epsilon
@@ -404,6 +416,7 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
         self.fit_intercept = fit_intercept
         self.shuffle = shuffle
         self.random_state = random_state
+        self.n_epochs = n_epochs
 
 
 class LSQSGDRegressor(LinearRegressor):
@@ -436,6 +449,9 @@ class LSQSGDRegressor(LinearRegressor):
         evaluation chooses the order.
     random_state : int, RandomState instance or None, default=None
         Seed of that order.
+    n_epochs : int, default=1
+        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
+        Inside TreeCV, the updates per row, most of them replays of rows seen before.
 
     Attributes
     ----------
@@ -446,7 +462,7 @@ class LSQSGDRegressor(LinearRegressor):
     step_size_ : float
         The step size in use.
     t_ : int
-        Number of rows seen.
+        Number of rows seen, in all epochs.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -486,6 +502,7 @@ class LSQSGDRegressor(LinearRegressor):
         "average": ["boolean"],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
+        "n_epochs": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
@@ -496,6 +513,8 @@ class LSQSGDRegressor(LinearRegressor):
         average: bool = True,
         shuffle: bool = True,
         random_state: Any = None,
+        *,
+        n_epochs: int = 1,
     ) -> None:
         self.step_size = step_size
         self.radius = radius
@@ -503,6 +522,7 @@ class LSQSGDRegressor(LinearRegressor):
         self.average = average
         self.shuffle = shuffle
         self.random_state = random_state
+        self.n_epochs = n_epochs
 
     def make_kernel(
         self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None

@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import StrOptions
 from optuna_treecv._kernels.svrg import inner_length
 from optuna_treecv._kernels.svrg import StreamingSVRG as Kernel
 from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
+from optuna_treecv.learners.compiled import ACT_THROUGH_ROWS
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.linear import LinearClassifier
 from optuna_treecv.learners.linear import LinearEstimator
@@ -44,6 +45,7 @@ class StreamingSVRG(LinearEstimator):
         "fit_intercept": ["boolean"],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
+        "n_epochs": [Interval(Integral, 1, None, closed="left")],
     }
 
     alpha: float
@@ -64,7 +66,7 @@ class StreamingSVRG(LinearEstimator):
         Until the first batch is complete, the state is a sum of gradients at 0, which only the
         automatic step weights. The growth of batches has no influence before the second batch.
         """
-        names = frozenset(self._get_param_names()) - {"fit_intercept", "shuffle"}
+        names = frozenset(self._get_param_names()) - ACT_THROUGH_ROWS
         if self.settings == "theory":
             return names
         if n_seen <= self.initial_batch_size:
@@ -247,6 +249,9 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
         Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
         labels that it lacks. "balanced" is the inverse frequency of the class among the rows seen
         so far; see the notes.
+    n_epochs : int, default=1
+        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
+        Inside TreeCV, the updates per row, most of them replays of rows seen before.
 
     Attributes
     ----------
@@ -260,7 +265,7 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     n_rows_used_ : int
         Number of rows that have influenced the weights: all but those of an incomplete batch.
     t_ : int
-        Number of rows seen.
+        Number of rows seen, in all epochs.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -326,6 +331,7 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
         random_state: Any = None,
         *,
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
+        n_epochs: int = 1,
     ) -> None:
         self.alpha = alpha
         self.step_size = step_size
@@ -339,6 +345,7 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
         self.shuffle = shuffle
         self.random_state = random_state
         self.class_weight = class_weight
+        self.n_epochs = n_epochs
 
 
 class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
@@ -402,6 +409,9 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     random_state : int, RandomState instance or None, default=None
         Seed of that order and of the lengths of inner phases. Inside TreeCV, None stands for the
         evaluation's seed.
+    n_epochs : int, default=1
+        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
+        Inside TreeCV, the updates per row, most of them replays of rows seen before.
 
     Attributes
     ----------
@@ -413,7 +423,7 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     n_rows_used_ : int
         Number of rows that have influenced the weights: all but those of an incomplete batch.
     t_ : int
-        Number of rows seen.
+        Number of rows seen, in all epochs.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -479,6 +489,8 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
         fit_intercept: bool = True,
         shuffle: bool = True,
         random_state: Any = None,
+        *,
+        n_epochs: int = 1,
     ) -> None:
         self.loss = loss
         self.epsilon = epsilon
@@ -493,3 +505,4 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
         self.fit_intercept = fit_intercept
         self.shuffle = shuffle
         self.random_state = random_state
+        self.n_epochs = n_epochs

@@ -169,10 +169,13 @@ class UnusedWarnings:
     ----------
     say : callable
         (sentence) -> None, makes a warning of a sentence.
+    n_epochs : int, default=1
+        The epochs that the evaluation was asked for.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], n_epochs: int = 1) -> None:
         self._say = say
+        self._n_epochs = n_epochs
         self._first: dict[str, Unused] = {}
         self._said: dict[tuple[str, ...], object] = {}
 
@@ -187,13 +190,13 @@ class UnusedWarnings:
         """
         for name, unused in without_effect(estimator, searched).items():
             kind, parameter, value = unused
-            if parameter in _PASSES and str(value) != "1":
+            if parameter in _PASSES and self._n_epochs == 1 and str(value) != "1":
                 self._warn_once(
                     (kind, parameter),
                     f"{kind}({parameter}={value!r}) is evaluated after one pass over the training "
                     "rows, in the order of the tree, and fitted on all rows in one pass too, "
                     f"since its partial_fit does not use {parameter}; set {parameter}=1 if one "
-                    "pass is meant, or method='fit'.",
+                    "pass is meant, n_epochs of the evaluation for several, or method='fit'.",
                 )
             first = self._first.setdefault(f"{kind} {name}", unused)
             if str(first.value) != str(value):

@@ -120,6 +120,8 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         How the folds are evaluated, see ``treecv_objective``.
     n_repeats : int, default=1
         Cross-validate each trial this many times.
+    n_epochs : int, default=1
+        The updates per row, for models that are trained further, see ``treecv_objective``.
     n_jobs : int or None, default=1
         The number of threads, or of joblib's workers that fit folds.
     random_state : int, RandomState instance or None, default=None
@@ -209,6 +211,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
         ] = "auto",
         n_repeats: int = 1,
+        n_epochs: int = 1,
         n_jobs: int | None = 1,
         random_state: Any = None,
         error_score: Literal["raise"] | float = "raise",
@@ -231,6 +234,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.order = order
         self.method = method
         self.n_repeats = n_repeats
+        self.n_epochs = n_epochs
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.error_score = error_score
@@ -416,6 +420,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             "order": self.order,
             "method": self.method,
             "n_repeats": self.n_repeats,
+            "n_epochs": self.n_epochs,
             "scoring": scores.asked,
             "sample_weight": sample_weight,
             "params": params or None,

@@ -217,14 +217,16 @@ def token() -> bytes:
     return os.urandom(32)
 
 
-def fed(prefix: bytes, phase: Phase, n_rows: int) -> bytes:
-    """Return the name of a prefix followed by the first ``n_rows`` rows of a phase."""
+def fed(prefix: bytes, phase: Phase, n_updates: int) -> bytes:
+    """Return the name of a prefix followed by the first ``n_updates`` updates of a phase."""
     hashed = blake2b(prefix, digest_size=16)
     hashed.update(
         struct.pack(
-            "<qqqQ?", phase.start, phase.stop, n_rows, phase.seed or 0, phase.seed is not None
+            "<qqqQ?", phase.start, phase.stop, n_updates, phase.seed or 0, phase.seed is not None
         )
     )
+    if phase.replays is not None:
+        hashed.update(struct.pack("<qQqqq", *phase.replays))
     return hashed.digest()
 
 
@@ -232,7 +234,8 @@ def plan_key(plan: Plan) -> bytes:
     """Return a digest of everything about a tree."""
     bounds = b"" if plan.bounds is None else plan.bounds.tobytes()
     numbers = struct.pack("<qq?Q", plan.n_rows, plan.n_folds, plan.random, plan.seed)
-    return digest(numbers, bounds)
+    epochs = [encode(plan.n_epochs)] if plan.n_epochs > 1 else []
+    return digest(numbers, bounds, *epochs)
 
 
 def settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> bytes:

@@ -31,11 +31,11 @@ class Prefix:
     name : bytes
         A digest of the sequence.
     n_seen : int
-        The number of rows in it.
+        The number of rows in it, replays included.
     origin, phase, end : Prefix, Phase, int
-        The sequence is that of ``origin`` followed by the first ``end`` rows of the phase.
+        The sequence is that of ``origin`` followed by the first ``end`` updates of the phase.
     below : dict
-        What ``prefixes_below`` remembers.
+        What ``prefixes_below`` remembers of trees that differ in their epochs only.
     made : list of int
         How many prefixes have been made from the same root.
     """
@@ -52,11 +52,11 @@ class Prefix:
         self.end = n_seen - self.origin.n_seen
         self.made: list[int] = [0] if origin is None else origin.made
         self.made[0] += 1
-        self.below: dict[Node, dict[int, Prefix]] = {}
+        self.below: dict[tuple[Node, int], dict[int, Prefix]] = {}
         self._next: dict[tuple[Phase, int], Prefix] = {}
 
     def feed(self, phase: Phase, end: int) -> Prefix:
-        """Return this prefix followed by the first ``end`` rows of a phase."""
+        """Return this prefix followed by the first ``end`` updates of a phase."""
         prefix = self._next.get((phase, end))
         if prefix is None:
             name = fed(self.name, phase, end)
@@ -100,7 +100,7 @@ def least_kept_folds(plan: Plan, row_bytes: float) -> int:
 
     The training phase before a node is about as long as the rows that the node holds out.
     """
-    return max(1, ceil(_LEAST_BYTES * plan.n_folds / (row_bytes * plan.n_rows)))
+    return max(1, ceil(_LEAST_BYTES * plan.n_folds / (row_bytes * plan.n_epochs * plan.n_rows)))
 
 
 def is_worth_keeping(n_bytes: float) -> bool:
@@ -124,7 +124,7 @@ def prefixes_below(prefix: Prefix, plan: Plan, node: Node, least: int) -> dict[i
     The keys are numbers of nodes: the node itself is 0, parents come before their children, left
     before right.
     """
-    found = prefix.below.get(node)
+    found = prefix.below.get((node, plan.n_epochs))
     if found is None:
         found = {}
         number = 1
@@ -132,10 +132,10 @@ def prefixes_below(prefix: Prefix, plan: Plan, node: Node, least: int) -> dict[i
             phase = plan.phase(node, child)
             n_kept = count_nodes(child.n_folds, least)
             if n_kept > 0:
-                fed_prefix = found[number] = prefix.feed(phase, phase.n_rows)
+                fed_prefix = found[number] = prefix.feed(phase, phase.n_updates)
                 if child.n_folds > 1:
                     below = prefixes_below(fed_prefix, plan, child, least)
                     found |= {number + i: each for i, each in below.items()}
             number += n_kept
-        prefix.below[node] = found
+        prefix.below[node, plan.n_epochs] = found
     return found

@@ -72,6 +72,8 @@ class SharedLearner:
     cache : ModelCache or StoredModelCache
     root : Prefix
         The prefix before the first prepared row.
+    n_epochs : int, default=1
+        The updates per row.
 
     Attributes
     ----------
@@ -81,7 +83,9 @@ class SharedLearner:
 
     phases_may_be_cut = True
 
-    def __init__(self, learner: CompiledLearner, cache: AnyCache, root: Prefix) -> None:
+    def __init__(
+        self, learner: CompiledLearner, cache: AnyCache, root: Prefix, n_epochs: int = 1
+    ) -> None:
         self.rows = learner.rows
         self.dtype = learner.dtype
         self.n_outputs = learner.n_outputs
@@ -102,7 +106,9 @@ class SharedLearner:
             for n_seen in (*self._breakpoints, MOST_ROWS)
         ]
         self._all_settings = settings_key(learner, MOST_ROWS)
-        self._grid = _marks_grid(learner.rows_per_copy * _COPIES_PER_MARK, len(learner.rows.order))
+        self._grid = _marks_grid(
+            learner.rows_per_copy * _COPIES_PER_MARK, n_epochs * len(learner.rows.order)
+        )
         self._most_marks = max(1, int(cache.max_bytes * _CACHE_PER_TRAIL) // learner.state_bytes)
         self._planned: tuple[Plan, bytes] | None = None
         self._counting = Lock()
@@ -121,11 +127,11 @@ class SharedLearner:
         model = state.model
         prefix, begin = model.prefix, 0
         for n_seen in self._breakpoints:
-            if prefix.n_seen < n_seen < prefix.n_seen + phase.n_rows:
+            if prefix.n_seen < n_seen < prefix.n_seen + phase.n_updates:
                 end = n_seen - prefix.n_seen
                 model = LazyModel(prefix.feed(phase, end), model, begin)
                 begin = end
-        state.model = LazyModel(prefix.feed(phase, phase.n_rows), model, begin)
+        state.model = LazyModel(prefix.feed(phase, phase.n_updates), model, begin)
 
     def outputs(self, state: Branch, start: int, stop: int, out: np.ndarray) -> None:
         self._learner.outputs(self._state(state.model), start, stop, out)
@@ -144,13 +150,13 @@ class SharedLearner:
         before = state.model
         self.update(state, phase)
         done, model = 0, None
-        is_kept = is_worth_keeping(phase.n_rows * self._learner.row_bytes)
+        is_kept = is_worth_keeping(phase.n_updates * self._learner.row_bytes)
         if is_kept:
             done, model = self._said(before.prefix, phase, ends, out)
         for end in ends:
             if end <= done:
                 yield end
-        if done == phase.n_rows:
+        if done == phase.n_updates:
             return
         model = self._learner.snapshot(self._state(before) if model is None else model)
         begin, seconds = done, 0.0
@@ -164,7 +170,7 @@ class SharedLearner:
                 with self._counting:
                     self.n_updates += end - begin
                 begin = end
-                if end == phase.n_rows:
+                if end == phase.n_updates:
                     state.model.state = model
                 yield end
         finally:  # whoever leaves early may come back
@@ -185,7 +191,7 @@ class SharedLearner:
             if kept is None:
                 continue
             model = None
-            if end < phase.n_rows:
+            if end < phase.n_updates:
                 model = self._cache.find(self._key(reached), self._x)
                 if model is None:
                     continue
@@ -225,7 +231,7 @@ class SharedLearner:
             branch = self.snapshot(state)
             phase = plan.phase(node, child)
             self.update(branch, phase)
-            n_updates += phase.n_rows + self.walk_subtree(plan, child, branch, out)
+            n_updates += phase.n_updates + self.walk_subtree(plan, child, branch, out)
         return n_updates
 
     def _fits_a_call(self, plan: Plan, node: Node, prefix: Prefix) -> bool:
@@ -236,11 +242,12 @@ class SharedLearner:
         """
         start, stop = plan.rows(node)
         n_kept = count_nodes(node.n_folds, self._least(plan))
-        n_updates = (stop - start) * node.n_folds.bit_length()
+        n_most = plan.n_epochs * plan.n_rows
+        n_updates = plan.n_epochs * (stop - start) * node.n_folds.bit_length()
         return n_kept <= 1 or (
             n_kept * self._learner.state_bytes <= self._cache.max_bytes * _CACHE_PER_CALL
             and n_updates * self._learner.row_bytes <= _BYTES_PER_CALL
-            and not any(prefix.n_seen < n_seen < plan.n_rows for n_seen in self._breakpoints)
+            and not any(prefix.n_seen < n_seen < n_most for n_seen in self._breakpoints)
         )
 
     def _walk_at_once(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int | None:

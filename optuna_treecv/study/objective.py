@@ -566,6 +566,7 @@ def treecv_objective(
         "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
     ] = "auto",
     n_repeats: int = 1,
+    n_epochs: int = 1,
     scoring: Any = None,
     optimize: str | list[str] | None = None,
     pooled: bool = False,
@@ -654,6 +655,12 @@ def treecv_objective(
         Cross-validate this many times and average. The repeats differ in their permutations for an
         int, a share or "loo", in what further calls of ``split`` return for a splitter, and in
         random orders. It is refused if nothing makes the repeats differ. At most 10,000.
+    n_epochs : int, default=1
+        The updates per row, for models that are trained further. In the tree, each new row is
+        followed by ``n_epochs - 1`` replays of rows that the model may see; ``partial_fit`` of
+        other estimators gets as many calls per training phase. "standard" makes as many shuffled
+        passes. The ``n_epochs`` of an estimator of this package may be set or searched instead. At
+        most 10,000.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
@@ -803,6 +810,7 @@ def treecv_objective(
         order=order,
         method=method,
         n_repeats=n_repeats,
+        n_epochs=n_epochs,
         scoring=scoring,
         optimize=optimize,
         pooled=pooled,

@@ -68,6 +68,17 @@ class Learner(Trainer, Protocol):
 
 
 @runtime_checkable
+class Replayer(Protocol):
+    """A learner that trains states again on rows that they have seen."""
+
+    def replay(self, state: Any, rows: Rows) -> None:
+        """Train a state in place on rows that it has seen before, in their order.
+
+        What is counted once per row, such as the moments of a step that scales, stays as it is.
+        """
+
+
+@runtime_checkable
 class RowTester(Protocol):
     """A learner that tests rows before it is trained on them."""
 

@@ -14,34 +14,81 @@ from typing import NamedTuple
 
 import numpy as np
 
+from optuna_treecv._kernels.order import order_with_replays
 from optuna_treecv._kernels.order import random_order
 
 #: Prepared rows in training order: a range, or row numbers (uint32).
 Rows = slice | np.ndarray
 
 
+class Replays(NamedTuple):
+    """The further updates of a phase of several epochs: replays of rows that the model may see.
+
+    Each new row is followed by ``n_epochs - 1`` replays. They are drawn from the rows 0 to
+    n_rows - 1 without those that are held out, held_start to held_stop - 1; new rows are among
+    them. No row is drawn again before all have been.
+    """
+
+    n_epochs: int
+    seed: int
+    held_start: int
+    held_stop: int
+    n_rows: int
+
+
 class Phase(NamedTuple):
     """A training phase: the rows start to stop - 1, in their prepared or in a random order.
 
     The random order follows from (seed, range, rows seen before). These numbers therefore identify
-    the rows and their order; ``rows`` computes the order when it is needed.
+    the rows and their order; ``rows`` computes the order when it is needed. ``n_seen`` counts
+    rows, not updates. With replays, the first of every ``n_epochs`` rows in order is a new one.
     """
 
     start: int
     stop: int
     n_seen: int = 0
     seed: int | None = None  # None: in prepared order
+    replays: Replays | None = None
 
     @property
     def n_rows(self) -> int:
+        """The number of new rows."""
         return self.stop - self.start
 
     @property
+    def n_epochs(self) -> int:
+        return 1 if self.replays is None else self.replays.n_epochs
+
+    @property
+    def n_updates(self) -> int:
+        """The number of rows trained on, replays included."""
+        return self.n_epochs * self.n_rows
+
+    @property
     def rows(self) -> Rows:
+        """The rows to train on, in their order."""
+        if self.replays is not None:
+            return self._rows_with_replays(self.replays)
         if self.seed is None or self.n_rows < 2:
             return slice(self.start, self.stop)
         rows = np.empty(self.n_rows, np.uint32)
         random_order(self.seed, self.start, self.stop, self.n_seen, rows)
+        return rows
+
+    def _rows_with_replays(self, replays: Replays) -> np.ndarray:
+        rows = np.empty(self.n_updates, np.uint32)
+        order_with_replays(
+            replays.seed,
+            self.start,
+            self.stop,
+            self.n_seen,
+            self.seed is not None,
+            replays.held_start,
+            replays.held_stop,
+            replays.n_rows,
+            replays.n_epochs,
+            rows,
+        )
         return rows
 
 
@@ -82,7 +129,9 @@ class Plan:
     random : bool
         Train on the rows of each phase in a new uniformly random order, else in prepared order.
     seed : int
-        Seed of these orders, 64 bits.
+        Seed of these orders and of replays, 64 bits.
+    n_epochs : int
+        The updates of a phase per row: one for the row itself, the others for replays.
     """
 
     n_rows: int
@@ -90,6 +139,7 @@ class Plan:
     bounds: np.ndarray | None = None
     random: bool = False
     seed: int = 0
+    n_epochs: int = 1
 
     @property
     def root(self) -> Node:
@@ -114,7 +164,28 @@ class Plan:
     @property
     def first_phase(self) -> Phase:
         """The phase on which the root's model is trained, usually of no rows."""
-        return Phase(0, self.begin(0), 0, self.seed if self.random else None)
+        return self.phase_of(0, self.begin(0), 0, (self.begin(0), self.n_rows))
+
+    def phase_of(self, start: int, stop: int, n_seen: int, held: tuple[int, int]) -> Phase:
+        """Return the phase on the rows start to stop - 1.
+
+        Parameters
+        ----------
+        start, stop : int
+        n_seen : int
+            The number of rows that the model has seen before.
+        held : (int, int)
+            The range of rows that the model holds out afterwards, so that no replay may be one of
+            them: start and stop.
+        """
+        replays = Replays(self.n_epochs, self.seed, *held, self.n_rows)
+        return Phase(
+            start,
+            stop,
+            n_seen,
+            self.seed if self.random else None,
+            replays if self.n_epochs > 1 else None,
+        )
 
     def split(self, node: Node) -> tuple[Node, Node]:
         """Return the children of a node.
@@ -135,20 +206,20 @@ class Plan:
             start = self.begin(child.last)
         else:
             stop = self.begin(child.first)
-        return Phase(start, stop, n_seen, self.seed if self.random else None)
+        return self.phase_of(start, stop, n_seen, self.rows(child))
 
-    def rest(self, fold: Node) -> np.ndarray:
+    def rest(self, fold: Node, epoch: int = 0) -> np.ndarray:
         """Return all rows that ``fold`` does not hold out, for the standard method.
 
-        A random order is drawn for the range that begins after the fold and wraps around at the
-        last row.
+        Epochs after the first one have random orders of their own. A random order is drawn for the
+        range that begins after the fold and wraps around at the last row.
         """
         start, stop = self.rows(fold)
-        if not self.random:
+        if not self.random and epoch == 0:
             everything = np.arange(self.n_rows, dtype=np.uint32)
             return np.concatenate([everything[:start], everything[stop:]])
         rows = np.empty(self.n_rows - (stop - start), np.uint32)
-        random_order(self.seed, stop, start + self.n_rows, 0, rows)
+        random_order(self.seed, stop, start + self.n_rows, epoch * len(rows), rows)
         return np.where(rows < self.n_rows, rows, rows - np.uint32(self.n_rows))
 
     def blocks(self, most: int) -> list[Node]:

@@ -164,9 +164,9 @@ def make_pool(n_jobs: int) -> ThreadPoolExecutor:
 
 
 def train(learner: Trainer, state: Any, phase: Phase) -> int:
-    """Train a state on one phase; return the number of its rows."""
+    """Train a state on one phase; return the number of its updates."""
     learner.update(state, phase)
-    return phase.n_rows
+    return phase.n_updates
 
 
 def trains_pairs(learner: Trainer) -> TypeGuard[PairTrainer]:
@@ -175,10 +175,10 @@ def trains_pairs(learner: Trainer) -> TypeGuard[PairTrainer]:
 
 
 def train_both(plan: Plan, learner: PairTrainer, node: Node, left: Any, right: Any) -> int:
-    """Train two copies of a node's state into those of its children; return the rows of both."""
+    """Train two copies of a node's state into those of its children; return the row updates."""
     phase, other_phase = (plan.phase(node, child) for child in plan.split(node))
     learner.update_both(left, phase, right, other_phase)
-    return phase.n_rows + other_phase.n_rows
+    return phase.n_updates + other_phase.n_updates
 
 
 def _root(plan: Plan, learner: Trainer) -> tuple[Begun, int]:
@@ -218,14 +218,14 @@ def _train_in_pairs(
         return begun, 0
     phases = [plan.phase(one.parent, one.node) for one in children if one.parent is not None]
     *others, longest = children
-    long_rows, n_rows, done = phases[-1].rows, phases[-1].n_rows, 0
+    long_rows, n_rows, done = phases[-1].rows, phases[-1].n_updates, 0
     for one, phase in zip(others, phases, strict=False):
-        stop = min(done + phase.n_rows, n_rows)
+        stop = min(done + phase.n_updates, n_rows)
         learner.update_both(longest.state, cut(long_rows, done, stop), one.state, phase.rows)
         done = stop
     learner.update(longest.state, cut(long_rows, done, n_rows))
     trained = [Begun(one.node, one.state) for one in begun]
-    return trained, sum(phase.n_rows for phase in phases)
+    return trained, sum(phase.n_updates for phase in phases)
 
 
 def _descend(

@@ -1,10 +1,10 @@
 """The data sets of the benchmarks, or synthetic ones of the same shape.
 
 Covertype and 20 newsgroups are read from scikit-learn's data folder ($SCIKIT_LEARN_DATA), and
-nycflights13.npz, w8a.svm.bz2, fashion_mnist.npz, letter.npz, magic.npz, protein_casp.npz,
-elec2.npz and kin40k.npz from the folder $OPTUNA_TREECV_DATA. Nothing is downloaded. A missing data
-set is replaced by a synthetic one with the same shape, density and task, drawn from a fixed seed;
-its name says so.
+nycflights13.npz, a9a.svm.bz2, w8a.svm.bz2, fashion_mnist.npz, letter.npz, magic.npz,
+protein_casp.npz, elec2.npz and kin40k.npz from the folder $OPTUNA_TREECV_DATA. Nothing is
+downloaded. A missing data set is replaced by a synthetic one with the same shape, density and
+task, drawn from a fixed seed; its name says so.
 
 Each function returns X, y and the name to show. The rows are in random order, so the first ones
 are a sample and no method has to shuffle again. Numbers are scaled, except in ``letter``,
@@ -94,6 +94,17 @@ def w8a() -> DataSet:
         X.data[:] = 1
         return X, y, "synthetic, like w8a"
     return *shuffle(X, (y > 0).astype(int), random_state=0), "w8a"
+
+
+def a9a() -> DataSet:
+    """Binary features, 24 % of the rows positive: 32,561 x 123."""
+    try:
+        X, y = load_svmlight_file(str(file_of("a9a.svm.bz2")), n_features=123)
+    except FileNotFoundError:
+        X, y = sparse_rows(32_561, 123, 451_592, positives=0.24)
+        X.data[:] = 1
+        return X, y, "synthetic, like a9a"
+    return *shuffle(X, (y > 0).astype(int), random_state=0), "a9a"
 
 
 def fashion_mnist() -> DataSet:

@@ -1,0 +1,561 @@
+"""Training for several epochs: replays among the new rows of each phase."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+from ids import said
+import numpy as np
+import optuna
+import pytest
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.base import ClassifierMixin
+from sklearn.base import clone
+from sklearn.base import is_regressor
+from sklearn.datasets import load_digits
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import KFold
+from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import scale
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import HistTreeClassifier
+from optuna_treecv import LSQSGDRegressor
+from optuna_treecv import ModelCache
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import RootSGDClassifier
+from optuna_treecv import RootSGDRegressor
+from optuna_treecv import StreamingGaussianDensity
+from optuna_treecv import StreamingKMeans
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import StreamingSVRGRegressor
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
+from optuna_treecv._kernels import reference
+from optuna_treecv._kernels.order import order_with_replays
+from optuna_treecv.rows.data import Data
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.walk import walk_to_leaves
+
+COMPILED = [
+    PegasosClassifier(alpha=0.01),
+    PegasosClassifier(alpha=0.01, average=True, project=True),
+    AveragedSGDClassifier(),
+    AveragedSGDClassifier(loss="log_loss", average_start=70, batch_size=3),
+    StreamingSVRGClassifier(initial_batch_size=5),
+    StreamingSVRGClassifier(initial_batch_size=5, inner_steps=9),
+    RootSGDClassifier(burn_in=4),
+    AveragedSGDRegressor(),
+    LSQSGDRegressor(),
+    StreamingSVRGRegressor(initial_batch_size=5),
+    RootSGDRegressor(burn_in=4),
+]
+INCREMENTAL = [
+    SGDClassifier(max_iter=1, tol=None),
+    make_pipeline(StandardScaler(), SGDClassifier(max_iter=1, tol=None)),
+    make_pipeline(StandardScaler(), PegasosClassifier(alpha=0.01)),
+    MLPClassifier((4,), max_iter=1),
+]
+
+
+def response_of(estimator):
+    if is_regressor(estimator):
+        return "predict"
+    has_decision = hasattr(estimator, "decision_function")
+    return "decision_function" if has_decision else "predict_proba"
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_the_order_is_that_of_the_twin(data):
+    n_rows = data.draw(st.integers(2, 60))
+    cuts = sorted(data.draw(st.lists(st.integers(0, n_rows), min_size=3, max_size=3)))
+    start, middle, stop = cuts
+    new, held = (range(start, middle), range(middle, stop))
+    if data.draw(st.booleans()):
+        new, held = held, new
+    seed, n_seen = data.draw(st.integers(0, 2**64 - 1)), data.draw(st.integers(0, 2**40))
+    random, c = data.draw(st.booleans()), data.draw(st.integers(1, 70))
+    rows = np.empty(c * len(new), np.uint32)
+    begin, end = (new.start, new.stop), (held.start, held.stop)
+    order_with_replays(seed, *begin, n_seen, random, *end, n_rows, c, rows)
+    twin = reference.order_with_replays(seed, *begin, n_seen, random, held, n_rows, c)
+    assert rows.tolist() == twin
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_phases_hold_new_rows_once_and_replays_of_rows_that_may_be_seen(data):
+    n_rows = data.draw(st.integers(2, 50))
+    bounds = data.draw(st.lists(st.integers(0, n_rows - 1), min_size=1, max_size=8, unique=True))
+    n_epochs, random = data.draw(st.integers(2, 9)), data.draw(st.booleans())
+    bounds = np.array([*sorted(bounds), n_rows])
+    plan = Plan(n_rows, len(bounds) - 1, bounds, random, 7, n_epochs)
+    phases = [(plan.first_phase, plan.root)]
+    nodes = [plan.root]
+    while nodes:
+        node = nodes.pop()
+        if node.n_folds > 1:
+            children = plan.split(node)
+            phases += [(plan.phase(node, child), child) for child in children]
+            nodes += children
+    for phase, child in phases:
+        start, stop = plan.rows(child)
+        rows = phase.rows
+        assert len(rows) == phase.n_updates == n_epochs * phase.n_rows
+        assert not np.any((rows >= start) & (rows < stop))
+        new = rows[::n_epochs].tolist()
+        assert sorted(new) == list(range(phase.start, phase.stop))
+        assert random or new == sorted(new)
+        replays = np.delete(rows, np.s_[::n_epochs])
+        n_open = n_rows - (stop - start)
+        for begin in range(0, len(replays), max(1, n_open)):
+            sample = replays[begin : begin + n_open]
+            assert len(np.unique(sample)) == len(sample)
+
+
+def test_each_row_is_equally_likely_to_be_replayed():
+    n_rows, held, n_drawn = 23, (5, 11), 0
+    counts = np.zeros(n_rows)
+    for seed in range(4000):
+        rows = np.empty(3 * 2, np.uint32)
+        order_with_replays(seed, 11, 13, 17, False, *held, n_rows, 3, rows)
+        counts[np.delete(rows, [0, 3])] += 1
+        n_drawn += 4
+    expected = n_drawn / 17
+    assert not counts[5:11].any()
+    seen = np.delete(counts, np.s_[5:11])
+    chi_square = ((seen - expected) ** 2 / expected).sum()
+    assert chi_square < 40  # 16 degrees of freedom: exceeded once in a thousand times
+
+
+def test_the_order_refuses_rows_that_are_held_out():
+    rows = np.empty(20, np.uint32)
+    with pytest.raises(ValueError, match="must not be among those held out"):
+        order_with_replays(0, 0, 5, 0, False, 4, 8, 10, 4, rows)
+
+
+@pytest.mark.parametrize("n_folds", [2, 7, 60])
+@pytest.mark.parametrize("random", [False, True])
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("estimator", COMPILED, ids=said)
+def test_the_compiled_walk_is_that_over_rows_one_by_one(
+    estimator, is_sparse, random, n_folds, make_data
+):
+    X, y = make_data(60, 4)
+    if is_sparse and not estimator.__sklearn_tags__().input_tags.sparse:
+        pytest.skip("it needs dense rows")
+    X = sparse.csr_matrix(X * (X > 0)) if is_sparse else X
+    y = y.astype(float) if is_regressor(estimator) else y
+    learner = estimator.make_learner(
+        Data(X, y).prepare(estimator.row_layout, np.arange(60, dtype=np.uint32)), 0
+    )
+    plan = Plan(60, n_folds, None, random, 99, 4)
+    ours, theirs = (np.empty((60, learner.n_outputs)) for _ in range(2))
+    n_updates = learner.walk_subtree(plan, plan.root, learner.start(), ours)
+
+    def test_leaf(node, state):
+        learner.outputs(state, *plan.rows(node), theirs)
+
+    assert n_updates == walk_to_leaves(plan, learner, test_leaf, plan.root, learner.start())
+    assert np.array_equal(ours, theirs)
+
+    by_twin = np.empty_like(theirs)
+
+    def walk(node, state):
+        if node.n_folds == 1:
+            learner.outputs(state, *plan.rows(node), by_twin)
+            return
+        start, stop = plan.rows(node)
+        for child in plan.split(node):
+            held = range(*plan.rows(child))
+            new = [row for row in range(start, stop) if row not in held]
+            n_seen = 60 - (stop - start)
+            order = reference.order_with_replays(
+                99, new[0], new[-1] + 1, n_seen, random, held, 60, 4
+            )
+            own = learner.snapshot(state)
+            learner.update(own, np.array(order, np.uint32))
+            walk(child, own)
+
+    walk(plan.root, learner.start())
+    assert np.array_equal(ours, by_twin)
+
+
+SPLITS = [
+    3,
+    8,
+    "loo",
+    KFold(4),
+    StratifiedKFold(3, shuffle=True),
+    GroupKFold(5),
+    TimeSeriesSplit(4),
+]
+SPLITS += [0.3, np.arange(60) % 7 - 1]
+
+
+@pytest.mark.parametrize("estimator", [*COMPILED, *INCREMENTAL], ids=said)
+@pytest.mark.parametrize("cv", SPLITS, ids=said)
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("method", ["treecv", "standard"])
+def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, make_data):
+    X, y = make_data(60, 4)
+    if isinstance(cv, str) and estimator in INCREMENTAL:
+        pytest.skip("takes long")
+    y = y.astype(float) if is_regressor(estimator) else y
+    groups = np.repeat(np.arange(20), 3) if isinstance(cv, GroupKFold) else None
+    if isinstance(cv, StratifiedKFold):  # fixed now, since labels change below
+        cv = PredefinedSplit(_fold_of(cv, X, y))
+    found = []
+
+    def responses(estimator, X, y):
+        found[-1].append((X, getattr(estimator, response_of(estimator))(X)))
+        return 0.0
+
+    options = {"cv": cv, "groups": groups, "order": order, "method": method, "stratify": False}
+    options |= {"n_epochs": 3, "scoring": responses, "shuffle": False}
+
+    def evaluate(y):
+        found.append([])
+        tree_cross_validate(estimator, X, y, **options)
+        return found[-1]
+
+    before = evaluate(y)
+    numbers = {row.tobytes(): number for number, row in enumerate(X)}
+    moved = 0
+    for i in {0, len(before) // 2, len(before) - 1}:
+        tested = [numbers[row.tobytes()] for row in before[i][0]]
+        changed = y.copy()
+        changed[tested] = 1 - y[tested]
+        after = evaluate(changed)
+        assert np.array_equal(before[i][1], after[i][1])
+        moved += sum(not np.array_equal(a[1], b[1]) for a, b in zip(before, after, strict=True))
+    assert moved or isinstance(cv, float)  # a hold-out has no other model
+
+
+def _fold_of(cv, X, y):
+    fold = np.empty(len(y), int)
+    for number, (_, test) in enumerate(cv.split(X, y)):
+        fold[test] = number
+    return fold
+
+
+@pytest.mark.parametrize("estimator", COMPILED, ids=said)
+@pytest.mark.parametrize("order", ["fixed", "random"])
+def test_threads_lanes_and_caches_change_no_bit(estimator, order, make_data):
+    X, y = make_data(83, 5)
+    y = y.astype(float) if is_regressor(estimator) else y
+    options = {"cv": 9, "order": order, "n_epochs": 4, "stratify": False}
+    parameter = next(name for name in ("alpha", "step_size") if hasattr(estimator, name))
+    values = [0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3]
+    models = [clone(estimator).set_params(**{parameter: value}) for value in values]
+    alone = [tree_cross_validate(model, X, y, **options).test_score for model in models]
+    threads = [tree_cross_validate(model, X, y, n_jobs=3, **options) for model in models]
+    many = tree_cross_validate_many(models, X, y, **options)
+    space = {parameter: optuna.distributions.FloatDistribution(0.001, 0.3)}
+    shared = treecv_objective(estimator, X, y, param_distributions=space, **options)
+    results = [shared.evaluate({parameter: value}) for value in values]
+    for one, *others in zip(alone, threads, many, results, strict=True):
+        for other in others:
+            assert np.array_equal(one, other.test_score)
+    again = shared.evaluate({parameter: values[3]})
+    assert again.n_updates == 0
+    assert np.array_equal(again.test_score, alone[3])
+
+
+def test_models_of_other_numbers_of_epochs_are_not_shared(binary):
+    X, y = binary
+    cache = ModelCache()
+    results = {}
+    space = {"alpha": optuna.distributions.FloatDistribution(0.01, 0.02)}
+    for c in (1, 2, 3, 2):
+        objective = treecv_objective(
+            PegasosClassifier(), X, y, param_distributions=space, n_epochs=c, cache=cache
+        )
+        result = objective.evaluate({"alpha": 0.01})
+        alone = tree_cross_validate(PegasosClassifier(0.01), X, y, n_epochs=c)
+        assert np.array_equal(result.test_score, alone.test_score)
+        results.setdefault(c, []).append(result)
+    for c, (first, *again) in results.items():
+        assert first.n_updates == alone.n_updates * c // 2
+        assert all(one.n_updates == 0 for one in again)
+
+
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), AveragedSGDClassifier()], ids=said)
+def test_one_objective_shares_right_in_any_order_of_trials(estimator, binary):
+    X, y = binary
+    points = [{"n_epochs": c, "alpha": alpha} for c in (1, 4) for alpha in (0.001, 0.01, 0.1)]
+    alone = [tree_cross_validate(clone(estimator).set_params(**point), X, y) for point in points]
+    space = {
+        "n_epochs": optuna.distributions.IntDistribution(1, 9),
+        "alpha": optuna.distributions.FloatDistribution(0.001, 0.1),
+    }
+    for some in permutations(range(6), 3):
+        objective = treecv_objective(estimator, X, y, param_distributions=space)
+        for number in some:
+            found = objective.evaluate(points[number]).test_score
+            assert np.array_equal(found, alone[number].test_score)
+
+
+def test_trials_of_the_same_epochs_share_beginnings(binary):
+    X, y = binary
+    objective = treecv_objective(
+        AveragedSGDClassifier(n_epochs=5),
+        X,
+        y,
+        param_distributions={"average_start": optuna.distributions.IntDistribution(0, 1000)},
+    )
+    first = objective.evaluate({"average_start": 320})
+    other = objective.evaluate({"average_start": 350})
+    assert other.n_updates < first.n_updates
+    alone = tree_cross_validate(AveragedSGDClassifier(average_start=350, n_epochs=5), X, y)
+    assert np.array_equal(other.test_score, alone.test_score)
+
+
+@pytest.mark.parametrize("estimator", COMPILED, ids=said)
+def test_updates_are_counted(estimator, make_data):
+    X, y = make_data(60, 4)
+    y = y.astype(float) if is_regressor(estimator) else y
+    for method in ("treecv", "standard"):
+        one, five = (
+            tree_cross_validate(estimator, X, y, method=method, n_epochs=c) for c in (1, 5)
+        )
+        assert five.n_updates == 5 * one.n_updates
+        assert five.n_updates_standard == 5 * one.n_updates_standard
+
+
+@pytest.mark.parametrize("estimator", [*COMPILED, StreamingKMeans(3)], ids=said)
+def test_fit_makes_as_many_passes(estimator, make_data):
+    X, y = make_data(60, 4)
+    y = y.astype(float) if is_regressor(estimator) else y
+    more = {"classes": [0, 1]} if hasattr(estimator, "class_weight") else {}
+    three = clone(estimator).set_params(n_epochs=3, shuffle=False, random_state=0).fit(X, y)
+    passes = clone(estimator).set_params(n_epochs=3, shuffle=False, random_state=0)
+    for _ in range(3):
+        passes.partial_fit(X, y, **more)
+    assert three.t_ == passes.t_ == 180
+    assert np.array_equal(three._state, passes._state)
+    shuffled = [clone(estimator).set_params(n_epochs=c, random_state=0).fit(X, y) for c in (1, 3)]
+    assert not np.array_equal(shuffled[0]._state, shuffled[1]._state)
+    assert not np.array_equal(three._state, shuffled[1]._state)
+
+
+def test_each_epoch_of_fit_has_its_own_order(binary):
+    X, y = binary
+    seed = np.random.RandomState(5).randint(np.iinfo(np.int32).max)
+    model = PegasosClassifier(n_epochs=3, random_state=5).fit(X, y)
+    by_hand = PegasosClassifier(shuffle=False)
+    for epoch in range(3):
+        order = reference.random_order(seed, 0, len(y), epoch * len(y))
+        by_hand.partial_fit(X[order], y[order], classes=[0, 1])
+    assert np.array_equal(model.coef_, by_hand.coef_)
+
+
+def test_the_standard_method_makes_shuffled_epochs(binary):
+    X, y = binary
+    found = []
+
+    def keep(model, X, y):
+        found.append(model.coef_.copy())
+        return 0.0
+
+    options = {"cv": KFold(4), "shuffle": False, "method": "standard"}
+    tree_cross_validate(PegasosClassifier(), X, y, n_epochs=3, scoring=keep, **options)
+    orders = []
+    for fold, (train, _) in enumerate(KFold(4).split(X)):
+        plan = Plan(len(y), 4, np.array([0, 21, 42, 63, 83]), False, 1, 3)
+        epochs = [plan.rest(Node(fold, fold + 1), epoch) for epoch in range(3)]
+        assert np.array_equal(epochs[0], train)
+        assert all(np.array_equal(np.sort(one), train) for one in epochs)
+        assert not np.array_equal(epochs[1], epochs[2])
+        orders += epochs[1:]
+    assert len({order.tobytes() for order in orders}) == 8
+    one_pass = PegasosClassifier(shuffle=False).fit(X[21:], y[21:])
+    assert not np.array_equal(found[0], one_pass.coef_)
+
+
+class Recorder(ClassifierMixin, BaseEstimator):
+    """Notes the rows of each call of partial_fit."""
+
+    def partial_fit(self, X, y, classes=None):
+        if classes is not None:
+            self.classes_, self.calls_ = classes, []
+        self.calls_.append(X[:, 0].astype(int).tolist())
+        return self
+
+    def predict(self, X):
+        return np.zeros(len(X), int)
+
+
+def test_partial_fit_is_called_once_per_epoch():
+    X, y = np.arange(24.0)[:, None], np.arange(24) % 2
+    calls = []
+
+    def keep(model, X, y):
+        calls.append((X[:, 0].astype(int).tolist(), model.calls_))
+        return 0.0
+
+    tree_cross_validate(Recorder(), X, y, cv=4, n_epochs=3, scoring=keep, stratify=False)
+    for tested, of_model in calls:
+        assert [len(one) for one in of_model] == [12, 12, 12, 6, 6, 6]
+        new = [*of_model[0], *of_model[3]]
+        assert sorted(new) == sorted(set(range(24)) - set(tested))
+        assert not set(sum(of_model, [])) & set(tested)
+        assert set(of_model[1]) == set(of_model[2]) == set(of_model[0])  # there are no other rows
+        assert len(set(of_model[4] + of_model[5])) == 12  # no row twice
+
+
+def test_scalers_count_each_row_once(binary):
+    X, y = binary
+    found = []
+
+    def keep(model, X, y):
+        found.append((X, model[0].mean_, model[0].n_samples_seen_))
+        return 0.0
+
+    pipeline = make_pipeline(StandardScaler(), PegasosClassifier(n_epochs=4))
+    for method in ("treecv", "standard"):
+        tree_cross_validate(pipeline, X, y, cv=5, scoring=keep, method=method)
+    assert len(found) == 10
+    for held, mean, n_seen in found:
+        assert n_seen == len(X) - len(held)
+        total = X.sum(axis=0) - held.sum(axis=0)
+        np.testing.assert_allclose(mean, total / n_seen)
+
+
+def test_an_estimator_inside_of_another_one_has_its_epochs(three_classes):
+    X, y = three_classes
+    inside = tree_cross_validate(OneVsRestClassifier(PegasosClassifier(n_epochs=4)), X, y, cv=5)
+    asked = tree_cross_validate(OneVsRestClassifier(PegasosClassifier()), X, y, cv=5, n_epochs=4)
+    assert inside.n_updates == asked.n_updates
+    assert np.array_equal(inside.test_score, asked.test_score)
+
+
+def test_epochs_can_be_searched(binary):
+    X, y = binary
+    space = {"n_epochs": optuna.distributions.CategoricalDistribution([1, 3, 5])}
+    objective = treecv_objective(PegasosClassifier(0.01), X, y, param_distributions=space)
+    for c in (1, 3, 5):
+        alone = tree_cross_validate(PegasosClassifier(0.01), X, y, n_epochs=c)
+        assert np.array_equal(objective.evaluate({"n_epochs": c}).test_score, alone.test_score)
+    grid = {"n_epochs": [1, 4], "alpha": [0.001, 0.01, 0.1]}
+    objective = treecv_objective(PegasosClassifier(), X, y, param_grid=grid)
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    study.optimize(objective)
+    assert len(study.trials) == 6
+    for trial in study.trials:
+        alone = tree_cross_validate(PegasosClassifier(**trial.params), X, y)
+        assert trial.value == alone.mean
+
+
+def test_the_refitted_model_has_as_many_passes(binary):
+    X, y = binary
+    search = TreeCVSearchCV(
+        AveragedSGDClassifier(), {"alpha": [0.01]}, n_trials=1, n_epochs=3, random_state=0
+    )
+    assert search.fit(X, y).best_estimator_.t_ == 3 * len(y)
+    search = TreeCVSearchCV(
+        make_pipeline(StandardScaler(), SGDClassifier(max_iter=1, tol=None)),
+        {"sgdclassifier__alpha": [0.01]},
+        n_trials=1,
+        n_epochs=3,
+        random_state=0,
+    )
+    best = search.fit(X, y).best_estimator_
+    assert best[0].n_samples_seen_ == len(y)
+    assert best[1].t_ == 3 * len(y) + 1
+
+
+def test_a_network_learns_as_much_as_in_separate_trainings():
+    X, y = load_digits(return_X_y=True)
+    X, y = scale(X)[:900], y[:900]
+    model = MLPClassifier((16,), batch_size=32, learning_rate_init=0.01, max_iter=1)
+    one = tree_cross_validate(model, X, y, cv=8).mean
+    ours, theirs = (
+        tree_cross_validate(model, X, y, cv=8, n_epochs=10, method=method).mean
+        for method in ("treecv", "standard")
+    )
+    assert abs(ours - theirs) < 0.02 < one - ours
+
+
+def test_river_models(binary):
+    linear_model = pytest.importorskip("river.linear_model")
+    X, y = binary
+    result = tree_cross_validate(linear_model.LogisticRegression(), X, y, cv=4, n_epochs=3)
+    once = tree_cross_validate(linear_model.LogisticRegression(), X, y, cv=4)
+    assert result.n_updates == 3 * once.n_updates
+    assert result.mean != once.mean
+
+
+@pytest.mark.parametrize("n_epochs", [0, -1, 2.5, "2", None, True, 10**9])
+def test_epochs_are_a_positive_integer(n_epochs, binary):
+    with pytest.raises(ValueError, match=r"n_epochs must be an integer of 1 to 10000, got"):
+        tree_cross_validate(PegasosClassifier(), *binary, n_epochs=n_epochs)
+    if n_epochs is not True:  # scikit-learn takes it for 1
+        with pytest.raises(ValueError, match="n_epochs"):
+            tree_cross_validate(PegasosClassifier(n_epochs=n_epochs), *binary)
+    if n_epochs in (0, 2.5, None):
+        with pytest.raises(ValueError, match="The 'n_epochs' parameter of PegasosClassifier"):
+            PegasosClassifier(n_epochs=n_epochs).fit(*binary)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options", "message"),
+    [
+        (PegasosClassifier(n_epochs=2), {}, "n_epochs must be given once, got n_epochs=3 and"),
+        (
+            make_pipeline(StandardScaler(), PegasosClassifier(n_epochs=2)),
+            {},
+            "n_epochs must be given once",
+        ),
+        (PegasosClassifier(), {"method": "fit"}, "with method='fit', since the estimator's own"),
+        (DecisionTreeClassifier(), {}, "with method='fit'"),
+        (Ridge(), {}, "with method='exact', since its models follow from sums"),
+        (HistTreeClassifier(), {}, "with method='forest', since its trees"),
+        (PegasosClassifier(), {"method": "progressive"}, "with method='progressive', which"),
+        (PegasosClassifier(), {"cv": ShuffleSplit(3)}, "with method='fit'"),
+    ],
+    ids=said,
+)
+@pytest.mark.filterwarnings("ignore:.*is fitted 3 times")
+def test_epochs_are_refused_where_they_make_no_sense(estimator, options, message, binary):
+    X, y = binary
+    with pytest.raises(ValueError, match="n_epochs must be") as error:
+        tree_cross_validate(estimator, X, y, n_epochs=3, **options)
+    assert message in str(error.value)
+
+
+def test_other_refusals(binary):
+    X, y = binary
+    with pytest.raises(ValueError, match="n_epochs must be 1 for StreamingGaussianDensity"):
+        tree_cross_validate(StreamingGaussianDensity(), X, n_epochs=2, method="treecv")
+    for report in ("progressive", "blocks"):
+        with pytest.raises(ValueError, match="report must be 'folds', 'mean' or None with"):
+            treecv_objective(
+                PegasosClassifier(),
+                X,
+                y,
+                param_distributions={"alpha": optuna.distributions.FloatDistribution(0.1, 0.2)},
+                report=report,
+                n_epochs=2,
+            )
+    assert tree_cross_validate(PegasosClassifier(n_epochs=4), X, y, method="fit").mean < 0.5
+    assert tree_cross_validate(StreamingKMeans(2), X, n_epochs=3).n_updates > 0
