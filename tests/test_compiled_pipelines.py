@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from conftest import paths_of
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -668,3 +669,140 @@ def test_explain_says_what_happens_to_each_step(table):
         "  simpleimputer (SimpleImputer): by fold, since its median comes from the rows",
         "  standardscaler (StandardScaler): by fold, since the models are fitted by fold",
     ]
+
+
+# Several epochs.
+
+
+@pytest.mark.parametrize("method", ["treecv", "standard"])
+def test_replays_do_not_count_in_the_scales(method, rows):
+    X, y = rows
+    pipeline = make_pipeline(StandardScaler(), AveragedSGDRegressor())
+    found = []
+
+    def keep(fitted, X, y):
+        found.append(fitted)
+        return 0.0
+
+    options = {"cv": 9, "method": method, "shuffle": False, "scoring": keep}
+    one = tree_cross_validate(pipeline, X, y, **options)
+    several = tree_cross_validate(pipeline, X, y, n_epochs=4, **options)
+    assert several.n_updates == 4 * one.n_updates
+    for first, other in zip(found[:9], found[9:], strict=True):
+        assert other[0].n_samples_seen_ == 80
+        np.testing.assert_array_equal(first[0].mean_, other[0].mean_)
+        np.testing.assert_array_equal(first[0].scale_, other[0].scale_)
+        assert np.any(first[1].coef_ != other[1].coef_)
+
+
+def test_epochs_of_a_step_can_be_searched(rows):
+    X, y = rows
+    pipeline = make_pipeline(StandardScaler(), AveragedSGDRegressor())
+    name = "averagedsgdregressor__n_epochs"
+    grid = {name: [1, 3], "averagedsgdregressor__alpha": [1e-4, 1e-2, 1.0]}
+    objective = treecv_objective(pipeline, X, y, cv=6, param_grid=grid)
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    study.optimize(objective)
+    for trial in study.trials:
+        alone = tree_cross_validate(clone(pipeline).set_params(**trial.params), X, y, cv=6)
+        assert alone.mean == trial.value
+    fitted = objective.best_estimator(study)
+    assert fitted[0].n_samples_seen_ == 90
+
+
+# Mixtures of steps.
+
+BRANCHES = ("kinds", "imputed", "imputed and scaled", "scaled", "centred", "as it is")
+
+
+def running_branch(kind):
+    """Return the transformer of a branch."""
+    return {
+        "kinds": lambda: OneHotEncoder(handle_unknown="ignore"),
+        "imputed": SimpleImputer,
+        "imputed and scaled": lambda: make_pipeline(SimpleImputer(), StandardScaler()),
+        "scaled": StandardScaler,
+        "centred": lambda: StandardScaler(with_std=False),
+        "as it is": lambda: "passthrough",
+    }[kind]()
+
+
+class Branch:
+    """A branch by hand: the rows of its columns as a model sees them that has seen some phases."""
+
+    def __init__(self, kind, X, trained):
+        self.kind, self.X = kind, X
+        self.seen = np.empty((0, X.shape[1]))
+        self.scaler = StandardScaler(with_std=kind != "centred")
+        if kind == "kinds":
+            self.encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+            self.encoder.fit(X[trained])
+
+    def see(self, rows):
+        if self.kind in ("kinds", "as it is"):
+            return
+        self.seen = np.vstack([self.seen, self.X[rows]])
+        counts = (~np.isnan(self.seen)).sum(axis=0)
+        self.means = np.nansum(self.seen, axis=0) / np.maximum(counts, 1)
+        if self.kind != "imputed":
+            self.scaler.partial_fit(self.filled(rows))
+
+    def filled(self, rows):
+        return np.where(np.isnan(self.X[rows]), self.means, self.X[rows])
+
+    def of(self, rows):
+        if self.kind == "kinds":
+            return self.encoder.transform(self.X[rows])
+        if self.kind == "as it is":
+            return self.X[rows]
+        return (
+            self.filled(rows)
+            if self.kind == "imputed"
+            else self.scaler.transform(self.filled(rows))
+        )
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_any_mixture_of_steps_is_that_by_hand(data):
+    kinds = data.draw(st.lists(st.sampled_from(BRANCHES), min_size=1, max_size=5))
+    n_rows = data.draw(st.integers(6, 90))
+    n_folds = data.draw(st.integers(2, min(n_rows, 12)))
+    order = data.draw(st.sampled_from(["fixed", "random"]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    columns, parts, places = [], [], []
+    for kind in kinds:
+        width = int(rng.integers(1, 4))
+        part = rng.normal(size=(n_rows, width)) * 3 + 1
+        if kind == "kinds":
+            part = rng.integers(0, 5, size=(n_rows, width)).astype(float)
+        elif kind.startswith("imputed"):
+            part[rng.random(part.shape) < 0.3] = np.nan
+        places.append(list(range(len(columns), len(columns) + width)))
+        columns += list(part.T)
+        parts.append(part)
+    X, y = np.column_stack(columns), rng.normal(size=n_rows)
+    kept = [
+        (str(i), running_branch(kind), place)
+        for i, (kind, place) in enumerate(zip(kinds, places, strict=True))
+        if not (kind.startswith("imputed") and np.isnan(parts[i]).all(axis=0).any())
+    ]
+    if not kept:
+        return
+    learner = AveragedSGDRegressor(step_size=0.01, shuffle=False)
+    steps = ColumnTransformer(kept, sparse_threshold=data.draw(st.sampled_from([0, 0.3, 1])))
+    pipeline = Pipeline([("prepare", steps), ("learn", learner)])
+    assert compiled_part(pipeline) is learner
+    options = {"cv": n_folds, "order": order, "random_state": SEED}
+    found = tree_cross_validate(pipeline, X, y, **options).test_score
+    right = []
+    for test, phases in paths_of(n_rows, n_folds, order, random_state=SEED):
+        trained = np.concatenate(phases)
+        branches = [Branch(kinds[int(i)], parts[int(i)], trained) for i, _, _ in kept]
+        model = clone(learner)
+        for rows in phases:
+            for branch in branches:
+                branch.see(rows)
+            model.partial_fit(np.hstack([branch.of(rows) for branch in branches]), y[rows])
+        right.append(loss_of(model, np.hstack([branch.of(test) for branch in branches]), y[test]))
+    np.testing.assert_allclose(found, right, rtol=1e-8)
