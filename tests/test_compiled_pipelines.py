@@ -18,6 +18,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import make_union
@@ -806,3 +807,48 @@ def test_any_mixture_of_steps_is_that_by_hand(data):
             model.partial_fit(np.hstack([branch.of(rows) for branch in branches]), y[rows])
         right.append(loss_of(model, np.hstack([branch.of(test) for branch in branches]), y[test]))
     np.testing.assert_allclose(found, right, rtol=1e-8)
+
+
+# Hostile calls.
+
+
+@pytest.mark.filterwarnings("error")
+def test_steps_that_make_data_frames(table):
+    X, y = table
+    steps = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore", sparse_output=False), ["city"]),
+        (StandardScaler(), ["size"]),
+    ).set_output(transform="pandas")
+    pipeline = make_pipeline(steps, AveragedSGDRegressor())
+    space = {"averagedsgdregressor__alpha": [0.1]}
+    objective = treecv_objective(pipeline, X, y, cv=5, param_grid=space)
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    study.optimize(objective)
+    best = objective.best_estimator(study)
+    assert list(best[-1].feature_names_in_) == list(best[:-1].transform(X).columns)
+    assert best.predict(X).shape == y.shape
+
+
+def test_a_lambda_among_the_steps_is_fitted_by_fold(table):
+    X, y = table
+    steps = make_column_transformer((StandardScaler(), lambda X: ["size"]))
+    pipeline = make_pipeline(steps, AveragedSGDRegressor())
+    space = {"averagedsgdregressor__alpha": [0.1]}
+    said = treecv_objective(pipeline, X, y, cv=5, param_grid=space).explain()
+    assert "method='fit', since its steps hold an object, such as a lambda" in said
+
+
+def test_sparse_rows_are_not_centred():
+    X = sparse.random_array((40, 5), density=0.5, format="csr", rng=0)
+    pipeline = make_pipeline(StandardScaler(), PegasosClassifier())
+    with pytest.raises(ValueError, match="Cannot center sparse matrices"):
+        tree_cross_validate(pipeline, X, np.arange(40) % 2, cv=4)
+
+
+@pytest.mark.parametrize("learner", [PegasosClassifier(), SGDClassifier(max_iter=1, tol=None)])
+@pytest.mark.parametrize("behind", [StandardScaler(), MaxAbsScaler(), SimpleImputer()])
+def test_steps_that_change_the_number_of_rows(behind, learner):
+    shorter = FunctionTransformer(lambda X: X[:-1])
+    pipeline = make_pipeline(shorter, behind, learner)
+    with pytest.raises(ValueError, match="must have steps that return a row for each row"):
+        tree_cross_validate(pipeline, np.random.default_rng(0).random((40, 3)), np.arange(40) % 2)

@@ -32,6 +32,7 @@ from optuna_treecv.learners.adapter import METHOD_NAMES
 from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
@@ -187,7 +188,11 @@ class FoldTask:
         test = test.astype(np.intp)
         test_X, test_y = map(_protected, _safe_split(estimator, self.X, self.y, test, train))
         try:
-            with _explaining(estimator), self._beginnings_for(estimator, name):
+            with (
+                _explaining(estimator),
+                keeping_rows(estimator),
+                self._beginnings_for(estimator, name),
+            ):
                 self._fit(estimator, X, y, train)
         except ValueError as error:
             if not is_divergence(error):

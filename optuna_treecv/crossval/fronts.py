@@ -15,6 +15,10 @@ from optuna_treecv.sharing.keys import NoKey
 # The most fitted steps that are kept: those asked for last.
 _MOST = 16
 
+_NO_NAME = (
+    "its steps hold an object, such as a lambda, by which trials could not tell them from others"
+)
+
 
 class Fronts:
     """The fitted steps before compiled learners, by their names.
@@ -32,8 +36,8 @@ class Fronts:
         """Return the fitted steps and their name, or why there are none, a clause."""
         try:
             name = _name_of(found)
-        except NoKey as error:
-            return str(error).rstrip(".")
+        except NoKey:
+            return _NO_NAME
         if name in self._kept:
             self._kept.move_to_end(name)
         else:

@@ -13,6 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.naive_bayes import GaussianNB
 
+from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import partial_fit
 from optuna_treecv.rows.data import count_targets
@@ -108,7 +109,7 @@ class Adapter:
             else {}
         )
         try:
-            with naming_entries(self.rows.X, self.rows.order):
+            with naming_entries(self.rows.X, self.rows.order), keeping_rows(state.estimator):
                 partial_fit(state.estimator, X, y, weights, are_new, **classes)
             state.is_fresh &= weights is not None and not np.any(weights)
         except ValueError as error:

@@ -760,7 +760,11 @@ class CompiledLearner(KernelTrainer):
         fitted._state = None if state is None else state[: self._own.state_bytes]
         fitted.t_ = n_seen
         fitted._take_model(self._own, model, self.dtype, self.rows.n_features)
-        return fitted if self.before is None else self.before.fitted(fitted, self._kernel, state)
+        if self.before is None:
+            return fitted
+        if self.rows.feature_names is not None:  # the steps make data frames
+            fitted.feature_names_in_ = self.rows.feature_names
+        return self.before.fitted(fitted, self._kernel, state)
 
     def score_rows(self, start: int, stop: int) -> tuple[Any, np.ndarray | None]:
         rows, targets = self.rows, self.rows.targets

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import lru_cache
 import inspect
 from typing import Any
@@ -184,6 +186,20 @@ def partial_fit(
         estimator.partial_fit(X, *(() if y is None else (y,)), **classes)
     else:
         estimator.fit(X)  # stateless: uses only the names and the number of the columns
+
+
+@contextmanager
+def keeping_rows(estimator: Any) -> Generator[None]:
+    """Say what is wrong where a step of a Pipeline changes the number of rows."""
+    try:
+        yield
+    except ValueError as error:
+        if not isinstance(estimator, Pipeline) or "inconsistent numbers of sam" not in str(error):
+            raise
+        raise ValueError(
+            "estimator must have steps that return a row for each row, got a Pipeline in which "
+            f"one does not: {error}"
+        ) from error
 
 
 def last_step(estimator: Any) -> Any:

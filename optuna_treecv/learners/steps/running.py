@@ -15,6 +15,7 @@ from typing import NamedTuple
 from typing import Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.base import clone
 from sklearn.base import OneToOneFeatureMixin
@@ -133,11 +134,13 @@ class Unscaled(_Placeholder):
         return self._checked(X, reset=False)
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        sparse = "csr" if not self.scaler.with_mean else False
+        if sparse.issparse(X) and self.scaler.with_mean:
+            clone(self.scaler).fit(X)  # raises its own error
+        accepted = "csr" if not self.scaler.with_mean else False
         return validate_data(
             self,
             X,
-            accept_sparse=sparse,
+            accept_sparse=accepted,
             dtype=[np.float64, np.float32],
             ensure_all_finite=False,  # the learner says what is wrong
             reset=reset,
