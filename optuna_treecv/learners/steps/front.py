@@ -29,6 +29,7 @@ from optuna_treecv.learners.steps.running import has_running
 from optuna_treecv.learners.steps.running import is_running_imputer
 from optuna_treecv.learners.steps.running import Moments
 from optuna_treecv.learners.steps.running import parts_of
+from optuna_treecv.learners.steps.running import PASSED
 from optuna_treecv.learners.steps.running import running_columns
 from optuna_treecv.learners.steps.running import with_running
 from optuna_treecv.learners.steps.running import without_running
@@ -37,8 +38,6 @@ from optuna_treecv.rows.data import take_rows
 
 # Sparse rows are made dense before they are scaled, if they have at most so many columns.
 _MOST_DENSE = 512
-
-_PASSED = (None, "passthrough")
 
 
 class Split(NamedTuple):
@@ -78,7 +77,7 @@ def split(estimator: Any) -> Split | str:
     *before, (name, last) = estimator.steps
     if not isinstance(last, CompiledEstimator):
         return ""
-    if not any(step not in _PASSED for _, step in before):
+    if not any(step not in PASSED for _, step in before):
         return ""
     steps = copy(estimator)
     steps.steps, steps.memory = before, None
@@ -110,7 +109,7 @@ class _Behind(NamedTuple):
 
 def _why_not(step: Any, behind: _Behind) -> str:
     """Return why a step cannot be done before a compiled learner; empty if it can."""
-    if step in (*_PASSED, "drop"):
+    if step in (*PASSED, "drop"):
         return ""
     if type(step) is Pipeline:
         for name, part in reversed(step.steps):
@@ -120,7 +119,7 @@ def _why_not(step: Any, behind: _Behind) -> str:
                     if type(part) in COMPOSED
                     else f"the step {name!r} is fitted by fold: {why}"
                 )
-            if part not in _PASSED:
+            if part not in PASSED:
                 safe = behind.is_zero_safe and _keeps_zeros(part)
                 is_scaler = behind.is_last and type(part) is StandardScaler
                 behind = _Behind(behind.learner, False, is_scaler, safe)
@@ -154,7 +153,7 @@ def _keeps_zeros(step: Any) -> bool:
         return all(_keeps_zeros(part) for _, part in step.steps)
     if type(step) in COMPOSED:
         return all(_keeps_zeros(part) for _, part, *_ in parts_of(step))
-    return step in (*_PASSED, "drop") or type(step) is StandardScaler or keeps_zero_columns(step)
+    return step in (*PASSED, "drop") or type(step) is StandardScaler or keeps_zero_columns(step)
 
 
 def _why_not_scaled(scaler: StandardScaler, behind: _Behind) -> str:

@@ -36,6 +36,10 @@ COMPOSED = {
 }
 
 
+#: In the place of a step of a Pipeline: the rows pass as they are.
+PASSED = (None, "passthrough")
+
+
 class Moments(NamedTuple):
     """The moments of the columns, for each column of the rows after the steps.
 
@@ -304,7 +308,7 @@ def _branches(fitted: Any, columns: slice) -> Iterator[tuple[str, slice]]:
     if type(fitted) is Pipeline:
         for name, part in reversed(fitted.steps):
             yield name, columns
-            if not isinstance(part, Unscaled):  # which keeps the columns
+            if part not in PASSED and not isinstance(part, Unscaled):  # these keep the columns
                 return
     elif type(fitted) is ColumnTransformer:
         for name, written in fitted.output_indices_.items():
