@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.learners.steps.front import compiled_part
 
 LEARNER = AveragedSGDRegressor(shuffle=False)
@@ -54,3 +55,17 @@ def test_a_step_that_passes_rows_on_changes_nothing(steps, passed, nested, rows)
     assert compiled_part(pipeline) is not None
     found = tree_cross_validate(pipeline, X, y, cv=KFold(4), shuffle=False, method="standard")
     np.testing.assert_allclose(found.test_score, errors_by_hand(pipeline, X, y), rtol=1e-9)
+
+
+def test_learners_behind_the_same_steps_get_their_own_rows(rows):
+    X, y = rows
+    pipelines = [
+        Pipeline([("scaler", StandardScaler()), ("last", clone(LEARNER).set_params(**values))])
+        for values in ({}, {"fit_intercept": False})
+    ]
+    found = tree_cross_validate_many(
+        pipelines, X, y + 5, cv=KFold(4), shuffle=False, method="standard"
+    )
+    for pipeline, result in zip(pipelines, found, strict=True):
+        expected = errors_by_hand(pipeline, X, y + 5)
+        np.testing.assert_allclose(result.test_score, expected, rtol=1e-9)

@@ -615,7 +615,7 @@ class Evaluation:
             return found
         with self._fitting:
             front = self._fronts.of(found)
-        ahead = front if isinstance(front, str) else Ahead(*front, front[0].layout)
+        ahead = front if isinstance(front, str) else Ahead(*front, front[0].layout_for(found.last))
         self._ahead[estimator] = ahead  # a run asks several times, and naming steps takes time
         return ahead
 

@@ -34,6 +34,7 @@ from optuna_treecv.learners.steps.running import running_columns
 from optuna_treecv.learners.steps.running import with_running
 from optuna_treecv.learners.steps.running import without_running
 from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
 
 # Sparse rows are made dense before they are scaled, if they have at most so many columns.
@@ -194,8 +195,6 @@ class Front:
 
     Attributes
     ----------
-    layout : RowLayout
-        Of the rows that the learner needs.
     why_not : str
         Why the learner cannot scale the rows, a clause; empty if it can.
     """
@@ -213,10 +212,7 @@ class Front:
             self.why_not = "a part of a FeatureUnion does not name its columns"
             return
         self._runs = has_running(found.pipeline)
-        self.layout = found.last.row_layout
-        if np.any(self._columns.imputed):
-            self.layout = replace(self.layout, missing=self._columns.imputed.tobytes())
-        takes_sparse = self.layout.sparse
+        takes_sparse = found.last.row_layout.sparse
         self._makes_dense = self._runs and takes_sparse and sparse.issparse(some)
         most = _MOST_DENSE if self._makes_dense else MOST_WIDTH - 1
         if self._runs and n_columns > most:
@@ -229,6 +225,12 @@ class Front:
         """Return rows after the steps, unscaled."""
         after = self._fitted.transform(X)
         return after.toarray() if self._makes_dense else after
+
+    def layout_for(self, last: CompiledEstimator) -> RowLayout:
+        """Return the layout of the rows that a learner behind these steps needs."""
+        if not np.any(self._columns.imputed):
+            return last.row_layout
+        return replace(last.row_layout, missing=self._columns.imputed.tobytes())
 
     def as_given(self, order: np.ndarray) -> Any:
         """Return rows as they were given."""
