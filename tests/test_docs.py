@@ -225,8 +225,9 @@ def test_the_snippet_with_large_weights_prints_what_the_page_shows(capsys):
     assert float(score) < -1  # where it diverges, other roundings of X give other numbers
 
 
-@pytest.mark.parametrize("page", ["choosing", "search", "uncertainty"])
-def test_snippets_print_what_their_page_shows(page, capsys):
+@pytest.mark.parametrize("page", ["choosing", "raw_table", "search", "uncertainty"])
+def test_snippets_print_what_their_page_shows(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     runpy.run_path(str(ROOT / "docs" / "snippets" / f"{page}.py"))
     printed = capsys.readouterr().out
     text = (ROOT / "docs" / "user_guide" / f"{page}.rst").read_text()
