@@ -229,7 +229,7 @@ def main():
     figure, axes = plt.subplots(
         len(LEARNERS),
         len(chosen),
-        figsize=(max(7, 3.1 * len(chosen)), 2.6 * len(LEARNERS)),  # 7 for the legend
+        figsize=(max(9, 3.1 * len(chosen)), 2.6 * len(LEARNERS)),  # 9 for the legend
         layout="constrained",
         squeeze=False,
     )
