@@ -1,6 +1,14 @@
 """Sphinx configuration: sphinx-build -W -b html docs docs/_build."""
 
-import optuna_treecv
+from pathlib import Path
+import sys
+
+FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER))
+
+import run_examples  # noqa: E402
+
+import optuna_treecv  # noqa: E402
 
 project = "optuna_treecv"
 author = "The optuna_treecv developers"
@@ -14,6 +22,7 @@ extensions = [
     "numpydoc",
     "sphinx-mathjax-offline",
     "sphinx_design",
+    "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "snippets"]
@@ -28,7 +37,7 @@ html_theme_options = {
     "show_nav_level": 1,
     "show_toc_level": 2,
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 6,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "secondary_sidebar_items": ["page-toc"],
@@ -46,3 +55,19 @@ toc_object_entries_show_parents = "hide"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say more
 numpydoc_show_class_members = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": run_examples.examples(),
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",  # all of them are run
+    # Functions by their names, since Sphinx pickles the configuration.
+    "reset_argv": "run_examples.arguments",
+    "within_subsection_order": "run_examples.place",
+    "capture_repr": (),  # what scripts print, and nothing else
+    "default_thumb_file": str(FOLDER / "figures" / "tree.svg"),
+    "remove_config_comments": True,
+    "notebook_extensions": set(),
+    "download_all_examples": False,
+    "show_signature": False,
+    "write_computation_times": False,
+}

@@ -1,7 +1,14 @@
-"""Show a study in optuna-dashboard, with a note and figures; a store keeps every fold score.
-
-python -m pip install '.[dashboard]' && python examples/dashboard.py
 """
+A study in the dashboard
+========================
+
+Show a study in optuna-dashboard, with a note and figures. A store keeps every fold score.
+
+::
+
+    python -m pip install '.[dashboard]' && python examples/dashboard.py
+"""
+# sphinx_gallery_thumbnail_path = 'figures/dashboard.png'
 
 import optuna
 from optuna.distributions import CategoricalDistribution

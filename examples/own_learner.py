@@ -1,7 +1,9 @@
-"""Use your own learner: an estimator with ``partial_fit``, its tests, and a study.
+"""
+A learner of your own
+=====================
 
-python examples/own_learner.py        runs the study
-pytest examples/own_learner.py        runs the tests
+This file has an estimator with ``partial_fit``, its tests (``pytest examples/own_learner.py``) and
+a study (``python examples/own_learner.py``).
 """
 
 import numpy as np

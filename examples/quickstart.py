@@ -1,4 +1,9 @@
-"""Tune a linear support vector machine by leave-one-out cross-validation, on a grid of alpha."""
+"""
+Leave-one-out on a grid
+=======================
+
+Tune a linear support vector machine by leave-one-out cross-validation, on a grid of ``alpha``.
+"""
 
 import numpy as np
 import optuna

@@ -1,10 +1,12 @@
-"""Measure when k folds are worth their time: the regret of the choice against the time it takes.
+"""
+When are k folds worth their time?
+==================================
 
-For each of five real data sets, samples of n rows are drawn. On each sample, several methods
-choose one of 32 values of a hyper-parameter. The regret of a choice is the risk of the chosen
-value minus that of the best one. The risk of a value is the mean error, on rows outside of the
-sample, of the models of 5 training orders of the whole sample; so the luck of an order is no
-regret.
+Measure the regret of a choice against the time that it takes. For each of five real data sets,
+samples of n rows are drawn. On each sample, several methods choose one of 32 values of a
+hyper-parameter. The regret of a choice is the risk of the chosen value minus that of the best one.
+The risk of a value is the mean error, on rows outside of the sample, of the models of 5 training
+orders of the whole sample; so the luck of an order is no regret.
 
 Each method is timed from the rows in memory to the chosen value: by scikit-learn's GridSearchCV,
 one fit after another, and by this package. Both run in one thread and train the same estimators,
@@ -12,11 +14,13 @@ and in both all values see the same folds and orders of rows. Of sets with at mo
 twice as many samples are drawn.
 After Bergman, Purucker & Hutter (2024), "Don't waste your time: early stopping cross-validation".
 
+::
+
     python -m pip install '.[docs]' && OMP_NUM_THREADS=1 \\
         python examples/when_is_it_worth_it.py [samples] [most rows] [figure.svg]
 
-The files are read from the folders $OPTUNA_TREECV_DATA and $SCIKIT_LEARN_DATA. A data set that is
-not there is left out.
+The files are read from the folders ``$OPTUNA_TREECV_DATA`` and ``$SCIKIT_LEARN_DATA``. A data set
+that is not there is left out; if none is there, a made table takes their place.
 """
 
 from collections import defaultdict
@@ -34,6 +38,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import fetch_covtype
 from sklearn.datasets import load_svmlight_file
+from sklearn.datasets import make_classification
 from sklearn.model_selection import GridSearchCV
 from sklearn.model_selection import StratifiedKFold
 from sklearn.model_selection import StratifiedShuffleSplit
@@ -122,6 +127,21 @@ SETS = {
 }
 
 
+def data_sets():
+    """Return the name, the rows of a sample, X and y of each set that is there."""
+    found = []
+    for name, (n_rows, load) in SETS.items():
+        if n_rows <= most_rows:
+            try:
+                found.append((name, n_rows, *load()))
+            except OSError:
+                print(f"{name} is left out: its file is not there.")
+    if not found:
+        X, y = make_classification(20_000, 20, n_informative=10, flip_y=0.1, random_state=0)
+        found.append(("made table", 1_000, scale(X), y))
+    return found
+
+
 def models_of(learner):
     model, name, values = LEARNERS[learner]
     return [type(model)(**model.get_params() | {name: value}) for value in values]
@@ -205,23 +225,19 @@ def measure(X, y, n_rows):
 
 def main():
     matplotlib.rcParams["svg.hashsalt"] = "optuna_treecv"  # equal numbers give an equal file
-    chosen = {name: (n, load) for name, (n, load) in SETS.items() if n <= most_rows}
+    chosen = data_sets()
     figure, axes = plt.subplots(
         len(LEARNERS),
         len(chosen),
-        figsize=(3.1 * len(chosen), 2.6 * len(LEARNERS)),
+        figsize=(max(9, 3.1 * len(chosen)), 2.6 * len(LEARNERS)),  # 9 for the legend
         layout="constrained",
         squeeze=False,
     )
     summary = []
     print("| data, rows | learner | method | scikit-learn: regret | seconds | ", end="")
     print("this package: regret | seconds |\n|---|---|---|---|---|---|---|")
-    for column, (name, (n_rows, load)) in enumerate(chosen.items()):
-        try:
-            found = measure(*load(), n_rows)
-        except OSError:
-            print(f"{name} is left out: its file is not there.")
-            continue
+    for column, (name, n_rows, X, y) in enumerate(chosen):
+        found = measure(X, y, n_rows)
         for row, learner in enumerate(LEARNERS):
             points = [
                 (choose, method, *mean_of(found[learner, choose, method]))
