@@ -838,6 +838,25 @@ def test_a_lambda_among_the_steps_is_fitted_by_fold(table):
     assert "method='fit', since its steps hold an object, such as a lambda" in said
 
 
+def test_a_wrong_entry_is_named_by_the_column_as_given(table):
+    X, y = table
+    X["size"] = X["size"].where(np.arange(120) != 7)
+    steps = ColumnTransformer(
+        [
+            ("kinds", OneHotEncoder(handle_unknown="ignore"), ["city"]),
+            ("numbers", StandardScaler(), ["size"]),
+        ]
+    )
+    with pytest.raises(ValueError, match=r"NaN in column 'numbers__size', row 7, but"):
+        tree_cross_validate(make_pipeline(steps, AveragedSGDRegressor()), X, y, cv=3)
+    numbers = make_pipeline(StandardScaler(), AveragedSGDRegressor())
+    with pytest.raises(ValueError, match=r"NaN in column 'size', row 7, but"):
+        tree_cross_validate(numbers, X[["count", "size"]], y, cv=3)
+    mixed = make_pipeline(FunctionTransformer(np.sign), AveragedSGDRegressor())
+    with pytest.raises(ValueError, match=r"in column 0 after the steps of the Pipeline, row 7"):
+        tree_cross_validate(mixed, X[["size"]].to_numpy(), y, cv=3)
+
+
 def test_sparse_rows_are_not_centred():
     X = sparse.random_array((40, 5), density=0.5, format="csr", rng=0)
     pipeline = make_pipeline(StandardScaler(), PegasosClassifier())

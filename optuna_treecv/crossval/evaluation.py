@@ -599,7 +599,8 @@ class Evaluation:
         def transform(data: Data) -> Data:
             return data.with_rows(front.transform(data.X))
 
-        return self.rows_in(layout, repeat, transform, name, are_named=True)
+        with front.naming():
+            return self.rows_in(layout, repeat, transform, name, are_named=True)
 
     def ahead(self, estimator: Any) -> Ahead | str:
         """Return the steps of a Pipeline that are done ahead of its compiled learner.

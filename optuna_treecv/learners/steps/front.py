@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
 from numbers import Real
+import re
 from typing import Any
 from typing import NamedTuple
 
@@ -36,9 +40,13 @@ from optuna_treecv.learners.steps.running import without_running
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.entries import naming_entries
 
 # Sparse rows are made dense before they are scaled, if they have at most so many columns.
 _MOST_DENSE = 512
+
+# In errors about entries.
+_COLUMN = re.compile(r"in column (\d+)")
 
 
 class Split(NamedTuple):
@@ -185,6 +193,12 @@ def _name(estimator: Any) -> str:
     return type(estimator).__name__
 
 
+def _first_step(estimator: Any) -> Any:
+    while type(estimator) is Pipeline:
+        estimator = next(step for _, step in estimator.steps if step not in PASSED)
+    return estimator
+
+
 class Front:
     """The steps before a compiled learner, fitted on all rows.
 
@@ -202,8 +216,11 @@ class Front:
     def __init__(self, found: Split, X: Any) -> None:
         self._given = found.pipeline
         self._X = X
-        self._fitted = found.before.fit(X)
-        some = self._fitted.transform(take_rows(X, slice(0, 1)))
+        # A scaler that comes first takes numbers alone, so a wrong entry can be named.
+        self._takes_numbers = type(_first_step(found.pipeline)) is StandardScaler
+        with self.naming():
+            self._fitted = found.before.fit(X)
+            some = self._fitted.transform(take_rows(X, slice(0, 1)))
         n_columns = some.shape[1]
         self.why_not = ""
         try:
@@ -231,6 +248,25 @@ class Front:
         if not np.any(self._columns.imputed):
             return last.row_layout
         return replace(last.row_layout, missing=self._columns.imputed.tobytes())
+
+    @contextmanager
+    def naming(self) -> Generator[None]:
+        """Name the column, as given or else after the steps, that an error is about."""
+        with naming_entries(self._X) if self._takes_numbers else nullcontext():
+            try:
+                yield
+            except ValueError as error:
+                message = _COLUMN.sub(self._renamed, str(error))
+                if message == str(error) or self._takes_numbers:
+                    raise
+                raise ValueError(message) from error
+
+    def _renamed(self, found: re.Match[str]) -> str:
+        try:
+            names = self._fitted.get_feature_names_out()
+        except AttributeError:  # not every transformer names its columns
+            return f"{found[0]} after the steps of the Pipeline"
+        return f"in column {str(names[int(found[1])])!r}"
 
     def as_given(self, order: np.ndarray) -> Any:
         """Return rows as they were given."""
