@@ -559,3 +559,18 @@ def test_other_refusals(binary):
             )
     assert tree_cross_validate(PegasosClassifier(n_epochs=4), X, y, method="fit").mean < 0.5
     assert tree_cross_validate(StreamingKMeans(2), X, n_epochs=3).n_updates > 0
+
+
+def test_the_objective_says_how_many_epochs(binary):
+    X, y = binary
+    objective = treecv_objective(
+        PegasosClassifier(),
+        X,
+        y,
+        param_distributions={"alpha": optuna.distributions.FloatDistribution(0.1, 0.2)},
+        n_epochs=7,
+    )
+    said_of_it = objective.explain({"alpha": 0.1})
+    assert "Models are trained for 7 epochs." in said_of_it
+    n_standard = tree_cross_validate(PegasosClassifier(), X, y).n_updates_standard
+    assert f"take {7 * n_standard:,}." in said_of_it
