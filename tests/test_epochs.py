@@ -228,6 +228,26 @@ def test_phases_on_wide_rows_are_undone(estimator, random, n_folds):
     assert np.array_equal(ours, by_twin)
 
 
+@pytest.mark.parametrize("n_folds", [5, 60])
+@pytest.mark.parametrize(
+    "estimator",
+    [PegasosClassifier(average=True), AveragedSGDClassifier(), StreamingSVRGClassifier()],
+    ids=said,
+)
+def test_phases_on_wide_rows_are_undone_in_all_lanes(estimator, n_folds):
+    common, rare = (sparse.random(60, d, 4 / d, random_state=0) for d in (40, 20_000))
+    X = sparse.hstack([common, rare], "csr")
+    y = np.random.default_rng(0).integers(2, size=60)
+    models = [clone(estimator).set_params(alpha=alpha) for alpha in np.geomspace(1e-4, 1e-2, 12)]
+    options = {"cv": n_folds, "n_epochs": 3, "stratify": False, "scoring": "hinge"}
+    if isinstance(estimator, StreamingSVRGClassifier):
+        options["scoring"] = "log_loss"
+    together = tree_cross_validate_many(models, X, y, **options)
+    for model, result in zip(models, together, strict=True):
+        alone = tree_cross_validate(model, X, y, **options)
+        assert np.array_equal(result.test_score, alone.test_score)
+
+
 SPLITS = [
     3,
     8,
