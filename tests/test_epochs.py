@@ -153,6 +153,45 @@ def test_the_order_refuses_rows_that_are_held_out():
         order_with_replays(0, 0, 5, 0, False, 4, 8, 10, 4, rows)
 
 
+def outputs_of_walks(estimator, X, y, plan):
+    """Return the outputs of the compiled walk, of that in Python, and of the twin's orders."""
+    n_rows = X.shape[0]
+    rows = Data(X, y).prepare(estimator.row_layout, np.arange(n_rows, dtype=np.uint32))
+    learner = estimator.make_learner(rows, 0)
+    found = [np.empty((n_rows, learner.n_outputs)) for _ in range(3)]
+    n_updates = learner.walk_subtree(plan, plan.root, learner.start(), found[0])
+
+    def test_leaf(node, state):
+        learner.outputs(state, *plan.rows(node), found[1])
+
+    assert n_updates == walk_to_leaves(plan, learner, test_leaf, plan.root, learner.start())
+
+    def walk(node, state):
+        if node.n_folds == 1:
+            learner.outputs(state, *plan.rows(node), found[2])
+            return
+        start, stop = plan.rows(node)
+        for child in plan.split(node):
+            held = range(*plan.rows(child))
+            new = [row for row in range(start, stop) if row not in held]
+            order = reference.order_with_replays(
+                plan.seed,
+                new[0],
+                new[-1] + 1,
+                n_rows - (stop - start),
+                plan.random,
+                held,
+                n_rows,
+                plan.n_epochs,
+            )
+            own = learner.snapshot(state)
+            learner.update(own, np.array(order, np.uint32))
+            walk(child, own)
+
+    walk(plan.root, learner.start())
+    return found
+
+
 @pytest.mark.parametrize("n_folds", [2, 7, 60])
 @pytest.mark.parametrize("random", [False, True])
 @pytest.mark.parametrize("is_sparse", [False, True])
@@ -165,39 +204,48 @@ def test_the_compiled_walk_is_that_over_rows_one_by_one(
         pytest.skip("it needs dense rows")
     X = sparse.csr_matrix(X * (X > 0)) if is_sparse else X
     y = y.astype(float) if is_regressor(estimator) else y
-    learner = estimator.make_learner(
-        Data(X, y).prepare(estimator.row_layout, np.arange(60, dtype=np.uint32)), 0
-    )
     plan = Plan(60, n_folds, None, random, 99, 4)
-    ours, theirs = (np.empty((60, learner.n_outputs)) for _ in range(2))
-    n_updates = learner.walk_subtree(plan, plan.root, learner.start(), ours)
-
-    def test_leaf(node, state):
-        learner.outputs(state, *plan.rows(node), theirs)
-
-    assert n_updates == walk_to_leaves(plan, learner, test_leaf, plan.root, learner.start())
+    ours, theirs, by_twin = outputs_of_walks(estimator, X, y, plan)
     assert np.array_equal(ours, theirs)
-
-    by_twin = np.empty_like(theirs)
-
-    def walk(node, state):
-        if node.n_folds == 1:
-            learner.outputs(state, *plan.rows(node), by_twin)
-            return
-        start, stop = plan.rows(node)
-        for child in plan.split(node):
-            held = range(*plan.rows(child))
-            new = [row for row in range(start, stop) if row not in held]
-            n_seen = 60 - (stop - start)
-            order = reference.order_with_replays(
-                99, new[0], new[-1] + 1, n_seen, random, held, 60, 4
-            )
-            own = learner.snapshot(state)
-            learner.update(own, np.array(order, np.uint32))
-            walk(child, own)
-
-    walk(plan.root, learner.start())
     assert np.array_equal(ours, by_twin)
+
+
+@pytest.mark.parametrize("n_folds", [5, 60])
+@pytest.mark.parametrize("random", [False, True])
+@pytest.mark.parametrize("estimator", COMPILED, ids=said)
+def test_phases_on_wide_rows_are_undone(estimator, random, n_folds):
+    if not estimator.__sklearn_tags__().input_tags.sparse:
+        pytest.skip("it needs dense rows")
+    common, rare = (sparse.random(60, d, 4 / d, random_state=0) for d in (40, 20_000))
+    X = sparse.hstack([common, rare], "csr")
+    y = np.random.default_rng(0).integers(2, size=60)
+    y = y.astype(float) if is_regressor(estimator) else y
+    ours, theirs, by_twin = outputs_of_walks(
+        estimator, X, y, Plan(60, n_folds, None, random, 99, 3)
+    )
+    assert np.any(ours)
+    assert np.array_equal(ours, theirs)
+    assert np.array_equal(ours, by_twin)
+
+
+@pytest.mark.parametrize("n_folds", [5, 60])
+@pytest.mark.parametrize(
+    "estimator",
+    [PegasosClassifier(average=True), AveragedSGDClassifier(), StreamingSVRGClassifier()],
+    ids=said,
+)
+def test_phases_on_wide_rows_are_undone_in_all_lanes(estimator, n_folds):
+    common, rare = (sparse.random(60, d, 4 / d, random_state=0) for d in (40, 20_000))
+    X = sparse.hstack([common, rare], "csr")
+    y = np.random.default_rng(0).integers(2, size=60)
+    models = [clone(estimator).set_params(alpha=alpha) for alpha in np.geomspace(1e-4, 1e-2, 12)]
+    options = {"cv": n_folds, "n_epochs": 3, "stratify": False, "scoring": "hinge"}
+    if isinstance(estimator, StreamingSVRGClassifier):
+        options["scoring"] = "log_loss"
+    together = tree_cross_validate_many(models, X, y, **options)
+    for model, result in zip(models, together, strict=True):
+        alone = tree_cross_validate(model, X, y, **options)
+        assert np.array_equal(result.test_score, alone.test_score)
 
 
 SPLITS = [
@@ -559,3 +607,18 @@ def test_other_refusals(binary):
             )
     assert tree_cross_validate(PegasosClassifier(n_epochs=4), X, y, method="fit").mean < 0.5
     assert tree_cross_validate(StreamingKMeans(2), X, n_epochs=3).n_updates > 0
+
+
+def test_the_objective_says_how_many_epochs(binary):
+    X, y = binary
+    objective = treecv_objective(
+        PegasosClassifier(),
+        X,
+        y,
+        param_distributions={"alpha": optuna.distributions.FloatDistribution(0.1, 0.2)},
+        n_epochs=7,
+    )
+    said_of_it = objective.explain({"alpha": 0.1})
+    assert "Models are trained for 7 epochs." in said_of_it
+    n_standard = tree_cross_validate(PegasosClassifier(), X, y).n_updates_standard
+    assert f"take {7 * n_standard:,}." in said_of_it

@@ -672,3 +672,26 @@ def test_a_choice_without_a_direction_has_no_simplest_trial(fill):
     assert list(chosen(figure, "the simplest within one standard error").y) == ["trial 1"]
     with pytest.raises(ValueError, match="^simpler must name parameters of the study"):
         report.plot_choice(filled.study, filled.store, simpler={"alpha": "larger"})
+
+
+@pytest.mark.parametrize("n_epochs", [1, 2, 7])
+@pytest.mark.parametrize("cv", [2, 6])
+def test_the_store_knows_how_many_rows_were_trained_on_in_several_epochs(
+    cv, n_epochs, binary, tmp_path
+):
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    objective = treecv_objective(
+        PegasosClassifier(),
+        *binary,
+        param_distributions={"alpha": LOG},
+        cv=cv,
+        n_epochs=n_epochs,
+        store=store,
+    )
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=3)
+    ours, stored = objective._contest(study), stored_contest(study, store)
+    assert stored.n_trained == ours.n_trained
+    assert stored.test_share == pytest.approx(ours.test_share)
+    facts = study.user_attrs["treecv_evaluation"]
+    assert facts["n_updates_standard"] == n_epochs * 83 * (cv - 1)

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
+from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
@@ -17,18 +18,43 @@ cdef inline Py_ssize_t find_columns(
     const Sparse *rows,
     Py_ssize_t start,
     Py_ssize_t stop,
+    const uint32_t *order,      # IN, or NULL: rows in stored order
     Py_ssize_t width,
     Py_ssize_t most,
     uint64_t *seen,             # OUT, (words_of(width),)
     int32_t *columns,           # OUT, (most + 1,)
 ) noexcept nogil:
-    """Write the columns of the rows start..stop-1, each once; return their number, or most + 1 if there are more."""
+    """Write the columns of the rows start..stop-1, or of order[start], ..., order[stop-1], each once; return their
+    number, or most + 1 if there are more.
+    """
     cdef Py_ssize_t n_columns = 0
+    cdef Py_ssize_t i
+    memset(seen, 0, words_of(width) * sizeof(uint64_t))
+    if order == NULL:
+        return add_columns(rows, rows.begins[start], rows.begins[stop], n_columns, most, seen, columns)
+    for i in range(start, stop):
+        n_columns = add_columns(
+            rows, rows.begins[order[i]], rows.begins[order[i] + 1], n_columns, most, seen, columns
+        )
+        if n_columns > most:
+            break
+    return n_columns
+
+
+cdef inline Py_ssize_t add_columns(
+    const Sparse *rows,
+    int64_t begin,
+    int64_t end,
+    Py_ssize_t n_columns,
+    Py_ssize_t most,
+    uint64_t *seen,             # INOUT
+    int32_t *columns,           # INOUT
+) noexcept nogil:
+    """Add the columns of the nonzeros begin..end-1 to the first n_columns; return their number now."""
     cdef uint64_t bit
     cdef uint64_t *word
     cdef int64_t j
-    memset(seen, 0, words_of(width) * sizeof(uint64_t))
-    for j in range(rows.begins[start], rows.begins[stop]):
+    for j in range(begin, end):
         word = seen + (rows.columns[j] >> 6)
         bit = <uint64_t> 1 << (rows.columns[j] & 63)
         columns[n_columns] = rows.columns[j]        # overwritten by the next one unless it is new

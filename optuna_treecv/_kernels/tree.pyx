@@ -197,22 +197,44 @@ cdef void feed_both(
 
 
 cdef inline bint made_undoable(
-    const Learner *learner, Tree *tree, Py_ssize_t start, Py_ssize_t stop, unsigned char *state, Part part
+    const Learner *learner,
+    Tree *tree,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    int64_t n_seen,
+    Py_ssize_t first,
+    Py_ssize_t last,
+    unsigned char *state,
+    Part part,
 ) noexcept nogil:
-    """Prepare to undo a phase if this is cheaper than training a copy; return whether it is. It is
-    cheaper if the log would save only a small part of the state, and has room for it.
+    """Prepare to undo the phase on the rows start..stop-1, whose model holds out the chunks first..last-1, if this
+    is cheaper than training a copy; return whether it is. It is cheaper if the log would save only a small part of
+    the state, and has room for it.
     """
+    cdef const uint32_t *order = NULL
+    cdef Py_ssize_t i
     cdef Py_ssize_t n_words = learner.state_bytes // 8
     cdef Py_ssize_t n_places, n_most
-    if tree.log.room == 0 or tree.n_epochs > 1:     # replays touch columns of any row
+    if tree.log.room == 0:
         return False
+    if tree.n_epochs > 1:                           # replays touch columns of other rows
+        if tree.n_epochs * (stop - start) > n_words:
+            return False
+        fill_order(tree, start, stop, n_seen, begin(tree, first), begin(tree, last), tree.order)
+        order = tree.order
+        start, stop = 0, tree.n_epochs * (stop - start)
     if learner.remember_columns != NULL:
         n_most = learner.width // COLUMNS_COST
-        n_places = find_columns(&learner.sparse, start, stop, learner.width, n_most, tree.seen, tree.columns)
+        n_places = find_columns(&learner.sparse, start, stop, order, learner.width, n_most, tree.seen, tree.columns)
         if n_places > n_most:
             return False
     else:
-        n_places = <Py_ssize_t> (learner.sparse.begins[stop] - learner.sparse.begins[start])
+        n_places = 0
+        if order == NULL:
+            n_places = <Py_ssize_t> (learner.sparse.begins[stop] - learner.sparse.begins[start])
+        else:
+            for i in range(stop):
+                n_places += <Py_ssize_t> (learner.sparse.begins[order[i] + 1] - learner.sparse.begins[order[i]])
         if LOG_COST * learner.n_saved * n_places > n_words:
             return False
     n_most = learner.n_saved * n_places + learner.head_bytes // 8 + (n_words if learner.rewrites else 0)
@@ -308,7 +330,7 @@ cdef int64_t branch(
     if not keep:
         feed(learner, tree, start, stop, n_seen, first, last, state, NULL)
         return n_updates + walk(learner, tree, first, last, state, False, part)
-    if made_undoable(learner, tree, start, stop, state, part):
+    if made_undoable(learner, tree, start, stop, n_seen, first, last, state, part):
         feed(learner, tree, start, stop, n_seen, first, last, state, &tree.log)
         n_updates += walk(learner, tree, first, last, state, True, part)
         undo(&tree.log, mark)

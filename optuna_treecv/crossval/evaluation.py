@@ -493,14 +493,17 @@ class Evaluation:
         label = scoring.label if self.n_epochs == 1 else f"{scoring.label} {self.n_epochs} epochs"
         return name_of_evaluation(self.data, cuts, label, *self._name_of_passed)
 
-    def facts(self, scoring: Scoring, estimator: Any) -> dict[str, Any]:
-        """Return what is equal for all estimators that can be compared, one of which is given."""
+    def facts(self, scoring: Scoring, estimator: Any, n_epochs: int = 1) -> dict[str, Any]:
+        """Return what is equal for all estimators that can be compared, one of which is given.
+
+        The updates are those of ``n_epochs``, in which the others may differ.
+        """
         facts = {
             "digest": self.digest(scoring),
             "scoring": scoring.name,
             "n_folds": self.n_folds,
             "n_repeats": self.n_repeats,
-            "n_updates_standard": self.n_epochs * self.n_updates_standard,
+            "n_updates_standard": n_epochs * self.n_updates_standard,
         }
         if len(scoring.names) > 1:
             facts["optimize"] = scoring.optimized_names

@@ -6,6 +6,7 @@ from math import log2
 from typing import Any
 
 from optuna_treecv.crossval.choice import method_for
+from optuna_treecv.crossval.epochs import epochs_of
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.methods import Method
 from optuna_treecv.learners.exact.families import Parts
@@ -25,12 +26,10 @@ def explain(evaluation: Evaluation, estimator: Any) -> str:
     method.check(estimator)
     why = f", since {method.why}" if method.why else ", which was asked for"
     found = f"{name_of(estimator)} is evaluated by method={method.name!r}{why}."
-    return "\n".join(
-        [
-            f"{found} {_cost(evaluation, estimator, method)}",
-            *_steps(evaluation, estimator, method),
-        ]
-    )
+    n_epochs = epochs_of(evaluation, estimator, method)
+    epochs = f" Models are trained for {n_epochs} epochs." if n_epochs > 1 else ""
+    cost = _cost(evaluation, estimator, method, n_epochs)
+    return "\n".join([f"{found}{epochs} {cost}", *_steps(evaluation, estimator, method)])
 
 
 def _steps(evaluation: Evaluation, estimator: Any, method: Method) -> list[str]:
@@ -41,7 +40,7 @@ def _steps(evaluation: Evaluation, estimator: Any, method: Method) -> list[str]:
     return [f"  {kind}" for kind in kinds_of(estimator, are_ahead, method.is_one_pass)]
 
 
-def _cost(evaluation: Evaluation, estimator: Any, method: Method) -> str:
+def _cost(evaluation: Evaluation, estimator: Any, method: Method, n_epochs: int) -> str:
     n_rows, k = evaluation.data.n_rows, evaluation.n_folds
     folds = (
         f"{k:,} folds" if evaluation.n_repeats == 1 else f"{evaluation.n_repeats} x {k:,} folds"
@@ -63,10 +62,10 @@ def _cost(evaluation: Evaluation, estimator: Any, method: Method) -> str:
             "ccp_alpha are nearly free."
         )
     if method.name == "treecv":
-        most = int(n_rows * log2(2 * k)) * evaluation.n_repeats
+        most = int(n_rows * log2(2 * k)) * evaluation.n_repeats * n_epochs
         return (
             f"A tree over {folds} of {n_rows:,} rows takes at most {most:,} row updates; k "
-            f"trainings from scratch take {evaluation.n_updates_standard:,}."
+            f"trainings from scratch take {n_epochs * evaluation.n_updates_standard:,}."
         )
     if method.name == "chain":
         return f"One model walks forward through the {n_rows:,} rows and is tested {k:,} times."
@@ -77,4 +76,6 @@ def _cost(evaluation: Evaluation, estimator: Any, method: Method) -> str:
         )
     n_fits = k * evaluation.n_repeats
     kind = "fits" if method.name == "fit" else "trainings of one pass"
-    return f"The {n_fits:,} {kind} read {evaluation.n_updates_standard:,} rows in all."
+    kind = f"trainings of {n_epochs} passes" if n_epochs > 1 else kind
+    n_read = n_epochs * evaluation.n_updates_standard
+    return f"The {n_fits:,} {kind} read {n_read:,} rows in all."

@@ -96,6 +96,8 @@ def stored_contest(study: optuna.Study, store: Any) -> Contest | None:
     n_models = int(first["n_folds"]) * int(first["n_repeats"])
     n_folds = int(first["n_folds"])
     n_rows, n_trained = int(first["n_rows"]), int(first["n_updates_standard"]) / n_models
+    if n_folds > 1 and n_trained >= n_rows:  # in several epochs; the store does not say how many
+        n_trained /= round(n_trained / (n_rows - n_rows / n_folds))
     # The store does not say how many rows are tested. Of folds it is all that are not trained on;
     # of other splits this would be too many.
     are_folds = n_folds * (n_rows - n_trained) <= n_rows + n_folds

@@ -119,7 +119,7 @@ class StudyCheck:
     def _note_evaluation(self, study: optuna.Study, run: Run) -> None:
         """Write to a study what its trials evaluate, unless it says so already."""
         if not isinstance(study.user_attrs.get(STUDY_ATTRIBUTE), dict):
-            facts = self._evaluation.facts(run.scoring, run.estimator)
+            facts = self._evaluation.facts(run.scoring, run.estimator, run.n_epochs)
             own = {"is_fitted": not run.method.is_one_pass, "report": self._evaluation.report}
             study.set_user_attr(STUDY_ATTRIBUTE, facts | own)
 
