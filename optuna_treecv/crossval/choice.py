@@ -73,6 +73,7 @@ def method_for(evaluation: Evaluation, estimator: Any, searched: Collection[str]
     check_estimator(estimator)
     check_targets(estimator, evaluation.data, searched)
     evaluation.cut_for(estimator)
+    evaluation.forget_steps(estimator)
     passed = evaluation.passed_to(estimator)
     method, warning = _choose(evaluation, estimator, passed)
     if method.is_one_pass:

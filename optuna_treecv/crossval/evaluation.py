@@ -623,6 +623,10 @@ class Evaluation:
         self._ahead[estimator] = ahead  # a run asks several times, and naming steps takes time
         return ahead
 
+    def forget_steps(self, estimator: Any) -> None:
+        """Look at an estimator's steps anew, since its parameters may have been set."""
+        self._ahead.pop(estimator, None)
+
     def identity(self, estimator: Any, rows: PreparedRows, repeat: int) -> RowsIdentity:
         """Return the names of the rows of a repeat that were prepared for an estimator."""
         ahead = self.ahead(estimator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,8 @@ def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
     fitted = learner.estimator(state)
     if fitted is None:
         raise ValueError(f"{estimator!r} diverges on all rows; {DIVERGENCE_ADVICE}")
+    if not isinstance(evaluation.ahead(estimator), str):
+        fitted = deepcopy(fitted)  # whoever fits its steps again must not change those of trials
     forget_seeds(fitted, estimator)
     if rows.feature_names is not None and isinstance(estimator, CompiledEstimator):
         fitted.feature_names_in_ = rows.feature_names  # other estimators have seen the names

@@ -24,6 +24,7 @@ from sklearn.base import MetaEstimatorMixin
 from sklearn.exceptions import FitFailedWarning
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import ParameterGrid
+from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils import indexable
 from sklearn.utils import Tags
@@ -376,6 +377,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             isinstance(X, np.ndarray)
             and X.dtype == object
             and not (tags.string or tags.categorical)
+            and not isinstance(self.estimator, Pipeline)  # its tags do not say what a step takes
         ):
             X.astype(np.float64)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FeatureUnion
@@ -214,12 +215,13 @@ class Front:
     """
 
     def __init__(self, found: Split, X: Any) -> None:
-        self._given = found.pipeline
+        # Copies, since the caller may change these steps, or fit them to other rows.
+        self._given = clone(found.pipeline)
         self._X = X
         # A scaler that comes first takes numbers alone, so a wrong entry can be named.
         self._takes_numbers = type(_first_step(found.pipeline)) is StandardScaler
         with self.naming():
-            self._fitted = found.before.fit(X)
+            self._fitted = clone(found.before).fit(X)
             some = self._fitted.transform(take_rows(X, slice(0, 1)))
         n_columns = some.shape[1]
         self.why_not = ""

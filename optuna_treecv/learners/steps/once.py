@@ -84,8 +84,12 @@ def _why_not_text(step: Any) -> str:
 
 
 def _with_other_value(step: Any, **values: Any) -> str:
-    """Return the first parameter with another value; an empty string if there is none."""
+    """Return the first parameter with another value; an empty string if there is none.
+
+    The type counts, since 1 is a number of rows and 1.0 a share of them.
+    """
     for name, value in values.items():
-        if getattr(step, name) != value:
+        given = getattr(step, name)
+        if type(given) is not type(value) or given != value:
             return name
     return ""

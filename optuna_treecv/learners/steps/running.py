@@ -268,6 +268,7 @@ def with_running(step: Any, fitted: Any, moments: Moments) -> Any:
         found.append((name, with_running(given.get(name, part), part, of_part), *rest))
     if type(step) is ColumnTransformer:
         whole.transformers_ = found
+        whole._remainder = ("remainder", whole.remainder, *fitted._remainder[2:])
     else:
         setattr(whole, COMPOSED[type(step)], found)
     return whole
