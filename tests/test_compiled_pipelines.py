@@ -502,6 +502,22 @@ def test_texts_may_be_counted_once(training_paths):
         np.testing.assert_allclose(found.test_score, right, rtol=1e-9)
 
 
+@pytest.mark.parametrize("n_known", [23, 24])
+def test_a_column_that_a_fold_may_lack_is_not_filled_once(n_known, rows):
+    X, y = rows
+    X = X[:, :3].copy()
+    X[n_known:, 1] = np.nan
+    imputer = SimpleImputer(strategy="constant", fill_value=7.0)
+    pipeline = make_pipeline(imputer, AveragedSGDRegressor(shuffle=False))
+    options = {"cv": np.arange(90) // 23, "shuffle": False}
+    found = tree_cross_validate(pipeline, X, y, **options)
+    assert found.method == ("fit" if n_known == 23 else "treecv")
+    if n_known == 23:
+        assert "values in 23 rows, so that a fold may train on none of them" in found.why
+    imputer.keep_empty_features = True
+    assert tree_cross_validate(pipeline, X, y, **options).method == "treecv"
+
+
 def by_steps(pipeline, X, y, paths, scaled):
     """Encode on the training rows of a fold, scale phase by phase, and train along the tree."""
     errors = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from optuna_treecv.crossval.subtrees import reported_parts
 from optuna_treecv.crossval.subtrees import walked_blocks
 from optuna_treecv.rows.folds import Cut
@@ -40,6 +42,12 @@ class Repeat(NamedTuple):
     key: bytes
     blocks: list[Node]
     parts: list[Node]
+
+    @property
+    def most_left_out(self) -> int:
+        """The most rows that a fold is not trained on."""
+        n_trained, _ = self.cut.count(np.ones(self.cut.n_rows, bool))
+        return self.cut.n_rows - int(n_trained.min())
 
     def with_epochs(self, n_epochs: int) -> Repeat:
         """Return the same repeat for models that are trained for several epochs."""

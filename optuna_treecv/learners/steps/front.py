@@ -30,6 +30,7 @@ from optuna_treecv.learners.steps.once import adds_columns
 from optuna_treecv.learners.steps.once import keeps_zero_columns
 from optuna_treecv.learners.steps.once import why_not_once
 from optuna_treecv.learners.steps.running import COMPOSED
+from optuna_treecv.learners.steps.running import fewest_known
 from optuna_treecv.learners.steps.running import has_running
 from optuna_treecv.learners.steps.running import is_running_imputer
 from optuna_treecv.learners.steps.running import Moments
@@ -212,6 +213,8 @@ class Front:
     ----------
     why_not : str
         Why the learner cannot scale the rows, a clause; empty if it can.
+    fewest_known : int or None
+        In how few rows a column has values that an imputer fills with a constant.
     """
 
     def __init__(self, found: Split, X: Any) -> None:
@@ -224,6 +227,7 @@ class Front:
             self._fitted = clone(found.before).fit(X)
             some = self._fitted.transform(take_rows(X, slice(0, 1)))
         n_columns = some.shape[1]
+        self.fewest_known = fewest_known(self._fitted)
         self.why_not = ""
         try:
             self._columns = running_columns(self._fitted, n_columns)

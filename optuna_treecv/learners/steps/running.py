@@ -21,11 +21,13 @@ from sklearn.base import clone
 from sklearn.base import OneToOneFeatureMixin
 from sklearn.base import TransformerMixin
 from sklearn.compose import ColumnTransformer
+from sklearn.impute import MissingIndicator
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Tags
+from sklearn.utils.validation import _num_samples
 from sklearn.utils.validation import validate_data
 
 #: The steps that hold others, and the attribute in which they do.
@@ -117,6 +119,47 @@ class Unfilled(_Placeholder):
         return imputer
 
 
+class Filled(_Placeholder):
+    """Stands for a SimpleImputer by a constant, which it is, and counts the values that are known.
+
+    The imputer leaves out a column that has no value in the rows that it is fitted on. It can
+    be done once for all folds only where each fold has a value of each column.
+
+    Parameters
+    ----------
+    imputer : SimpleImputer
+    """
+
+    def __init__(self, imputer: SimpleImputer) -> None:
+        self.imputer = imputer
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the imputer, and count."""
+        self._imputer = clone(self.imputer).fit(X)
+        self.n_features_in_ = self._imputer.n_features_in_
+        if hasattr(self._imputer, "feature_names_in_"):
+            self.feature_names_in_ = self._imputer.feature_names_in_
+        missing = MissingIndicator(
+            missing_values=self.imputer.missing_values, features="all", sparse=False
+        )
+        n_known = (~missing.fit_transform(X)).sum(axis=0)
+        # A column without any value is left out in all folds.
+        self.fewest_known = int(n_known[n_known > 0].min(initial=_num_samples(X)))
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Fill in the constant."""
+        return self._imputer.transform(X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the columns that are kept."""
+        return self._imputer.get_feature_names_out(input_features)
+
+    def fitted(self, moments: Moments) -> SimpleImputer:
+        """Return the imputer."""
+        return self._imputer
+
+
 class Unscaled(_Placeholder):
     """Stands in the place of a StandardScaler and lets the rows pass.
 
@@ -187,6 +230,8 @@ def without_running(step: Any) -> Any:
         return Unscaled(step)
     if is_running_imputer(step):
         return Unfilled(step)
+    if type(step) is SimpleImputer and not step.keep_empty_features:
+        return Filled(step)
     if type(step) not in (Pipeline, ColumnTransformer, FeatureUnion):
         return step
     copied = copy(step)
@@ -233,8 +278,7 @@ def running_columns(fitted: Any, n_columns: int) -> RunningColumns:
     for part, columns in _running_parts(fitted, slice(0, n_columns)):
         if isinstance(part, Unfilled):
             found.imputed[columns] = 1
-        else:
-            assert isinstance(part, Unscaled)
+        elif isinstance(part, Unscaled):
             found.centred[columns] = part.scaler.with_mean
             found.scaled[columns] = part.scaler.with_std
     return found
@@ -254,7 +298,7 @@ def with_running(step: Any, fitted: Any, moments: Moments) -> Any:
     """
     if isinstance(fitted, _Placeholder):
         return fitted.fitted(moments)
-    if not has_running(step):
+    if not _has_placeholder(fitted):
         return fitted
     places = dict(_branches(fitted, slice(0, len(moments.mean))))
     whole = clone(step)
@@ -286,6 +330,16 @@ def _has_placeholder(fitted: Any) -> bool:
     if type(fitted) in COMPOSED:
         return any(_has_placeholder(part) for _, part, *_ in _fitted_parts(fitted))
     return isinstance(fitted, _Placeholder)
+
+
+def fewest_known(fitted: Any) -> int | None:
+    """Return in how few rows a column has values that is filled with a constant; None: in all."""
+    if isinstance(fitted, Filled):
+        return fitted.fewest_known
+    if type(fitted) not in COMPOSED:
+        return None
+    of_parts = (fewest_known(part) for _, part, *_ in _fitted_parts(fitted))
+    return min((found for found in of_parts if found is not None), default=None)
 
 
 def parts_of(step: Any) -> list[tuple[Any, ...]]:
