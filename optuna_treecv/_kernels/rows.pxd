@@ -21,6 +21,7 @@ from optuna_treecv._kernels.vec8 cimport axpy
 from optuna_treecv._kernels.vec8 cimport axpy_wide
 from optuna_treecv._kernels.vec8 cimport dot
 from optuna_treecv._kernels.vec8 cimport dot_wide
+from optuna_treecv._kernels.vec8 cimport prefetch_bytes
 from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
@@ -156,10 +157,14 @@ cdef inline Py_ssize_t row_at(const uint32_t *order, Py_ssize_t i) noexcept nogi
 
 cdef inline void fetch_row(const Rows *rows, Py_ssize_t row, const floating *of_type) noexcept nogil:
     """Prefetch a row that is needed soon."""
+    cdef int64_t begin, n_numbers
     if Rows is Dense:
         prefetch_row((<const floating *> rows.values) + row * rows.width, rows.width)
     else:
-        prefetch_row((<const floating *> rows.values) + rows.begins[row], rows.begins[row + 1] - rows.begins[row])
+        begin = rows.begins[row]
+        n_numbers = rows.begins[row + 1] - begin
+        prefetch_row((<const floating *> rows.values) + begin, n_numbers)
+        prefetch_bytes(rows.columns + begin, n_numbers * <Py_ssize_t> sizeof(int32_t))
 
 
 cdef inline Py_ssize_t visit(
@@ -169,6 +174,9 @@ cdef inline Py_ssize_t visit(
     if order != NULL:
         if i + AHEAD < stop:
             fetch_row(rows, order[i + AHEAD], of_type)
+        if Rows is Sparse:
+            if i + 2 * AHEAD < stop:        # where that row begins is read when it is prefetched
+                prefetch_bytes(rows.begins + order[i + 2 * AHEAD], 2 * <Py_ssize_t> sizeof(int64_t))
         return order[i]
     if Rows is Dense:
         if rows.ahead != 0 and i + rows.ahead < stop:
