@@ -605,6 +605,11 @@ def test_other_refusals(binary):
                 report=report,
                 n_epochs=2,
             )
+    space = {"n_epochs": optuna.distributions.IntDistribution(1, 9)}
+    with pytest.raises(
+        ValueError, match="n_epochs must be 1 where it is searched, got n_epochs=2"
+    ):
+        treecv_objective(PegasosClassifier(), X, y, param_distributions=space, n_epochs=2)
     assert tree_cross_validate(PegasosClassifier(n_epochs=4), X, y, method="fit").mean < 0.5
     assert tree_cross_validate(StreamingKMeans(2), X, n_epochs=3).n_updates > 0
 

@@ -55,6 +55,9 @@ def epochs_of(
             f"n_epochs must be given once, got n_epochs={asked} and {name_of(estimator)} with "
             f"n_epochs={own}."
         )
+    is_searched = any(name.rpartition("__")[2] == "n_epochs" for name in searched)
+    if asked > 1 and is_searched:
+        raise ValueError(f"n_epochs must be 1 where it is searched, got n_epochs={asked}.")
     n_epochs = max(asked, own)
     last = last_step(estimator)
     if n_epochs > 1 and isinstance(last, CompiledEstimator) and not last.has_epochs:
