@@ -284,6 +284,83 @@ def test_the_moments_of_a_range_follow_from_blocks(n_rows, start, n, dtype):
     np.testing.assert_allclose(found.var_, part.var(axis=0), rtol=1e-10, atol=1e-14)
 
 
+# Sparse rows.
+
+
+@pytest.mark.parametrize("n_folds", [2, 7, 60])
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        AveragedSGDClassifier(shuffle=False, loss="log_loss"),
+        AveragedSGDClassifier(class_weight="balanced", fit_intercept=False, shuffle=False),
+        AveragedSGDRegressor(shuffle=False),
+        StreamingSVRGRegressor(shuffle=False, random_state=0),
+    ],
+    ids=name_of,
+)
+def test_sparse_rows_are_scaled_without_their_means(
+    estimator, dtype, order, n_folds, training_paths
+):
+    rng = np.random.default_rng(4)
+    X = sparse.random_array((60, 700), density=0.02, format="csr", rng=rng).astype(dtype)
+    X = sparse.csr_array(X * (10.0 ** rng.integers(-2, 3, 700)).astype(dtype))
+    X[:, [3]] = 2.0  # a constant column
+    y = X[:, [5, 9, 20]].sum(axis=1) + rng.normal(size=60)
+    if is_classifier(estimator):
+        y = y > np.median(y)
+    pipeline = make_pipeline(StandardScaler(with_mean=False), estimator)
+    assert compiled_part(pipeline) is estimator
+    options = {"cv": n_folds, "order": order, "stratify": False, "random_state": SEED}
+    paths = training_paths(60, n_folds, order, random_state=SEED)
+    right = by_hand(pipeline, X, y, paths)
+    found = tree_cross_validate(pipeline, X, y, **options)
+    np.testing.assert_allclose(found.test_score, right, rtol=1e-9 if dtype == np.float64 else 1e-3)
+    threads = tree_cross_validate(pipeline, X, y, n_jobs=2, **options)
+    np.testing.assert_array_equal(threads.test_score, found.test_score)
+
+
+def test_sparse_rows_in_lanes_and_shared():
+    rng = np.random.default_rng(4)
+    X = sparse.random_array((80, 300), density=0.05, format="csr", rng=rng)
+    y = X[:, [5, 9, 20]].sum(axis=1) > 0.1
+    pipeline = make_pipeline(StandardScaler(with_mean=False), PegasosClassifier())
+    points = [{"pegasosclassifier__alpha": alpha} for alpha in np.geomspace(1e-4, 1, 9)]
+    options = {"cv": 20, "scoring": "hinge"}
+    estimators = [clone(pipeline).set_params(**point) for point in points]
+    alone = [tree_cross_validate(one, X, y, **options) for one in estimators]
+    beside = tree_cross_validate_many(estimators, X, y, **options)
+    grid = {"pegasosclassifier__alpha": [1.0]}
+    objective = treecv_objective(pipeline, X, y, param_grid=grid, **options)
+    for point, one, other in zip(points, alone, beside, strict=True):
+        np.testing.assert_array_equal(one.test_score, other.test_score)
+        np.testing.assert_array_equal(objective.evaluate(point).test_score, one.test_score)
+
+
+def test_a_sparse_row_leaves_no_trace_in_the_model_that_tests_it():
+    rng = np.random.default_rng(4)
+    X = sparse.random_array((50, 300), density=0.05, format="csr", rng=rng)
+    y = np.arange(50) % 2
+    pipeline = make_pipeline(StandardScaler(with_mean=False), AveragedSGDClassifier())
+    models = []
+    for factor in (1, 1e12):
+        changed = X.tolil()
+        changed[[7]] = X[[7]] * factor
+        found = []
+
+        def keep(fitted, X, y, found=found):
+            found.append(fitted)
+            return 0.0
+
+        tree_cross_validate(pipeline, changed.tocsr(), y, cv="loo", shuffle=False, scoring=keep)
+        models.append(found[7])
+    np.testing.assert_array_equal(models[0][0].scale_, models[1][0].scale_)
+    np.testing.assert_array_equal(models[0][1].coef_, models[1][1].coef_)
+    right = StandardScaler(with_mean=False).fit(X[np.arange(50) != 7])
+    np.testing.assert_allclose(models[0][0].scale_, right.scale_, rtol=1e-10)
+
+
 # Missing values.
 
 

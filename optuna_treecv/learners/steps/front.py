@@ -23,6 +23,8 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv._kernels.scaled import MOST_WIDTH
 from optuna_treecv._kernels.scaled import Scaled
+from optuna_treecv._kernels.scaled_sparse import MOST_NONZEROS
+from optuna_treecv._kernels.scaled_sparse import ScaledSparse
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.linear import LinearEstimator
@@ -41,6 +43,7 @@ from optuna_treecv.learners.steps.running import with_running
 from optuna_treecv.learners.steps.running import without_running
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.entries import naming_entries
 
@@ -235,14 +238,21 @@ class Front:
             self.why_not = "a part of a FeatureUnion does not name its columns"
             return
         self._runs = has_running(found.pipeline)
-        takes_sparse = found.last.row_layout.sparse
-        self._makes_dense = self._runs and takes_sparse and sparse.issparse(some)
-        most = _MOST_DENSE if self._makes_dense else MOST_WIDTH - 1
-        if self._runs and n_columns > most:
-            rows = "sparse rows" if self._makes_dense else "rows"
-            self.why_not = (
-                f"compiled scaling takes {rows} of at most {most} columns, got {n_columns}"
-            )
+        self._makes_dense = False
+        if not self._runs:
+            return
+        if not sparse.issparse(some):
+            self._check_at_most(n_columns, MOST_WIDTH - 1, "rows")
+        elif np.any(self._columns.centred) or np.any(self._columns.imputed):
+            self._makes_dense = found.last.row_layout.sparse
+            self._check_at_most(n_columns, _MOST_DENSE, "sparse rows that it centres or fills in")
+        else:
+            most = int(np.diff(self._fitted.transform(X).indptr).max())
+            self._check_at_most(most, MOST_NONZEROS - 1, "sparse rows", "nonzeros")
+
+    def _check_at_most(self, n: int, most: int, rows: str, of: str = "columns") -> None:
+        if n > most:
+            self.why_not = f"compiled scaling takes {rows} of at most {most} {of}, got {n}"
 
     def transform(self, X: Any) -> Any:
         """Return rows after the steps, unscaled."""
@@ -282,6 +292,8 @@ class Front:
         """Return a kernel over rows that sees them scaled, if there is a scaler."""
         if not self._runs:
             return kernel
+        if isinstance(rows.X, SparseRows):
+            return ScaledSparse(kernel, self._columns.scaled)
         return Scaled(kernel, self._columns.centred, self._columns.scaled, rows.blocks)
 
     def settings(self) -> dict[str, Any]:
@@ -304,7 +316,7 @@ class Front:
         """
         n_columns = len(self._columns.centred)
         moments = Moments(0, *np.zeros((3, n_columns)))
-        if isinstance(kernel, Scaled):
+        if isinstance(kernel, Scaled | ScaledSparse):
             assert state is not None
             n_rows = kernel.moments(state, *moments[1:])
             moments = Moments(n_rows, *moments[1:])
