@@ -747,7 +747,10 @@ def test_explain_says_what_happens_to_each_step(table):
     running = make_pipeline(MaxAbsScaler(), FunctionTransformer(), PegasosClassifier())
     space = {"pegasosclassifier__alpha": [0.1, 1.0]}
     lines = treecv_objective(running, numbers, y > 0, param_grid=space).explain().split("\n")
-    assert "method='treecv', since Pipeline has partial_fit" in lines[0]
+    assert (
+        "method='treecv', since Pipeline has partial_fit; its steps run in Python, since the step "
+        "'maxabsscaler' cannot be done before the folds: MaxAbsScaler learns from the rows."
+    ) in lines[0]
     assert lines[1:] == [
         "  maxabsscaler (MaxAbsScaler): running, in Python, by partial_fit on each training phase",
         "  functiontransformer (FunctionTransformer): running, in Python, on each training phase, "
@@ -756,8 +759,8 @@ def test_explain_says_what_happens_to_each_step(table):
     fitted = make_pipeline(SimpleImputer(strategy="median"), StandardScaler(), PegasosClassifier())
     lines = treecv_objective(fitted, numbers, y > 0, param_grid=space).explain().split("\n")
     assert (
-        "method='fit', since the step 'simpleimputer' is fitted by fold: its median comes"
-        in lines[0]
+        "method='fit', since the step 'simpleimputer' cannot be done before the folds: its "
+        "median comes" in lines[0]
     )
     assert lines[1:] == [
         "  simpleimputer (SimpleImputer): by fold, since its median comes from the rows",

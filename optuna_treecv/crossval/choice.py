@@ -153,7 +153,8 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
 
 def _why_further(estimator: Any, ahead: Any) -> str:
     if isinstance(ahead, str):
-        return f"{name_of(estimator)} has partial_fit"
+        slowly = f"; its steps run in Python, since {ahead}" if ahead else ""
+        return f"{name_of(estimator)} has partial_fit{slowly}"
     return f"its steps run with the compiled {name_of(last_step(estimator))}"
 
 

@@ -131,7 +131,7 @@ def _why_not(step: Any, behind: _Behind) -> str:
                 return (
                     why
                     if type(part) in COMPOSED
-                    else f"the step {name!r} is fitted by fold: {why}"
+                    else f"the step {name!r} cannot be done before the folds: {why}"
                 )
             if part not in PASSED:
                 safe = behind.is_zero_safe and _keeps_zeros(part)
@@ -146,7 +146,7 @@ def _why_not(step: Any, behind: _Behind) -> str:
                 return (
                     why
                     if type(part) in COMPOSED
-                    else f"the step {name!r} is fitted by fold: {why}"
+                    else f"the step {name!r} cannot be done before the folds: {why}"
                 )
         return ""
     if type(step) is StandardScaler:
