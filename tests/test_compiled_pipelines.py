@@ -886,7 +886,7 @@ def test_any_mixture_of_steps_is_that_by_hand(data):
     ]
     if not kept:
         return
-    learner = AveragedSGDRegressor(step_size=0.01, shuffle=False)
+    learner = AveragedSGDRegressor(step_size=0.001, shuffle=False)
     steps = ColumnTransformer(kept, sparse_threshold=data.draw(st.sampled_from([0, 0.3, 1])))
     pipeline = Pipeline([("prepare", steps), ("learn", learner)])
     assert compiled_part(pipeline) is learner
