@@ -692,6 +692,13 @@ class Lookalike(StandardScaler):
         ([OneHotEncoder(handle_unknown="ignore", drop="first")], "its drop"),
         ([OneHotEncoder(handle_unknown="ignore"), Normalizer()], "a later step would mix in"),
         ([OneHotEncoder(handle_unknown="ignore"), FunctionTransformer(np.exp)], "a later step"),
+        (
+            [
+                OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+                SimpleImputer(missing_values=0, strategy="constant", fill_value=5),
+            ],
+            "a later step",
+        ),
         ([SimpleImputer(strategy="median")], "its median comes from the rows"),
         ([SimpleImputer(add_indicator=True)], "its add_indicator looks at all rows"),
         ([SimpleImputer(missing_values=-1)], "it takes -1 for a missing value"),

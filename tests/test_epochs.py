@@ -31,6 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import scale
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import get_tags
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -68,6 +69,7 @@ COMPILED = [
     StreamingSVRGRegressor(initial_batch_size=5),
     RootSGDRegressor(burn_in=4),
 ]
+FOR_SPARSE_ROWS = [one for one in COMPILED if get_tags(one).input_tags.sparse]
 INCREMENTAL = [
     SGDClassifier(max_iter=1, tol=None),
     make_pipeline(StandardScaler(), SGDClassifier(max_iter=1, tol=None)),
@@ -194,14 +196,15 @@ def outputs_of_walks(estimator, X, y, plan):
 
 @pytest.mark.parametrize("n_folds", [2, 7, 60])
 @pytest.mark.parametrize("random", [False, True])
-@pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("estimator", COMPILED, ids=said)
+@pytest.mark.parametrize(
+    ("estimator", "is_sparse"),
+    [*((one, False) for one in COMPILED), *((one, True) for one in FOR_SPARSE_ROWS)],
+    ids=said,
+)
 def test_the_compiled_walk_is_that_over_rows_one_by_one(
     estimator, is_sparse, random, n_folds, make_data
 ):
     X, y = make_data(60, 4)
-    if is_sparse and not estimator.__sklearn_tags__().input_tags.sparse:
-        pytest.skip("it needs dense rows")
     X = sparse.csr_matrix(X * (X > 0)) if is_sparse else X
     y = y.astype(float) if is_regressor(estimator) else y
     plan = Plan(60, n_folds, None, random, 99, 4)
@@ -212,10 +215,8 @@ def test_the_compiled_walk_is_that_over_rows_one_by_one(
 
 @pytest.mark.parametrize("n_folds", [5, 60])
 @pytest.mark.parametrize("random", [False, True])
-@pytest.mark.parametrize("estimator", COMPILED, ids=said)
+@pytest.mark.parametrize("estimator", FOR_SPARSE_ROWS, ids=said)
 def test_phases_on_wide_rows_are_undone(estimator, random, n_folds):
-    if not estimator.__sklearn_tags__().input_tags.sparse:
-        pytest.skip("it needs dense rows")
     common, rare = (sparse.random(60, d, 4 / d, random_state=0) for d in (40, 20_000))
     X = sparse.hstack([common, rare], "csr")
     y = np.random.default_rng(0).integers(2, size=60)
@@ -260,14 +261,19 @@ SPLITS = [
 SPLITS += [0.3, np.arange(60) % 7 - 1]
 
 
-@pytest.mark.parametrize("estimator", [*COMPILED, *INCREMENTAL], ids=said)
-@pytest.mark.parametrize("cv", SPLITS, ids=said)
+@pytest.mark.parametrize(
+    ("estimator", "cv"),
+    [
+        *((estimator, cv) for estimator in COMPILED for cv in SPLITS),
+        # Leave-one-out takes long in Python.
+        *((one, cv) for one in INCREMENTAL for cv in SPLITS if not isinstance(cv, str)),
+    ],
+    ids=said,
+)
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("method", ["treecv", "standard"])
 def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, make_data):
     X, y = make_data(60, 4)
-    if isinstance(cv, str) and estimator in INCREMENTAL:
-        pytest.skip("takes long")
     y = y.astype(float) if is_regressor(estimator) else y
     groups = np.repeat(np.arange(20), 3) if isinstance(cv, GroupKFold) else None
     if isinstance(cv, StratifiedKFold):  # fixed now, since labels change below

@@ -568,8 +568,7 @@ cdef void read(const Learner *learner, const unsigned char *state, void *model) 
 cdef class Scaled(Kernel):
     """A kernel over dense rows that sees them scaled; ``centred`` and ``scaled`` say which columns.
 
-    The kernel behind must have its weights (``weigh``). It keeps no rows apart from those of a phase, and is used
-    through this one only.
+    The kernel behind must have its weights (``weigh``), and is used through this one only.
     """
 
     cdef Settings own

@@ -619,23 +619,28 @@ class Evaluation:
             return found
         with self._fitting:
             front = self._fronts.of(found)
-        ahead: Ahead | str = front if isinstance(front, str) else ""
-        if not isinstance(front, str):
-            n_known = front[0].fewest_known
-            if n_known is not None and n_known <= self._most_left_out:
-                ahead = (
-                    f"a column that a SimpleImputer fills has values in {n_known} rows, so that a "
-                    "fold may train on none of them, and keep_empty_features is False"
-                )
-            else:
-                ahead = Ahead(*front, front[0].layout_for(found.last))
+        ahead: Ahead | str
+        if isinstance(front, str):
+            ahead = front
+        else:
+            why = self._why_by_fold(front[0].fewest_known)
+            ahead = why or Ahead(*front, front[0].layout_for(found.last))
         self._ahead[estimator] = ahead  # a run asks several times, and naming steps takes time
         return ahead
 
-    @property
-    def _most_left_out(self) -> int:
-        """The most rows that a fold is not trained on."""
-        return self.fact("left out", lambda: max(repeat.most_left_out for repeat in self.repeats))
+    def _why_by_fold(self, n_known: int | None) -> str:
+        """Return why columns of few values are filled by fold, a clause; empty if they are not."""
+        if n_known is None:
+            return ""
+        left_out = self.fact(
+            "left out", lambda: max(repeat.most_left_out for repeat in self.repeats)
+        )
+        if n_known > left_out:
+            return ""
+        return (
+            f"a column that a SimpleImputer fills has values in {n_known} rows, so that a fold "
+            "may train on none of them, and keep_empty_features is False"
+        )
 
     def forget_steps(self, estimator: Any) -> None:
         """Look at an estimator's steps anew, since its parameters may have been set."""

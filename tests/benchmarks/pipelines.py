@@ -13,9 +13,7 @@ the walk alone; the rows are prepared and their blocks surveyed before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import median
 import sys
-from time import perf_counter
 from typing import Any
 import warnings
 
@@ -24,6 +22,7 @@ import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
 import pandas as pd
+from search import in_turn
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import SGDClassifier
@@ -44,16 +43,6 @@ from optuna_treecv.rows.data import Data
 from optuna_treecv.tree.plan import Plan
 
 GROUPS = ("scaled", "tables")
-
-
-def in_turn(programs: dict[str, Callable[[], Any]], runs: int) -> dict[str, float]:
-    seconds: dict[str, list[float]] = {name: [] for name in programs}
-    for _ in range(runs):
-        for name, program in programs.items():
-            began = perf_counter()
-            program()
-            seconds[name].append(perf_counter() - began)
-    return {name: median(found) for name, found in seconds.items()}
 
 
 def scaled(runs: int) -> None:

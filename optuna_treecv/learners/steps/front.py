@@ -61,7 +61,7 @@ class Split(NamedTuple):
     ----------
     pipeline : Pipeline
     before : Pipeline
-        Not fitted, with ``Unscaled`` for each StandardScaler.
+        Not fitted, with a placeholder for each running step (``running.py``).
     last : CompiledEstimator
     prefix : str
         Before the names of the learner's parameters.
@@ -128,11 +128,7 @@ def _why_not(step: Any, behind: _Behind) -> str:
     if type(step) is Pipeline:
         for name, part in reversed(step.steps):
             if why := _why_not(part, behind):
-                return (
-                    why
-                    if type(part) in COMPOSED
-                    else f"the step {name!r} cannot be done before the folds: {why}"
-                )
+                return _of_step(name, part, why)
             if part not in PASSED:
                 safe = behind.is_zero_safe and _keeps_zeros(part)
                 is_scaler = behind.is_last and type(part) is StandardScaler
@@ -143,11 +139,7 @@ def _why_not(step: Any, behind: _Behind) -> str:
             return f"{_name(step)} has transformer_weights"
         for name, part, *_ in parts_of(step):
             if why := _why_not(part, behind):
-                return (
-                    why
-                    if type(part) in COMPOSED
-                    else f"the step {name!r} cannot be done before the folds: {why}"
-                )
+                return _of_step(name, part, why)
         return ""
     if type(step) is StandardScaler:
         return _why_not_scaled(step, behind)
@@ -160,6 +152,13 @@ def _why_not(step: Any, behind: _Behind) -> str:
         if not behind.is_zero_safe:
             return "a later step would mix in categories that no training row has"
     return why
+
+
+def _of_step(name: str, step: Any, why: str) -> str:
+    """Return a reason with the name of its step; those of parts name theirs already."""
+    if type(step) in COMPOSED:
+        return why
+    return f"the step {name!r} cannot be done before the folds: {why}"
 
 
 def _keeps_zeros(step: Any) -> bool:

@@ -8,6 +8,7 @@ touches its weight, and its fold scores are those of encoding inside each fold.
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -41,9 +42,11 @@ def keeps_zero_columns(step: Any) -> bool:
 
     A column that is zero in all training rows must stay so, and must not change the others.
     """
-    return type(step) in (PolynomialFeatures, SimpleImputer) or (
-        type(step) is FunctionTransformer and step.func is None
-    )
+    if type(step) is SimpleImputer:  # it may take the zeros themselves for missing values
+        return not (isinstance(step.missing_values, Real) and step.missing_values == 0)
+    if type(step) is FunctionTransformer:
+        return step.func is None
+    return type(step) is PolynomialFeatures
 
 
 def why_not_once(step: Any) -> str:

@@ -2,11 +2,13 @@
 
 The compiled learner scales the rows and fills in missing values itself, by the moments of the rows
 that a model has seen (``_kernels/scaled.pyx``). In the steps that are done once, a placeholder
-stands for each StandardScaler and SimpleImputer, and lets the rows pass.
+stands for each StandardScaler and each SimpleImputer by means, and lets the rows pass.
 """
 
 from __future__ import annotations
 
+from abc import ABC
+from abc import abstractmethod
 from collections.abc import Iterator
 from copy import copy
 from copy import deepcopy
@@ -66,15 +68,22 @@ class Moments(NamedTuple):
         return Moments(self.n_rows, *vectors)
 
 
-class _Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Stands in the place of a running step."""
+class _Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
+    """Stands in the place of a step that is put back when the rows of a model are known."""
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")
 
+    @abstractmethod
     def fitted(self, moments: Moments) -> Any:
         """Return the step as the rows of these moments leave it."""
-        raise NotImplementedError
+
+
+def _copy_names(fitted: Any, other: Any) -> None:
+    """Set what a fitted transformer knows of the columns it has got."""
+    for name in ("n_features_in_", "feature_names_in_"):
+        if hasattr(fitted, name):
+            setattr(other, name, getattr(fitted, name))
 
 
 class Unfilled(_Placeholder):
@@ -93,9 +102,7 @@ class Unfilled(_Placeholder):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the imputer, whose means are not used, and see which columns it keeps."""
         self._like = clone(self.imputer).fit(X)
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self._like, name):
-                setattr(self, name, getattr(self._like, name))
+        _copy_names(self._like, self)
         self._kept = np.ones(self.n_features_in_, bool)
         if not self.imputer.keep_empty_features:
             self._kept = ~np.isnan(self._like.statistics_)
@@ -136,9 +143,7 @@ class Filled(_Placeholder):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the imputer, and count."""
         self._imputer = clone(self.imputer).fit(X)
-        self.n_features_in_ = self._imputer.n_features_in_
-        if hasattr(self._imputer, "feature_names_in_"):
-            self.feature_names_in_ = self._imputer.feature_names_in_
+        _copy_names(self._imputer, self)
         missing = MissingIndicator(
             missing_values=self.imputer.missing_values, features="all", sparse=False
         )
@@ -201,9 +206,7 @@ class Unscaled(_Placeholder):
     def fitted(self, moments: Moments) -> StandardScaler:
         """Return the scaler as ``partial_fit`` on the rows of these moments leaves it."""
         scaler = clone(self.scaler)
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(scaler, name, getattr(self, name))
+        _copy_names(self, scaler)
         scaler.n_samples_seen_ = moments.n_rows
         scaler.mean_ = moments.mean.copy() if scaler.with_mean or scaler.with_std else None
         scaler.var_ = scaler.scale_ = None
@@ -232,7 +235,7 @@ def without_running(step: Any) -> Any:
         return Unfilled(step)
     if type(step) is SimpleImputer and not step.keep_empty_features:
         return Filled(step)
-    if type(step) not in (Pipeline, ColumnTransformer, FeatureUnion):
+    if type(step) not in COMPOSED:
         return step
     copied = copy(step)
     listed = getattr(step, COMPOSED[type(step)])
