@@ -288,7 +288,8 @@ def _arrays(data: Any) -> list[np.ndarray] | None:
     if data is None:
         return []
     if isinstance(data, SparseRows):
-        return [np.asarray(data.shape), data.values, data.columns, data.begins]
+        dense = [] if data.dense is None else [data.dense]
+        return [np.asarray(data.shape), data.values, data.columns, data.begins, *dense]
     if hasattr(data, "tocsr"):
         data = data.tocsr()
         return [np.asarray(data.shape), data.data, data.indices, data.indptr]

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv._kernels.scaled import MOST_WIDTH
 from optuna_treecv._kernels.scaled import Scaled
-from optuna_treecv._kernels.scaled_sparse import MOST_NONZEROS
+from optuna_treecv._kernels.scaled_sparse import MOST_NUMBERS
 from optuna_treecv._kernels.scaled_sparse import ScaledSparse
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv.learners.compiled import CompiledEstimator
@@ -48,7 +48,7 @@ from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.entries import naming_entries
 
 # Sparse rows are made dense before they are scaled, if they have at most so many columns.
-_MOST_DENSE = 512
+_MOST_DENSE = 96
 
 # In errors about entries.
 _COLUMN = re.compile(r"in column (\d+)")
@@ -237,17 +237,18 @@ class Front:
             self.why_not = "a part of a FeatureUnion does not name its columns"
             return
         self._runs = has_running(found.pipeline)
-        self._makes_dense = False
+        self._is_beside = (self._columns.centred | self._columns.imputed).view(bool)
+        self._makes_dense = self._lies_beside = False
         if not self._runs:
             return
         if not sparse.issparse(some):
             self._check_at_most(n_columns, MOST_WIDTH - 1, "rows")
-        elif np.any(self._columns.centred) or np.any(self._columns.imputed):
+        elif self._is_beside.any() and n_columns <= _MOST_DENSE:
             self._makes_dense = found.last.row_layout.sparse
-            self._check_at_most(n_columns, _MOST_DENSE, "sparse rows that it centres or fills in")
         else:
-            most = int(np.diff(self._fitted.transform(X).indptr).max())
-            self._check_at_most(most, MOST_NONZEROS - 1, "sparse rows", "nonzeros")
+            most = int(np.diff(self._fitted.transform(X).indptr).max() + self._is_beside.sum())
+            self._check_at_most(most, MOST_NUMBERS - 1, "sparse rows", "numbers")
+            self._lies_beside = bool(self._is_beside.any())
 
     def _check_at_most(self, n: int, most: int, rows: str, of: str = "columns") -> None:
         if n > most:
@@ -260,9 +261,12 @@ class Front:
 
     def layout_for(self, last: CompiledEstimator) -> RowLayout:
         """Return the layout of the rows that a learner behind these steps needs."""
-        if not np.any(self._columns.imputed):
-            return last.row_layout
-        return replace(last.row_layout, missing=self._columns.imputed.tobytes())
+        layout = last.row_layout
+        if np.any(self._columns.imputed):
+            layout = replace(layout, missing=self._columns.imputed.tobytes())
+        if self._lies_beside:
+            layout = replace(layout, beside=self._is_beside.tobytes())
+        return layout
 
     @contextmanager
     def naming(self) -> Generator[None]:
@@ -291,9 +295,12 @@ class Front:
         """Return a kernel over rows that sees them scaled, if there is a scaler."""
         if not self._runs:
             return kernel
-        if isinstance(rows.X, SparseRows):
-            return ScaledSparse(kernel, self._columns.scaled)
-        return Scaled(kernel, self._columns.centred, self._columns.scaled, rows.blocks)
+        flags = self._columns.centred, self._columns.scaled
+        if not isinstance(rows.X, SparseRows):
+            return Scaled(kernel, *flags, rows.blocks)
+        if rows.X.dense is None:
+            return ScaledSparse(kernel, *flags)
+        return ScaledSparse(kernel, *flags, np.flatnonzero(self._is_beside), rows.blocks)
 
     def settings(self) -> dict[str, Any]:
         """Return what states depend on besides the learner and the rows after the steps."""

@@ -1,7 +1,7 @@
 """Takes running steps out of steps that are done once, and puts them back fitted.
 
 The compiled learner scales the rows and fills in missing values itself, by the moments of the rows
-that a model has seen (``_kernels/scaled.pyx``). In the steps that are done once, a placeholder
+that a model has seen (``_kernels/moments.pxd``). In the steps that are done once, a placeholder
 stands for each StandardScaler and each SimpleImputer by means, and lets the rows pass.
 """
 
