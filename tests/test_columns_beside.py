@@ -275,3 +275,13 @@ def test_the_kernel_refuses_other_rows():
     flags = np.zeros(MOST_NUMBERS + 1, np.uint8)
     with pytest.raises(ValueError, match="at most"):
         make(kernel_over(wide, 1), flags, flags, [MOST_NUMBERS], Blocks(np.zeros((1, 8))))
+
+
+def test_learners_for_dense_rows_say_which_option_gives_them(table):
+    X, y = table
+    learner = AveragedSGDRegressor(batch_size=5)
+    pipeline = pipeline_for(learner)
+    with pytest.raises(ValueError, match="steps that give dense rows to AveragedSGDRegressor"):
+        tree_cross_validate(pipeline, X, y, cv=4)
+    pipeline.set_params(prepare__sparse_threshold=0)
+    assert tree_cross_validate(pipeline, X, y, cv=4).method == "treecv"

@@ -228,6 +228,12 @@ class Front:
         with self.naming():
             self._fitted = clone(found.before).fit(X)
             some = self._fitted.transform(take_rows(X, slice(0, 1)))
+        if sparse.issparse(some) and not (sparse.issparse(X) or found.last.row_layout.sparse):
+            raise ValueError(
+                f"estimator must have steps that give dense rows to {_name(found.last)}, got "
+                "sparse ones; sparse_output=False of a OneHotEncoder, or sparse_threshold=0 of a "
+                "ColumnTransformer, would be right."
+            )
         n_columns = some.shape[1]
         self.fewest_known = fewest_known(self._fitted)
         self.why_not = ""
