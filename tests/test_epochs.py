@@ -88,7 +88,7 @@ def response_of(estimator):
 @given(st.data())
 @settings(max_examples=200, deadline=None)
 def test_the_order_is_that_of_the_twin(data):
-    n_rows = data.draw(st.integers(2, 60))
+    n_rows = data.draw(st.integers(2, 60) | st.integers(505, 600))
     cuts = sorted(data.draw(st.lists(st.integers(0, n_rows), min_size=3, max_size=3)))
     start, middle, stop = cuts
     new, held = (range(start, middle), range(middle, stop))
@@ -106,7 +106,7 @@ def test_the_order_is_that_of_the_twin(data):
 @given(st.data())
 @settings(max_examples=100, deadline=None)
 def test_phases_hold_new_rows_once_and_replays_of_rows_that_may_be_seen(data):
-    n_rows = data.draw(st.integers(2, 50))
+    n_rows = data.draw(st.integers(2, 50) | st.integers(510, 590))
     bounds = data.draw(st.lists(st.integers(0, n_rows - 1), min_size=1, max_size=8, unique=True))
     n_epochs, random = data.draw(st.integers(2, 9)), data.draw(st.booleans())
     bounds = np.array([*sorted(bounds), n_rows])
@@ -129,9 +129,36 @@ def test_phases_hold_new_rows_once_and_replays_of_rows_that_may_be_seen(data):
         assert random or new == sorted(new)
         replays = np.delete(rows, np.s_[::n_epochs])
         n_open = n_rows - (stop - start)
-        for begin in range(0, len(replays), max(1, n_open)):
-            sample = replays[begin : begin + n_open]
+        n_of_pass = n_open if random or n_open < 512 else n_open - n_open % 8
+        for begin in range(0, len(replays), max(1, n_of_pass)):
+            sample = replays[begin : begin + n_of_pass]
             assert len(np.unique(sample)) == len(sample)
+
+
+def test_replays_of_many_rows_are_runs_of_neighbours():
+    n_rows, held, c = 1000, range(300, 400), 5
+    rows = np.empty(200 * c, np.uint32)
+    order_with_replays(1, 0, 200, 0, False, held.start, held.stop, n_rows, c, rows)
+    replays = np.delete(rows, np.s_[::c]).astype(int)
+    places = np.where(replays < 300, replays, replays - 100).reshape(-1, 8)
+    np.testing.assert_array_equal((places - places[:, :1]) % 900, [range(8)] * 100)
+    assert len(np.unique(places[:, 0] % 8)) > 1  # around the end, 900 is no multiple of 8
+    assert np.count_nonzero(np.diff(places[:, 0]) == 8) < 5
+    order_with_replays(1, 0, 200, 0, True, held.start, held.stop, n_rows, c, rows)
+    assert np.count_nonzero(np.diff(np.delete(rows, np.s_[::c]).astype(int)) == 1) < 20
+
+
+def test_each_of_many_rows_is_equally_likely_to_be_replayed():
+    n_rows, held, n_drawn = 700, (100, 150), 20_000
+    counts = np.zeros(n_rows)
+    rows = np.empty(2 * 9, np.uint32)
+    for seed in range(n_drawn):
+        order_with_replays(seed, 200, 209, 17, False, *held, n_rows, 2, rows)
+        counts[rows[2 * (seed % 9) + 1]] += 1  # from within a run, and behind it
+    expected = n_drawn / 650
+    assert not counts[100:150].any()
+    chi_square = ((np.delete(counts, np.s_[100:150]) - expected) ** 2 / expected).sum()
+    assert chi_square < 767  # 649 degrees of freedom: exceeded once in a thousand times
 
 
 def test_each_row_is_equally_likely_to_be_replayed():

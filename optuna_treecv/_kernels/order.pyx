@@ -23,31 +23,51 @@ cdef void fill_random_order(
         order[j] = <uint32_t> (start + i)
 
 
+cdef enum:
+    # In memory that is not in the cache, a row is read several times as fast behind its neighbour.
+    RUN = 8
+    MANY = 512
+
+
+cdef inline Py_ssize_t run_length(bint random, Py_ssize_t n_open) noexcept nogil:
+    """Return how many replays are neighbours: 1 in random order, and of so few rows that they fit in the cache."""
+    return 1 if random or n_open < MANY else RUN
+
+
 cdef void fill_sample(
     uint64_t *counter,          # INOUT
     Py_ssize_t n_open,
     Py_ssize_t held_start,
     Py_ssize_t held_stop,
-    Py_ssize_t n_drawn,
+    Py_ssize_t run,             # rows of a run
+    Py_ssize_t n_drawn,         # at most as many as there are in all whole runs
     uint32_t *order,            # OUT, n_drawn row numbers
 ) noexcept nogil:
-    """Write n_drawn of the n_open rows that are not held out, each at most once, in random order. Each row is
-    equally likely: the sample goes from a uniform place to the one ``step`` places further on, around the end.
-    A sample by a shuffle would read all rows.
+    """Write n_drawn of the n_open rows that are not held out, each at most once, in runs of neighbours that are in
+    random order. Each row is equally likely: the runs begin at a random row, and the sample goes from any run to the
+    one ``step`` runs further on, around the end. A sample by a shuffle would read all rows.
     """
-    cdef Py_ssize_t step = n_open // 4 + below(counter, <uint32_t> (n_open // 2 + 1))
-    cdef Py_ssize_t place = below(counter, <uint32_t> n_open)
-    cdef Py_ssize_t i, j
-    while not are_coprime(step, n_open):                  # the walk comes to all places before it repeats one
+    cdef Py_ssize_t n_runs = n_open // run
+    cdef Py_ssize_t n_drawn_runs = (n_drawn + run - 1) // run
+    cdef Py_ssize_t step = n_runs // 4 + below(counter, <uint32_t> (n_runs // 2 + 1))
+    cdef Py_ssize_t place = below(counter, <uint32_t> n_runs)
+    cdef Py_ssize_t begin = below(counter, <uint32_t> n_open) if run > 1 else 0
+    cdef Py_ssize_t i, j, at
+    while not are_coprime(step, n_runs):                  # the walk comes to all runs before it repeats one
         step += 1
-    step %= n_open
-    for i in range(n_drawn):
+    step %= n_runs
+    for i in range(n_drawn_runs):
         j = below(counter, <uint32_t> (i + 1))
         order[i] = order[j]
-        order[j] = <uint32_t> (place if place < held_start else place + held_stop - held_start)
+        order[j] = <uint32_t> place
         place += step
-        if place >= n_open:
-            place -= n_open
+        if place >= n_runs:
+            place -= n_runs
+    for i in range(n_drawn_runs - 1, -1, -1):             # from the last one on, so that none is overwritten
+        j = begin + run * <Py_ssize_t> order[i]
+        for at in range(min(run, n_drawn - i * run)):
+            place = j + at if j + at < n_open else j + at - n_open
+            order[i * run + at] = <uint32_t> (place if place < held_start else place + held_stop - held_start)
 
 
 cdef inline bint are_coprime(Py_ssize_t one, Py_ssize_t other) noexcept nogil:
@@ -76,11 +96,12 @@ cdef void fill_with_replays(
     cdef Py_ssize_t n_new = stop - start
     cdef Py_ssize_t n_replays = n_new * (n_epochs - 1)
     cdef Py_ssize_t n_open = n_rows - (held_stop - held_start)
+    cdef Py_ssize_t run = run_length(random, n_open)
     cdef Py_ssize_t n_done = 0
     cdef Py_ssize_t n_now, i, j, at
     while n_done < n_replays:
-        n_now = min(n_open, n_replays - n_done)
-        fill_sample(&counter, n_open, held_start, held_stop, n_now, order + n_done)
+        n_now = min(n_open - n_open % run, n_replays - n_done)
+        fill_sample(&counter, n_open, held_start, held_stop, run, n_now, order + n_done)
         n_done += n_now
     for i in range(n_new - 1, -1, -1):                    # from the last one on, so that none is overwritten
         for at in range(n_epochs - 1, 0, -1):

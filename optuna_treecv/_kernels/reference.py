@@ -73,23 +73,29 @@ def order_with_replays(
     """Rows of a phase, each followed by replays of any rows that are not held out: order.pyx."""
     new = random_order(seed, start, stop, n_seen) if random else list(range(start, stop))
     seen = [row for row in range(n_rows) if row not in held]
-    n_replays, n_seen_now = len(new) * (n_epochs - 1), len(seen)
-    begins = range(0, n_replays, max(1, n_seen_now))
-    samples = [min(n_seen_now, n_replays - begin) for begin in begins]
-    bounds = [[n_seen_now // 2 + 1, n_seen_now, *range(1, size + 1)] for size in samples]
+    run = 1 if random or len(seen) < 512 else 8
+    n_replays, n_runs = len(new) * (n_epochs - 1), len(seen) // run
+    begins = range(0, n_replays, max(1, run * n_runs))
+    sizes = [min(run * n_runs, n_replays - begin) for begin in begins]
+    bounds = [
+        [n_runs // 2 + 1, n_runs, *[len(seen)] * (run > 1), *range(1, -(-size // run) + 1)]
+        for size in sizes
+    ]
     key = chain(chain(chain(chain(seed, start), stop), n_seen), n_epochs)
     drawn = draws(key, (bound for of_sample in bounds for bound in of_sample))
     replays: list[int] = []
-    for size in samples:
-        step, place = n_seen_now // 4 + next(drawn), next(drawn)
-        while gcd(step, n_seen_now) > 1:
+    for size in sizes:
+        step, place = n_runs // 4 + next(drawn), next(drawn)
+        begin = next(drawn) if run > 1 else 0
+        while gcd(step, n_runs) > 1:
             step += 1
-        sample = [0] * size
-        for i in range(size):
+        runs: list[int] = []
+        for i in range(-(-size // run)):
             j = next(drawn)
-            sample[i] = sample[j]
-            sample[j] = seen[(place + i * step) % n_seen_now]
-        replays += sample
+            runs.append((place + i * step) % n_runs)
+            runs[i], runs[j] = runs[j], runs[i]
+        rows = [seen[(begin + run * one + at) % len(seen)] for one in runs for at in range(run)]
+        replays += rows[:size]
     after = iter(replays)
     return [row for one in new for row in (one, *(next(after) for _ in range(n_epochs - 1)))]
 

@@ -9,6 +9,7 @@ A phase of m new rows makes c m updates. The schemes differ in which rows these 
 - "mixed, strided": the same, but each pass over the rows seen goes from any row to the one a
   fixed number of rows further on, around the end, a number without a common divisor;
 - "mixed, shuffled": the same, and each pass is shuffled;
+- "mixed, runs": the same, with runs of 8 neighbours in the places of single rows;
 - "uniform": c m uniform draws from all rows seen, with replacement;
 - "cycled": c m rows of permutations of all rows seen, one after the other;
 - "new only": c passes over the new rows.
@@ -86,6 +87,16 @@ def mixed_shuffled(
     return np.column_stack([new, replays.reshape(len(new), c - 1)]).ravel()
 
 
+def mixed_runs(rng: np.random.Generator, new: np.ndarray, seen: np.ndarray, c: int) -> np.ndarray:
+    n_replays, n_runs = len(new) * (c - 1), len(seen) // 8
+    passes = []
+    for _ in range(-(-n_replays // (8 * n_runs))):
+        begins = rng.integers(len(seen)) + 8 * rng.permutation(n_runs)
+        passes.append(seen[(begins[:, np.newaxis] + np.arange(8)).ravel() % len(seen)])
+    replays = np.concatenate(passes)[:n_replays].reshape(len(new), c - 1)
+    return np.column_stack([new, replays]).ravel()
+
+
 def uniform(rng: np.random.Generator, new: np.ndarray, seen: np.ndarray, c: int) -> np.ndarray:
     return rng.choice(seen, c * len(new))
 
@@ -105,6 +116,7 @@ SCHEMES: dict[str, Scheme] = {
     "mixed, cycled": mixed_cycled,
     "mixed, strided": mixed_strided,
     "mixed, shuffled": mixed_shuffled,
+    "mixed, runs": mixed_runs,
     "uniform": uniform,
     "cycled": cycled,
     "new only": new_only,
