@@ -44,9 +44,9 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels.scaled import Blocks
-from optuna_treecv.learners.steps.front import compiled_part
 from optuna_treecv.learners.steps.front import Front
-from optuna_treecv.learners.steps.front import split
+from optuna_treecv.learners.steps.split import compiled_part
+from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import Data
 from optuna_treecv.tree.plan import Phase
 

@@ -22,9 +22,9 @@ from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import check_incremental
-from optuna_treecv.learners.steps.front import compiled_part
-from optuna_treecv.learners.steps.front import Split
-from optuna_treecv.learners.steps.front import split
+from optuna_treecv.learners.steps.split import compiled_part
+from optuna_treecv.learners.steps.split import Split
+from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.splits import Splits
 from optuna_treecv.scoring import FoldScores
@@ -65,7 +65,7 @@ class Trained(ABC):
         except ValueError as error:
             raise ValueError(f"{error} With method='fit' each fold is fitted anew.") from error
         found = split(estimator)
-        if isinstance(found, Split):
+        if isinstance(found, Split) and isinstance(found.last, CompiledEstimator):
             n_prefix = len(found.prefix)
             of_last = [name[n_prefix:] for name in searched if name.startswith(found.prefix)]
             found.last.check_parameters(but=of_last)
