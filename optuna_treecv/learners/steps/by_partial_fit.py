@@ -68,8 +68,10 @@ class Untrained(Placeholder):
             tried = clone(self.step).partial_fit(rows, *(() if y is None else (y,)))
             after = tried.transform(take_rows(rows, slice(0, 1)))
         name = type(self.step).__name__
-        if sparse.issparse(after) != sparse.issparse(rows) or hasattr(after, "iloc"):
-            raise CannotRunError(f"{name} returns rows of another form than it gets")
+        if hasattr(after, "iloc"):
+            raise CannotRunError(f"{name} returns a data frame")
+        if sparse.issparse(after) != sparse.issparse(rows):
+            raise CannotRunError(f"{name} makes dense rows of sparse ones, or the reverse")
         if np.shape(after) != (1, rows.shape[1]):
             raise CannotRunError(f"{name} changes the number of columns")
         self.dtype, self.is_sparse = rows.dtype.str, sparse.issparse(rows)
