@@ -251,6 +251,17 @@ def test_sparse_rows_keep_their_form(table, training_paths):
     np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
 
 
+def test_whole_numbers_are_scaled_as_they_are(training_paths):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.integers(0, 50, 60), "b": rng.integers(0, 50, 60)})
+    y = X["a"].to_numpy() / 50
+    steps = ColumnTransformer([("a", MaxAbsScaler(), ["a"])], remainder="passthrough")
+    branches = [(["a"], [MaxAbsScaler()]), (["b"], [FunctionTransformer()])]
+    learner = SGDRegressor(eta0=1e-4, random_state=0)
+    paths = training_paths(60, 5, random_state=SEED)
+    check(make_pipeline(steps, learner), branches, X, y, paths)
+
+
 @pytest.mark.parametrize(
     "learner",
     [MultinomialNB(), MLPClassifier((4,), max_iter=1, random_state=0), SGDOneClassSVM()],
@@ -552,6 +563,19 @@ def test_steps_that_make_data_frames_are_fitted_by_fold(table):
         steps.set_output(transform="pandas")
         found = tree_cross_validate(pipeline, X, y, cv=3)
         assert (found.method, found.why) == ("fit", why)
+
+
+def test_a_change_of_the_configuration_is_noticed(table):
+    X, y = table
+    steps = make_column_transformer((found_categories(sparse_output=False), ["city"]))
+    pipeline = make_pipeline(steps, SGDRegressor())
+    grid = {"sgdregressor__alpha": [0.1, 0.2]}
+    objective = treecv_objective(pipeline, X, y, cv=3, param_grid=grid)
+    methods = []
+    for output in ("default", "pandas", "default"):
+        with config_context(transform_output=output):
+            methods.append(objective.evaluate({"sgdregressor__alpha": 0.1}).method)
+    assert methods == ["treecv", "fit", "treecv"]
 
 
 # A held-out row, and everything around.
