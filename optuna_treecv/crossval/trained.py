@@ -18,6 +18,7 @@ from optuna_treecv.crossval.methods import SideBySide
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Bound
 from optuna_treecv.crossval.request import Request
+from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.from_estimator import name_of
@@ -269,6 +270,9 @@ def leaves_for(
         for number, metric in enumerate(metrics)
         if not outputs_are_enough(estimator, learner, metric)
     ]
+    called = [metrics[number] for number in at_leaf]
+    if isinstance(learner, Adapter) and all(getattr(one, "is_made", False) for one in called):
+        learner = learner.without_steps()  # such scorers look at predictions alone
     return Leaves(repeat.plan, learner, estimator, metrics, at_leaf, tested)
 
 

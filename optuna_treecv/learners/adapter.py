@@ -80,6 +80,7 @@ class Adapter:
     ) -> None:
         self.rows = rows
         self.before = before
+        self._takes_given = before is not None  # whether fitted estimators take rows as given
         self.response_methods = response_methods
         self.fresh = seeded(clone(estimator), seed)
         self._columns: dict[str, slice] = {}
@@ -180,8 +181,14 @@ class Adapter:
         response = outputs[:, self._columns[method]]
         return response[:, 0] if response.shape[1] == 1 else response
 
+    def without_steps(self) -> Adapter:
+        """Return the same learner, whose fitted estimators take the rows after the steps."""
+        other = copy.copy(self)
+        other._takes_given = False
+        return other
+
     def estimator(self, state: State) -> Any:
-        if self.before is None or state.estimator is None:
+        if self.before is None or not self._takes_given or state.estimator is None:
             return state.estimator
         return self.before.fitted(state.estimator)
 
@@ -202,7 +209,7 @@ class Adapter:
         return fitted
 
     def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
-        if self.before is None:
+        if self.before is None or not self._takes_given:
             X = take_rows(self.rows.X, slice(start, stop))
         else:
             X = self.before.as_given(self.rows.order[start:stop])
