@@ -19,6 +19,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import SGDRegressor
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import make_union
@@ -579,13 +580,14 @@ def test_texts_may_be_counted_once(training_paths):
         np.testing.assert_allclose(found.test_score, right, rtol=1e-9)
 
 
+@pytest.mark.parametrize("learner", [AveragedSGDRegressor(shuffle=False), SGDRegressor()])
 @pytest.mark.parametrize("n_known", [23, 24])
-def test_a_column_that_a_fold_may_lack_is_not_filled_once(n_known, rows):
+def test_a_column_that_a_fold_may_lack_is_not_filled_once(n_known, learner, rows):
     X, y = rows
     X = X[:, :3].copy()
     X[n_known:, 1] = np.nan
     imputer = SimpleImputer(strategy="constant", fill_value=7.0)
-    pipeline = make_pipeline(imputer, AveragedSGDRegressor(shuffle=False))
+    pipeline = make_pipeline(imputer, clone(learner))
     options = {"cv": np.arange(90) // 23, "shuffle": False}
     found = tree_cross_validate(pipeline, X, y, **options)
     assert found.method == ("fit" if n_known == 23 else "treecv")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import optuna
 import pandas as pd
@@ -712,5 +714,10 @@ def test_searches_and_other_methods(table):
     for method in ("progressive", "holdout", "standard"):
         found = tree_cross_validate(pipeline, X, y > 0, cv=4, method=method, n_repeats=1)
         assert np.all(found.test_score < 0.5)
+    grid = {"learn__alpha": [1e-4, 1e-2]}
+    objective = treecv_objective(pipeline, X, y > 0, param_grid=grid, cv=4, random_state=0)
+    first = objective.evaluate({"learn__alpha": 0.01})
+    again = pickle.loads(pickle.dumps(objective)).evaluate({"learn__alpha": 0.01})
+    np.testing.assert_array_equal(first.test_score, again.test_score)
     twice = tree_cross_validate(pipeline, X, y > 0, cv=4, n_repeats=2)
     assert twice.test_score.shape == (8,)
