@@ -396,6 +396,19 @@ def test_the_fitted_pipeline_predicts_raw_rows(table):
         best.predict(X.drop(columns="size"))
 
 
+@pytest.mark.parametrize("learner", [SGDRegressor(), AveragedSGDRegressor()], ids=name_of)
+def test_a_branch_without_columns(learner, table):
+    X, y = table
+    branches = [(MinMaxScaler(), ["width"]), (StandardScaler(), ["size"])]
+    imputer = make_pipeline(SimpleImputer(strategy="constant"), MaxAbsScaler())
+    best = [
+        best_of(make_pipeline(make_column_transformer(*parts), learner), X, y, random_state=0)
+        for parts in (branches, [*branches, (MaxAbsScaler(), []), (imputer, [])])
+    ]
+    np.testing.assert_array_equal(best[0].predict(X), best[1].predict(X))
+    assert repr(best[1][0].transformers_[2][1]) == "MaxAbsScaler()"
+
+
 def test_scorers_get_the_pipeline_and_the_rows_as_given(table):
     X, y = table
     pipeline = make_pipeline(prepared(BRANCHES), SGDRegressor(random_state=0))

@@ -54,7 +54,10 @@ class PythonFront(FittedSteps):
         except AttributeError:
             self.why_not = UNNAMED
             return
-        self._running = [(part, at) for part, at in parts if isinstance(part, Untrained)]
+        # A ColumnTransformer fits no step that gets no columns.
+        self._running = [
+            (part, at) for part, at in parts if isinstance(part, Untrained) and at.start < at.stop
+        ]
 
     def transform(self, X: Any) -> Any:
         """Return rows after the steps that are done once."""
@@ -93,7 +96,11 @@ class PythonFront(FittedSteps):
             (_, running), (_, behind) = behind.steps
             for (placeholder, _), (step, *_) in zip(self._running, running.parts, strict=True):
                 trained[placeholder] = placeholder.fitted(step)
-        return self._with(behind, lambda placeholder, _: trained[placeholder])
+
+        def put_back(placeholder: Any, columns: slice) -> Any:
+            return trained.get(placeholder, placeholder.step)
+
+        return self._with(behind, put_back)
 
 
 def _are_numbers(row: Any) -> bool:

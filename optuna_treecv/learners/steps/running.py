@@ -173,8 +173,8 @@ class Filled(Placeholder):
         return self._imputer.get_feature_names_out(input_features)
 
     def fitted(self) -> SimpleImputer:
-        """Return the imputer."""
-        return self._imputer
+        """Return the imputer, which is not fitted where it gets no columns."""
+        return getattr(self, "_imputer", self.imputer)
 
 
 class Unscaled(InKernel):
@@ -371,7 +371,7 @@ def _has_placeholder(fitted: Any) -> bool:
 def fewest_known(fitted: Any) -> int | None:
     """Return in how few rows a column has values that is filled with a constant; None: in all."""
     if isinstance(fitted, Filled):
-        return fitted.fewest_known
+        return getattr(fitted, "fewest_known", None)  # it is not fitted where it gets no columns
     if type(fitted) not in COMPOSED:
         return None
     of_parts = (fewest_known(part) for _, part, *_ in _fitted_parts(fitted))
