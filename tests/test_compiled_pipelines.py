@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from conftest import paths_of
 from hypothesis import given
 from hypothesis import settings
@@ -44,7 +46,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv._kernels.scaled import Blocks
+from optuna_treecv._kernels.moments import Blocks
 from optuna_treecv.learners.steps.front import Front
 from optuna_treecv.learners.steps.split import compiled_part
 from optuna_treecv.learners.steps.split import split
@@ -818,7 +820,7 @@ def test_epochs_of_a_step_can_be_searched(rows):
 
 # Mixtures of steps.
 
-BRANCHES = ("kinds", "imputed", "imputed and scaled", "scaled", "centred", "as it is")
+BRANCHES = ("kinds", "imputed", "imputed and scaled", "scaled", "centred", "divided", "as it is")
 
 
 def running_branch(kind):
@@ -829,6 +831,7 @@ def running_branch(kind):
         "imputed and scaled": lambda: make_pipeline(SimpleImputer(), StandardScaler()),
         "scaled": StandardScaler,
         "centred": lambda: StandardScaler(with_std=False),
+        "divided": lambda: StandardScaler(with_mean=False),
         "as it is": lambda: "passthrough",
     }[kind]()
 
@@ -839,7 +842,7 @@ class Branch:
     def __init__(self, kind, X, trained):
         self.kind, self.X = kind, X
         self.seen = np.empty((0, X.shape[1]))
-        self.scaler = StandardScaler(with_std=kind != "centred")
+        self.scaler = StandardScaler(with_mean=kind != "divided", with_std=kind != "centred")
         if kind == "kinds":
             self.encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
             self.encoder.fit(X[trained])
@@ -900,7 +903,9 @@ def test_any_mixture_of_steps_is_that_by_hand(data):
     pipeline = Pipeline([("prepare", steps), ("learn", learner)])
     assert compiled_part(pipeline) is learner
     options = {"cv": n_folds, "order": order, "random_state": SEED}
-    found = tree_cross_validate(pipeline, X, y, **options).test_score
+    most_dense = data.draw(st.sampled_from([0, 96]))
+    with patch("optuna_treecv.learners.steps.front._MOST_DENSE", most_dense):
+        found = tree_cross_validate(pipeline, X, y, **options).test_score
     right = []
     for test, phases in paths_of(n_rows, n_folds, order, random_state=SEED):
         trained = np.concatenate(phases)

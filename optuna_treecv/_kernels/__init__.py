@@ -23,8 +23,8 @@ there is only that:
 
 * ``linear``: the base of ``pegasos``, ``sgd``, ``svrg`` (with ``svrg_stages``) and ``root_sgd``.
 * ``kmeans`` and ``gaussian``.
-* ``scaled``: any of them over dense rows, behind running means and scales; ``scaled_sparse``: over
-  sparse rows, behind running scales.
+* ``around``: the base of kernels around another one. ``scaled``: any kernel over dense rows,
+  behind running means and scales (``moments``); ``scaled_sparse``: over sparse rows.
 * ``lanes`` and ``lane_loops``: many linear models over the same rows at once. ``pegasos_lanes``,
   ``sgd_lanes`` and ``svrg_lanes`` train them.
 * ``bins``, ``split_search``, ``forest``, ``pruning``, with ``records``: decision trees on bins,

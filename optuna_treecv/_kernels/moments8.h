@@ -1,4 +1,4 @@
-/* The moments of rows, eight columns at a time, merged into those of other rows. See scaled.pyx for the formulas. */
+/* The moments of rows, eight columns at a time. See moments.pxd for the formulas. */
 #ifndef OPTUNA_TREECV_MOMENTS8_H
 #define OPTUNA_TREECV_MOMENTS8_H
 
@@ -52,7 +52,39 @@
     }
 #endif
 
+/* Find the number, the mean and the squared deviations of the values that are not missing (NaN) in eight columns; the
+ * mean is 0 where there is none. */
+#define DEFINE_KNOWN8(T)                                                                                               \
+    static INLINED void known8_##T(const T *X, ptrdiff_t width, ptrdiff_t start, ptrdiff_t stop,                       \
+                                   const uint32_t *order, double *n_known, double *mean, double *M2)                   \
+    {                                                                                                                  \
+        double n[8] = {0}, sum[8] = {0}, squares[8] = {0};                                                             \
+        for (ptrdiff_t i = start; i < stop; i++) {                                                                     \
+            const T *x = X + (order ? order[i] : i) * width;                                                           \
+            for (ptrdiff_t j = 0; j < 8; j++) {                                                                        \
+                n[j] += x[j] == x[j] ? 1.0 : 0.0;                                                                      \
+                sum[j] += x[j] == x[j] ? (double)x[j] : 0.0;                                                           \
+            }                                                                                                          \
+        }                                                                                                              \
+        for (ptrdiff_t j = 0; j < 8; j++)                                                                              \
+            sum[j] = n[j] > 0 ? sum[j] / n[j] : 0;                                                                     \
+        for (ptrdiff_t i = start; i < stop; i++) {                                                                     \
+            const T *x = X + (order ? order[i] : i) * width;                                                           \
+            for (ptrdiff_t j = 0; j < 8; j++) {                                                                        \
+                double d = (double)x[j] - sum[j];                                                                      \
+                squares[j] += d == d ? d * d : 0.0;                                                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+        for (ptrdiff_t j = 0; j < 8; j++) {                                                                            \
+            n_known[j] = n[j];                                                                                         \
+            mean[j] = sum[j];                                                                                          \
+            M2[j] = squares[j];                                                                                        \
+        }                                                                                                              \
+    }
+
 DEFINE_MERGE8(double)
 DEFINE_MERGE8(float)
+DEFINE_KNOWN8(double)
+DEFINE_KNOWN8(float)
 
 #endif

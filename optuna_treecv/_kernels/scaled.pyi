@@ -1,13 +1,12 @@
 import numpy as np
 
+from optuna_treecv._kernels.around import Around
+from optuna_treecv._kernels.moments import Blocks
 from optuna_treecv._kernels.tree import Kernel
 
 MOST_WIDTH: int
 
-class Blocks:
-    def __init__(self, X: np.ndarray, imputes: bool = False) -> None: ...
-
-class Scaled(Kernel):
+class Scaled(Around):
     def __init__(
         self, behind: Kernel, centred: np.ndarray, scaled: np.ndarray, blocks: Blocks
     ) -> None: ...

@@ -1,11 +1,22 @@
+from collections.abc import Sequence
+
 import numpy as np
 
+from optuna_treecv._kernels.around import Around
+from optuna_treecv._kernels.moments import Blocks
 from optuna_treecv._kernels.tree import Kernel
 
-MOST_NONZEROS: int
+MOST_NUMBERS: int
 
-class ScaledSparse(Kernel):
-    def __init__(self, behind: Kernel, scaled: np.ndarray) -> None: ...
+class ScaledSparse(Around):
+    def __init__(
+        self,
+        behind: Kernel,
+        centred: np.ndarray,
+        scaled: np.ndarray,
+        beside: Sequence[int] | np.ndarray = (),
+        blocks: Blocks | None = None,
+    ) -> None: ...
     def moments(
         self, state: np.ndarray, mean: np.ndarray, M2: np.ndarray, known_mean: np.ndarray
     ) -> int: ...

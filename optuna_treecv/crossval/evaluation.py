@@ -71,6 +71,8 @@ from optuna_treecv.scoring import scores_rows
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import scoring_for
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
+from optuna_treecv.sharing.kept_rows import KeptRows
+from optuna_treecv.sharing.kept_rows import Made
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.stored_cache import AnyCache
@@ -229,7 +231,8 @@ class Evaluation:
         self._are_one_pass: set[bool] = set()
         self._scored_by: str | None = None  # the name of the first estimator's scoring
         self._fold_names: dict[int, list[bytes]] = {}
-        self._prepared: dict[tuple[RowLayout, bytes], tuple[PreparedRows, float]] = {}
+        self._prepared: dict[RowLayout, Made] = {}
+        self._transformed = KeptRows(self.shared.memory)
         self._facts: dict[Any, Any] = {}
         self._fronts = Fronts(self.data.X, self.data.y)
         self._ahead: WeakKeyDictionary[Any, Ahead | str] = WeakKeyDictionary()
@@ -259,6 +262,7 @@ class Evaluation:
         # passed on is compared by identity, which pickling does not keep for all objects.
         fresh: dict[str, Any] = {
             "_prepared": {},
+            "_transformed": None,
             "_fold_names": {},
             "_fronts": None,
             "_ahead": None,
@@ -272,6 +276,7 @@ class Evaluation:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._transformed = KeptRows(self.shared.memory)
         self._fronts = Fronts(self.data.X, self.data.y)
         self._ahead = WeakKeyDictionary()
         self._preparing, self._fitting, self.growing = Lock(), Lock(), Lock()
@@ -675,7 +680,7 @@ class Evaluation:
     ) -> tuple[PreparedRows, float]:
         """Return the rows of a repeat in a layout, and the seconds that took.
 
-        Of transformed rows, those asked for last are kept.
+        Transformed rows are kept as ``KeptRows`` says.
 
         Parameters
         ----------
@@ -691,13 +696,19 @@ class Evaluation:
         """
         if name is None or (repeat is not None and repeat.number > 0):
             return self._prepare(layout, repeat or self.repeats[0], transform, are_named, name)
+
+        def make() -> Made:
+            rows, seconds = self._prepare(layout, self.repeats[0], transform, are_named, name)
+            return Made(rows, seconds + self._seconds)
+
         with self._preparing:
-            if (layout, name) not in self._prepared:
-                for known in [known for known in self._prepared if name and known[1]]:
-                    del self._prepared[known]
-                rows, seconds = self._prepare(layout, self.repeats[0], transform, are_named, name)
-                self._prepared[layout, name] = rows, seconds + self._seconds
-            return self._prepared[layout, name]
+            if name:
+                made = self._transformed.of((layout, name), make)
+            else:
+                if layout not in self._prepared:
+                    self._prepared[layout] = make()
+                made = self._prepared[layout]
+        return made.rows, made.seconds
 
     def data_name(self) -> tuple[bytes, bool]:
         """Return a name for the rows as given with their weights and what else ``fit`` gets.

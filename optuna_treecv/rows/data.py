@@ -11,6 +11,7 @@ from dataclasses import field
 from functools import cached_property
 from math import prod
 from typing import Any
+from typing import cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -22,9 +23,10 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
+from optuna_treecv._kernels.moments import Blocks
 from optuna_treecv._kernels.prepare import address
 from optuna_treecv._kernels.prepare import gather_rows
-from optuna_treecv._kernels.scaled import Blocks
+from optuna_treecv.rows.beside import split_columns
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
@@ -51,8 +53,11 @@ class RowLayout:
         have several columns. A padded learner trains on the codes, or on the numbers in the type
         of X.
     missing : bytes
-        With ``padded`` and dense rows: a byte for each feature, not 0 if values may be missing
-        (NaN) in it. None may be missing if it is empty.
+        With ``padded``: a byte for each feature, not 0 if values may be missing (NaN) in it. None
+        may be missing if it is empty. In sparse rows, such features must lie beside them.
+    beside : bytes
+        With ``sparse``: a byte for each feature, not 0 if it lies beside sparse rows as a dense
+        column. None does if it is empty.
     """
 
     padded: bool = False
@@ -60,11 +65,14 @@ class RowLayout:
     intercept: bool = False
     target: str | None = None
     missing: bytes = b""
+    beside: bytes = b""
 
 
 @dataclass(frozen=True)
 class SparseRows:
     """Sparse rows in CSR format; the columns of each row are in ascending order.
+
+    Some columns may lie beside them as dense ones, and have no entries in them then.
 
     Attributes
     ----------
@@ -73,12 +81,15 @@ class SparseRows:
     begins : ndarray of shape (n_rows + 1,), int64
         Row i is ``values[begins[i]:begins[i + 1]]``.
     shape : (n_rows, a multiple of 8)
+    dense : ndarray of shape (n_rows, a multiple of 8) or None
+        The columns beside them, padded with zeros.
     """
 
     values: np.ndarray
     columns: np.ndarray
     begins: np.ndarray
     shape: tuple[int, int]
+    dense: np.ndarray | None = None
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -140,8 +151,13 @@ class PreparedRows:
 
     @cached_property
     def blocks(self) -> Blocks:
-        """The moments of blocks of padded dense rows, which all learners that scale rows share."""
-        return Blocks(self.X, self.may_miss)
+        """The moments of blocks of padded dense rows, or of the dense columns beside sparse ones.
+
+        All learners that scale rows share them.
+        """
+        dense = self.X.dense if isinstance(self.X, SparseRows) else self.X
+        assert dense is not None
+        return Blocks(dense, self.may_miss)
 
     def weights_with(self, of_classes: tuple[float, ...] | None) -> np.ndarray | None:
         """Return the weights of padded rows times those of their classes; None: all are 1.
@@ -184,7 +200,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
 
 
 def pad_rows(
-    X: Any, order: np.ndarray, intercept: bool, missing: bytes = b""
+    X: Any, order: np.ndarray, intercept: bool, missing: bytes = b"", beside: bytes = b""
 ) -> np.ndarray | SparseRows:
     """Copy ``X[order]``, padded with zeros after an optional intercept column of ones.
 
@@ -193,7 +209,7 @@ def pad_rows(
     X : ndarray or sparse matrix of shape (n, n_features), float64 or float32
     order : ndarray of shape (n_rows,), uint32
     intercept : bool
-    missing : bytes
+    missing, beside : bytes
         As in ``RowLayout``.
 
     Returns
@@ -207,7 +223,7 @@ def pad_rows(
     """
     width = padded_width(X.shape[1] + intercept)
     if sparse.issparse(X):
-        return _sparse_rows(X, order, intercept, width)
+        return _sparse_rows(X, order, intercept, width, missing, beside)
     if any(stride % X.itemsize for stride in X.strides):
         X = X.copy()  # the strides of a field of packed records are not multiples of the item size
     rows = aligned_empty((len(order), width), X.dtype)
@@ -219,12 +235,21 @@ def pad_rows(
     return rows
 
 
-def _sparse_rows(X: Any, order: np.ndarray, intercept: bool, width: int) -> SparseRows:
+def _sparse_rows(
+    X: Any, order: np.ndarray, intercept: bool, width: int, missing: bytes, beside: bytes
+) -> SparseRows:
     if width >= 2**31:
         raise ValueError(f"X must have fewer than 2**31 - 8 columns, got {X.shape[1]}.")
     rows = X.tocsr()[order]
     with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
         rows.sum_duplicates()  # also sorts the columns
+    dense = None
+    if beside:
+        is_beside = np.frombuffer(beside, bool)
+        rows, columns = split_columns(rows, is_beside)
+        may_miss = np.frombuffer(missing, bool)[is_beside].tobytes() if missing else b""
+        in_order = np.arange(len(order), dtype=np.uint32)
+        dense = cast(np.ndarray, pad_rows(columns, in_order, False, may_miss))
     assert_all_finite(rows.data, input_name="X")
     rows.eliminate_zeros()
     values, columns, begins = rows.data, rows.indices, rows.indptr.astype(np.int64)
@@ -232,7 +257,8 @@ def _sparse_rows(X: Any, order: np.ndarray, intercept: bool, width: int) -> Spar
         values = np.insert(values, begins[1:], 1)
         columns = np.insert(columns, begins[1:], X.shape[1])
         begins += np.arange(len(begins))
-    return SparseRows(values, columns.astype(np.int32, copy=False), begins, (len(order), width))
+    columns = columns.astype(np.int32, copy=False)
+    return SparseRows(values, columns, begins, (len(order), width), dense)
 
 
 def largest_norm2(X: Any, n_features: int) -> float:
@@ -374,10 +400,10 @@ class Data:
                         "in which all of them are 0; weights of about 1 would be right."
                     )
             with naming_entries(self.X):
-                X = pad_rows(X, order, layout.intercept, layout.missing)
+                X = pad_rows(X, order, layout.intercept, layout.missing, layout.beside)
         else:
             X = take_rows(self.X, order)
-        shared = (X.values, X.columns, X.begins) if isinstance(X, SparseRows) else (X,)
+        shared = (X.values, X.columns, X.begins, X.dense) if isinstance(X, SparseRows) else (X,)
         for array in (
             *shared,
             y,

@@ -14,6 +14,7 @@ from optuna_treecv.sharing.keys import fingerprint
 from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.keys import targets_key
 from optuna_treecv.sharing.keys import token
+from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.stored_cache import AnyCache
@@ -48,6 +49,11 @@ class SharedBetweenRuns:
     def __reduce__(self) -> tuple[Any, ...]:
         return SharedBetweenRuns, (self.cache, self._with_others)
 
+    @property
+    def memory(self) -> ModelCache | None:
+        """The cache of this process, without a store behind it."""
+        return self.cache.memory if isinstance(self.cache, StoredModelCache) else self.cache
+
     def identity(
         self, layout: RowLayout, rows: PreparedRows, repeat: int, steps: bytes = b""
     ) -> RowsIdentity:
@@ -78,8 +84,8 @@ class SharedBetweenRuns:
 
     def beginnings(self, n_workers: int) -> Beginnings:
         """Return where fitted beginnings of Pipelines are kept, in this process and in workers."""
-        assert self.cache is not None
-        memory = self.cache.memory if isinstance(self.cache, StoredModelCache) else self.cache
+        memory = self.memory
+        assert memory is not None
         return Beginnings(memory, memory.max_bytes // n_workers)
 
     def root(self, identity: RowsIdentity, repeat: int) -> Prefix:

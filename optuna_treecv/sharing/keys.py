@@ -26,6 +26,7 @@ import numpy as np
 from optuna_treecv._kernels import FORMAT
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.learners.parameter_names import parameters_of
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.sharing.origins import global_name
@@ -149,7 +150,7 @@ def _settings_of(estimator: Any) -> list[Any]:
     kept = [(name, attributes[name]) for name in _KEPT_BY_CLONE if name in attributes]
     if _REQUESTS in attributes:
         kept.append((_REQUESTS, repr(attributes[_REQUESTS])))  # names, strings and bools
-    return [sorted(estimator.get_params(False).items()), *kept]
+    return [parameters_of(estimator), *kept]
 
 
 def _encode_object(value: Any) -> bytes:
@@ -288,7 +289,8 @@ def _arrays(data: Any) -> list[np.ndarray] | None:
     if data is None:
         return []
     if isinstance(data, SparseRows):
-        return [np.asarray(data.shape), data.values, data.columns, data.begins]
+        dense = [] if data.dense is None else [data.dense]
+        return [np.asarray(data.shape), data.values, data.columns, data.begins, *dense]
     if hasattr(data, "tocsr"):
         data = data.tocsr()
         return [np.asarray(data.shape), data.data, data.indices, data.indptr]

@@ -15,6 +15,7 @@ from math import inf
 from operator import attrgetter
 from threading import Lock
 from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -35,13 +36,18 @@ def check_bytes(argument: str, value: Any) -> int:
     return int(value)
 
 
+class _HasBytes(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
 class _Block:
     """An array, or rows of an array, that are kept or dropped together."""
 
     __slots__ = ("array", "n_bytes", "places", "priority", "seconds")
 
-    def __init__(self, array: np.ndarray, seconds: float) -> None:
-        self.array = array
+    def __init__(self, array: _HasBytes, seconds: float) -> None:
+        self.array: Any = array
         self.n_bytes = array.nbytes + _BLOCK_BYTES
         self.seconds = seconds
         self.priority = 0.0, 0  # and the tick at which it was set: the older block goes first
@@ -81,8 +87,8 @@ class _Place:
 
     __slots__ = ("array", "block", "high", "low")
 
-    def __init__(self, array: np.ndarray, low: float, high: float, block: _Block) -> None:
-        self.array = array
+    def __init__(self, array: _HasBytes, low: float, high: float, block: _Block) -> None:
+        self.array: Any = array
         self.low = low
         self.high = high
         self.block = block
@@ -147,7 +153,7 @@ class ModelCache:
         with self._lock:
             return sum(map(len, self._kept.values()))
 
-    def find(self, key: Key, x: float = 0.0) -> np.ndarray | None:
+    def find(self, key: Key, x: float = 0.0) -> Any:
         """Look up an array.
 
         Parameters
@@ -186,7 +192,7 @@ class ModelCache:
     def keep(
         self,
         key: Key,
-        array: np.ndarray,
+        array: _HasBytes,
         seconds: float,
         low: float = -inf,
         high: float = inf,
@@ -197,7 +203,7 @@ class ModelCache:
         ----------
         key : tuple
             As for ``find``.
-        array : ndarray
+        array : ndarray or another object with ``nbytes``
             Must not be changed from now on.
         seconds : float
             The time to make it again.
@@ -353,7 +359,7 @@ class ModelCache:
         with self._lock:
             self._claims.pop((key, x)).release()
 
-    def _find(self, key: Key, x: float) -> np.ndarray | None:
+    def _find(self, key: Key, x: float) -> Any:
         places = self._kept.get(key)
         if places is None:
             return None
@@ -363,7 +369,7 @@ class ModelCache:
         self._touch(places[at].block)
         return places[at].array
 
-    def _place(self, key: Key, array: np.ndarray, low: float, high: float, block: _Block) -> None:
+    def _place(self, key: Key, array: _HasBytes, low: float, high: float, block: _Block) -> None:
         """Make a block findable under a key, unless the same model is there already."""
         if low > high:  # trained from a state whose interval was widened, it may have an empty one
             return

@@ -28,6 +28,7 @@ from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.side_by_side import parameters_beside
 from optuna_treecv.learners.from_estimator import as_estimator
+from optuna_treecv.learners.set_values import with_values
 from optuna_treecv.sharing.memory_cache import check_bytes
 from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
@@ -499,7 +500,7 @@ class TreeCVObjective:
     def _set(self, values: Mapping[str, Any]) -> Any:
         """Return the estimator with these values; estimators among the values are cloned."""
         own = {name: clone(value, safe=False) for name, value in values.items()}
-        return clone(self._estimator).set_params(**own)
+        return with_values(self._estimator, own)
 
     def _race(self, trial: AnyTrial, run: Run) -> Race | FoldRace | None:
         """Return the comparison of a trial with the best one, if the study's pruner needs it."""

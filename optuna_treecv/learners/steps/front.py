@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 
 from optuna_treecv._kernels.scaled import MOST_WIDTH
 from optuna_treecv._kernels.scaled import Scaled
-from optuna_treecv._kernels.scaled_sparse import MOST_NONZEROS
+from optuna_treecv._kernels.scaled_sparse import MOST_NUMBERS
 from optuna_treecv._kernels.scaled_sparse import ScaledSparse
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv.learners.compiled import CompiledEstimator
@@ -30,7 +30,7 @@ from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import SparseRows
 
 # Sparse rows are made dense before they are scaled, if they have at most so many columns.
-_MOST_DENSE = 512
+_MOST_DENSE = 96
 
 
 class Front(FittedSteps):
@@ -49,6 +49,12 @@ class Front(FittedSteps):
     def __init__(self, found: Split, X: Any, y: np.ndarray | None = None) -> None:
         super().__init__(found, X, y)
         some = self._first_row
+        if sparse.issparse(some) and not (sparse.issparse(X) or found.last.row_layout.sparse):
+            raise ValueError(
+                f"estimator must have steps that give dense rows to {type(found.last).__name__}, "
+                "got sparse ones; sparse_output=False of a OneHotEncoder, or sparse_threshold=0 "
+                "of a ColumnTransformer, would be right."
+            )
         n_columns = some.shape[1]
         try:
             self._columns = running_columns(self._fitted, n_columns)
@@ -56,17 +62,18 @@ class Front(FittedSteps):
             self.why_not = UNNAMED
             return
         self._runs = has_running(found.pipeline)
-        self._makes_dense = False
+        self._is_beside = (self._columns.centred | self._columns.imputed).view(bool)
+        self._makes_dense = self._lies_beside = False
         if not self._runs:
             return
         if not sparse.issparse(some):
             self._check_at_most(n_columns, MOST_WIDTH - 1, "rows")
-        elif np.any(self._columns.centred) or np.any(self._columns.imputed):
+        elif self._is_beside.any() and n_columns <= _MOST_DENSE:
             self._makes_dense = found.last.row_layout.sparse
-            self._check_at_most(n_columns, _MOST_DENSE, "sparse rows that it centres or fills in")
         else:
-            most = int(np.diff(self._fitted.transform(X).indptr).max())
-            self._check_at_most(most, MOST_NONZEROS - 1, "sparse rows", "nonzeros")
+            most = int(np.diff(self._fitted.transform(X).indptr).max() + self._is_beside.sum())
+            self._check_at_most(most, MOST_NUMBERS - 1, "sparse rows", "numbers")
+            self._lies_beside = bool(self._is_beside.any())
 
     def _check_at_most(self, n: int, most: int, rows: str, of: str = "columns") -> None:
         if n > most:
@@ -80,9 +87,11 @@ class Front(FittedSteps):
     def layout_for(self, pipeline: Pipeline) -> RowLayout:
         """Return the layout of the rows that the learner behind these steps needs."""
         layout: RowLayout = pipeline.steps[-1][1].row_layout
-        if not np.any(self._columns.imputed):
-            return layout
-        return replace(layout, missing=self._columns.imputed.tobytes())
+        if np.any(self._columns.imputed):
+            layout = replace(layout, missing=self._columns.imputed.tobytes())
+        if self._lies_beside:
+            layout = replace(layout, beside=self._is_beside.tobytes())
+        return layout
 
     def learner(
         self,
@@ -99,9 +108,12 @@ class Front(FittedSteps):
         """Return a kernel over rows that sees them scaled, if there is a scaler."""
         if not self._runs:
             return kernel
-        if isinstance(rows.X, SparseRows):
-            return ScaledSparse(kernel, self._columns.scaled)
-        return Scaled(kernel, self._columns.centred, self._columns.scaled, rows.blocks)
+        flags = self._columns.centred, self._columns.scaled
+        if not isinstance(rows.X, SparseRows):
+            return Scaled(kernel, *flags, rows.blocks)
+        if rows.X.dense is None:
+            return ScaledSparse(kernel, *flags)
+        return ScaledSparse(kernel, *flags, np.flatnonzero(self._is_beside), rows.blocks)
 
     def settings(self) -> dict[str, Any]:
         """Return what states depend on besides the learner and the rows after the steps."""

@@ -2,7 +2,7 @@
 
 In the steps that are done once, a placeholder stands for each running step and lets the rows pass.
 A compiled learner scales the rows and fills in missing values itself, by the moments of the rows
-that a model has seen (``_kernels/scaled.pyx``): the placeholders of StandardScaler and of
+that a model has seen (``_kernels/moments.pxd``): the placeholders of StandardScaler and of
 SimpleImputer by means are here. That of steps which run in Python is in ``by_partial_fit.py``.
 """
 

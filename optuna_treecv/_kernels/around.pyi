@@ -1,0 +1,3 @@
+from optuna_treecv._kernels.tree import Kernel
+
+class Around(Kernel): ...

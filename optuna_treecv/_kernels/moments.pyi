@@ -1,0 +1,4 @@
+import numpy as np
+
+class Blocks:
+    def __init__(self, X: np.ndarray, imputes: bool = False) -> None: ...

@@ -1,0 +1,157 @@
+"""The moments of blocks of dense rows, and those in a state before the first row and after the last."""
+
+import numpy as np
+
+from cython cimport floating
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+from libc.string cimport memset
+
+from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv._kernels.vec8 cimport inlined
+
+
+cdef inlined block_of_rows(
+    const floating *X,
+    Py_ssize_t width,
+    Py_ssize_t start,
+    bint imputes,
+    double *block,              # OUT: means, M2 and, if values may be missing, counts, (width,) each
+) noexcept nogil:
+    """Find the moments of a smallest block."""
+    cdef Py_ssize_t j
+    if not imputes:
+        for j in range(width):
+            block[j] = block[width + j] = 0
+        merge_rows(X, width, start, start + BLOCK, NULL, 0, block, block + width)
+        return
+    for j in range(0, width, 8):
+        find_known(X + j, width, start, start + BLOCK, NULL, block + 2 * width + j, block + j, block + width + j)
+
+
+cdef dispatched fill_blocks(
+    const void *X, Py_ssize_t itemsize, Py_ssize_t n_rows, Py_ssize_t width, bint imputes, double *blocks
+) noexcept nogil:
+    """Find the moments of all whole blocks of BLOCK rows, and then those of twice as many rows from two."""
+    cdef Py_ssize_t n_numbers = (3 if imputes else 2) * width
+    cdef Py_ssize_t n_blocks = n_rows // BLOCK
+    cdef Py_ssize_t rows_of_block = BLOCK
+    cdef Py_ssize_t i, j
+    cdef double *below
+    for i in range(n_blocks):
+        if itemsize == 8:
+            block_of_rows(<const double *> X, width, i * BLOCK, imputes, blocks)
+        else:
+            block_of_rows(<const float *> X, width, i * BLOCK, imputes, blocks)
+        blocks += n_numbers
+    below = blocks - n_blocks * n_numbers
+    while n_blocks > 1:
+        n_blocks //= 2
+        for _ in range(n_blocks):
+            memcpy(blocks, below, n_numbers * sizeof(double))
+            below += n_numbers
+            if imputes:
+                for j in range(width):
+                    merge_known(
+                        below[2 * width + j],
+                        below[j],
+                        below[width + j],
+                        blocks + 2 * width + j,
+                        blocks + j,
+                        blocks + width + j,
+                    )
+            else:
+                merge(
+                    <double> rows_of_block, <double> rows_of_block, below, below + width, width, blocks, blocks + width
+                )
+            below += n_numbers
+            blocks += n_numbers
+        below = blocks - n_blocks * n_numbers
+        rows_of_block *= 2
+
+
+cdef class Blocks:
+    """The moments of dense rows: of each block of BLOCK rows, of each pair of them, and so on. They take
+    less than a tenth of the memory of the rows, and all models over these rows share them.
+    """
+
+    def __init__(
+        self,
+        X,                                           # IN, (n_rows, multiple of 8)
+        bint imputes=False,                          # whether values may be missing: then counts are kept too
+    ):
+        cdef const unsigned char [::1] values = X.reshape(-1).view("u1")
+        cdef Py_ssize_t n_rows = X.shape[0]
+        cdef Py_ssize_t width = X.shape[1]
+        cdef Py_ssize_t itemsize = X.dtype.itemsize
+        cdef Py_ssize_t n_blocks = n_rows // BLOCK
+        cdef Py_ssize_t total = 0
+        self.X = X
+        self.imputes = imputes
+        self.n_levels = 0
+        while n_blocks > 0:
+            self.levels[self.n_levels] = total
+            total += n_blocks
+            self.n_levels += 1
+            n_blocks //= 2
+        self.moments = np.empty(max(total, 1) * (3 if imputes else 2) * width)
+        if total > 0:
+            with nogil:
+                fill_blocks(&values[0], itemsize, n_rows, width, imputes, &self.moments[0])
+
+    cdef Columns columns(self, const double [:, ::1] flags):
+        """Return these columns; ``flags`` is from ``flags_of``, and must be kept, as this object."""
+        cdef Columns columns
+        columns.values = <const void *> <size_t> self.X.ctypes.data
+        columns.itemsize = self.X.dtype.itemsize
+        columns.width = self.X.shape[1]
+        columns.centred = &flags[0, 0]
+        columns.scaled = &flags[1, 0]
+        columns.imputes = self.imputes
+        columns.blocks = &self.moments[0]
+        columns.levels = &self.levels[0]
+        columns.n_levels = self.n_levels
+        return columns
+
+
+cdef double [:, ::1] flags_of(const unsigned char [::1] centred, const unsigned char [::1] scaled, Py_ssize_t width):
+    """Return what is done to columns, (2, width), for as many as there are."""
+    cdef double [:, ::1] flags = np.zeros((2, width))
+    cdef Py_ssize_t j
+    if not 0 < centred.shape[0] <= width or scaled.shape[0] != centred.shape[0]:
+        raise ValueError("centred and scaled must have an entry for each column.")
+    for j in range(centred.shape[0]):
+        flags[0, j], flags[1, j] = centred[j], scaled[j]
+    return flags
+
+
+cdef void begin_moments(const Columns *columns, unsigned char *at) noexcept nogil:
+    """Write the moments before the first row, in which rows are seen as they are."""
+    cdef Moments moments = moments_at(columns, at)
+    cdef Py_ssize_t j
+    if columns.width == 0:
+        return
+    memset(at, 0, moments_bytes(columns))
+    for j in range(columns.width):
+        if columns.itemsize == 8:
+            (<double *> moments.factor)[j] = 1
+        else:
+            (<float *> moments.factor)[j] = 1
+
+
+cdef int64_t write_moments(
+    const Columns *columns,
+    const unsigned char *at,
+    double [::1] mean,          # OUT, (n_columns,), without those that are padding
+    double [::1] M2,            # OUT, (n_columns,)
+    double [::1] known_mean,    # OUT, (n_columns,)
+) except -1:
+    """Write the moments of columns; return the number of rows in them."""
+    cdef Moments moments = moments_at(columns, at)
+    cdef Py_ssize_t n_columns = mean.shape[0]
+    if n_columns > columns.width or not M2.shape[0] == known_mean.shape[0] == n_columns:
+        raise ValueError("mean, M2 and known_mean must have room for each column.")
+    memcpy(&mean[0], moments.mean, 8 * n_columns)
+    memcpy(&M2[0], moments.M2, 8 * n_columns)
+    memcpy(&known_mean[0], moments.known_mean if columns.imputes else moments.mean, 8 * n_columns)
+    return moments.count[0]

@@ -1,0 +1,287 @@
+"""Centred columns beside sparse ones: the scores, models and bits are those of other paths."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.base import is_classifier
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
+from optuna_treecv._kernels.moments import Blocks
+from optuna_treecv._kernels.pegasos import Pegasos
+from optuna_treecv._kernels.scaled_sparse import MOST_NUMBERS
+from optuna_treecv._kernels.scaled_sparse import ScaledSparse
+from optuna_treecv.learners.steps import front
+from optuna_treecv.rows.beside import split_columns
+from optuna_treecv.rows.data import aligned_empty
+from optuna_treecv.rows.data import SparseRows
+
+N_ROWS = 120
+NUMBERS = ["size", "count", "constant"]
+LEARNERS = [
+    PegasosClassifier(alpha=0.01),
+    PegasosClassifier(alpha=0.01, class_weight="balanced"),
+    AveragedSGDClassifier(alpha=0.01, fit_intercept=False),
+    AveragedSGDRegressor(step_size=1e-3),
+    StreamingSVRGClassifier(random_state=0),
+]
+
+
+@pytest.fixture
+def table():
+    """Return a table of numbers with gaps and columns of 90 and 70 categories, and targets."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {
+            "city": [f"city {code}" for code in rng.integers(0, 90, N_ROWS)],
+            "size": rng.lognormal(size=N_ROWS) * 1e3,
+            "count": rng.integers(0, 5, N_ROWS) * (rng.random(N_ROWS) < 0.5),
+            "constant": 2.5,
+            "day": rng.integers(0, 70, N_ROWS),
+        }
+    )
+    y = np.log(X["size"]) + X["count"] + rng.normal(size=N_ROWS)
+    X.loc[rng.random(N_ROWS) < 0.2, "size"] = np.nan
+    return X, y.to_numpy()
+
+
+def pipeline_for(learner, with_gaps=True):
+    numbers = [SimpleImputer(), StandardScaler()] if with_gaps else [StandardScaler()]
+    steps = ColumnTransformer(
+        [
+            ("city", OneHotEncoder(handle_unknown="ignore"), ["city"]),
+            ("numbers", make_pipeline(*numbers), NUMBERS),
+            (
+                "day",
+                make_pipeline(
+                    OneHotEncoder(handle_unknown="ignore"), StandardScaler(with_mean=False)
+                ),
+                ["day"],
+            ),
+        ]
+    )
+    return Pipeline([("prepare", steps), ("learn", learner)])
+
+
+def models_of(pipeline, X, y, **options):
+    """Return the fitted Pipelines of the folds, and the result."""
+    found = []
+
+    def keep(fitted, X, y):
+        found.append(fitted)
+        return np.mean((fitted.predict(X) - y) ** 2)
+
+    return found, tree_cross_validate(pipeline, X, y, scoring=keep, **options)
+
+
+def targets_for(learner, y):
+    return (y > np.median(y)) * 1.0 if is_classifier(learner) else y
+
+
+def name_of(estimator):
+    return type(estimator).__name__
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_split_columns_takes_columns_out(data):
+    n_rows, n_columns = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    density = data.draw(st.sampled_from([0, 0.2, 1]))
+    X = sparse.random_array((n_rows, n_columns), density=density, format="csr", rng=rng)
+    is_beside = rng.random(n_columns) < data.draw(st.sampled_from([0, 0.5, 1]))
+    rest, dense = split_columns(X, is_beside)
+    np.testing.assert_array_equal(dense, X.toarray()[:, is_beside])
+    np.testing.assert_array_equal(rest.toarray(), np.where(is_beside, 0, X.toarray()))
+    assert not np.any(is_beside[rest.indices])
+
+
+@pytest.mark.parametrize("n_folds", [3, 10, N_ROWS])
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("estimator", LEARNERS, ids=name_of)
+def test_scores_are_those_of_dense_rows(estimator, order, n_folds, table, monkeypatch):
+    X, y = table
+    y = targets_for(estimator, y)
+    options = {"cv": n_folds, "order": order, "stratify": False, "random_state": 0}
+    options["scoring"] = "hinge" if is_classifier(estimator) else "neg_mean_squared_error"
+    pipeline = pipeline_for(estimator)
+    made = []
+    monkeypatch.setattr(
+        front, "ScaledSparse", lambda *args: made.append(args) or ScaledSparse(*args)
+    )
+    found = tree_cross_validate(pipeline, X, y, **options)
+    assert found.method == "treecv"
+    threads = tree_cross_validate(pipeline, X, y, n_jobs=2, **options)
+    np.testing.assert_array_equal(threads.test_score, found.test_score)
+    monkeypatch.setattr(front, "_MOST_DENSE", 1000)
+    dense = tree_cross_validate(pipeline, X, y, **options)
+    assert len(made) == 2
+    np.testing.assert_allclose(found.test_score, dense.test_score, rtol=1e-9, atol=1e-12)
+
+
+def test_float32_rows_stay_so(table, monkeypatch):
+    X, y = table
+    X = X.astype({name: np.float32 for name in NUMBERS})
+    encode = OneHotEncoder(handle_unknown="ignore", dtype=np.float32)
+    steps = ColumnTransformer(
+        [("kinds", encode, ["city", "day"]), ("numbers", StandardScaler(), NUMBERS[1:])]
+    )
+    learner = AveragedSGDRegressor(step_size=1e-3)
+    pipeline = make_pipeline(steps, learner)
+    models, found = models_of(pipeline, X, y, cv=7)
+    assert models[0][-1].coef_.dtype == np.float32
+    monkeypatch.setattr(front, "_MOST_DENSE", 1000)
+    _, dense = models_of(pipeline, X, y, cv=7)
+    np.testing.assert_allclose(found.test_score, dense.test_score, rtol=1e-4)
+
+
+def test_lanes_and_shared_trials_give_the_same_bits(table):
+    X, y = table
+    y = targets_for(PegasosClassifier(), y)
+    pipeline = pipeline_for(PegasosClassifier())
+    points = [{"learn__alpha": alpha} for alpha in np.geomspace(1e-4, 1, 9)]
+    options = {"cv": 20, "scoring": "hinge"}
+    estimators = [clone(pipeline).set_params(**point) for point in points]
+    alone = [tree_cross_validate(one, X, y, **options) for one in estimators]
+    beside = tree_cross_validate_many(estimators, X, y, **options)
+    objective = treecv_objective(pipeline, X, y, param_grid={"learn__alpha": [1.0]}, **options)
+    for point, one, other in zip(points, alone, beside, strict=True):
+        np.testing.assert_array_equal(one.test_score, other.test_score)
+        np.testing.assert_array_equal(objective.evaluate(point).test_score, one.test_score)
+
+
+def test_the_fitted_pipeline_transforms_as_scikit_learn_does(table):
+    X, y = table
+    pipeline = pipeline_for(AveragedSGDRegressor(step_size=1e-3))
+    models, found = models_of(pipeline, X, y, cv="loo", shuffle=False)
+    for row in (0, 33):
+        others = X.drop(index=row)
+        fitted = models[row]
+        right = clone(pipeline[0]).fit(others)
+        scaler, right_scaler = (
+            steps.named_transformers_["numbers"][-1] for steps in (fitted[0], right)
+        )
+        np.testing.assert_allclose(
+            fitted[0].named_transformers_["numbers"][0].statistics_,
+            right.named_transformers_["numbers"][0].statistics_,
+            rtol=1e-12,
+        )
+        # Missing values of early phases took the means of those phases.
+        np.testing.assert_allclose(scaler.mean_[1:], right_scaler.mean_[1:], rtol=1e-12)
+        np.testing.assert_allclose(scaler.scale_[1:], right_scaler.scale_[1:], rtol=1e-12)
+        scales = fitted[0].named_transformers_["day"][-1].scale_
+        days = OneHotEncoder().fit(X[["day"]]).transform(X[["day"]]).toarray()
+        by_hand = np.delete(days, row, axis=0).std(axis=0)
+        np.testing.assert_allclose(scales, np.where(by_hand == 0, 1, by_hand), rtol=1e-12)
+    predicted = tree_cross_val_predict(pipeline, X, y, cv="loo", shuffle=False)
+    np.testing.assert_allclose(found.test_score, (predicted - y) ** 2, rtol=1e-9)
+
+
+@pytest.mark.parametrize("with_gaps", [True, False])
+@pytest.mark.parametrize("estimator", LEARNERS, ids=name_of)
+def test_a_row_leaves_no_trace_in_the_model_that_tests_it(estimator, with_gaps, table):
+    X, y = table
+    if not with_gaps:
+        X["size"] = X["size"].fillna(1.0)
+    pipeline = pipeline_for(estimator, with_gaps)
+    for row in (7, 40):
+        models = []
+        for factor in (1, 1e12):
+            changed = X.copy()
+            changed["count"] = changed["count"].astype(float)
+            changed.loc[row, ["size", "count"]] = [5 * factor, 3 * factor]
+            target = targets_for(estimator, y)
+            folds, _ = models_of(pipeline, changed, target, cv=10, shuffle=False, stratify=False)
+            models.append(folds[row // (N_ROWS // 10)])
+        one, other = models
+        for before, after in zip(
+            *(m[0].named_transformers_["numbers"] for m in models), strict=True
+        ):
+            if isinstance(before, StandardScaler):
+                np.testing.assert_array_equal(before.mean_, after.mean_)
+                np.testing.assert_array_equal(before.scale_, after.scale_)
+            else:
+                np.testing.assert_array_equal(before.statistics_, after.statistics_)
+        np.testing.assert_array_equal(one[1].coef_, other[1].coef_)
+
+
+def test_a_table_with_thousands_of_categories_goes_through_the_tree():
+    rng = np.random.default_rng(1)
+    n_rows = 4000
+    X = pd.DataFrame({"code": rng.permutation(n_rows), "size": rng.normal(size=n_rows) + 5})
+    steps = ColumnTransformer(
+        [
+            ("code", OneHotEncoder(handle_unknown="ignore"), ["code"]),
+            ("size", StandardScaler(), ["size"]),
+        ]
+    )
+    pipeline = make_pipeline(steps, AveragedSGDRegressor(step_size=1e-3))
+    y = 2 * X["size"].to_numpy() + rng.normal(size=n_rows)
+    found = tree_cross_validate(pipeline, X, y, cv=10, shuffle=False)
+    assert found.method == "treecv"
+    numbers = make_pipeline(StandardScaler(), AveragedSGDRegressor(step_size=1e-3))
+    alone = tree_cross_validate(numbers, X[["size"]], y, cv=10, shuffle=False)
+    # No code is in both training and test rows, so the codes act on the training alone.
+    assert abs(found.mean - alone.mean) < 0.1 * abs(alone.mean)
+
+
+def kernel_over(rows, n_rows):
+    return Pegasos(rows, np.zeros(n_rows, np.int32), 2, 1.0, False, False)
+
+
+def test_the_kernel_refuses_other_rows():
+    values, columns = np.ones(3), np.arange(3, dtype=np.int32)
+    rows = SparseRows(values, columns, np.arange(4), (3, 8))
+    blocks = Blocks(np.zeros((3, 8)))
+    flags = np.array([0, 0, 0, 1], np.uint8)
+    make = ScaledSparse
+    with pytest.raises(ValueError, match="centred must lie beside"):
+        make(kernel_over(rows, 3), flags, flags)
+    with pytest.raises(ValueError, match="numbers of columns"):
+        make(kernel_over(rows, 3), flags, flags, [4], blocks)
+    with pytest.raises(ValueError, match="as many rows"):
+        make(kernel_over(rows, 3), flags, flags, [3], Blocks(np.zeros((4, 8))))
+    with pytest.raises(ValueError, match="as many rows"):
+        make(kernel_over(rows, 3), flags, flags, [3], Blocks(np.zeros((3, 8), np.float32)))
+    with pytest.raises(ValueError, match="for each column"):
+        make(kernel_over(rows, 3), flags, flags[:2], [3], blocks)
+    with pytest.raises(ValueError, match="must be sparse"):
+        make(kernel_over(aligned_empty((3, 8), np.float64), 3), flags, flags, [3], blocks)
+    wide = SparseRows(
+        np.ones(MOST_NUMBERS),
+        np.arange(MOST_NUMBERS, dtype=np.int32),
+        np.array([0, MOST_NUMBERS]),
+        (1, MOST_NUMBERS + 8),
+    )
+    flags = np.zeros(MOST_NUMBERS + 1, np.uint8)
+    with pytest.raises(ValueError, match="at most"):
+        make(kernel_over(wide, 1), flags, flags, [MOST_NUMBERS], Blocks(np.zeros((1, 8))))
+
+
+def test_learners_for_dense_rows_say_which_option_gives_them(table):
+    X, y = table
+    learner = AveragedSGDRegressor(batch_size=5)
+    pipeline = pipeline_for(learner)
+    with pytest.raises(ValueError, match="steps that give dense rows to AveragedSGDRegressor"):
+        tree_cross_validate(pipeline, X, y, cv=4)
+    pipeline.set_params(prepare__sparse_threshold=0)
+    assert tree_cross_validate(pipeline, X, y, cv=4).method == "treecv"
