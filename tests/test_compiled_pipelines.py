@@ -21,6 +21,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import SGDRegressor
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import make_union
@@ -46,9 +47,9 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels.moments import Blocks
-from optuna_treecv.learners.steps.front import compiled_part
 from optuna_treecv.learners.steps.front import Front
-from optuna_treecv.learners.steps.front import split
+from optuna_treecv.learners.steps.split import compiled_part
+from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import Data
 from optuna_treecv.tree.plan import Phase
 
@@ -581,13 +582,14 @@ def test_texts_may_be_counted_once(training_paths):
         np.testing.assert_allclose(found.test_score, right, rtol=1e-9)
 
 
+@pytest.mark.parametrize("learner", [AveragedSGDRegressor(shuffle=False), SGDRegressor()])
 @pytest.mark.parametrize("n_known", [23, 24])
-def test_a_column_that_a_fold_may_lack_is_not_filled_once(n_known, rows):
+def test_a_column_that_a_fold_may_lack_is_not_filled_once(n_known, learner, rows):
     X, y = rows
     X = X[:, :3].copy()
     X[n_known:, 1] = np.nan
     imputer = SimpleImputer(strategy="constant", fill_value=7.0)
-    pipeline = make_pipeline(imputer, AveragedSGDRegressor(shuffle=False))
+    pipeline = make_pipeline(imputer, clone(learner))
     options = {"cv": np.arange(90) // 23, "shuffle": False}
     found = tree_cross_validate(pipeline, X, y, **options)
     assert found.method == ("fit" if n_known == 23 else "treecv")

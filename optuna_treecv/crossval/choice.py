@@ -78,10 +78,22 @@ def method_for(evaluation: Evaluation, estimator: Any, searched: Collection[str]
     method, warning = _choose(evaluation, estimator, passed)
     if method.is_one_pass:
         passed.check_further(estimator)
+        if not searched:
+            _check_steps(evaluation, estimator)
     elif hasattr(estimator, "fit"):
         passed.check_fit(estimator, searched)
     evaluation.note_method(method.is_one_pass, warning)
     return method
+
+
+def _check_steps(evaluation: Evaluation, estimator: Any) -> None:
+    """Refuse steps that can neither be done once nor be trained further."""
+    ahead = evaluation.ahead(estimator)
+    if isinstance(ahead, str) and ahead and not is_incremental(estimator):
+        raise ValueError(
+            f"method must be 'fit' or 'auto' for this {name_of(estimator)}, since {ahead}, got "
+            f"{evaluation.asked_method!r}."
+        )
 
 
 def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Method, str]:
@@ -155,7 +167,11 @@ def _why_further(estimator: Any, ahead: Any) -> str:
     if isinstance(ahead, str):
         slowly = f"; its steps run in Python, since {ahead}" if ahead else ""
         return f"{name_of(estimator)} has partial_fit{slowly}"
-    return f"its steps run with the compiled {name_of(last_step(estimator))}"
+    last = name_of(last_step(estimator))
+    if ahead.front.is_compiled:
+        return f"its steps run with the compiled {last}"
+    slowly = f", since {ahead.why_python}" if ahead.why_python else ""
+    return f"{last} has partial_fit; its steps are done once or run in Python{slowly}"
 
 
 def _grown(evaluation: Evaluation, estimator: Any, passed: Passed) -> Method:

@@ -46,9 +46,11 @@ from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.from_estimator import takes_seed
-from optuna_treecv.learners.steps.front import compiled_part
 from optuna_treecv.learners.steps.front import Front
-from optuna_treecv.learners.steps.front import split
+from optuna_treecv.learners.steps.in_python import PythonFront
+from optuna_treecv.learners.steps.split import Split
+from optuna_treecv.learners.steps.split import split
+from optuna_treecv.learners.steps.split import split_in_python
 from optuna_treecv.learners.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import is_integer
@@ -80,21 +82,24 @@ T = TypeVar("T")
 
 
 class Ahead(NamedTuple):
-    """The steps of a Pipeline that are done ahead of its compiled learner.
+    """The steps of a Pipeline that are done ahead of its learner.
 
     Attributes
     ----------
-    front : Front
+    front : Front or PythonFront
         The fitted steps.
     name : bytes
         Tells them apart.
     layout : RowLayout
         Of the rows that the learner needs.
+    why_python : str
+        Why the running steps of a compiled learner run in Python, a clause.
     """
 
-    front: Front
+    front: Front | PythonFront
     name: bytes
     layout: RowLayout
+    why_python: str
 
 
 class Evaluation:
@@ -229,7 +234,7 @@ class Evaluation:
         self._prepared: dict[RowLayout, Made] = {}
         self._transformed = KeptRows(self.shared.memory)
         self._facts: dict[Any, Any] = {}
-        self._fronts = Fronts(self.data.X)
+        self._fronts = Fronts(self.data.X, self.data.y)
         self._ahead: WeakKeyDictionary[Any, Ahead | str] = WeakKeyDictionary()
         self._preparing = Lock()
         self._fitting = Lock()
@@ -272,7 +277,7 @@ class Evaluation:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._transformed = KeptRows(self.shared.memory)
-        self._fronts = Fronts(self.data.X)
+        self._fronts = Fronts(self.data.X, self.data.y)
         self._ahead = WeakKeyDictionary()
         self._preparing, self._fitting, self.growing = Lock(), Lock(), Lock()
 
@@ -602,19 +607,19 @@ class Evaluation:
         ahead = self.ahead(estimator)
         if isinstance(ahead, str):
             return self.rows_in(layout_for(estimator), repeat, are_named=True)
-        front, name, layout = ahead
+        front = ahead.front
 
         def transform(data: Data) -> Data:
             return data.with_rows(front.transform(data.X))
 
         with front.naming():
-            return self.rows_in(layout, repeat, transform, name, are_named=True)
+            return self.rows_in(ahead.layout, repeat, transform, ahead.name, are_named=True)
 
     def ahead(self, estimator: Any) -> Ahead | str:
-        """Return the steps of a Pipeline that are done ahead of its compiled learner.
+        """Return the steps of a Pipeline that are done ahead of its learner.
 
         Return why there are none, a clause, if there are not; it is empty if the estimator has no
-        steps before a compiled learner.
+        steps that could be.
         """
         known = self._ahead.get(estimator)
         if known is not None:
@@ -622,16 +627,23 @@ class Evaluation:
         found = split(estimator)
         if isinstance(found, str):
             return found
-        with self._fitting:
-            front = self._fronts.of(found)
-        ahead: Ahead | str
-        if isinstance(front, str):
-            ahead = front
-        else:
-            why = self._why_by_fold(front[0].fewest_known)
-            ahead = why or Ahead(*front, front[0].layout_for(found.last))
+        ahead = self._done(found)
+        if isinstance(ahead, str) and found.is_compiled:
+            in_python = split_in_python(estimator, ahead)
+            other = self._done(in_python) if isinstance(in_python, Split) else ahead
+            ahead = ahead if isinstance(other, str) else other
         self._ahead[estimator] = ahead  # a run asks several times, and naming steps takes time
         return ahead
+
+    def _done(self, found: Split) -> Ahead | str:
+        """Return the fitted steps of a divided Pipeline, or why they cannot be done, a clause."""
+        with self._fitting:
+            front = self._fronts.of(found)
+        if isinstance(front, str):
+            return front
+        fitted, name = front
+        why = self._why_by_fold(fitted.fewest_known)
+        return why or Ahead(fitted, name, fitted.layout_for(found.pipeline), found.why_python)
 
     def _why_by_fold(self, n_known: int | None) -> str:
         """Return why columns of few values are filled by fold, a clause; empty if they are not."""
@@ -752,7 +764,5 @@ class Evaluation:
         seed = self.seed + (0 if repeat is None else repeat.number)
         ahead = self.ahead(estimator)
         if not isinstance(ahead, str):
-            last = compiled_part(estimator)
-            assert last is not None
-            return last.make_learner(rows, seed, ahead.front)
+            return ahead.front.learner(estimator, rows, response_methods, seed)
         return make_learner(estimator, rows, response_methods, seed)

@@ -36,8 +36,11 @@ def _steps(evaluation: Evaluation, estimator: Any, method: Method) -> list[str]:
     """Return a line for each step before the last one of a Pipeline."""
     if method.name == "exact":
         return []
-    are_ahead = method.is_one_pass and not isinstance(evaluation.ahead(estimator), str)
-    return [f"  {kind}" for kind in kinds_of(estimator, are_ahead, method.is_one_pass)]
+    ahead = evaluation.ahead(estimator)
+    are_ahead = method.is_one_pass and not isinstance(ahead, str)
+    is_compiled = not isinstance(ahead, str) and ahead.front.is_compiled
+    kinds = kinds_of(estimator, are_ahead, is_compiled, method.is_one_pass)
+    return [f"  {kind}" for kind in kinds]
 
 
 def _cost(evaluation: Evaluation, estimator: Any, method: Method, n_epochs: int) -> str:

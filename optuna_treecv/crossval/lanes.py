@@ -26,7 +26,7 @@ from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.lanes import Lanes
-from optuna_treecv.learners.steps.front import split
+from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.scoring import ArrayThenCount
@@ -55,7 +55,7 @@ class CompiledLanes:
         if isinstance(estimator, CompiledEstimator):
             return estimator.lane_parameters
         found = split(estimator)
-        if isinstance(found, str):
+        if isinstance(found, str) or not found.is_compiled:
             return ()
         return tuple(found.prefix + name for name in found.last.lane_parameters)
 

@@ -18,13 +18,14 @@ from optuna_treecv.crossval.methods import SideBySide
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Bound
 from optuna_treecv.crossval.request import Request
+from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import check_incremental
-from optuna_treecv.learners.steps.front import compiled_part
-from optuna_treecv.learners.steps.front import Split
-from optuna_treecv.learners.steps.front import split
+from optuna_treecv.learners.steps.split import compiled_part
+from optuna_treecv.learners.steps.split import Split
+from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.splits import Splits
 from optuna_treecv.scoring import FoldScores
@@ -65,7 +66,7 @@ class Trained(ABC):
         except ValueError as error:
             raise ValueError(f"{error} With method='fit' each fold is fitted anew.") from error
         found = split(estimator)
-        if isinstance(found, Split):
+        if isinstance(found, Split) and isinstance(found.last, CompiledEstimator):
             n_prefix = len(found.prefix)
             of_last = [name[n_prefix:] for name in searched if name.startswith(found.prefix)]
             found.last.check_parameters(but=of_last)
@@ -269,6 +270,9 @@ def leaves_for(
         for number, metric in enumerate(metrics)
         if not outputs_are_enough(estimator, learner, metric)
     ]
+    called = [metrics[number] for number in at_leaf]
+    if isinstance(learner, Adapter) and all(getattr(one, "is_made", False) for one in called):
+        learner = learner.without_steps()  # such scorers look at predictions alone
     return Leaves(repeat.plan, learner, estimator, metrics, at_leaf, tested)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextlib import nullcontext
 import copy
 from dataclasses import dataclass
 import re
@@ -13,6 +16,7 @@ from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.naive_bayes import GaussianNB
 
+from optuna_treecv.learners.before import BeforeAdapter
 from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import partial_fit
@@ -59,15 +63,24 @@ class Adapter:
         The responses that ``outputs`` writes side by side, as in ``make_learner``.
     seed : int
         32 bits.
+    before : BeforeAdapter or None
+        The steps of a Pipeline that were done once, after which these are the rows.
     """
 
     dtype = np.dtype(np.float64)
     phases_may_be_cut = False
 
     def __init__(
-        self, estimator: Any, rows: PreparedRows, response_methods: tuple[str, ...], seed: int
+        self,
+        estimator: Any,
+        rows: PreparedRows,
+        response_methods: tuple[str, ...],
+        seed: int,
+        before: BeforeAdapter | None = None,
     ) -> None:
         self.rows = rows
+        self.before = before
+        self._takes_given = before is not None  # whether fitted estimators take rows as given
         self.response_methods = response_methods
         self.fresh = seeded(clone(estimator), seed)
         self._columns: dict[str, slice] = {}
@@ -109,7 +122,7 @@ class Adapter:
             else {}
         )
         try:
-            with naming_entries(self.rows.X, self.rows.order), keeping_rows(state.estimator):
+            with self._naming(), keeping_rows(state.estimator):
                 partial_fit(state.estimator, X, y, weights, are_new, **classes)
             state.is_fresh &= weights is not None and not np.any(weights)
         except ValueError as error:
@@ -141,12 +154,19 @@ class Adapter:
             return
         X = take_rows(self.rows.X, rows)
         for method, columns in self._columns.items():
-            with naming_entries(self.rows.X, self.rows.order):
+            with self._naming():
                 response = self._response(state.estimator, X, method)
             n_targets = count_targets(self.rows.targets)
             out[:, columns] = in_columns(
                 response, method, state.estimator, self.rows.classes, n_targets
             )
+
+    @contextmanager
+    def _naming(self) -> Generator[None]:
+        """Name the entry of the rows that an error is about."""
+        of_steps = nullcontext() if self.before is None else self.before.naming()
+        with of_steps, naming_entries(self.rows.X, self.rows.order):
+            yield
 
     def _response(self, estimator: Any, X: Any, method: str) -> np.ndarray:
         """Return an estimator's response to rows, class codes in place of labels."""
@@ -161,8 +181,16 @@ class Adapter:
         response = outputs[:, self._columns[method]]
         return response[:, 0] if response.shape[1] == 1 else response
 
+    def without_steps(self) -> Adapter:
+        """Return the same learner, whose fitted estimators take the rows after the steps."""
+        other = copy.copy(self)
+        other._takes_given = False
+        return other
+
     def estimator(self, state: State) -> Any:
-        return state.estimator
+        if self.before is None or not self._takes_given or state.estimator is None:
+            return state.estimator
+        return self.before.fitted(state.estimator)
 
     def numbers(self, state: State) -> np.ndarray:
         """Return the coefficients and intercepts of a linear model."""
@@ -181,7 +209,10 @@ class Adapter:
         return fitted
 
     def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
-        X = take_rows(self.rows.X, slice(start, stop))
+        if self.before is None or not self._takes_given:
+            X = take_rows(self.rows.X, slice(start, stop))
+        else:
+            X = self.before.as_given(self.rows.order[start:stop])
         return X, None if self.rows.y is None else self.rows.y[start:stop]
 
 

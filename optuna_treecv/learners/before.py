@@ -1,7 +1,8 @@
-"""The protocol of what stands before a compiled learner in a Pipeline."""
+"""The protocols of what stands before a learner in a Pipeline."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 from typing import Protocol
 
@@ -28,3 +29,16 @@ class Before(Protocol):
 
         ``kernel`` is from ``around``, and ``state`` one of its states, or None.
         """
+
+
+class BeforeAdapter(Protocol):
+    """Fitted steps before a learner that is trained by ``partial_fit``."""
+
+    def naming(self) -> AbstractContextManager[None]:
+        """Name the column that an error is about as it is called before or after the steps."""
+
+    def as_given(self, order: np.ndarray) -> Any:
+        """Return rows as they were before the steps."""
+
+    def fitted(self, behind: Any) -> Any:
+        """Return the fitted steps with what was trained behind them."""

@@ -38,7 +38,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.learners.lanes import Lanes
 from optuna_treecv.learners.steps.front import Front
-from optuna_treecv.learners.steps.front import split
+from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import Data
 from optuna_treecv.tree.plan import Plan
 

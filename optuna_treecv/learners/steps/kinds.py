@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from typing import NamedTuple
 
@@ -10,18 +9,16 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
+from optuna_treecv.learners.steps.by_partial_fit import runs_in_python
 from optuna_treecv.learners.steps.once import adds_columns
 from optuna_treecv.learners.steps.once import why_not_once
-from optuna_treecv.learners.steps.running import COMPOSED
 from optuna_treecv.learners.steps.running import is_running_imputer
-from optuna_treecv.learners.steps.running import parts_of
+from optuna_treecv.learners.steps.running import leaves_of
 
 ONCE = "once"
 COMPILED = "running, compiled"
 PYTHON = "running, in Python"
 BY_FOLD = "by fold"
-
-_PASSED = (None, "passthrough", "drop")
 
 
 class StepKind(NamedTuple):
@@ -47,14 +44,18 @@ class StepKind(NamedTuple):
         return f"{self.name} ({type(self.step).__name__}): {self.kind}, {self.why}"
 
 
-def kinds_of(estimator: Any, are_ahead: bool, is_one_pass: bool) -> list[StepKind]:
+def kinds_of(
+    estimator: Any, are_ahead: bool, is_compiled: bool, is_one_pass: bool
+) -> list[StepKind]:
     """Return how the steps before the last one of a Pipeline are treated.
 
     Parameters
     ----------
     estimator : estimator
     are_ahead : bool
-        Whether they are done before a compiled learner.
+        Whether those that can be done once are.
+    is_compiled : bool
+        Whether the others among these run in a kernel.
     is_one_pass : bool
         Whether models are trained further, and not fitted by fold.
     """
@@ -62,9 +63,9 @@ def kinds_of(estimator: Any, are_ahead: bool, is_one_pass: bool) -> list[StepKin
         return []
     found = []
     for name, step in estimator.steps[:-1]:
-        for path, leaf in _leaves(name, step):
+        for path, leaf in leaves_of(name, step):
             if are_ahead:
-                found.append(_ahead(path, leaf))
+                found.append(_ahead(path, leaf, is_compiled))
             elif is_one_pass:
                 found.append(_running(path, leaf))
             else:
@@ -74,16 +75,9 @@ def kinds_of(estimator: Any, are_ahead: bool, is_one_pass: bool) -> list[StepKin
     return found
 
 
-def _leaves(name: str, step: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the transformers in a step, each with its path."""
-    if type(step) in COMPOSED:
-        for inner, part, *_ in parts_of(step):
-            yield from _leaves(f"{name}__{inner}", part)
-    elif not any(step is passed or step == passed for passed in _PASSED):
-        yield name, step
-
-
-def _ahead(path: str, step: Any) -> StepKind:
+def _ahead(path: str, step: Any, is_compiled: bool) -> StepKind:
+    if not is_compiled and runs_in_python(step):
+        return _running(path, step)
     if type(step) is StandardScaler:
         return StepKind(
             path, step, COMPILED, "by the mean and scale of the rows that a model has seen"

@@ -1,9 +1,10 @@
 """Transformers that can be done once, on all rows, before the folds are cut.
 
 Only transformers named here are. There are two sorts. Those of ``ROWWISE`` transform each row for
-itself. The others learn from all rows which columns there are, and nothing else: a column that no
-training row of a fold has is zero in all of them, so a linear learner that starts at zero never
-touches its weight, and its fold scores are those of encoding inside each fold.
+itself, and so do encoders whose columns are given. The others learn from all rows which columns
+there are, and nothing else: a column that no training row of a fold has is zero in all of them, so
+a linear learner that starts at zero never touches its weight, and its fold scores are those of
+encoding inside each fold.
 """
 
 from __future__ import annotations
@@ -28,13 +29,18 @@ ROWWISE = (
     SimpleImputer,
     HashingVectorizer,
 )
-#: Learn which columns there are.
-_COLUMNWISE = (OneHotEncoder, CountVectorizer)
 
 
 def adds_columns(step: Any) -> bool:
     """Return whether a transformer that is done once makes a column for each value it finds."""
-    return type(step) in _COLUMNWISE
+    if type(step) is OneHotEncoder:
+        return _finds_categories(step)
+    return type(step) is CountVectorizer and step.vocabulary is None
+
+
+def _finds_categories(encoder: OneHotEncoder) -> bool:
+    """Return whether the categories come from the rows; otherwise they are given as lists."""
+    return isinstance(encoder.categories, str)
 
 
 def keeps_zero_columns(step: Any) -> bool:
@@ -62,15 +68,18 @@ def why_not_once(step: Any) -> str:
         return "its add_indicator looks at all rows" if step.add_indicator else ""
     if type(step) is OneHotEncoder:
         return _why_not_one_hot(step)
-    if type(step) is CountVectorizer:
+    if type(step) is CountVectorizer and step.vocabulary is None:
         found = _with_other_value(step, max_df=1.0, min_df=1, max_features=None)
         return f"its {found} counts rows" if found else _why_not_text(step)
-    if type(step) is HashingVectorizer:
+    if type(step) in (CountVectorizer, HashingVectorizer):
         return _why_not_text(step)
     return "" if type(step) in ROWWISE else f"{kind} learns from the rows"
 
 
 def _why_not_one_hot(step: OneHotEncoder) -> str:
+    if not _finds_categories(step) and step.handle_unknown in ("ignore", "error"):
+        found = _with_other_value(step, min_frequency=None, max_categories=None)
+        return f"its {found} comes from the rows" if found else ""
     if step.handle_unknown != "ignore":
         return (
             f"handle_unknown={step.handle_unknown!r} treats a category that a fold has not seen "

@@ -1,14 +1,16 @@
 """Takes running steps out of steps that are done once, and puts them back fitted.
 
-The compiled learner scales the rows and fills in missing values itself, by the moments of the rows
-that a model has seen (``_kernels/moments.pxd``). In the steps that are done once, a placeholder
-stands for each StandardScaler and each SimpleImputer by means, and lets the rows pass.
+In the steps that are done once, a placeholder stands for each running step and lets the rows pass.
+A compiled learner scales the rows and fills in missing values itself, by the moments of the rows
+that a model has seen (``_kernels/moments.pxd``): the placeholders of StandardScaler and of
+SimpleImputer by means are here. That of steps which run in Python is in ``by_partial_fit.py``.
 """
 
 from __future__ import annotations
 
 from abc import ABC
 from abc import abstractmethod
+from collections.abc import Callable
 from collections.abc import Iterator
 from copy import copy
 from copy import deepcopy
@@ -68,25 +70,31 @@ class Moments(NamedTuple):
         return Moments(self.n_rows, *vectors)
 
 
-class _Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
+class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Stands in the place of a step that is put back when the rows of a model are known."""
+
+    keeps_columns = True  # whether it has a column of output for each column of input
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")
+
+
+class InKernel(Placeholder, ABC):
+    """Stands in the place of a step that a kernel does."""
 
     @abstractmethod
     def fitted(self, moments: Moments) -> Any:
         """Return the step as the rows of these moments leave it."""
 
 
-def _copy_names(fitted: Any, other: Any) -> None:
+def copy_names(fitted: Any, other: Any) -> None:
     """Set what a fitted transformer knows of the columns it has got."""
     for name in ("n_features_in_", "feature_names_in_"):
         if hasattr(fitted, name):
             setattr(other, name, getattr(fitted, name))
 
 
-class Unfilled(_Placeholder):
+class Unfilled(InKernel):
     """Stands in the place of a SimpleImputer by means and lets the missing values pass.
 
     Columns without any value are left out, as the imputer does.
@@ -96,13 +104,15 @@ class Unfilled(_Placeholder):
     imputer : SimpleImputer
     """
 
+    keeps_columns = False
+
     def __init__(self, imputer: SimpleImputer) -> None:
         self.imputer = imputer
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the imputer, whose means are not used, and see which columns it keeps."""
         self._like = clone(self.imputer).fit(X)
-        _copy_names(self._like, self)
+        copy_names(self._like, self)
         self._kept = np.ones(self.n_features_in_, bool)
         if not self.imputer.keep_empty_features:
             self._kept = ~np.isnan(self._like.statistics_)
@@ -126,7 +136,7 @@ class Unfilled(_Placeholder):
         return imputer
 
 
-class Filled(_Placeholder):
+class Filled(Placeholder):
     """Stands for a SimpleImputer by a constant, which it is, and counts the values that are known.
 
     The imputer leaves out a column that has no value in the rows that it is fitted on. It can
@@ -137,13 +147,15 @@ class Filled(_Placeholder):
     imputer : SimpleImputer
     """
 
+    keeps_columns = False
+
     def __init__(self, imputer: SimpleImputer) -> None:
         self.imputer = imputer
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the imputer, and count."""
         self._imputer = clone(self.imputer).fit(X)
-        _copy_names(self._imputer, self)
+        copy_names(self._imputer, self)
         missing = MissingIndicator(
             missing_values=self.imputer.missing_values, features="all", sparse=False
         )
@@ -160,12 +172,12 @@ class Filled(_Placeholder):
         """Return the names of the columns that are kept."""
         return self._imputer.get_feature_names_out(input_features)
 
-    def fitted(self, moments: Moments) -> SimpleImputer:
-        """Return the imputer."""
-        return self._imputer
+    def fitted(self) -> SimpleImputer:
+        """Return the imputer, which is not fitted where it gets no columns."""
+        return getattr(self, "_imputer", self.imputer)
 
 
-class Unscaled(_Placeholder):
+class Unscaled(InKernel):
     """Stands in the place of a StandardScaler and lets the rows pass.
 
     Parameters
@@ -206,7 +218,7 @@ class Unscaled(_Placeholder):
     def fitted(self, moments: Moments) -> StandardScaler:
         """Return the scaler as ``partial_fit`` on the rows of these moments leaves it."""
         scaler = clone(self.scaler)
-        _copy_names(self, scaler)
+        copy_names(self, scaler)
         scaler.n_samples_seen_ = moments.n_rows
         scaler.mean_ = moments.mean.copy() if scaler.with_mean or scaler.with_std else None
         scaler.var_ = scaler.scale_ = None
@@ -227,22 +239,38 @@ def scales_of(moments: Moments) -> np.ndarray:
     return np.where(is_constant, 1.0, np.sqrt(variance))
 
 
-def without_running(step: Any) -> Any:
-    """Return a step, not fitted, with a placeholder for each running step."""
+def compiled_placeholder(step: Any) -> Any:
+    """Return the placeholder of a step that a kernel does, or the step itself."""
     if type(step) is StandardScaler:
         return Unscaled(step)
     if is_running_imputer(step):
         return Unfilled(step)
-    if type(step) is SimpleImputer and not step.keep_empty_features:
-        return Filled(step)
+    return counting_placeholder(step)
+
+
+def counting_placeholder(step: Any) -> Any:
+    """Return the placeholder of an imputer by a constant, or the step itself."""
+    is_imputer = type(step) is SimpleImputer and step.strategy == "constant"
+    return Filled(step) if is_imputer and not step.keep_empty_features else step
+
+
+def without_running(step: Any, placeholder: Callable[[Any], Any]) -> Any:
+    """Return a step, not fitted, with a placeholder for each running step.
+
+    Parameters
+    ----------
+    step : transformer
+    placeholder : callable
+        Returns the placeholder of a step that holds no others, or that step itself.
+    """
     if type(step) not in COMPOSED:
-        return step
+        return placeholder(step)
     copied = copy(step)
     listed = getattr(step, COMPOSED[type(step)])
-    replaced = [(name, without_running(part), *rest) for name, part, *rest in listed]
+    replaced = [(name, without_running(part, placeholder), *rest) for name, part, *rest in listed]
     setattr(copied, COMPOSED[type(step)], replaced)
     if type(step) is ColumnTransformer:
-        copied.remainder = without_running(step.remainder)
+        copied.remainder = without_running(step.remainder, placeholder)
     return copied
 
 
@@ -278,7 +306,7 @@ def running_columns(fitted: Any, n_columns: int) -> RunningColumns:
         Of the rows after it.
     """
     found = RunningColumns(*np.zeros((3, n_columns), np.uint8))
-    for part, columns in _running_parts(fitted, slice(0, n_columns)):
+    for part, columns in running_parts(fitted, n_columns):
         if isinstance(part, Unfilled):
             found.imputed[columns] = 1
         elif isinstance(part, Unscaled):
@@ -287,32 +315,37 @@ def running_columns(fitted: Any, n_columns: int) -> RunningColumns:
     return found
 
 
-def with_running(step: Any, fitted: Any, moments: Moments) -> Any:
-    """Return a fitted step with its running steps as they are after the rows of the moments.
+def with_running(
+    step: Any, fitted: Any, columns: slice, put_back: Callable[[Any, slice], Any]
+) -> Any:
+    """Return a fitted step with its running steps as they are for some model.
 
     Parameters
     ----------
     step : transformer
         As given.
     fitted : transformer
-        ``without_running(step)``, fitted.
-    moments : Moments
-        Of its output columns.
+        ``without_running(step, ...)``, fitted.
+    columns : slice
+        Its output columns.
+    put_back : callable
+        (placeholder, its output columns) -> the running step in its place, fitted.
     """
-    if isinstance(fitted, _Placeholder):
-        return fitted.fitted(moments)
+    if isinstance(fitted, Filled):
+        return fitted.fitted()
+    if isinstance(fitted, Placeholder):
+        return put_back(fitted, columns)
     if not _has_placeholder(fitted):
         return fitted
-    places = dict(_branches(fitted, slice(0, len(moments.mean))))
+    places = dict(_branches(fitted, columns))
     whole = clone(step)
     parameters = whole.get_params(deep=False)
     whole.__dict__.update({n: v for n, v in vars(fitted).items() if n not in parameters})
     given = {name: part for name, part, *_ in parts_of(step)}
     found = []
     for name, part, *rest in _fitted_parts(fitted):
-        columns = places.get(name, slice(0, 0))
-        of_part = moments.of(columns)
-        found.append((name, with_running(given.get(name, part), part, of_part), *rest))
+        of_part = places.get(name, slice(0, 0))
+        found.append((name, with_running(given.get(name, part), part, of_part, put_back), *rest))
     if type(step) is ColumnTransformer:
         whole.transformers_ = found
         whole._remainder = ("remainder", whole.remainder, *fitted._remainder[2:])
@@ -332,17 +365,26 @@ def _has_placeholder(fitted: Any) -> bool:
     """Return whether a placeholder is among the fitted parts of a step."""
     if type(fitted) in COMPOSED:
         return any(_has_placeholder(part) for _, part, *_ in _fitted_parts(fitted))
-    return isinstance(fitted, _Placeholder)
+    return isinstance(fitted, Placeholder)
 
 
 def fewest_known(fitted: Any) -> int | None:
     """Return in how few rows a column has values that is filled with a constant; None: in all."""
     if isinstance(fitted, Filled):
-        return fitted.fewest_known
+        return getattr(fitted, "fewest_known", None)  # it is not fitted where it gets no columns
     if type(fitted) not in COMPOSED:
         return None
     of_parts = (fewest_known(part) for _, part, *_ in _fitted_parts(fitted))
     return min((found for found in of_parts if found is not None), default=None)
+
+
+def leaves_of(name: str, step: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the transformers in a step that hold no others, each with its path."""
+    if type(step) in COMPOSED:
+        for inner, part, *_ in parts_of(step):
+            yield from leaves_of(f"{name}__{inner}", part)
+    elif not any(step is passed or step == passed for passed in (*PASSED, "drop")):
+        yield name, step
 
 
 def parts_of(step: Any) -> list[tuple[Any, ...]]:
@@ -366,7 +408,7 @@ def _branches(fitted: Any, columns: slice) -> Iterator[tuple[str, slice]]:
     if type(fitted) is Pipeline:
         for name, part in reversed(fitted.steps):
             yield name, columns
-            if part not in PASSED and not isinstance(part, Unscaled):  # these keep the columns
+            if not _keeps_columns(part):
                 return
     elif type(fitted) is ColumnTransformer:
         for name, written in fitted.output_indices_.items():
@@ -379,9 +421,23 @@ def _branches(fitted: Any, columns: slice) -> Iterator[tuple[str, slice]]:
             begin += n_columns
 
 
-def _running_parts(fitted: Any, columns: slice) -> Iterator[tuple[_Placeholder, slice]]:
-    """Yield each placeholder in a fitted step, and the output columns that it writes."""
-    if isinstance(fitted, _Placeholder):
+def _keeps_columns(fitted: Any) -> bool:
+    """Return whether a fitted step lets the columns pass as they are."""
+    if type(fitted) is Pipeline:
+        return all(_keeps_columns(part) for _, part in fitted.steps)
+    return fitted in PASSED or (isinstance(fitted, Placeholder) and fitted.keeps_columns)
+
+
+def running_parts(fitted: Any, n_columns: int) -> list[tuple[Placeholder, slice]]:
+    """Return each placeholder in fitted steps, and which of the output columns it writes.
+
+    They are in the order in which the rows pass them.
+    """
+    return list(_running_parts(fitted, slice(0, n_columns)))[::-1]
+
+
+def _running_parts(fitted: Any, columns: slice) -> Iterator[tuple[Placeholder, slice]]:
+    if isinstance(fitted, Placeholder):
         yield fitted, columns
     elif _has_placeholder(fitted):
         by_name = {name: part for name, part, *_ in _fitted_parts(fitted)}

@@ -1,0 +1,736 @@
+"""Steps before learners that are not compiled: done once, or trained by ``partial_fit``."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn import config_context
+from sklearn.base import BaseEstimator
+from sklearn.base import clone
+from sklearn.base import is_classifier
+from sklearn.base import TransformerMixin
+from sklearn.compose import ColumnTransformer
+from sklearn.compose import make_column_transformer
+from sklearn.decomposition import IncrementalPCA
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import PassiveAggressiveClassifier
+from sklearn.linear_model import PassiveAggressiveRegressor
+from sklearn.linear_model import Perceptron
+from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import SGDOneClassSVM
+from sklearn.linear_model import SGDRegressor
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import FeatureUnion
+from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import make_union
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import MaxAbsScaler
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import StreamingKMeans
+from optuna_treecv import StreamingSVRGRegressor
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.learners.steps.split import Split
+from optuna_treecv.learners.steps.split import split
+
+SEED = 3
+CITIES = ["Bern", "Graz", "Linz", "Ulm", "Nis", "Pau"]
+DAYS = ["mo", "tu", "su"]
+
+# A learner of each kind, for which the columns that encoders find need not be given.
+LINEAR = [
+    SGDClassifier(max_iter=1, tol=None, random_state=0),
+    SGDClassifier(loss="log_loss", penalty="elasticnet", average=5, alpha=0.01, random_state=0),
+    SGDRegressor(eta0=0.1, random_state=0),
+    SGDRegressor(learning_rate="pa1", loss="epsilon_insensitive", eta0=0.5, random_state=0),
+    Perceptron(penalty="l1", alpha=0.01, random_state=0),
+    AveragedSGDClassifier(shuffle=False),
+    StreamingSVRGRegressor(settings="theory", shuffle=False, random_state=0),
+]
+
+
+def name_of(estimator):
+    return repr(estimator).replace("\n", "")[:60]
+
+
+@pytest.fixture
+def table():
+    """Return a table with categories, two of them in a single row, and numbers."""
+    rng = np.random.default_rng(8)
+    n = 120
+    city = rng.choice(CITIES[:4], n).astype(object)
+    city[17], city[60] = CITIES[4:]
+    X = pd.DataFrame(
+        {
+            "city": pd.Categorical(city),
+            "day": pd.array(rng.choice(DAYS, n), dtype="string"),
+            "size": rng.normal(size=n) * 1000 + 50,
+            "count": pd.array(rng.integers(0, 9, n), dtype="Int64"),
+            "width": rng.normal(size=n).astype(np.float32),
+        },
+        index=np.arange(n) + 1000,
+    )
+    effect = pd.Series(city).map({"Bern": 2.0, "Graz": -1.0}).fillna(0.0).to_numpy()
+    y = effect + (X["size"].to_numpy() - 50) / 1000 + rng.normal(size=n) * 0.1
+    return X, y
+
+
+def given_categories(columns, **options):
+    known = {"city": CITIES, "day": DAYS}
+    return OneHotEncoder(categories=[known[name] for name in columns], **options)
+
+
+def found_categories(**options):
+    return OneHotEncoder(handle_unknown="ignore", **options)
+
+
+def by_hand(branches, learner, X, y, paths, joined=np.hstack):
+    """Train each fold along its path of the tree, and score it.
+
+    ``branches`` are pairs of columns and steps. A step without ``partial_fit`` is fitted on all
+    training rows of the fold, the others are trained phase by phase. A branch without columns
+    gets what the branches before it return.
+    """
+    errors = []
+    for test, phases in paths:
+        model = clone(learner)
+        parts = [(columns, [clone(step) for step in steps]) for columns, steps in branches]
+        trained = np.concatenate(phases)
+        for columns, steps in parts:
+            now = X[columns].iloc[trained] if columns else None
+            for step in steps:
+                if not hasattr(step, "partial_fit"):
+                    now = step.fit_transform(now)
+
+        def after(rows, is_new=False, parts=parts):
+            blocks = []
+            for columns, steps in parts:
+                now = X[columns].iloc[rows] if columns else joined(blocks)
+                for step in steps:
+                    if is_new and hasattr(step, "partial_fit"):
+                        step.partial_fit(now)
+                    now = step.transform(now)
+                now = now.toarray() if sparse.issparse(now) and joined is np.hstack else now
+                blocks = [*blocks, now] if columns else [now]
+            return joined(blocks)
+
+        for i, rows in enumerate(phases):
+            known = {"classes": np.unique(y)} if i == 0 and is_classifier(model) else {}
+            model.partial_fit(after(rows, is_new=True), y[rows], **known)
+        errors.append(loss_of(model, after(test), y[test]))
+    return np.array(errors)
+
+
+def loss_of(model, X, y):
+    if is_classifier(model):
+        return np.mean(model.predict(X) != y)
+    return np.mean((model.predict(X) - y) ** 2)
+
+
+def check(pipeline, branches, X, y, paths, **options):
+    """Compare the folds with those by hand; the tree is that of ``paths``."""
+    found = tree_cross_validate(
+        pipeline, X, y, cv=len(paths), stratify=False, random_state=SEED, **options
+    )
+    assert found.method == "treecv"
+    assert isinstance(split(pipeline), Split)
+    expected = by_hand(branches, pipeline[-1], X, y, paths)
+    np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
+    predicted = tree_cross_val_predict(
+        pipeline, X, y, cv=len(paths), stratify=False, random_state=SEED, **options
+    )
+    losses = [
+        np.mean(
+            predicted[test] != y[test]
+            if is_classifier(pipeline)
+            else (predicted[test] - y[test]) ** 2
+        )
+        for test, _ in paths
+    ]
+    np.testing.assert_allclose(losses, expected, rtol=1e-9)
+
+
+def labels_for(learner, y):
+    return np.digitize(y, [-0.5, 0.8]) if is_classifier(learner) else y
+
+
+BRANCHES = {
+    "kinds": (["city", "day"], [found_categories(sparse_output=False)]),
+    "size": (["size"], [MaxAbsScaler()]),
+    "rest": (["count", "width"], [SimpleImputer(strategy="constant"), MinMaxScaler()]),
+}
+
+
+def prepared(branches, **options):
+    """Return a ColumnTransformer of such branches."""
+    parts = [(name, make_pipeline(*steps), columns) for name, (columns, steps) in branches.items()]
+    return ColumnTransformer(parts, **options)
+
+
+@pytest.mark.parametrize("n_folds", [3, 17])
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("learner", LINEAR, ids=name_of)
+def test_folds_are_those_of_steps_inside_each_fold(learner, order, n_folds, table, training_paths):
+    X, y = table
+    y = labels_for(learner, y)
+    if isinstance(learner, AveragedSGDClassifier):
+        y = y > 0
+    pipeline = make_pipeline(prepared(BRANCHES), learner)
+    paths = training_paths(len(X), n_folds, order, random_state=SEED)
+    check(pipeline, BRANCHES.values(), X, y, paths, order=order)
+
+
+@pytest.mark.filterwarnings("ignore:Class PassiveAggressive:FutureWarning")
+@pytest.mark.parametrize("kind", [PassiveAggressiveClassifier, PassiveAggressiveRegressor])
+def test_deprecated_learners_are_linear_too(kind, table, training_paths):
+    X, y = table
+    learner = kind(C=0.1, random_state=0)
+    paths = training_paths(len(X), 9, random_state=SEED)
+    pipeline = make_pipeline(prepared(BRANCHES), learner)
+    check(pipeline, BRANCHES.values(), X, labels_for(learner, y), paths)
+
+
+@pytest.mark.parametrize("tail", [[MaxAbsScaler(), StandardScaler()], [StandardScaler()]])
+@pytest.mark.parametrize("nested", [False, True])
+def test_running_steps_may_follow_each_other(tail, nested, table, training_paths):
+    X, y = table
+    branches = {
+        "kinds": BRANCHES["kinds"],
+        "size": (["size"], [FunctionTransformer(np.abs), StandardScaler(), MinMaxScaler()]),
+    }
+    learner = SGDRegressor(random_state=0)
+    steps = [make_pipeline(*tail), "passthrough"] if nested else tail
+    pipeline = make_pipeline(prepared(branches), *steps, learner)
+    paths = training_paths(len(X), 6, random_state=SEED)
+    check(pipeline, [*branches.values(), ([], tail)], X, y, paths)
+
+
+def test_sparse_rows_keep_their_form(table, training_paths):
+    X, y = table
+    X["word"] = [f"w{i % 40}" for i in range(120)]
+    branches = {
+        "kinds": (["word", "city"], [found_categories()]),
+        "scaled": (["city", "day"], [given_categories(["city", "day"]), MaxAbsScaler()]),
+        "size": (["size"], [StandardScaler()]),
+    }
+    # scikit-learn's SGD takes smaller steps of the intercept where rows are sparse.
+    learner = SGDRegressor(random_state=0)
+    pipeline = make_pipeline(prepared(branches), MaxAbsScaler(), learner)
+    seen = []
+
+    def look(fitted, X, y):
+        seen.append(fitted[:-1].transform(X))
+        return 0.0
+
+    tree_cross_validate(pipeline, X, y, cv=4, scoring=look)
+    assert all(sparse.issparse(rows) for rows in seen)
+    paths = training_paths(len(X), 7, random_state=SEED)
+
+    def joined(blocks):
+        return sparse.hstack(blocks, format="csr")
+
+    found = tree_cross_validate(pipeline, X, y, cv=7, random_state=SEED)
+    expected = by_hand(
+        [*branches.values(), ([], [MaxAbsScaler()])], learner, X, y, paths, joined=joined
+    )
+    np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
+
+
+def test_whole_numbers_are_scaled_as_they_are(training_paths):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.integers(0, 50, 60), "b": rng.integers(0, 50, 60)})
+    y = X["a"].to_numpy() / 50
+    steps = ColumnTransformer([("a", MaxAbsScaler(), ["a"])], remainder="passthrough")
+    branches = [(["a"], [MaxAbsScaler()]), (["b"], [FunctionTransformer()])]
+    learner = SGDRegressor(eta0=1e-4, random_state=0)
+    paths = training_paths(60, 5, random_state=SEED)
+    check(make_pipeline(steps, learner), branches, X, y, paths)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [MultinomialNB(), MLPClassifier((4,), max_iter=1, random_state=0), SGDOneClassSVM()],
+    ids=name_of,
+)
+def test_other_learners_need_the_categories(learner, table, training_paths):
+    X, y = table
+    y = y > 0
+    columns = ["city", "day"]
+    found = ColumnTransformer([("kinds", found_categories(), columns)])
+    why = f"a category that no training row has would count in {type(learner).__name__}"
+    assert why in split(make_pipeline(found, learner))
+    encoder = given_categories(columns, sparse_output=False)
+    branches = {"kinds": (columns, [encoder]), "size": (["size"], [MinMaxScaler(clip=True)])}
+    pipeline = make_pipeline(prepared(branches), learner)
+    assert isinstance(split(pipeline), Split)
+    if not is_classifier(learner):
+        return
+    result = tree_cross_validate(make_pipeline(found, learner), X, y, cv=3)
+    assert (result.method, why in result.why) == ("fit", True)
+    check(pipeline, branches.values(), X, y, training_paths(len(X), 9, random_state=SEED))
+
+
+def test_given_categories_are_done_once_before_other_compiled_learners(table):
+    X, _ = table
+    kinds = X[["city", "day"]].astype(object)
+    encoder = given_categories(["city", "day"], sparse_output=False)
+    options = {"cv": 6, "random_state": SEED}
+    learner = StreamingKMeans(3, random_state=0, shuffle=False)
+    found = tree_cross_validate(make_pipeline(encoder, learner), kinds, **options)
+    expected = tree_cross_validate(learner, encoder.fit_transform(kinds), **options)
+    assert "its steps run with the compiled StreamingKMeans" in found.why
+    np.testing.assert_array_equal(found.test_score, expected.test_score)
+
+
+@pytest.mark.parametrize("learner", [SGDClassifier(random_state=0), MultinomialNB()])
+def test_a_given_vocabulary_is_done_once(learner, training_paths):
+    rng = np.random.default_rng(2)
+    words = np.array("red green blue sun moon sea wind tree bird fish".split())
+    X = np.array([" ".join(rng.choice(words, 5)) for _ in range(60)], dtype=object)
+    y = np.array(["sun" in text for text in X])
+    counter = CountVectorizer(vocabulary=[*words[:7], "never"], min_df=3)
+    pipeline = make_pipeline(counter, learner)
+    found = tree_cross_validate(pipeline, X, y, cv=6, stratify=False, random_state=SEED)
+    assert found.method == "treecv"
+    frame = pd.DataFrame({"text": X})
+    flat = FunctionTransformer(lambda rows: rows["text"])
+    paths = training_paths(60, 6, random_state=SEED)
+    joined = sparse.hstack
+    expected = by_hand([(["text"], [flat, counter])], learner, frame, y, paths, joined)
+    np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
+
+
+def test_branches_of_a_union(table, training_paths):
+    X, y = table
+    numbers = X[["size", "width"]]
+    union = make_union(StandardScaler(), make_pipeline(PolynomialFeatures(2), MaxAbsScaler()))
+    both = ["size", "width"]
+    branches = [(both, [StandardScaler()]), (both, [PolynomialFeatures(2), MaxAbsScaler()])]
+    learner = SGDRegressor(random_state=0)
+    paths = training_paths(len(X), 8, random_state=SEED)
+    check(make_pipeline(union, learner), branches, numbers, y, paths)
+
+
+def test_a_compiled_learner_behind_steps_that_kernels_do_not_know(table, training_paths):
+    X, y = table
+    learner = AveragedSGDRegressor(shuffle=False)
+    branches = {**BRANCHES, "size": (["size"], [StandardScaler()])}
+    pipeline = make_pipeline(prepared(branches), learner)
+    check(pipeline, branches.values(), X, y, training_paths(len(X), 5, random_state=SEED))
+
+
+@pytest.mark.parametrize("method", ["auto", "treecv", "standard"])
+def test_rows_too_wide_for_the_kernels_are_scaled_in_python(method, training_paths):
+    rng = np.random.default_rng(0)
+    wide = pd.DataFrame(rng.normal(size=(40, 2050)) * 10).rename(columns=str)
+    y = wide["3"].to_numpy() / 10
+    columns = list(wide.columns)
+    scaler = ColumnTransformer([("all", StandardScaler(), columns)])
+    pipeline = make_pipeline(scaler, AveragedSGDRegressor(step_size=1e-4, shuffle=False))
+    found = tree_cross_validate(pipeline, wide, y, cv=4, random_state=SEED, method=method)
+    if method == "auto":
+        assert "compiled scaling takes rows of at most 2047 columns, got 2050" in found.why
+    paths = training_paths(40, 4, random_state=SEED)
+    if method == "standard":
+        return
+    expected = by_hand([(columns, [StandardScaler()])], pipeline[-1], wide, y, paths)
+    np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
+
+
+# What is fitted, said and refused.
+
+
+def best_of(pipeline, X, y, **options):
+    space = {f"{pipeline.steps[-1][0]}__alpha": [1e-4, 1e-2]}
+    objective = treecv_objective(pipeline, X, y, cv=5, param_grid=space, **options)
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    study.optimize(objective)
+    return objective.best_estimator(study)
+
+
+def test_the_fitted_pipeline_predicts_raw_rows(table):
+    X, y = table
+    numbers = Pipeline([("fill", SimpleImputer(strategy="constant")), ("scale", MaxAbsScaler())])
+    steps = ColumnTransformer(
+        [("kinds", found_categories(), ["city", "day"]), ("numbers", numbers, ["size"])],
+        remainder=StandardScaler(),
+    )
+    pipeline = Pipeline([("prepare", steps), ("learn", SGDRegressor(random_state=0))])
+    best = best_of(pipeline, X, y, shuffle=False)
+    expected = clone(best).set_params(learn__shuffle=True)
+    rows = clone(steps).fit_transform(X)
+    expected["learn"].partial_fit(rows, y)
+    np.testing.assert_allclose(best["learn"].coef_, expected["learn"].coef_, rtol=1e-9)
+    np.testing.assert_allclose(best.predict(X), expected["learn"].predict(rows), rtol=1e-9)
+    found, right = vars(best["prepare"]), vars(clone(steps).fit(X))
+    assert {name: repr(value) for name, value in found.items()} == {
+        name: repr(value) for name, value in right.items()
+    }
+    scaler = best["prepare"].named_transformers_["numbers"]["scale"]
+    assert scaler.max_abs_ == np.abs(X["size"]).max()
+    assert best["prepare"].named_transformers_["remainder"].feature_names_in_.tolist() == [
+        "count",
+        "width",
+    ]
+    new = X.head(3).copy()
+    new["city"] = "Oslo"
+    assert np.all(np.isfinite(best.predict(new)))
+    with pytest.raises(ValueError, match="columns are missing: {'size'}"):
+        best.predict(X.drop(columns="size"))
+
+
+@pytest.mark.parametrize("learner", [SGDRegressor(), AveragedSGDRegressor()], ids=name_of)
+def test_a_branch_without_columns(learner, table):
+    X, y = table
+    branches = [(MinMaxScaler(), ["width"]), (StandardScaler(), ["size"])]
+    imputer = make_pipeline(SimpleImputer(strategy="constant"), MaxAbsScaler())
+    best = [
+        best_of(make_pipeline(make_column_transformer(*parts), learner), X, y, random_state=0)
+        for parts in (branches, [*branches, (MaxAbsScaler(), []), (imputer, [])])
+    ]
+    np.testing.assert_array_equal(best[0].predict(X), best[1].predict(X))
+    assert repr(best[1][0].transformers_[2][1]) == "MaxAbsScaler()"
+
+
+def test_scorers_get_the_pipeline_and_the_rows_as_given(table):
+    X, y = table
+    pipeline = make_pipeline(prepared(BRANCHES), SGDRegressor(random_state=0))
+
+    def error(fitted, X, y):
+        assert type(fitted) is Pipeline
+        assert list(X.columns) == ["city", "day", "size", "count", "width"]
+        return np.mean((fitted.predict(X) - y) ** 2)
+
+    options = {"cv": 6, "random_state": 0}
+    by_scorer = tree_cross_validate(pipeline, X, y, scoring=error, **options)
+    by_loss = tree_cross_validate(pipeline, X, y, **options)
+    np.testing.assert_allclose(by_scorer.test_score, by_loss.test_score, rtol=1e-9)
+    named = tree_cross_validate(pipeline, X, y, scoring="neg_mean_squared_error", **options)
+    np.testing.assert_allclose(-named.test_score, by_loss.test_score, rtol=1e-9)
+
+
+def test_explain_says_what_happens_to_each_step(table):
+    X, y = table
+    steps = ColumnTransformer(
+        [
+            ("kinds", found_categories(), ["city"]),
+            ("days", given_categories(["day"]), ["day"]),
+            ("size", MaxAbsScaler(), ["size"]),
+            ("width", StandardScaler(), ["width"]),
+        ]
+    )
+    in_python = "running, in Python, by partial_fit on each training phase"
+    lines = [
+        "  prepare__kinds (OneHotEncoder): once, since a column that only test rows have touches "
+        "no weight in training",
+        "  prepare__days (OneHotEncoder): once, since it transforms each row for itself",
+        f"  prepare__size (MaxAbsScaler): {in_python}",
+        f"  prepare__width (StandardScaler): {in_python}",
+    ]
+    slowly = (
+        ", since the step 'size' cannot be done before the folds: MaxAbsScaler learns from the "
+        "rows"
+    )
+    for learner, why in ((SGDRegressor(), ""), (AveragedSGDRegressor(), slowly)):
+        pipeline = Pipeline([("prepare", steps), ("learn", learner)])
+        space = {"learn__alpha": [0.1, 1.0]}
+        said = treecv_objective(pipeline, X, y, param_grid=space).explain().split("\n")
+        assert (
+            f"method='treecv', since {type(learner).__name__} has partial_fit; its steps are done "
+            f"once or run in Python{why}. "
+        ) in said[0]
+        assert said[1:] == lines
+
+
+class Doubling(TransformerMixin, BaseEstimator):
+    """A step of somebody else that makes two columns of each."""
+
+    def partial_fit(self, X, y=None):
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    fit = partial_fit
+
+    def transform(self, X):
+        return np.hstack([X, X])
+
+
+class Named(StandardScaler):
+    """A scaler that needs the names of the columns."""
+
+    def partial_fit(self, X, y=None, sample_weight=None):
+        assert list(X.columns) == ["size"]
+        return super().partial_fit(X)
+
+
+class Lengths(TransformerMixin, BaseEstimator):
+    """A step that takes strings."""
+
+    def partial_fit(self, X, y=None):
+        self.most_ = X.map(len).max().max()
+        return self
+
+    fit = partial_fit
+
+    def transform(self, X):
+        return X.map(len).to_numpy(float) / self.most_
+
+
+@pytest.mark.parametrize(
+    ("step", "column", "why"),
+    [
+        (Doubling(), "size", "Doubling changes the number of columns"),
+        (Named(), "size", "Named raises an error on an array: "),
+        (Lengths(), "day", "Lengths raises an error on an array: "),
+        (StandardScaler().set_output(transform="pandas"), "size", "returns a data frame"),
+        (SimpleImputer(), "size", "its mean comes from the rows"),
+        (make_pipeline(MaxAbsScaler(), Normalizer()), "size", "a later step would be done once"),
+        (IncrementalPCA(1), "size", "it must not be IncrementalPCA"),
+    ],
+    ids=name_of,
+)
+def test_what_cannot_run_in_python(step, column, why, table):
+    X, y = table
+    pipeline = make_pipeline(make_column_transformer((step, [column])), SGDRegressor())
+    found = tree_cross_validate(pipeline, X, y, cv=4)
+    assert (found.method, why in found.why) == ("fit", True)
+    for method in ("treecv", "standard", "progressive"):
+        with pytest.raises(ValueError, match="method must be 'fit'|must be a transformer that"):
+            tree_cross_validate(pipeline, X, y, cv=4, method=method)
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([found_categories(), Normalizer()], "a later step would mix in"),
+        ([found_categories(), MinMaxScaler((1, 2))], "a later step would mix in"),
+        ([OneHotEncoder(), MaxAbsScaler()], "treats a category that a fold has not seen"),
+        ([given_categories(["city"], min_frequency=3)], "its min_frequency"),
+        ([FunctionTransformer(lambda X: X), SimpleImputer(strategy="median")], "its median"),
+        ([FeatureUnion([("a", MaxAbsScaler())], transformer_weights={"a": 2})], "weights"),
+    ],
+)
+@pytest.mark.parametrize("learner", [SGDRegressor(), AveragedSGDRegressor()], ids=name_of)
+def test_what_cannot_be_done_before_a_learner(learner, steps, why):
+    assert why in split(make_pipeline(*steps, learner))
+
+
+def test_steps_that_are_all_trained_or_stateless_stay_as_they_are():
+    for steps in ([StandardScaler()], [Normalizer(), MaxAbsScaler()], [Doubling()]):
+        assert split(make_pipeline(*steps, SGDRegressor())) == ""
+    assert split(make_pipeline(found_categories(), SGDRegressor(early_stopping=True))) == ""
+    assert split(make_pipeline(found_categories(), FunctionTransformer())) == ""
+
+
+def test_a_wrong_entry_is_named(table):
+    X, y = table
+    pipeline = make_pipeline(
+        make_column_transformer((found_categories(), ["city"]), (MaxAbsScaler(), ["size"])),
+        SGDRegressor(),
+    )
+    for value, said in (
+        (np.nan, "contains NaN in column 'maxabsscaler__size', row 7, but"),
+        (np.inf, "contains infinity in column 'size', row 7, but"),
+        ("much", "must hold numbers, got 'much' in column 'size', row 7"),
+    ):
+        wrong = X.astype({"size": object})
+        wrong.iloc[7, 2] = value
+        with pytest.raises(ValueError, match=said):
+            tree_cross_validate(pipeline, wrong, y, cv=3)
+    missing = X.copy()
+    missing.iloc[9, 3] = pd.NA
+    steps = make_column_transformer((found_categories(), ["city"]), ("passthrough", ["count"]))
+    with pytest.raises(ValueError, match="'passthrough' transformer for column 'count'"):
+        tree_cross_validate(make_pipeline(steps, SGDRegressor()), missing, y, cv=3)
+
+
+def test_steps_that_make_data_frames_are_fitted_by_fold(table):
+    X, y = table
+    for step, why in (
+        (MaxAbsScaler(), "MaxAbsScaler returns a data frame"),
+        ("passthrough", "the rows after its steps are no array of numbers"),
+    ):
+        steps = make_column_transformer(
+            (found_categories(sparse_output=False), ["city"]), (step, ["size"])
+        )
+        pipeline = make_pipeline(steps, SGDRegressor(eta0=1e-6))
+        assert tree_cross_validate(pipeline, X, y, cv=3).method == "treecv"
+        with config_context(transform_output="pandas"):
+            found = tree_cross_validate(pipeline, X, y, cv=3)
+        assert (found.method, found.why) == ("fit", why)
+        steps.set_output(transform="pandas")
+        found = tree_cross_validate(pipeline, X, y, cv=3)
+        assert (found.method, found.why) == ("fit", why)
+
+
+def test_a_change_of_the_configuration_is_noticed(table):
+    X, y = table
+    steps = make_column_transformer((found_categories(sparse_output=False), ["city"]))
+    pipeline = make_pipeline(steps, SGDRegressor())
+    grid = {"sgdregressor__alpha": [0.1, 0.2]}
+    objective = treecv_objective(pipeline, X, y, cv=3, param_grid=grid)
+    methods = []
+    for output in ("default", "pandas", "default"):
+        with config_context(transform_output=output):
+            methods.append(objective.evaluate({"sgdregressor__alpha": 0.1}).method)
+    assert methods == ["treecv", "fit", "treecv"]
+
+
+# A held-out row, and everything around.
+
+
+def models_of(pipeline, X, y, **options):
+    """Return the model of each fold."""
+    found = []
+
+    def keep(fitted, X, y):
+        found.append(fitted)
+        return 0.0
+
+    tree_cross_validate(pipeline, X, y, shuffle=False, scoring=keep, stratify=False, **options)
+    return found
+
+
+@pytest.mark.parametrize("learner", LINEAR[:6], ids=name_of)
+def test_a_row_leaves_no_trace_in_the_model_that_tests_it(learner, table):
+    X, y = table
+    y = y > 0 if is_classifier(learner) else y
+    pipeline = make_pipeline(prepared(BRANCHES), MaxAbsScaler(), learner)
+    row, changed = 17, X.copy()
+    changed.iloc[row, 2] *= 1e12
+    changed.iloc[row, 4] *= 1e12
+    other = y.copy()
+    other[row] = ~y[row] if is_classifier(learner) else y[row] * 1e12
+    first = models_of(pipeline, X, y, cv=len(X))[row]
+    second = models_of(pipeline, changed, other, cv=len(X))[row]
+    for name, attributes in (("size", ["max_abs_"]), ("rest", ["data_min_", "data_max_"])):
+        steps = [model[0].named_transformers_[name][-1] for model in (first, second)]
+        for attribute in attributes:
+            np.testing.assert_array_equal(*(getattr(step, attribute) for step in steps))
+    np.testing.assert_array_equal(first[1].max_abs_, second[1].max_abs_)
+    np.testing.assert_array_equal(first[-1].coef_, second[-1].coef_)
+    np.testing.assert_array_equal(first[-1].intercept_, second[-1].intercept_)
+    assert np.any(first[-1].coef_ != models_of(pipeline, changed, other, cv=len(X))[0][-1].coef_)
+
+
+@pytest.mark.parametrize("method", ["treecv", "standard"])
+def test_replays_do_not_train_the_steps(method, table):
+    X, y = table
+    pipeline = make_pipeline(
+        make_column_transformer((found_categories(), ["city"]), (StandardScaler(), ["size"])),
+        SGDRegressor(random_state=0),
+    )
+    one = models_of(pipeline, X, y, cv=6, method=method)
+    several = models_of(pipeline, X, y, cv=6, method=method, n_epochs=3)
+    for first, other in zip(one, several, strict=True):
+        scalers = [model[0].named_transformers_["standardscaler"] for model in (first, other)]
+        assert scalers[1].n_samples_seen_ == 100
+        np.testing.assert_array_equal(scalers[0].mean_, scalers[1].mean_)
+        assert other[-1].t_ == 3 * (first[-1].t_ - 1) + 1
+
+
+def test_weights_reach_the_learner(table, training_paths):
+    X, y = table
+    weights = np.random.default_rng(0).random(120)
+    steps = make_column_transformer(
+        (found_categories(), ["city"]), (MaxAbsScaler(), ["size"]), sparse_threshold=0
+    )
+    pipeline = make_pipeline(steps, SGDRegressor(random_state=0))
+    options = {"cv": 4, "random_state": SEED, "score_weight": None}
+    found = tree_cross_validate(pipeline, X, y, sample_weight=weights, **options)
+    once = clone(steps).set_params(maxabsscaler="passthrough").fit_transform(X)
+    expected = []
+    for test, phases in training_paths(120, 4, random_state=SEED):
+        scaler, model = MaxAbsScaler(), clone(pipeline[-1])
+        for rows in phases:
+            scaler.partial_fit(once[rows, -1:])
+            now = np.hstack([once[rows, :-1], scaler.transform(once[rows, -1:])])
+            model.partial_fit(now, y[rows], sample_weight=weights[rows])
+        now = np.hstack([once[test, :-1], scaler.transform(once[test, -1:])])
+        expected.append(loss_of(model, now, y[test]))
+    np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("learner", [SGDRegressor(), AveragedSGDRegressor()], ids=name_of)
+def test_one_seed_gives_the_same_bits(learner, table, tmp_path):
+    X, y = table
+    pipeline = make_pipeline(prepared(BRANCHES), learner)
+    name = pipeline.steps[-1][0]
+    options = {"cv": 30, "random_state": 0, "order": "random"}
+    space = {f"{name}__alpha": optuna.distributions.FloatDistribution(1e-4, 1, log=True)}
+    shared = {"store": f"sqlite:///{tmp_path}/store.db"}
+    objectives = [
+        treecv_objective(pipeline, X, y, param_distributions=space, **more, **options)
+        for more in ({}, shared, shared, {"n_jobs": 2}, {"report": "folds"})
+    ]
+    for alpha in (0.01, 0.1):
+        one = clone(pipeline).set_params(**{f"{name}__alpha": alpha})
+        alone = tree_cross_validate(one, X, y, **options)
+        assert alone.method == "treecv"
+        for objective in objectives:
+            found = objective.evaluate({f"{name}__alpha": alpha})
+            np.testing.assert_array_equal(found.test_score, alone.test_score)
+
+
+def test_trials_over_steps_are_told_apart(table, training_paths):
+    X, y = table
+    pipeline = make_pipeline(
+        make_column_transformer(
+            (found_categories(), ["city"]), (MinMaxScaler(), ["size"]), ("passthrough", ["width"])
+        ),
+        SGDRegressor(random_state=0),
+    )
+    ranges = [(0, 1), (0, 2), (-1, 1)]
+    name = "columntransformer__minmaxscaler__feature_range"
+    objective = treecv_objective(pipeline, X, y, cv=4, param_grid={name: ranges}, random_state=0)
+    swapped = clone(pipeline).set_params(
+        columntransformer__transformers=[
+            ("onehotencoder", found_categories(), ["city"]),
+            ("minmaxscaler", MinMaxScaler(), ["width"]),
+            ("passthrough", "passthrough", ["size"]),
+        ]
+    )
+    scores = [objective.evaluate({name: value}).test_score for value in ranges]
+    options = {"cv": 4, "random_state": 0}
+    for value, score in zip(ranges, scores, strict=True):
+        one = clone(pipeline).set_params(**{name: value})
+        alone = tree_cross_validate(one, X, y, **options)
+        np.testing.assert_array_equal(score, alone.test_score)
+    assert np.any(scores[0] != scores[1])
+    assert np.any(scores[0] != tree_cross_validate(swapped, X, y, **options).test_score)
+
+
+def test_searches_and_other_methods(table):
+    X, y = table
+    pipeline = Pipeline([("prepare", prepared(BRANCHES)), ("learn", SGDClassifier())])
+    search = TreeCVSearchCV(pipeline, param_grid={"learn__alpha": [1e-4, 1e-2]}, cv=4)
+    labels = np.where(y > 0, "yes", "no")
+    assert set(search.fit(X, labels).predict(X)) == {"yes", "no"}
+    assert type(search.best_estimator_) is Pipeline
+    for method in ("progressive", "holdout", "standard"):
+        found = tree_cross_validate(pipeline, X, y > 0, cv=4, method=method, n_repeats=1)
+        assert np.all(found.test_score < 0.5)
+    grid = {"learn__alpha": [1e-4, 1e-2]}
+    objective = treecv_objective(pipeline, X, y > 0, param_grid=grid, cv=4, random_state=0)
+    first = objective.evaluate({"learn__alpha": 0.01})
+    again = pickle.loads(pickle.dumps(objective)).evaluate({"learn__alpha": 0.01})
+    np.testing.assert_array_equal(first.test_score, again.test_score)
+    twice = tree_cross_validate(pipeline, X, y > 0, cv=4, n_repeats=2)
+    assert twice.test_score.shape == (8,)
