@@ -28,6 +28,7 @@ from optuna_treecv._kernels.scaled_sparse import ScaledSparse
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.linear import LinearEstimator
+from optuna_treecv.learners.steps.messages import naming_steps
 from optuna_treecv.learners.steps.once import adds_columns
 from optuna_treecv.learners.steps.once import keeps_zero_columns
 from optuna_treecv.learners.steps.once import why_not_once
@@ -267,7 +268,8 @@ class Front:
     @contextmanager
     def naming(self) -> Generator[None]:
         """Name the column, as given or else after the steps, that an error is about."""
-        with naming_entries(self._X) if self._takes_numbers else nullcontext():
+        entries = naming_entries(self._X) if self._takes_numbers else nullcontext()
+        with naming_steps(self._given, self._X), entries:
             try:
                 yield
             except ValueError as error:
