@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 import optuna
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
 from sklearn.model_selection import KFold
+from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import Normalizer
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
@@ -164,3 +170,266 @@ def test_a_search_takes_objects_that_a_step_encodes():
     grid = {"averagedsgdclassifier__alpha": [0.01, 0.1]}
     search = TreeCVSearchCV(pipeline, param_grid=grid, cv=4).fit(X, y)
     assert search.predict(X).shape == (60,)
+
+
+# What is wrong with the rows or the columns, in one sentence that names the step.
+
+
+def a_table(**columns):
+    rng = np.random.default_rng(0)
+    given = {"city": list("abca" * 10), "size": rng.normal(size=40), "age": rng.normal(size=40)}
+    return pd.DataFrame(given | columns)
+
+
+def selecting(*columns, step=None):
+    return ColumnTransformer([("some", StandardScaler() if step is None else step, *columns)])
+
+
+def with_entry(row, value):
+    """Return a table with another value in one row of the column "size"."""
+    table = a_table()
+    table["size"] = table["size"].astype(object)
+    table.loc[row, "size"] = value
+    return table
+
+
+NUMBERS = ["size", "age"]
+FILL = make_pipeline(SimpleImputer(), StandardScaler())
+THERE = "which the ColumnTransformer 'prepare' asks for, got 'city', 'size', 'age'."
+NO_NUMBERS = "X must hold numbers for the StandardScaler 'prepare__some', got"
+NO_TEXTS = (
+    "X must reach the CountVectorizer 'prepare__some' as one column of texts, got the column"
+)
+LEFT_OUT = (
+    ", which leaves out columns without any, and no other column is left; "
+    "keep_empty_features=True would keep them."
+)
+
+SAID = {
+    "a missing column": (
+        selecting(["weight"]),
+        a_table(),
+        f"X must have the column 'weight', {THERE}",
+    ),
+    "missing columns": (
+        selecting(["weight", "size", "height"]),
+        a_table(),
+        f"X must have the columns 'weight', 'height', {THERE}",
+    ),
+    "a missing column that is dropped": (
+        ColumnTransformer([("a", "drop", ["weight"]), ("b", StandardScaler(), NUMBERS)]),
+        a_table(),
+        f"X must have the column 'weight', {THERE}",
+    ),
+    "a missing column inside": (
+        FeatureUnion([("inner", Pipeline([("deep", selecting(["weight"]))]))]),
+        a_table()[NUMBERS],
+        "X must have the column 'weight', which the ColumnTransformer 'prepare__inner__deep' asks "
+        "for, got 'size', 'age'.",
+    ),
+    "a missing column of a branch": (
+        selecting(NUMBERS, step=selecting(["city"])),
+        a_table(),
+        "X must have the column 'city', which the ColumnTransformer 'prepare__some' asks for, got "
+        "'size', 'age'.",
+    ),
+    "a missing column of a function": (
+        selecting(lambda X: ["size", "weight"]),
+        a_table(),
+        f"X must have the column 'weight', {THERE}",
+    ),
+    "many columns": (
+        selecting(["weight"]),
+        pd.DataFrame(np.zeros((40, 12)), columns=list("abcdefghijkl")),
+        "X must have the column 'weight', which the ColumnTransformer 'prepare' asks for, got "
+        "'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j' and 2 more.",
+    ),
+    "a range of missing columns": (
+        selecting(slice("size", "weight")),
+        a_table(),
+        f"X must have the column 'weight', {THERE}",
+    ),
+    "names for an array": (
+        selecting(["size"]),
+        np.zeros((40, 2)),
+        "X must be a data frame with the column 'size', which the ColumnTransformer 'prepare' "
+        "asks for, got ndarray of shape (40, 2).",
+    ),
+    "a missing number": (
+        selecting([0, 5]),
+        np.zeros((40, 2)),
+        "X must have the column 5, which the ColumnTransformer 'prepare' asks for, got 2 columns.",
+    ),
+    "a short mask": (
+        selecting([True, False]),
+        a_table(),
+        "columns of 'some' in the ColumnTransformer 'prepare' must be a mask with an entry for "
+        "each of the 3 columns of X, got 2 entries.",
+    ),
+    "a column that is no list": (
+        selecting("size"),
+        a_table(),
+        "columns must be a list for the StandardScaler 'prepare__some', which takes a table, got "
+        "'size'; ['size'] would be right.",
+    ),
+    "a column of strings": (
+        selecting(["age", "city"]),
+        a_table(),
+        f"{NO_NUMBERS} 'a' in column 'city', row 0.",
+    ),
+    "a string": (
+        selecting(NUMBERS),
+        with_entry(7, "big"),
+        f"{NO_NUMBERS} 'big' in column 'size', row 7.",
+    ),
+    "a string beside gaps": (
+        selecting(NUMBERS, step=SimpleImputer()),
+        with_entry([2, 7], [None, "big"]),
+        "X must hold numbers for the SimpleImputer 'prepare__some', got 'big' in column 'size', "
+        "row 7.",
+    ),
+    "a string of an array": (
+        selecting([2]),
+        with_entry(7, "big")[["age", "city", "size"]].to_numpy(),
+        f"{NO_NUMBERS} 'big' in column 2, row 7.",
+    ),
+    "a string of the remainder": (
+        ColumnTransformer([("some", "drop", ["age"])], remainder=StandardScaler()),
+        with_entry(7, "big")[NUMBERS],
+        "X must hold numbers for the StandardScaler 'prepare__remainder', got 'big' in column "
+        "'size', row 7.",
+    ),
+    "a gap": (
+        Normalizer(),
+        with_entry(7, np.nan)[NUMBERS],
+        "X must hold finite numbers for the Normalizer 'prepare', got NaN in column 'size', "
+        "row 7.",
+    ),
+    "an infinity": (
+        Pipeline([("first", PolynomialFeatures()), ("second", StandardScaler())]),
+        a_table(size=[np.inf, *range(39)])[NUMBERS],
+        "X must hold finite numbers for the PolynomialFeatures 'prepare__first', got infinity in "
+        "column 'size', row 0.",
+    ),
+    "a column without any value": (
+        selecting(["size"], step=FILL),
+        a_table(size=np.nan),
+        f"X must hold a value in the column 'size' for the SimpleImputer "
+        f"'prepare__some__simpleimputer'{LEFT_OUT}",
+    ),
+    "columns without any value": (
+        SimpleImputer(),
+        a_table(size=np.nan, age=np.nan)[NUMBERS],
+        f"X must hold a value in one of the columns 'size', 'age' for the SimpleImputer "
+        f"'prepare'{LEFT_OUT}",
+    ),
+    "two columns of one name": (
+        selecting(["age"]),
+        a_table().rename(columns={"city": "size"}),
+        "X must have columns of different names, got 'size' 2 times.",
+    ),
+    "two columns of one name, scaled": (
+        StandardScaler(),
+        a_table()[["size", "age", "size"]],
+        "X must have columns of different names, got 'size' 2 times.",
+    ),
+    "a table of texts": (
+        selecting(["city"], step=CountVectorizer(analyzer="char")),
+        a_table(),
+        f"{NO_TEXTS} 'city' as a table; a ColumnTransformer passes one column if its name is not "
+        "in a list.",
+    ),
+    "a table of texts beside numbers": (
+        ColumnTransformer(
+            [("n", StandardScaler(), NUMBERS), ("some", CountVectorizer(), ["city"])]
+        ),
+        a_table(),
+        f"{NO_TEXTS} 'city' as a table",
+    ),
+    "an array of texts": (
+        selecting([0], step=CountVectorizer()),
+        a_table().to_numpy(),
+        f"{NO_TEXTS} 0 as a table",
+    ),
+    "strings and numbers": (
+        selecting(["size", "city"], step=OneHotEncoder(handle_unknown="ignore")),
+        a_table(size=["a", None] * 20, city=[*"abc" * 13, 1]),
+        "X must hold either strings or numbers in a column for the OneHotEncoder 'prepare__some', "
+        "got 'a' and 1 in column 'city'.",
+    ),
+}
+SPACE = {"learn__alpha": optuna.distributions.FloatDistribution(1e-3, 1.0)}
+
+
+def by_functions(pipeline, X, y):
+    tree_cross_validate(pipeline, X, y, cv=KFold(4))
+
+
+def by_an_objective(pipeline, X, y):
+    objective = treecv_objective(pipeline, X, y, cv=KFold(4), param_distributions=SPACE)
+    optuna.create_study().optimize(objective, 1)
+
+
+def by_a_search(pipeline, X, y):
+    TreeCVSearchCV(pipeline, param_distributions=SPACE, n_trials=1, cv=KFold(4)).fit(X, y)
+
+
+def by_fits(pipeline, X, y):
+    tree_cross_validate(pipeline, X, y, cv=KFold(4), shuffle=False, method="fit")
+
+
+@pytest.mark.parametrize("evaluate", [by_functions, by_an_objective, by_a_search, by_fits])
+@pytest.mark.parametrize("case", SAID)
+def test_a_wrong_step_is_named_with_its_column(case, evaluate):
+    prepare, X, said = SAID[case]
+    pipeline = Pipeline([("prepare", prepare), ("learn", AveragedSGDClassifier())])
+    with pytest.raises(ValueError) as error:
+        evaluate(pipeline, X, np.arange(40) % 2)
+    assert str(error.value).startswith(said)
+    assert "\n" not in str(error.value)
+    if said.endswith("."):
+        assert str(error.value) == said
+
+
+@pytest.mark.parametrize("last", [AveragedSGDClassifier(), SGDClassifier()])
+def test_a_wrong_entry_that_reaches_the_learner_of_a_fit_is_named(last):
+    prepare = ColumnTransformer([("n", StandardScaler(), ["age"])], remainder="passthrough")
+    for value, what in (("big", "numbers"), (np.nan, "finite numbers")):
+        X = with_entry(30, value)[NUMBERS]
+        got = "NaN" if value != "big" else "'big'"
+        with pytest.raises(ValueError) as error:
+            by_fits(Pipeline([("prepare", prepare), ("learn", last)]), X, np.arange(40) % 2)
+        assert str(error.value) == (
+            f"X must hold {what} for the {type(last).__name__} 'learn', got {got} in column "
+            "'remainder__size', row 30."
+        )
+
+
+def test_what_scikit_learn_says_clearly_is_left_as_it_is():
+    y = np.arange(40) % 2
+    for prepare, X, said in (
+        (selecting([1.5]), a_table(), "No valid specification of the columns"),
+        (StandardScaler(), a_table()[NUMBERS].set_axis([0, "a"], axis=1), "string names"),
+    ):
+        pipeline = Pipeline([("prepare", prepare), ("learn", AveragedSGDClassifier())])
+        with pytest.raises((TypeError, ValueError), match=said):
+            by_functions(pipeline, X, y)
+
+
+def test_predictions_of_fits_name_the_step_too():
+    prepare, X, said = SAID["a string"]
+    pipeline = Pipeline([("prepare", prepare), ("learn", AveragedSGDClassifier())])
+    with pytest.raises(ValueError) as error:
+        tree_cross_val_predict(pipeline, X, np.arange(40) % 2, cv=KFold(4), method="fit")
+    assert str(error.value) == said
+
+
+class Failing(FunctionTransformer):
+    def fit(self, X, y=None):
+        raise ValueError("no value fits: 7 is out of range")
+
+
+def test_the_error_of_another_transformer_is_left_as_it_is():
+    pipeline = Pipeline([("prepare", Failing()), ("learn", AveragedSGDClassifier())])
+    with pytest.raises(ValueError, match="^no value fits: 7 is out of range"):
+        by_fits(pipeline, np.zeros((40, 2)), np.arange(40) % 2)

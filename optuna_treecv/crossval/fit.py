@@ -32,6 +32,7 @@ from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.adapter import seeded
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.steps.messages import naming_steps
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.data import count_targets
@@ -186,7 +187,8 @@ class FittedRepeat:
                         if isinstance(fitted, Failed):
                             error = _with_traceback(fitted)
                             error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
-                            raise error
+                            with naming_steps(self._task.estimator, self._task.X):
+                                raise error
                         yield self._take(fitted, chunk)
                 finally:
                     is_over = True
@@ -290,7 +292,7 @@ def predictions_of_fits(
         n_targets=count_targets(data.y),
     )
     chunks = range(cut.n_folds)
-    with explaining_pickles(task, evaluation.n_jobs_given):
+    with naming_steps(estimator, data.X), explaining_pickles(task, evaluation.n_jobs_given):
         responses = Parallel(evaluation.n_jobs_given)(
             delayed(task.respond)(cut.split(chunk), method) for chunk in chunks
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Generator
 from contextlib import contextmanager
 import re
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,45 +45,81 @@ def naming_entries(X: Any, order: np.ndarray | None = None) -> Generator[None]:
 
 def _wrong_entry(X: Any, order: np.ndarray | None) -> str | None:
     """Return a sentence about the first column with a wrong entry, if there is one."""
+    if len(getattr(X, "shape", ())) != 2:
+        return None
+    if not hasattr(X, "tocoo") and hasattr(X, "dtype") and X.dtype.kind not in "biufO":
+        return f"X must hold numbers, got type {X.dtype}."
+    found = find_entry(X, is_finite, order)
+    if found is None:
+        return None
+    column = plain(X.columns[found.column] if hasattr(X, "columns") else found.column)
+    where = f"in column {column!r}, row {found.row}"
+    if not isinstance(found.value, float):
+        return f"X must hold numbers, got {found.value!r} {where}."
+    what = "NaN" if np.isnan(found.value) else "infinity"
+    return f"Input X contains {what} {where}, but must hold finite numbers."
+
+
+class Entry(NamedTuple):
+    """An entry of X.
+
+    Attributes
+    ----------
+    value : object
+    column : int
+    row : int
+        Of the data as given.
+    """
+
+    value: Any
+    column: int
+    row: int
+
+
+def find_entry(
+    X: Any, is_right: Callable[[Any], bool], order: np.ndarray | None = None
+) -> Entry | None:
+    """Return the wrong entry of the first column that has one: that of its first row as given.
+
+    Parameters
+    ----------
+    X : array, sparse matrix or data frame
+    is_right : callable, (value) -> bool
+    order : ndarray, default=None
+        As for ``naming_entries``.
+    """
     if hasattr(X, "tocoo"):
         entries = X.tocoo()
-        is_wrong = ~np.isfinite(entries.data)
-        if not np.any(is_wrong):
+        wrong = np.flatnonzero([not is_right(value) for value in entries.data.tolist()])
+        if not len(wrong):
             return None
-        column = entries.col[is_wrong].min()
-        there = np.flatnonzero(is_wrong & (entries.col == column))
-        return _sentence(entries.data, there, entries.row, order, column)
-    if hasattr(X, "dtype") and X.dtype.kind not in "biufO":
-        return f"X must hold numbers, got type {X.dtype}."
-    for j in range(X.shape[1]):
-        values = X.iloc[:, j].to_numpy() if hasattr(X, "iloc") else np.asarray(X[:, j])
-        there = np.flatnonzero([not _is_finite(value) for value in values.tolist()])
-        if len(there):
-            column = X.columns[j] if hasattr(X, "columns") else j
-            return _sentence(values, there, np.arange(len(values)), order, column)
+        column = entries.col[wrong].min()
+        wrong = wrong[entries.col[wrong] == column]
+        return _first(entries.data, wrong, entries.row, order, column)
+    for column in range(X.shape[1]):
+        values = X.iloc[:, column].to_numpy() if hasattr(X, "iloc") else np.asarray(X[:, column])
+        wrong = np.flatnonzero([not is_right(value) for value in values.tolist()])
+        if len(wrong):
+            return _first(values, wrong, np.arange(len(values)), order, column)
     return None
 
 
-def _is_finite(value: Any) -> bool:
+def _first(
+    values: np.ndarray, wrong: np.ndarray, rows: np.ndarray, order: np.ndarray | None, column: int
+) -> Entry:
+    """Return the first of the wrong values, in the order as given."""
+    given = rows[wrong] if order is None else order[rows[wrong]]
+    return Entry(plain(values[wrong[np.argmin(given)]]), int(column), int(given.min()))
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether a value is a finite number, or a text of one."""
     try:
         return bool(np.isfinite(float(value)))
     except (OverflowError, TypeError, ValueError):
         return False
 
 
-def _sentence(
-    values: np.ndarray, there: np.ndarray, rows: np.ndarray, order: np.ndarray | None, column: Any
-) -> str:
-    """Return the sentence about the first of the wrong values, in the order as given."""
-    given = rows[there] if order is None else order[rows[there]]
-    first = there[np.argmin(given)]
-    where = f"in column {_plain(column)!r}, row {given.min()}"
-    value = _plain(values[first])
-    if not isinstance(value, float):
-        return f"X must hold numbers, got {value!r} {where}."
-    what = "NaN" if np.isnan(value) else "infinity"
-    return f"Input X contains {what} {where}, but must hold finite numbers."
-
-
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a NumPy scalar as Python's, any other value as it is."""
     return value.item() if isinstance(value, np.generic) else value

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from concurrent.futures import Future
 from concurrent.futures import wait
 from contextlib import contextmanager
 from contextlib import suppress
 import os
 import re
 from threading import Lock
-from threading import Thread
 from time import monotonic
 from typing import Any
 from typing import TypeAlias
@@ -42,6 +40,7 @@ from sqlalchemy.orm import Session as Session  # for modules that must not impor
 from sqlalchemy.pool import StaticPool
 from sqlalchemy.types import NullType
 
+from optuna_treecv.storage.kept_threads import KeptThreads
 from optuna_treecv.storage.outages import Outages
 from optuna_treecv.storage.outages import Scope
 from optuna_treecv.storage.tables import Base
@@ -140,6 +139,7 @@ class Database:
         self._file: tuple[int, int] | None = None
         #: Counts how often the file of a SQLite store was deleted or replaced while in use.
         self.n_files = 0
+        self._threads = KeptThreads()
         self._start()
         try:
             self._prepare(create)
@@ -186,6 +186,7 @@ class Database:
         self._make = state["make"]
         self._file, self.n_files = None, 0
         self._prepared = False
+        self._threads = KeptThreads()
         self._start()
 
     @property
@@ -296,17 +297,9 @@ class Database:
         """Return what a transaction returns, or raise TimeoutError."""
         if _is_sqlite(self._url):  # which waits for locks only
             return transact()
-        answer: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(transact())
-            except BaseException as error:
-                answer.set_exception(error)
-
         # Statements have time-outs of the server, but a server that is stopped keeps none. A
         # driver then waits for ever, be it for a connection from its pool.
-        Thread(target=run, name="optuna_treecv store", daemon=True).start()
+        answer = self._threads.submit(transact)
         wait([answer], seconds)
         if not answer.done():
             self.engine.dispose()  # connections that nobody uses may be as dead as this one

@@ -15,6 +15,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv.learners.steps.messages import naming_steps
 from optuna_treecv.learners.steps.running import fewest_known
 from optuna_treecv.learners.steps.running import PASSED
 from optuna_treecv.learners.steps.running import Placeholder
@@ -63,7 +64,8 @@ class FittedSteps:
     @contextmanager
     def naming(self) -> Generator[None]:
         """Name the column, as given or else after the steps, that an error is about."""
-        with naming_entries(self._X) if self._takes_numbers else nullcontext():
+        entries = naming_entries(self._X) if self._takes_numbers else nullcontext()
+        with naming_steps(self._given, self._X), entries:
             try:
                 yield
             except ValueError as error:
