@@ -17,6 +17,7 @@ from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import MaxAbsScaler
 from sklearn.preprocessing import Normalizer
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import PolynomialFeatures
@@ -433,3 +434,13 @@ def test_the_error_of_another_transformer_is_left_as_it_is():
     pipeline = Pipeline([("prepare", Failing()), ("learn", AveragedSGDClassifier())])
     with pytest.raises(ValueError, match="^no value fits: 7 is out of range"):
         by_fits(pipeline, np.zeros((40, 2)), np.arange(40) % 2)
+
+
+@pytest.mark.parametrize("columns", [["when"], ["when", "size"]])
+@pytest.mark.parametrize("learner", [AveragedSGDClassifier(), SGDClassifier(max_iter=1)])
+@pytest.mark.parametrize("step", [StandardScaler(), MaxAbsScaler()])
+def test_dates_before_a_scaler_do_not_count_as_nanoseconds(step, learner, columns):
+    table = a_table(when=pd.date_range("2020-01-01", periods=40))
+    pipeline = Pipeline([("prepare", selecting(columns, step=step)), ("learn", learner)])
+    with pytest.raises(ValueError, match="not dates or durations, got type .* column 'when'"):
+        tree_cross_validate(pipeline, table, np.arange(40) % 2, cv=4)

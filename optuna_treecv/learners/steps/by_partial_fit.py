@@ -25,6 +25,7 @@ from optuna_treecv.learners.steps.once import ROWWISE
 from optuna_treecv.learners.steps.running import copy_names
 from optuna_treecv.learners.steps.running import counting_placeholder
 from optuna_treecv.learners.steps.running import Placeholder
+from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.entries import naming_entries
 
@@ -77,6 +78,10 @@ class Untrained(Placeholder):
         self.dtype, self.is_sparse = rows.dtype.str, sparse.issparse(rows)
         return self
 
+    @property
+    def _is_from_sklearn(self) -> bool:
+        return type(self.step).__module__.startswith("sklearn.")
+
     @contextmanager
     def _as_reason(self, X: Any) -> Generator[None]:
         """Raise errors as reasons; those of scikit-learn's steps about wrong entries as they are.
@@ -84,12 +89,11 @@ class Untrained(Placeholder):
         Steps of others may take strings, or need the names of the columns.
         """
         is_frame = hasattr(X, "columns")
-        from_sklearn = type(self.step).__module__.startswith("sklearn.")
         try:
-            with naming_entries(X) if is_frame and from_sklearn else nullcontext():
+            with naming_entries(X) if is_frame and self._is_from_sklearn else nullcontext():
                 yield
         except Exception as error:  # of code that is not ours
-            if from_sklearn and isinstance(error, ValueError):
+            if self._is_from_sklearn and isinstance(error, ValueError):
                 raise
             name = type(self.step).__name__
             raise CannotRunError(f"{name} raises an error on an array: {error}") from error
@@ -99,6 +103,8 @@ class Untrained(Placeholder):
         return self._checked(X, reset=False)
 
     def _checked(self, X: Any, reset: bool) -> Any:
+        if self._is_from_sklearn:
+            check_columns(X)
         return validate_data(
             self,
             X,

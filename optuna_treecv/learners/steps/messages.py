@@ -44,7 +44,7 @@ _NAN = "X contains NaN(?! in column)"
 _INFINITY = "X contains infinity(?! in column)"
 _NO_NUMBER = (
     "could not convert string|must be a string or a real number|arrays of bytes/strings|"
-    "unsupported operand type|does not support argument"
+    "unsupported operand type|does not support argument|DateTime64DType|TimeDelta64DType"
 )
 _BOTH_KINDS = "uniformly strings or numbers"
 _OF_ENTRIES = f"{_NAN}|{_INFINITY}|{_NO_NUMBER}|{_BOTH_KINDS}"

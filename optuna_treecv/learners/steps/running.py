@@ -34,6 +34,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import _num_samples
 from sklearn.utils.validation import validate_data
 
+from optuna_treecv.rows.checks import check_columns
+
 #: The steps that hold others, and the attribute in which they do.
 COMPOSED = {
     Pipeline: "steps",
@@ -120,6 +122,7 @@ class Unfilled(InKernel):
 
     def transform(self, X: Any) -> Any:
         """Return the rows, as an array."""
+        check_columns(X)
         X = validate_data(
             self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
         )
@@ -200,6 +203,7 @@ class Unscaled(InKernel):
     def _checked(self, X: Any, reset: bool) -> Any:
         if sparse.issparse(X) and self.scaler.with_mean:
             clone(self.scaler).fit(X)  # raises its own error
+        check_columns(X)
         accepted = "csr" if not self.scaler.with_mean else False
         return validate_data(
             self,
