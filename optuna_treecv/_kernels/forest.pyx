@@ -352,7 +352,7 @@ cdef inline void add_row(
         entry[1] += <Count> (sign * forest.target_of[i])
 
 
-cdef void fill_part(
+cdef void add_rows(
     Forest *forest,
     const Node *node,
     Py_ssize_t feature,
@@ -401,26 +401,26 @@ cdef void fill(
     for feature in range(forest.n_features):
         total = tables + forest.slots[feature] * size
         n_slots = forest.slots[feature + 1] - forest.slots[feature]
-        fill_part(forest, node, feature, node.begin, node.bounds[0], sign, total, <Count *> NULL)
+        add_rows(forest, node, feature, node.begin, node.bounds[0], sign, total, <Count *> NULL)
         for part in range(node.n_parts):
             if held_of[part] < 0:
                 continue
             if held_of[part] == 0:
-                fill_part(
+                add_rows(
                     forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, total, <Count *> NULL
                 )
                 continue
             held = total + held_of[part] * width
             if sign < 0 or node.bounds[part + 1] - node.bounds[part] < n_slots:
-                fill_part(forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, total, held)
+                add_rows(forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, total, held)
                 continue
-            fill_part(forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, held, <Count *> NULL)
+            add_rows(forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, held, <Count *> NULL)
             for i in range(n_slots * size):
                 total[i] += held[i]
-        fill_part(forest, node, feature, node.bounds[node.n_parts], node.end, sign, total, <Count *> NULL)
+        add_rows(forest, node, feature, node.bounds[node.n_parts], node.end, sign, total, <Count *> NULL)
 
 
-cdef void hold(const Forest *forest, const Node *node, const Node *of_rows, int32_t *held_of) noexcept nogil:
+cdef void assign_parts(const Forest *forest, const Node *node, const Node *of_rows, int32_t *held_of) noexcept nogil:
     """Write which parts of the rows of a node the tables for some trees hold."""
     cdef Py_ssize_t i
     cdef int32_t fold
@@ -491,6 +491,29 @@ cdef inline void search_feature(
         )
 
 
+cdef Py_ssize_t find_bins(
+    const Node *node,
+    const uint8_t *bins,        # (n_rows,), of a feature
+    uint8_t *given,             # OUT, the bins that have rows in the node, ascending
+) noexcept nogil:
+    """Find the bins that occur in a node; return how many there are."""
+    cdef const int32_t *rows = node.rows.of
+    cdef uint64_t present[4]        # a bit for each bin
+    cdef uint64_t left
+    cdef Py_ssize_t n_given = 0
+    cdef Py_ssize_t i
+    memset(present, 0, sizeof(present))
+    for i in range(node.begin, node.end):
+        present[bins[rows[i]] >> 6] |= <uint64_t> 1 << (bins[rows[i]] & 63)
+    for i in range(4):
+        left = present[i]
+        while left:
+            given[n_given] = <uint8_t> (64 * i + count_zeros(left))
+            n_given += 1
+            left &= left - 1
+    return n_given
+
+
 cdef void search_rows(Forest *forest, Node *node, bint only_categorical, Count of_type) noexcept nogil:
     """Find the best split of each tree of a node without tables."""
     cdef Search *search = &forest.search
@@ -501,9 +524,6 @@ cdef void search_rows(Forest *forest, Node *node, bint only_categorical, Count o
     cdef Count *tables = <Count *> forest.scratch
     cdef Count *held
     cdef const uint8_t *bins
-    cdef const int32_t *rows = node.rows.of
-    cdef uint64_t present[4]
-    cdef uint64_t left
     cdef uint8_t given[MOST_BINS]
     cdef int32_t held_of[1 + SMALL]         # of folds with rows in this node
     cdef int32_t begins[2 + SMALL]
@@ -529,16 +549,7 @@ cdef void search_rows(Forest *forest, Node *node, bint only_categorical, Count o
         if only_categorical and not forest.is_categorical[feature]:
             continue
         bins = forest.bins + feature * forest.n_rows
-        memset(present, 0, sizeof(present))
-        for i in range(node.begin, node.end):
-            present[bins[rows[i]] >> 6] |= <uint64_t> 1 << (bins[rows[i]] & 63)
-        n_given = 0
-        for i in range(4):
-            left = present[i]
-            while left:
-                given[n_given] = <uint8_t> (64 * i + count_zeros(left))
-                n_given += 1
-                left &= left - 1
+        n_given = find_bins(node, bins, given)
         if n_given < 2:
             continue
         for i in range(n_tables):
@@ -553,7 +564,7 @@ cdef void search_rows(Forest *forest, Node *node, bint only_categorical, Count o
             if held_of[j] < 0:
                 continue
             held = tables + held_of[j] * stride if held_of[j] > 0 else NULL
-            fill_part(forest, node, feature, begins[j], begins[j + 1], 1, tables, held)
+            add_rows(forest, node, feature, begins[j], begins[j + 1], 1, tables, held)
         for member in range(node.n_trees):
             held = tables + node.held[member] * stride if node.held[member] > 0 else NULL
             search_feature(forest, node, member, feature, given, n_given, tables, held)
@@ -661,18 +672,11 @@ cdef int32_t rows_of_own(const Forest *forest, const Node *node, int32_t tree) n
     return node.bounds[part + 1] - node.bounds[part] if forest.own[tree] >= 0 else 0
 
 
-cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
-    """Find the splits of all trees of a node, and put its branches on the stack. A node without any is dropped."""
-    cdef Py_ssize_t member, other, n_alike
+cdef void find_splits(Forest *forest, Node *node, Count of_type) noexcept nogil:
+    """Find the best split of each tree of a node; where there is none, its gain is -infinity."""
+    cdef Py_ssize_t member
     cdef Py_ssize_t n_open = node.n_trees
     cdef int64_t n_alone = 0
-    cdef double decrease, gain
-    cdef Branch *branch
-    cdef int32_t *group = <int32_t *> allocate(forest, node.n_trees * 4)
-    cdef int32_t *members = group
-    if group == NULL:
-        drop_node(node)
-        return
     forest.search.best = NULL       # the memory may be that of an earlier node
     for member in range(node.n_trees):
         node.splits[member].gain = -INFINITY
@@ -685,8 +689,8 @@ cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
     forest.n_visits_alone += n_alone
     forest.n_visits += n_alone if node.n_trees == 1 else node.end - node.begin if n_open > 0 else 0
     if n_open == 0:
-        pass
-    elif node.tables != NULL:
+        return
+    if node.tables != NULL:
         search_tables(forest, node, of_type)
     elif node.is_single and n_alone <= FEW:
         search_sorted(forest, node)
@@ -694,43 +698,63 @@ cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
             search_rows(forest, node, True, of_type)
     else:
         search_rows(forest, node, False, of_type)
+
+
+cdef double decrease_of(Forest *forest, Node *node, Py_ssize_t member) noexcept nogil:
+    """Return the decrease of impurity by the best split of a tree, or -infinity where there is none."""
+    cdef double decrease
+    cdef double gain = node.splits[member].gain
+    if gain == -INFINITY:
+        return gain
+    prepare_search(forest, node, member)
+    decrease = gain - quality_of(&forest.search, node.sums + member * forest.search.size)
+    decrease = forest.unit * decrease / forest.masses[node.trees[member]]
+    return 0 if decrease < 0 else decrease
+
+
+cdef void push_branches(Forest *forest, Node *node, uint8_t *waits) noexcept nogil:
+    """Put a branch on the stack for each group of trees with the same split; ``waits`` marks those with a split."""
+    cdef Py_ssize_t member, other
+    cdef Branch *branch
     for member in range(node.n_trees):
-        group[member] = -1
-        gain = node.splits[member].gain
-        if gain > -INFINITY:
-            prepare_search(forest, node, member)
-            decrease = gain - quality_of(&forest.search, node.sums + member * forest.search.size)
-            decrease = forest.unit * decrease / forest.masses[node.trees[member]]
-            if decrease < 0:
-                decrease = 0
-            if decrease + epsilon() >= forest.min_decrease:
-                note_split(forest, node, member, decrease)
-                group[member] = 0
-        if group[member] < 0:
-            end_at(forest, node, node.trees[member], node.records[member])
-    # Trees with the same split go on together.
-    for member in range(node.n_trees):
-        if group[member] != 0:
+        if not waits[member]:
             continue
         branch = <Branch *> allocate(forest, sizeof(Branch) + node.n_trees * 4)
         if branch == NULL:
-            break
-        members = <int32_t *> (<char *> branch + sizeof(Branch))
-        n_alike = 0
+            return
+        branch.node = node
+        branch.n_trees = 0
+        branch.members = <int32_t *> (<char *> branch + sizeof(Branch))
         for other in range(member, node.n_trees):
-            if group[other] != 0:
+            if not waits[other]:
                 continue
             if other == member or are_alike(forest, node, &node.splits[member], &node.splits[other]):
-                members[n_alike] = <int32_t> other
-                n_alike += 1
-                group[other] = 1
-        branch.node = node
-        branch.n_trees = n_alike
-        branch.members = members
+                branch.members[branch.n_trees] = <int32_t> other
+                branch.n_trees += 1
+                waits[other] = False
         branch.below = forest.stack
         forest.stack = branch
         node.n_branches += 1
-    PyMem_RawFree(group)
+
+
+cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
+    """Find the splits of all trees of a node, and put its branches on the stack. A node without any is dropped."""
+    cdef Py_ssize_t member
+    cdef double decrease
+    cdef uint8_t *is_split = <uint8_t *> allocate(forest, node.n_trees)
+    if is_split == NULL:
+        drop_node(node)
+        return
+    find_splits(forest, node, of_type)
+    for member in range(node.n_trees):
+        decrease = decrease_of(forest, node, member)
+        is_split[member] = decrease + epsilon() >= forest.min_decrease
+        if is_split[member]:
+            note_split(forest, node, member, decrease)
+        else:
+            end_at(forest, node, node.trees[member], node.records[member])
+    push_branches(forest, node, is_split)
+    PyMem_RawFree(is_split)
     if node.n_branches == 0:
         drop_node(node)
 
@@ -893,7 +917,7 @@ cdef void make_tables(
             n_tables += 1
     both.n_trees = n_tables
     n_tables = number_tables(forest, both)
-    hold(forest, both, small, held_of)
+    assign_parts(forest, both, small, held_of)
     if large.n_trees == 0 or small.end - small.begin > SMALL:
         of_small = <Count *> allocate(forest, n_tables * n_bytes)
         if of_small != NULL:
@@ -924,6 +948,22 @@ cdef void make_tables(
     PyMem_RawFree(held_of)
 
 
+cdef void make_root_tables(Forest *forest, Node *root, Count of_type) noexcept nogil:
+    """Make the tables of the root, unless it is small."""
+    cdef Py_ssize_t n_bytes = forest.slots[forest.n_features] * forest.search.size * sizeof(Count)
+    cdef int32_t *held_of
+    if root.end - root.begin <= SMALL:
+        return
+    n_bytes *= number_tables(forest, root)
+    root.tables = allocate(forest, n_bytes)
+    held_of = <int32_t *> allocate(forest, forest.n_folds * 4)
+    if not forest.failed:
+        memset(root.tables, 0, n_bytes)
+        assign_parts(forest, root, root, held_of)
+        fill(forest, root, held_of, 1, <Count *> root.tables)
+    PyMem_RawFree(held_of)
+
+
 cdef bint has_tree(const Node *node, int32_t tree) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(node.n_trees):
@@ -941,7 +981,7 @@ cdef void take_held(const Node *both, Node *child) noexcept nogil:
             j += 1
 
 
-cdef void split_rows(Forest *forest, Branch *branch, Count of_type) noexcept nogil:
+cdef void grow_branch(Forest *forest, Branch *branch, Count of_type) noexcept nogil:
     """Make the children of a branch, and open them."""
     cdef Node *node = branch.node
     cdef Node *left = make_child(forest, node, branch, True, of_type)
@@ -1015,30 +1055,26 @@ cdef void sum_rows(const Forest *forest, Py_ssize_t begin, Py_ssize_t end, int64
             sums[forest.search.weighted + 1] += w * forest.targets[i]
 
 
-cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count of_type) noexcept nogil:
-    """Grow all trees from their roots."""
+cdef Node *make_root(Forest *forest, const int64_t *bounds, uint64_t seed, Count of_type) noexcept nogil:
+    """Add the records of all roots, and return the node of those trees that may be split; NULL without memory."""
     cdef Search *search = &forest.search
     cdef Py_ssize_t size = search.size
-    cdef Py_ssize_t i, n_tables
     cdef Node *root = make_node(forest, forest.n_trees)
-    cdef Branch *branch
-    cdef int32_t record
     cdef Py_ssize_t n_open = 0
-    cdef Py_ssize_t j
-    cdef int32_t fold
+    cdef Py_ssize_t i, j
+    cdef int32_t fold, record
     cdef int64_t *sums
-    cdef int32_t *held_of
     if root == NULL:
-        return
+        return NULL
     root.rows = <Rows *> allocate(forest, sizeof(Rows))
     if root.rows == NULL:
         drop_node(root)
-        return
+        return NULL
     root.rows.n_users = 1
     root.rows.of = <int32_t *> allocate(forest, forest.n_rows * 4)
     if forest.failed:
         drop_node(root)
-        return
+        return NULL
     for i in range(forest.n_rows):
         root.rows.of[i] = <int32_t> i
     root.begin, root.end, root.depth, root.path = 0, <int32_t> forest.n_rows, 0, seed
@@ -1064,20 +1100,19 @@ cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count o
         elif record >= 0:
             end_at(forest, root, <int32_t> i, record)
     root.n_trees = n_open
-    if n_open == 0 or forest.failed:
-        drop_node(root)
-        return
     make_single(forest, root)
-    if forest.n_rows > SMALL:
-        n_tables = number_tables(forest, root)
-        root.tables = allocate(forest, n_tables * forest.slots[forest.n_features] * size * sizeof(Count))
-        held_of = <int32_t *> allocate(forest, forest.n_folds * 4)
-        if not forest.failed:
-            memset(root.tables, 0, n_tables * forest.slots[forest.n_features] * size * sizeof(Count))
-            hold(forest, root, root, held_of)
-            fill(forest, root, held_of, 1, <Count *> root.tables)
-        PyMem_RawFree(held_of)
-    if forest.failed:
+    return root
+
+
+cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count of_type) noexcept nogil:
+    """Grow all trees from their roots."""
+    cdef Node *root = make_root(forest, bounds, seed, of_type)
+    cdef Branch *branch
+    if root == NULL:
+        return
+    if root.n_trees > 0 and not forest.failed:
+        make_root_tables(forest, root, of_type)
+    if root.n_trees == 0 or forest.failed:
         drop_node(root)
         return
     open_node(forest, root, of_type)
@@ -1085,7 +1120,7 @@ cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count o
         branch = forest.stack
         forest.stack = branch.below
         if not forest.failed:
-            split_rows(forest, branch, of_type)
+            grow_branch(forest, branch, of_type)
         branch.node.n_branches -= 1
         if branch.node.n_branches == 0:
             drop_node(branch.node)
