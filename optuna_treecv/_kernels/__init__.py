@@ -27,8 +27,11 @@ there is only that:
   behind running means and scales (``moments``); ``scaled_sparse``: over sparse rows.
 * ``lanes`` and ``lane_loops``: many linear models over the same rows at once. ``pegasos_lanes``,
   ``sgd_lanes`` and ``svrg_lanes`` train them.
-* ``bins``, ``split_search``, ``forest``, ``pruning``, with ``records``: decision trees on bins,
-  those of all folds grown together.
+* Decision trees on bins, those of all folds grown together. ``bins`` makes the bins and ``forest``
+  grows the trees: it goes over the nodes (``forest_nodes``), fills their tables
+  (``forest_tables``), searches them for splits (``forest_search``, with ``split_search`` and
+  ``few_rows`` for one tree) and writes ``records`` (``forest_records``). ``pruning`` answers
+  narrower limits from the records.
 * ``*_by_type.pxi``: included by kernels to choose their loops by the layout and type of the rows.
 
 ``reference`` has each kernel again in simple NumPy, for the tests.

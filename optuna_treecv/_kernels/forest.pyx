@@ -6,18 +6,16 @@ tree as a difference (``split_search.pxd``). Trees that choose the same split st
 different ones the node branches. Test rows travel with the training rows of the others, so each row arrives at the
 leaf of its own fold's tree.
 
-Tables of the smaller child are filled from rows, those of the larger child are the parent's minus these. The smaller
-child is grown first, so that at most log2(n) nodes per branching wait with tables. Small nodes fill one table per
-feature and look at the bins that occur, and one tree with a few rows sorts them (``few_rows.pxd``).
+This file makes the nodes one after the other. The smaller child is grown first, so that at most log2(n) nodes per
+branching wait with tables. Its parts:
 
-Every tree gets a record in each of its nodes, parents before children.
+* ``forest_nodes.pxd``: nodes and branches, and what all nodes share.
+* ``forest_tables.pyx``: the tables of a node.
+* ``forest_search.pyx``: the best split of each tree in a node.
+* ``forest_records.pxd``: what is written of the trees.
 """
 
 from cpython.mem cimport PyMem_RawFree
-from cpython.mem cimport PyMem_RawMalloc
-from cpython.mem cimport PyMem_RawRealloc
-from libc.math cimport INFINITY
-from libc.stdint cimport int16_t
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint8_t
@@ -27,30 +25,35 @@ from libc.string cimport memset
 
 import numpy as np
 
-from optuna_treecv._kernels.few_rows cimport FEW
-from optuna_treecv._kernels.few_rows cimport FewRows
-from optuna_treecv._kernels.few_rows cimport read_few
-from optuna_treecv._kernels.few_rows cimport search_few
+from optuna_treecv._kernels.forest_nodes cimport allocate
+from optuna_treecv._kernels.forest_nodes cimport Branch
+from optuna_treecv._kernels.forest_nodes cimport drop_node
+from optuna_treecv._kernels.forest_nodes cimport Forest
+from optuna_treecv._kernels.forest_nodes cimport make_node
+from optuna_treecv._kernels.forest_nodes cimport make_single
+from optuna_treecv._kernels.forest_nodes cimport Node
+from optuna_treecv._kernels.forest_nodes cimport Rows
+from optuna_treecv._kernels.forest_records cimport add_record
+from optuna_treecv._kernels.forest_records cimport end_all
+from optuna_treecv._kernels.forest_records cimport end_at
+from optuna_treecv._kernels.forest_records cimport end_closed
+from optuna_treecv._kernels.forest_records cimport note_split
+from optuna_treecv._kernels.forest_search cimport decrease_of
+from optuna_treecv._kernels.forest_search cimport find_splits
+from optuna_treecv._kernels.forest_tables cimport make_root_tables
+from optuna_treecv._kernels.forest_tables cimport make_tables
 from optuna_treecv._kernels.order cimport chain
 from optuna_treecv._kernels.records cimport epsilon
-from optuna_treecv._kernels.records cimport Record
-from optuna_treecv._kernels.split_search cimport Count
 from optuna_treecv._kernels.split_search cimport COUNTED_CLASSES
 from optuna_treecv._kernels.split_search cimport MOST_BINS
-from optuna_treecv._kernels.split_search cimport Search
-from optuna_treecv._kernels.split_search cimport Split
+from optuna_treecv._kernels.split_search cimport Count
 from optuna_treecv._kernels.split_search cimport goes_left
 from optuna_treecv._kernels.split_search cimport is_pure
 from optuna_treecv._kernels.split_search cimport mass_in
-from optuna_treecv._kernels.split_search cimport quality_of
 from optuna_treecv._kernels.split_search cimport rows_in
-from optuna_treecv._kernels.split_search cimport search_categories
-from optuna_treecv._kernels.split_search cimport search_ordered
+from optuna_treecv._kernels.split_search cimport Search
+from optuna_treecv._kernels.split_search cimport Split
 
-
-cdef enum:
-    SMALL = 256                 # nodes of at most so many rows have no tables
-    CLOSED = -2                 # in place of a feature: the tree is not split here
 
 #: The NumPy type of a record.
 RECORD = np.dtype([
@@ -60,565 +63,7 @@ RECORD = np.dtype([
 ])
 
 
-# Row numbers that several nodes share parts of.
-cdef struct Rows:
-    int32_t *of
-    Py_ssize_t n_users
-
-
-cdef struct Node:
-    Rows *rows
-    int32_t begin               # of the rows of this node
-    int32_t end
-    int32_t depth
-    uint64_t path               # the position in the tree
-    Py_ssize_t n_trees
-    int32_t *trees              # (n_trees,) that may be split, ascending
-    int32_t *records            # (n_trees,)
-    int64_t *sums               # (n_trees, size), of the training rows
-    int64_t *lefts              # (n_trees, size), of those that go left
-    Split *splits               # (n_trees,)
-    bint is_single              # one tree is left, and the only part is its own fold:
-    Py_ssize_t n_parts          # folds whose rows are told apart
-    int32_t *bounds             # (n_parts + 1,), where the rows of each begin
-    void *tables                # (1 + held tables, n_slots, size) entries; NULL where the node is small
-    int32_t *held               # (n_trees,), the number of the tree's held table; 0: the total leaves its fold out
-    Py_ssize_t n_branches       # that are not done
-
-
-# Trees of a node that have chosen the same split.
-cdef struct Branch:
-    Branch *below               # the next one on the stack
-    Node *node
-    Py_ssize_t n_trees
-    int32_t *members            # (n_trees,), their places in the node
-
-
-# What is the same for all nodes, and what is written.
-cdef struct Forest:
-    # Rows.
-    const uint8_t *bins         # (n_features, n_rows)
-    Py_ssize_t n_rows
-    Py_ssize_t n_features
-    const int32_t *classes      # (n_rows,), or NULL
-    const int64_t *targets      # (n_rows,), or NULL
-    const int64_t *weights      # (n_rows,), or NULL: all 1
-    # Features.
-    const int32_t *n_bins
-    const uint8_t *has_missing
-    const uint8_t *is_categorical
-    bint any_categorical
-    int64_t *slots              # (n_features + 1,), where the entries of a feature begin
-    # Trees.
-    Py_ssize_t n_folds
-    Py_ssize_t n_trees
-    const int32_t *own          # (n_trees,), the fold that a tree leaves out; -1: none
-    const double *factors       # (n_trees, n_classes)
-    const int64_t *min_leaf     # (n_trees,)
-    const int64_t *min_split    # (n_trees,)
-    double min_share            # of a tree's masses that each child must have
-    double *masses              # (n_trees,), of all training rows
-    int32_t max_depth
-    double min_decrease
-    double unit                 # of a decrease
-    Search search
-    # Room.
-    uint8_t all_bins[MOST_BINS]
-    int32_t *moved              # (n_rows,)
-    int32_t *class_of           # (n_rows,), of the rows of a node
-    int64_t *target_of
-    int64_t *weight_of
-    int64_t *entry              # (size,)
-    int64_t *missing            # (size,)
-    void *scratch               # (1 + n_folds, MOST_BINS, size) entries
-    # Output.
-    int32_t *leaf               # (n_rows,)
-    Record *records
-    void *sums                  # (n_records, size) of Count
-    Py_ssize_t n_records
-    Py_ssize_t room
-    uint64_t *sets              # (n_sets, 4)
-    Py_ssize_t n_sets
-    Py_ssize_t room_sets
-    Branch *stack
-    int32_t n_nodes
-    int64_t n_visits            # rows of the nodes that were searched
-    int64_t n_visits_alone      # by trees that are grown one by one
-    bint failed                 # memory has run out
-
-
-cdef void *allocate(Forest *forest, Py_ssize_t n_bytes) noexcept nogil:
-    cdef void *memory = PyMem_RawMalloc(n_bytes if n_bytes > 0 else 1)
-    if memory == NULL:
-        forest.failed = True
-    return memory
-
-
-# --- Records ---
-
-
-cdef int32_t add_record(
-    Forest *forest, int32_t parent, int32_t tree, int32_t depth, const int64_t *sums, Count of_type
-) noexcept nogil:
-    """Add a leaf; return its number, or -1 where memory has run out."""
-    cdef Py_ssize_t i, room
-    cdef Py_ssize_t size = forest.search.size
-    cdef void *more
-    cdef Record *record
-    if forest.n_records == forest.room:
-        room = 2 * forest.room + 64
-        more = PyMem_RawRealloc(forest.records, room * sizeof(Record))
-        if more != NULL:
-            forest.records = <Record *> more
-            more = PyMem_RawRealloc(forest.sums, room * size * sizeof(Count))
-        if more == NULL or room > 0x7FFFFFFF:
-            forest.failed = True
-            return -1
-        forest.sums = more
-        forest.room = room
-    record = &forest.records[forest.n_records]
-    record.decrease = 0
-    record.left = record.right = record.feature = record.left_set = -1
-    record.n_rows = <int32_t> rows_in(&forest.search, sums)
-    record.depth = depth
-    record.tree = <int16_t> tree
-    record.bin = record.missing_left = 0
-    record.parent = parent
-    record.node = forest.n_nodes
-    for i in range(size):
-        (<Count *> forest.sums)[forest.n_records * size + i] = <Count> sums[i]
-    forest.n_records += 1
-    return <int32_t> (forest.n_records - 1)
-
-
-cdef int32_t add_set(Forest *forest, const uint64_t *left_set) noexcept nogil:
-    cdef void *more
-    if forest.n_sets == forest.room_sets:
-        more = PyMem_RawRealloc(forest.sets, (2 * forest.room_sets + 16) * 32)
-        if more == NULL:
-            forest.failed = True
-            return -1
-        forest.sets = <uint64_t *> more
-        forest.room_sets = 2 * forest.room_sets + 16
-    memcpy(forest.sets + 4 * forest.n_sets, left_set, 32)
-    forest.n_sets += 1
-    return <int32_t> (forest.n_sets - 1)
-
-
 # --- Nodes ---
-
-
-cdef Node *make_node(Forest *forest, Py_ssize_t n_trees) noexcept nogil:
-    """Return a node with room for so many trees; its arrays follow it in one block of memory."""
-    cdef Py_ssize_t size = forest.search.size
-    cdef Py_ssize_t n_bytes = sizeof(Node) + n_trees * (2 * size * 8 + sizeof(Split) + 3 * 4)
-    cdef char *at = <char *> allocate(forest, n_bytes + (forest.n_folds + 1) * 4)
-    cdef Node *node = <Node *> at
-    if at == NULL:
-        return NULL
-    at += sizeof(Node)
-    node.sums = <int64_t *> at
-    at += n_trees * size * 8
-    node.lefts = <int64_t *> at
-    at += n_trees * size * 8
-    node.splits = <Split *> at
-    at += n_trees * sizeof(Split)
-    node.trees = <int32_t *> at
-    at += n_trees * 4
-    node.records = <int32_t *> at
-    at += n_trees * 4
-    node.held = <int32_t *> at
-    at += n_trees * 4
-    node.bounds = <int32_t *> at
-    node.rows = NULL
-    node.tables = NULL
-    node.n_trees = n_trees
-    node.is_single = False
-    node.n_parts = 0
-    node.n_branches = 0
-    return node
-
-
-cdef void drop_rows(Rows *rows) noexcept nogil:
-    rows.n_users -= 1
-    if rows.n_users == 0:
-        PyMem_RawFree(rows.of)
-        PyMem_RawFree(rows)
-
-
-cdef void drop_node(Node *node) noexcept nogil:
-    if node == NULL:
-        return
-    if node.rows != NULL:
-        drop_rows(node.rows)
-    PyMem_RawFree(node.tables)
-    PyMem_RawFree(node)
-
-
-cdef inline Py_ssize_t part_of(const Node *node, int32_t fold) noexcept nogil:
-    """Return the place of a tree's own fold among the parts of a node."""
-    return 0 if node.is_single else fold
-
-
-cdef void make_single(Forest *forest, Node *node) noexcept nogil:
-    """Forget the folds of other trees if there is one tree."""
-    cdef int32_t fold
-    if node.n_trees != 1 or node.is_single:
-        return
-    fold = forest.own[node.trees[0]]
-    node.is_single = True
-    node.n_parts = fold >= 0
-    if fold >= 0:
-        node.bounds[0], node.bounds[1] = node.bounds[fold], node.bounds[fold + 1]
-
-
-cdef inline void prepare_search(Forest *forest, Node *node, Py_ssize_t member) noexcept nogil:
-    """Point the search to one tree of a node."""
-    cdef Search *search = &forest.search
-    cdef int32_t tree = node.trees[member]
-    cdef const int64_t *sums = node.sums + member * search.size
-    if search.best == &node.splits[member]:
-        return
-    search.best = &node.splits[member]
-    search.factors = forest.factors + tree * search.n_classes
-    search.min_leaf = forest.min_leaf[tree]
-    search.min_mass = forest.min_share * forest.masses[tree]
-    search.path = node.path
-    search.node = sums
-    search.centre = 0
-    if search.n_classes == 0 and sums[search.weighted] > 0:
-        search.centre = sums[search.weighted + 1] / sums[search.weighted]
-    search.best_left = node.lefts + member * search.size
-
-
-cdef bint may_split(Forest *forest, int32_t tree, int32_t depth, const int64_t *sums) noexcept nogil:
-    """Return whether a node of a tree has a chance to be split."""
-    cdef int64_t n = rows_in(&forest.search, sums)
-    if depth >= forest.max_depth or n < forest.min_split[tree] or n < 2 * forest.min_leaf[tree]:
-        return False
-    forest.search.factors = forest.factors + tree * forest.search.n_classes
-    forest.search.best = NULL
-    return mass_in(&forest.search, sums) > 0 and not is_pure(&forest.search, sums)
-
-
-cdef void end_at(Forest *forest, Node *node, int32_t tree, int32_t record) noexcept nogil:
-    """Note where the test rows of a tree end."""
-    cdef int32_t fold = forest.own[tree]
-    cdef Py_ssize_t i, part
-    if fold < 0:
-        return
-    part = part_of(node, fold)
-    for i in range(node.bounds[part], node.bounds[part + 1]):
-        forest.leaf[node.rows.of[i]] = record
-
-
-# --- Tables ---
-
-
-cdef void gather(Forest *forest, const Node *node) noexcept nogil:
-    """Copy what is summed of the rows of a node, which is read once per feature."""
-    cdef Py_ssize_t i
-    cdef const int32_t *rows = node.rows.of
-    if forest.classes != NULL:
-        for i in range(node.begin, node.end):
-            forest.class_of[i] = forest.classes[rows[i]]
-    else:
-        for i in range(node.begin, node.end):
-            forest.target_of[i] = forest.targets[rows[i]]
-    if forest.weights != NULL:
-        for i in range(node.begin, node.end):
-            forest.weight_of[i] = forest.weights[rows[i]]
-
-
-cdef inline void add_row(
-    const Forest *forest, Py_ssize_t i, int64_t sign, Count *entry
-) noexcept nogil:
-    """Add one gathered row to an entry, or subtract it."""
-    cdef int64_t w
-    if forest.weights != NULL:
-        w = forest.weight_of[i]
-        if w == 0:
-            return
-        entry[0] += <Count> sign
-        if forest.classes != NULL:
-            entry[1 + forest.class_of[i]] += <Count> (sign * w)
-        else:
-            entry[1] += <Count> (sign * w)
-            entry[2] += <Count> (sign * w * forest.target_of[i])
-    elif forest.classes != NULL:
-        entry[forest.class_of[i]] += <Count> sign
-    else:
-        entry[0] += <Count> sign
-        entry[1] += <Count> (sign * forest.target_of[i])
-
-
-cdef void fill_part(
-    Forest *forest,
-    const Node *node,
-    Py_ssize_t feature,
-    Py_ssize_t begin,
-    Py_ssize_t end,
-    int64_t sign,
-    Count *first,               # INOUT, the feature's entries
-    Count *second,              # INOUT, likewise, or NULL
-) noexcept nogil:
-    """Add some rows of a node to one table, or to two."""
-    cdef const uint8_t *bins = forest.bins + feature * forest.n_rows
-    cdef const int32_t *rows = node.rows.of
-    cdef Py_ssize_t size = forest.search.size
-    cdef Py_ssize_t i
-    cdef int64_t t
-    if second == NULL and forest.weights == NULL:
-        if forest.classes != NULL:
-            for i in range(begin, end):
-                first[bins[rows[i]] * size + forest.class_of[i]] += <Count> sign
-        else:
-            for i in range(begin, end):
-                t = forest.target_of[i]
-                first[bins[rows[i]] * 2] += <Count> sign
-                first[bins[rows[i]] * 2 + 1] += <Count> (sign * t)
-        return
-    for i in range(begin, end):
-        add_row(forest, i, sign, first + bins[rows[i]] * size)
-        if second != NULL:
-            add_row(forest, i, sign, second + bins[rows[i]] * size)
-
-
-cdef void fill(
-    Forest *forest,
-    Node *node,
-    const int32_t *held_of,     # (n_parts,), the table that holds a part; 0: none, -1: it is left out
-    int64_t sign,
-    Count *tables,              # INOUT
-) noexcept nogil:
-    """Add the rows of a node to tables, or subtract them."""
-    cdef Py_ssize_t size = forest.search.size
-    cdef Py_ssize_t width = forest.slots[forest.n_features] * size
-    cdef Py_ssize_t feature, part, i, n_slots
-    cdef Count *total
-    cdef Count *held
-    gather(forest, node)
-    for feature in range(forest.n_features):
-        total = tables + forest.slots[feature] * size
-        n_slots = forest.slots[feature + 1] - forest.slots[feature]
-        fill_part(forest, node, feature, node.begin, node.bounds[0], sign, total, <Count *> NULL)
-        for part in range(node.n_parts):
-            if held_of[part] < 0:
-                continue
-            if held_of[part] == 0:
-                fill_part(
-                    forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, total, <Count *> NULL
-                )
-                continue
-            held = total + held_of[part] * width
-            if sign < 0 or node.bounds[part + 1] - node.bounds[part] < n_slots:
-                fill_part(forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, total, held)
-                continue
-            fill_part(forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, held, <Count *> NULL)
-            for i in range(n_slots * size):
-                total[i] += held[i]
-        fill_part(forest, node, feature, node.bounds[node.n_parts], node.end, sign, total, <Count *> NULL)
-
-
-cdef void hold(const Forest *forest, const Node *node, const Node *of_rows, int32_t *held_of) noexcept nogil:
-    """Write which parts of the rows of a node the tables for some trees hold."""
-    cdef Py_ssize_t i
-    cdef int32_t fold
-    for i in range(of_rows.n_parts):
-        held_of[i] = 0
-    for i in range(node.n_trees):
-        fold = forest.own[node.trees[i]]
-        if fold >= 0:
-            held_of[part_of(of_rows, fold)] = node.held[i] if node.held[i] > 0 else -1
-
-
-cdef Py_ssize_t number_tables(const Forest *forest, Node *node) noexcept nogil:
-    """Number the tables that the trees of a node need; return how many there are."""
-    cdef int32_t n_tables = 1
-    cdef Py_ssize_t i
-    for i in range(node.n_trees):
-        node.held[i] = 0
-        if node.n_trees > 1 and forest.own[node.trees[i]] >= 0:
-            node.held[i] = n_tables
-            n_tables += 1
-    return n_tables
-
-
-# --- Splits ---
-
-
-cdef void search_tables(Forest *forest, Node *node, Count of_type) noexcept nogil:
-    """Find the best split of each tree from the tables of a node."""
-    cdef Search *search = &forest.search
-    cdef Py_ssize_t width = forest.slots[forest.n_features] * search.size
-    cdef Py_ssize_t feature, member
-    cdef Count *total
-    cdef Count *held
-    cdef Py_ssize_t n_slots
-    for feature in range(forest.n_features):
-        total = <Count *> node.tables + forest.slots[feature] * search.size
-        n_slots = forest.slots[feature + 1] - forest.slots[feature]
-        if n_slots < 2:
-            continue
-        for member in range(node.n_trees):
-            held = total + node.held[member] * width if node.held[member] > 0 else NULL
-            search_feature(forest, node, member, feature, forest.all_bins, n_slots, total, held)
-
-
-cdef inline void search_feature(
-    Forest *forest,
-    Node *node,
-    Py_ssize_t member,
-    Py_ssize_t feature,
-    const uint8_t *bins,
-    Py_ssize_t n_given,
-    const Count *total,
-    const Count *held,
-) noexcept nogil:
-    """Improve the best split of a tree by those of one feature."""
-    cdef Search *search = &forest.search
-    if node.splits[member].feature == CLOSED:
-        return
-    prepare_search(forest, node, member)
-    if forest.is_categorical[feature]:
-        search_categories(
-            search, <int32_t> feature, forest.n_bins[feature], bins, n_given, total, held, forest.entry
-        )
-    else:
-        search_ordered(
-            search, <int32_t> feature, forest.n_bins[feature], forest.has_missing[feature], bins, n_given, total,
-            held, forest.entry, forest.missing
-        )
-
-
-cdef void search_rows(Forest *forest, Node *node, bint only_categorical, Count of_type) noexcept nogil:
-    """Find the best split of each tree of a node without tables."""
-    cdef Search *search = &forest.search
-    cdef Py_ssize_t size = search.size
-    cdef Py_ssize_t stride = MOST_BINS * size
-    cdef Py_ssize_t n_tables = number_tables(forest, node)
-    cdef Py_ssize_t feature, member, fold, i, j, k, n_given, begin, end
-    cdef Count *tables = <Count *> forest.scratch
-    cdef Count *held
-    cdef const uint8_t *bins
-    cdef const int32_t *rows = node.rows.of
-    cdef uint64_t present[4]
-    cdef uint64_t left
-    cdef uint8_t given[MOST_BINS]
-    cdef int32_t held_of[1 + SMALL]         # of folds with rows in this node
-    cdef int32_t begins[2 + SMALL]
-    cdef Py_ssize_t n_parts = 0
-    gather(forest, node)
-    # The parts of the node's rows: outside of all folds, and each fold that has rows here.
-    for fold in range(-1, node.n_parts + 1):
-        begin = node.begin if fold < 0 else node.bounds[fold]
-        end = node.end if fold == node.n_parts else node.bounds[fold + 1]
-        if begin == end:
-            continue
-        begins[n_parts] = <int32_t> begin
-        held_of[n_parts] = 0
-        if 0 <= fold < node.n_parts:
-            for member in range(node.n_trees):
-                if node.is_single or forest.own[node.trees[member]] == fold:
-                    held_of[n_parts] = node.held[member] if node.held[member] > 0 else -1
-        n_parts += 1
-    begins[n_parts] = node.end
-    for feature in range(forest.n_features):
-        if forest.slots[feature + 1] - forest.slots[feature] < 2:
-            continue
-        if only_categorical and not forest.is_categorical[feature]:
-            continue
-        bins = forest.bins + feature * forest.n_rows
-        memset(present, 0, sizeof(present))
-        for i in range(node.begin, node.end):
-            present[bins[rows[i]] >> 6] |= <uint64_t> 1 << (bins[rows[i]] & 63)
-        n_given = 0
-        for i in range(4):
-            left = present[i]
-            while left:
-                given[n_given] = <uint8_t> (64 * i + count_zeros(left))
-                n_given += 1
-                left &= left - 1
-        if n_given < 2:
-            continue
-        for i in range(n_tables):
-            for j in range(n_given):
-                held = tables + i * stride + given[j] * size
-                for k in range(size):
-                    held[k] = 0
-        if forest.has_missing[feature]:
-            for i in range(n_tables):
-                memset(tables + i * stride + forest.n_bins[feature] * size, 0, size * sizeof(Count))
-        for j in range(n_parts):
-            if held_of[j] < 0:
-                continue
-            held = tables + held_of[j] * stride if held_of[j] > 0 else NULL
-            fill_part(forest, node, feature, begins[j], begins[j + 1], 1, tables, held)
-        for member in range(node.n_trees):
-            held = tables + node.held[member] * stride if node.held[member] > 0 else NULL
-            search_feature(forest, node, member, feature, given, n_given, tables, held)
-
-
-cdef void search_sorted(Forest *forest, Node *node) noexcept nogil:
-    """Find the best split of the only tree of a node of few rows, by an ordered feature."""
-    cdef Search *search = &forest.search
-    cdef Search own
-    cdef FewRows few
-    cdef Py_ssize_t feature, i
-    prepare_search(forest, node, 0)
-    few.n = 0
-    for i in range(node.begin, node.end):
-        if node.n_parts == 1 and node.bounds[0] <= i < node.bounds[1]:
-            continue
-        if forest.weights == NULL or forest.weights[node.rows.of[i]] > 0:
-            few.rows[few.n] = node.rows.of[i]
-            few.n += 1
-    read_few(search, &few, &own, forest.classes, forest.targets, forest.weights)
-    for feature in range(forest.n_features):
-        if forest.slots[feature + 1] - forest.slots[feature] < 2 or forest.is_categorical[feature]:
-            continue
-        search_few(&own, &few, <int32_t> feature, forest.bins + feature * forest.n_rows, forest.n_bins[feature])
-    if own.best.feature < 0:
-        return
-    for i in range(search.size):
-        search.best_left[i] = 0
-    for i in range(own.size):
-        search.best_left[few.sum_of[i]] = few.best_left[i]
-
-
-cdef extern from *:
-    """
-    #if defined(__GNUC__)
-    #define COUNT_ZEROS(x) __builtin_ctzll(x)
-    #else
-    static int COUNT_ZEROS(unsigned long long x) { int n = 0; while (!(x & 1)) { x >>= 1; n++; } return n; }
-    #endif
-    """
-    int count_zeros "COUNT_ZEROS"(uint64_t x) noexcept nogil
-
-
-cdef bint has_one_target(Forest *forest, const Node *node, int32_t tree) noexcept nogil:
-    """Return whether all training rows of a tree in a node have the same number as target."""
-    cdef int32_t fold = forest.own[tree]
-    cdef Py_ssize_t part = part_of(node, fold)
-    cdef Py_ssize_t i
-    cdef int64_t t = 0
-    cdef bint is_first = True
-    cdef int32_t row
-    i = node.begin
-    while i < node.end:
-        if fold >= 0 and i == node.bounds[part] and node.bounds[part + 1] > i:
-            i = node.bounds[part + 1]
-            continue
-        row = node.rows.of[i]
-        i += 1
-        if forest.weights != NULL and forest.weights[row] == 0:
-            continue
-        if is_first:
-            t, is_first = forest.targets[row], False
-        elif forest.targets[row] != t:
-            return False
-    return True
 
 
 cdef bint are_alike(Forest *forest, const Node *node, const Split *a, const Split *b) noexcept nogil:
@@ -643,99 +88,103 @@ cdef bint are_alike(Forest *forest, const Node *node, const Split *a, const Spli
     return True
 
 
-cdef void note_split(Forest *forest, Node *node, Py_ssize_t member, double decrease) noexcept nogil:
-    """Write a split to the record of a tree."""
-    cdef const Split *split = &node.splits[member]
-    cdef int32_t number = add_set(forest, split.left_set) if split.by_set else -1
-    cdef Record *record = &forest.records[node.records[member]]
-    record.decrease = decrease
-    record.feature = split.feature
-    record.left_set = number
-    record.bin = <uint8_t> split.bin if not split.by_set else 0
-    record.missing_left = split.missing_left
-
-
-cdef int32_t rows_of_own(const Forest *forest, const Node *node, int32_t tree) noexcept nogil:
-    """Return how many rows of a node the tree tests."""
-    cdef Py_ssize_t part = part_of(node, forest.own[tree])
-    return node.bounds[part + 1] - node.bounds[part] if forest.own[tree] >= 0 else 0
+cdef void push_branches(Forest *forest, Node *node, uint8_t *waits) noexcept nogil:
+    """Put a branch on the stack for each group of trees with the same split; ``waits`` marks those with a split."""
+    cdef Py_ssize_t member, other
+    cdef Branch *branch
+    for member in range(node.n_trees):
+        if not waits[member]:
+            continue
+        branch = <Branch *> allocate(forest, sizeof(Branch) + node.n_trees * 4)
+        if branch == NULL:
+            return
+        branch.node = node
+        branch.n_trees = 0
+        branch.members = <int32_t *> (<char *> branch + sizeof(Branch))
+        for other in range(member, node.n_trees):
+            if not waits[other]:
+                continue
+            if other == member or are_alike(forest, node, &node.splits[member], &node.splits[other]):
+                branch.members[branch.n_trees] = <int32_t> other
+                branch.n_trees += 1
+                waits[other] = False
+        branch.below = forest.stack
+        forest.stack = branch
+        node.n_branches += 1
 
 
 cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
     """Find the splits of all trees of a node, and put its branches on the stack. A node without any is dropped."""
-    cdef Py_ssize_t member, other, n_alike
-    cdef Py_ssize_t n_open = node.n_trees
-    cdef int64_t n_alone = 0
-    cdef double decrease, gain
-    cdef Branch *branch
-    cdef int32_t *group = <int32_t *> allocate(forest, node.n_trees * 4)
-    cdef int32_t *members = group
-    if group == NULL:
+    cdef Py_ssize_t member
+    cdef double decrease
+    cdef uint8_t *is_split = <uint8_t *> allocate(forest, node.n_trees)
+    if is_split == NULL:
         drop_node(node)
         return
-    forest.search.best = NULL       # the memory may be that of an earlier node
+    find_splits(forest, node, of_type)
     for member in range(node.n_trees):
-        node.splits[member].gain = -INFINITY
-        node.splits[member].feature = -1
-        if forest.search.n_classes == 0 and has_one_target(forest, node, node.trees[member]):
-            node.splits[member].feature = CLOSED
-            n_open -= 1
+        decrease = decrease_of(forest, node, member)
+        is_split[member] = decrease + epsilon() >= forest.min_decrease
+        if is_split[member]:
+            note_split(forest, node, member, decrease)
         else:
-            n_alone += node.end - node.begin - rows_of_own(forest, node, node.trees[member])
-    forest.n_visits_alone += n_alone
-    forest.n_visits += n_alone if node.n_trees == 1 else node.end - node.begin if n_open > 0 else 0
-    if n_open == 0:
-        pass
-    elif node.tables != NULL:
-        search_tables(forest, node, of_type)
-    elif node.is_single and n_alone <= FEW:
-        search_sorted(forest, node)
-        if forest.any_categorical:
-            search_rows(forest, node, True, of_type)
-    else:
-        search_rows(forest, node, False, of_type)
-    for member in range(node.n_trees):
-        group[member] = -1
-        gain = node.splits[member].gain
-        if gain > -INFINITY:
-            prepare_search(forest, node, member)
-            decrease = gain - quality_of(&forest.search, node.sums + member * forest.search.size)
-            decrease = forest.unit * decrease / forest.masses[node.trees[member]]
-            if decrease < 0:
-                decrease = 0
-            if decrease + epsilon() >= forest.min_decrease:
-                note_split(forest, node, member, decrease)
-                group[member] = 0
-        if group[member] < 0:
             end_at(forest, node, node.trees[member], node.records[member])
-    # Trees with the same split go on together.
-    for member in range(node.n_trees):
-        if group[member] != 0:
-            continue
-        branch = <Branch *> allocate(forest, sizeof(Branch) + node.n_trees * 4)
-        if branch == NULL:
-            break
-        members = <int32_t *> (<char *> branch + sizeof(Branch))
-        n_alike = 0
-        for other in range(member, node.n_trees):
-            if group[other] != 0:
-                continue
-            if other == member or are_alike(forest, node, &node.splits[member], &node.splits[other]):
-                members[n_alike] = <int32_t> other
-                n_alike += 1
-                group[other] = 1
-        branch.node = node
-        branch.n_trees = n_alike
-        branch.members = members
-        branch.below = forest.stack
-        forest.stack = branch
-        node.n_branches += 1
-    PyMem_RawFree(group)
+    push_branches(forest, node, is_split)
+    PyMem_RawFree(is_split)
     if node.n_branches == 0:
         drop_node(node)
 
 
 # --- Children ---
+
+
+cdef bint may_split(Forest *forest, int32_t tree, int32_t depth, const int64_t *sums) noexcept nogil:
+    """Return whether a node of a tree has a chance to be split."""
+    cdef int64_t n = rows_in(&forest.search, sums)
+    if depth >= forest.max_depth or n < forest.min_split[tree] or n < 2 * forest.min_leaf[tree]:
+        return False
+    forest.search.factors = forest.factors + tree * forest.search.n_classes
+    forest.search.best = NULL
+    return mass_in(&forest.search, sums) > 0 and not is_pure(&forest.search, sums)
+
+
+cdef Node *make_child(
+    Forest *forest, Node *node, Branch *branch, bint is_left, Count of_type
+) noexcept nogil:
+    """Add the records of a child, and return it with those trees that may be split there; NULL without memory."""
+    cdef Py_ssize_t size = forest.search.size
+    cdef Node *child = make_node(forest, branch.n_trees)
+    cdef int64_t *sums
+    cdef Py_ssize_t i, j, n_open = 0
+    cdef int32_t member, tree, record
+    if child == NULL:
+        return NULL
+    forest.n_nodes += 1
+    child.depth = node.depth + 1
+    child.is_single, child.n_parts = node.is_single, node.n_parts
+    child.path = chain(node.path, 1 if is_left else 2)
+    for i in range(branch.n_trees):
+        member = branch.members[i]
+        tree = node.trees[member]
+        sums = child.sums + n_open * size
+        for j in range(size):
+            sums[j] = node.lefts[member * size + j]
+            if not is_left:
+                sums[j] = node.sums[member * size + j] - sums[j]
+        record = add_record(forest, node.records[member], tree, child.depth, sums, of_type)
+        if record < 0:
+            drop_node(child)
+            return NULL
+        if is_left:
+            forest.records[node.records[member]].left = record
+        else:
+            forest.records[node.records[member]].right = record
+        if may_split(forest, tree, child.depth, sums):
+            child.trees[n_open] = tree
+            child.records[n_open] = record
+            n_open += 1
+    child.n_trees = n_open
+    return child
 
 
 cdef int32_t partition(
@@ -778,170 +227,31 @@ cdef int32_t partition(
     return <int32_t> n_left
 
 
-cdef Node *make_child(
-    Forest *forest, Node *node, Branch *branch, bint is_left, Count of_type
-) noexcept nogil:
-    """Add the records of a child, and return it with those trees that may be split there; NULL without memory."""
-    cdef Py_ssize_t size = forest.search.size
-    cdef Node *child = make_node(forest, branch.n_trees)
-    cdef int64_t *sums
-    cdef Py_ssize_t i, j, n_open = 0
-    cdef int32_t member, tree, record
-    if child == NULL:
-        return NULL
-    forest.n_nodes += 1
-    child.depth = node.depth + 1
-    child.is_single, child.n_parts = node.is_single, node.n_parts
-    child.path = chain(node.path, 1 if is_left else 2)
-    for i in range(branch.n_trees):
-        member = branch.members[i]
-        tree = node.trees[member]
-        sums = child.sums + n_open * size
-        for j in range(size):
-            sums[j] = node.lefts[member * size + j]
-            if not is_left:
-                sums[j] = node.sums[member * size + j] - sums[j]
-        record = add_record(forest, node.records[member], tree, child.depth, sums, of_type)
-        if record < 0:
-            drop_node(child)
-            return NULL
-        if is_left:
-            forest.records[node.records[member]].left = record
-        else:
-            forest.records[node.records[member]].right = record
-        if may_split(forest, tree, child.depth, sums):
-            child.trees[n_open] = tree
-            child.records[n_open] = record
-            n_open += 1
-    child.n_trees = n_open
-    return child
+cdef bint move_rows(Forest *forest, const Branch *branch, Node *left, Node *right) noexcept nogil:
+    """Give two children their rows. The last branch of a node takes its memory, and others a copy."""
+    cdef Node *node = branch.node
+    cdef Rows *rows = node.rows
+    cdef int32_t cut
+    cdef int32_t shift = 0
+    if node.n_branches > 1:
+        shift = node.begin
+        rows = <Rows *> allocate(forest, sizeof(Rows))
+        if rows == NULL:
+            return False
+        rows.n_users = 0
+        rows.of = <int32_t *> allocate(forest, (node.end - node.begin) * 4)
+        if rows.of == NULL:
+            PyMem_RawFree(rows)
+            return False
+    cut = partition(forest, node, &node.splits[branch.members[0]], rows.of, shift, left.bounds, right.bounds)
+    left.rows = right.rows = rows
+    rows.n_users += 2
+    left.begin, left.end = node.begin - shift, cut
+    right.begin, right.end = cut, node.end - shift
+    return True
 
 
-cdef void end_closed(Forest *forest, const Node *node, const Branch *branch, Node *child, bint is_left) noexcept nogil:
-    """Note where the test rows of those trees end that have a leaf in a child. It has its rows."""
-    cdef Py_ssize_t i, j = 0
-    cdef int32_t member
-    cdef const Record *record
-    for i in range(branch.n_trees):
-        member = branch.members[i]
-        if j < child.n_trees and child.trees[j] == node.trees[member]:
-            j += 1
-            continue
-        record = &forest.records[node.records[member]]
-        end_at(forest, child, node.trees[member], record.left if is_left else record.right)
-
-
-cdef void end_all(Forest *forest, const Node *node, const Branch *branch) noexcept nogil:
-    """Note where test rows end if both children are leaves of all trees of a branch."""
-    cdef Py_ssize_t i, j, part
-    cdef int32_t member, fold, n_bins
-    cdef const Record *record
-    cdef const Split *split
-    cdef const uint8_t *bins
-    for i in range(branch.n_trees):
-        member = branch.members[i]
-        fold = forest.own[node.trees[member]]
-        if fold < 0:
-            continue
-        record = &forest.records[node.records[member]]
-        split = &node.splits[member]
-        bins = forest.bins + split.feature * forest.n_rows
-        n_bins = forest.n_bins[split.feature]
-        part = part_of(node, fold)
-        for j in range(node.bounds[part], node.bounds[part + 1]):
-            forest.leaf[node.rows.of[j]] = (
-                record.left if goes_left(split, n_bins, bins[node.rows.of[j]]) else record.right
-            )
-
-
-cdef void subtract(Count *a, const Count *b, const Count *c, Py_ssize_t n) noexcept nogil:
-    """Write a = b - c; they may be the same."""
-    cdef Py_ssize_t i
-    for i in range(n):
-        a[i] = b[i] - c[i]
-
-
-cdef void make_tables(
-    Forest *forest, Node *node, const Branch *branch, Node *small, Node *large, Count of_type
-) noexcept nogil:
-    """Make the tables of the children that are not small, for all trees that are open in either."""
-    cdef Py_ssize_t width = forest.slots[forest.n_features] * forest.search.size
-    cdef Py_ssize_t n_bytes = width * sizeof(Count)
-    cdef Node *both
-    cdef Py_ssize_t i, n_tables
-    cdef int32_t *held_of
-    cdef int32_t *parent_held
-    cdef Count *of_small = NULL
-    cdef Count *of_large
-    cdef Count *parent = <Count *> node.tables
-    if parent == NULL or large.end - large.begin <= SMALL:
-        return
-    if large.n_trees == 0 and small.end - small.begin <= SMALL:
-        return
-    both = make_node(forest, branch.n_trees)
-    held_of = <int32_t *> allocate(forest, (forest.n_folds + branch.n_trees) * 4)
-    if both == NULL or held_of == NULL:
-        PyMem_RawFree(both)
-        PyMem_RawFree(held_of)
-        return
-    parent_held = held_of + forest.n_folds
-    n_tables = 0
-    for i in range(branch.n_trees):
-        both.trees[n_tables] = node.trees[branch.members[i]]
-        parent_held[n_tables] = node.held[branch.members[i]]
-        if has_tree(small, both.trees[n_tables]) or has_tree(large, both.trees[n_tables]):
-            n_tables += 1
-    both.n_trees = n_tables
-    n_tables = number_tables(forest, both)
-    hold(forest, both, small, held_of)
-    if large.n_trees == 0 or small.end - small.begin > SMALL:
-        of_small = <Count *> allocate(forest, n_tables * n_bytes)
-        if of_small != NULL:
-            memset(of_small, 0, n_tables * n_bytes)
-            fill(forest, small, held_of, 1, of_small)
-    if large.n_trees > 0 and not forest.failed:
-        # The tables of the larger child are the parent's minus those of the smaller one.
-        of_large = <Count *> allocate(forest, n_tables * n_bytes)
-        if of_large != NULL:
-            memcpy(of_large, parent, n_bytes)
-            if both.n_trees == 1 and parent_held[0] > 0:
-                subtract(of_large, of_large, parent + parent_held[0] * width, width)
-            for i in range(both.n_trees):
-                if both.held[i] > 0:
-                    memcpy(of_large + both.held[i] * width, parent + parent_held[i] * width, n_bytes)
-            if of_small != NULL:
-                subtract(of_large, of_large, of_small, n_tables * width)
-            else:
-                fill(forest, small, held_of, -1, of_large)
-            large.tables = of_large
-            take_held(both, large)
-    if of_small != NULL and small.n_trees > 0 and small.end - small.begin > SMALL:
-        small.tables = of_small
-        take_held(both, small)
-    else:
-        PyMem_RawFree(of_small)
-    PyMem_RawFree(both)
-    PyMem_RawFree(held_of)
-
-
-cdef bint has_tree(const Node *node, int32_t tree) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(node.n_trees):
-        if node.trees[i] == tree:
-            return True
-    return False
-
-
-cdef void take_held(const Node *both, Node *child) noexcept nogil:
-    """Copy the numbers of the tables of a child's trees."""
-    cdef Py_ssize_t i, j = 0
-    for i in range(both.n_trees):
-        if j < child.n_trees and child.trees[j] == both.trees[i]:
-            child.held[j] = both.held[i]
-            j += 1
-
-
-cdef void split_rows(Forest *forest, Branch *branch, Count of_type) noexcept nogil:
+cdef void grow_branch(Forest *forest, Branch *branch, Count of_type) noexcept nogil:
     """Make the children of a branch, and open them."""
     cdef Node *node = branch.node
     cdef Node *left = make_child(forest, node, branch, True, of_type)
@@ -969,30 +279,6 @@ cdef void split_rows(Forest *forest, Branch *branch, Count of_type) noexcept nog
     drop_node(large)
 
 
-cdef bint move_rows(Forest *forest, const Branch *branch, Node *left, Node *right) noexcept nogil:
-    """Give two children their rows. The last branch of a node takes its memory, and others a copy."""
-    cdef Node *node = branch.node
-    cdef Rows *rows = node.rows
-    cdef int32_t cut
-    cdef int32_t shift = 0
-    if node.n_branches > 1:
-        shift = node.begin
-        rows = <Rows *> allocate(forest, sizeof(Rows))
-        if rows == NULL:
-            return False
-        rows.n_users = 0
-        rows.of = <int32_t *> allocate(forest, (node.end - node.begin) * 4)
-        if rows.of == NULL:
-            PyMem_RawFree(rows)
-            return False
-    cut = partition(forest, node, &node.splits[branch.members[0]], rows.of, shift, left.bounds, right.bounds)
-    left.rows = right.rows = rows
-    rows.n_users += 2
-    left.begin, left.end = node.begin - shift, cut
-    right.begin, right.end = cut, node.end - shift
-    return True
-
-
 # --- Roots ---
 
 
@@ -1015,30 +301,26 @@ cdef void sum_rows(const Forest *forest, Py_ssize_t begin, Py_ssize_t end, int64
             sums[forest.search.weighted + 1] += w * forest.targets[i]
 
 
-cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count of_type) noexcept nogil:
-    """Grow all trees from their roots."""
+cdef Node *make_root(Forest *forest, const int64_t *bounds, uint64_t seed, Count of_type) noexcept nogil:
+    """Add the records of all roots, and return the node of those trees that may be split; NULL without memory."""
     cdef Search *search = &forest.search
     cdef Py_ssize_t size = search.size
-    cdef Py_ssize_t i, n_tables
     cdef Node *root = make_node(forest, forest.n_trees)
-    cdef Branch *branch
-    cdef int32_t record
     cdef Py_ssize_t n_open = 0
-    cdef Py_ssize_t j
-    cdef int32_t fold
+    cdef Py_ssize_t i, j
+    cdef int32_t fold, record
     cdef int64_t *sums
-    cdef int32_t *held_of
     if root == NULL:
-        return
+        return NULL
     root.rows = <Rows *> allocate(forest, sizeof(Rows))
     if root.rows == NULL:
         drop_node(root)
-        return
+        return NULL
     root.rows.n_users = 1
     root.rows.of = <int32_t *> allocate(forest, forest.n_rows * 4)
     if forest.failed:
         drop_node(root)
-        return
+        return NULL
     for i in range(forest.n_rows):
         root.rows.of[i] = <int32_t> i
     root.begin, root.end, root.depth, root.path = 0, <int32_t> forest.n_rows, 0, seed
@@ -1064,20 +346,19 @@ cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count o
         elif record >= 0:
             end_at(forest, root, <int32_t> i, record)
     root.n_trees = n_open
-    if n_open == 0 or forest.failed:
-        drop_node(root)
-        return
     make_single(forest, root)
-    if forest.n_rows > SMALL:
-        n_tables = number_tables(forest, root)
-        root.tables = allocate(forest, n_tables * forest.slots[forest.n_features] * size * sizeof(Count))
-        held_of = <int32_t *> allocate(forest, forest.n_folds * 4)
-        if not forest.failed:
-            memset(root.tables, 0, n_tables * forest.slots[forest.n_features] * size * sizeof(Count))
-            hold(forest, root, root, held_of)
-            fill(forest, root, held_of, 1, <Count *> root.tables)
-        PyMem_RawFree(held_of)
-    if forest.failed:
+    return root
+
+
+cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count of_type) noexcept nogil:
+    """Grow all trees from their roots."""
+    cdef Node *root = make_root(forest, bounds, seed, of_type)
+    cdef Branch *branch
+    if root == NULL:
+        return
+    if root.n_trees > 0 and not forest.failed:
+        make_root_tables(forest, root, of_type)
+    if root.n_trees == 0 or forest.failed:
         drop_node(root)
         return
     open_node(forest, root, of_type)
@@ -1085,7 +366,7 @@ cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count o
         branch = forest.stack
         forest.stack = branch.below
         if not forest.failed:
-            split_rows(forest, branch, of_type)
+            grow_branch(forest, branch, of_type)
         branch.node.n_branches -= 1
         if branch.node.n_branches == 0:
             drop_node(branch.node)

@@ -1,4 +1,4 @@
-"""One node of one tree, as ``forest.pyx`` writes it."""
+"""One node of one tree, as ``forest_records.pxd`` writes it."""
 
 from libc.stdint cimport int16_t
 from libc.stdint cimport int32_t

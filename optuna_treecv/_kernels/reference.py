@@ -675,7 +675,7 @@ class TreeNode(NamedTuple):
     Attributes
     ----------
     sums : tuple of int
-        Of the rows in it: forest.pyx.
+        Of the rows in it: split_search.pxd.
     n_rows, depth : int
     decrease : float
     feature : int
