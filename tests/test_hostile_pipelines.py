@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
 from sklearn.model_selection import KFold
@@ -18,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import MaxAbsScaler
+from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import Normalizer
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import PolynomialFeatures
@@ -443,4 +445,56 @@ def test_dates_before_a_scaler_do_not_count_as_nanoseconds(step, learner, column
     table = a_table(when=pd.date_range("2020-01-01", periods=40))
     pipeline = Pipeline([("prepare", selecting(columns, step=step)), ("learn", learner)])
     with pytest.raises(ValueError, match="not dates or durations, got type .* column 'when'"):
+        tree_cross_validate(pipeline, table, np.arange(40) % 2, cv=4)
+
+
+IN_PLACE = [
+    [MinMaxScaler(copy=False)],
+    [Normalizer(copy=False)],
+    [StandardScaler(copy=False)],
+    [MinMaxScaler(copy=False), StandardScaler(copy=False)],
+    [SimpleImputer(strategy="constant", fill_value=0.5, copy=False), StandardScaler(copy=False)],
+    [SimpleImputer(copy=False), MaxAbsScaler(copy=False)],
+    [ColumnTransformer([("some", Normalizer(copy=False), slice(0, 3))], remainder="passthrough")],
+    [ColumnTransformer([("some", MaxAbsScaler(copy=False), slice(0, 3))])],
+]
+LEARNERS = [
+    AveragedSGDRegressor(shuffle=False),
+    SGDRegressor(max_iter=1, tol=None, random_state=0),
+    Ridge(),
+]
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: type(learner).__name__)
+@pytest.mark.parametrize("is_frame", [True, False])
+@pytest.mark.parametrize("steps", IN_PLACE, ids=str)
+def test_steps_that_may_overwrite_rows_change_nothing(steps, is_frame, learner, rows):
+    X, y = rows
+    has_gaps = isinstance(steps[0], SimpleImputer)
+    if has_gaps:
+        X[4, 2] = X[50, 0] = np.nan
+    X = pd.DataFrame(X).add_prefix("x") if is_frame else X
+    before = X.copy()
+    found = []
+    for copies in (True, False):
+        pipeline = make_pipeline(*clone(steps), learner)
+        names = (name for name in pipeline.get_params() if name.endswith("__copy"))
+        if copies:
+            pipeline.set_params(**dict.fromkeys(names, True))
+        one = tree_cross_validate(pipeline, X, y, cv=6, n_epochs=1)
+        found.append([one.test_score, tree_cross_val_predict(pipeline, X, y, cv=6)])
+        grid = {f"{pipeline.steps[-1][0]}__alpha": [1e-4, 1e-2]}
+        search = TreeCVSearchCV(pipeline, param_grid=grid, cv=4, random_state=0).fit(X, y)
+        found[-1] += [search.cv_results_["mean_test_score"], search.predict(before.copy())]
+        np.testing.assert_array_equal(X, before)
+    for with_copies, without in zip(*found, strict=True):
+        np.testing.assert_array_equal(with_copies, without)
+
+
+def test_an_entry_that_is_no_number_is_named_before_a_gap_that_is_filled():
+    table = a_table(when=["abc"] * 40)
+    table.loc[1, "size"] = np.nan
+    steps = ColumnTransformer([("n", FILL, ["size"])], remainder="passthrough")
+    pipeline = make_pipeline(steps, AveragedSGDClassifier())
+    with pytest.raises(ValueError, match="got '.*' in column 'remainder__city', row 0"):
         tree_cross_validate(pipeline, table, np.arange(40) % 2, cv=4)

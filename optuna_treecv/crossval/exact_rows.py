@@ -14,6 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.learners.exact.families import Parts
+from optuna_treecv.learners.steps.running import unshared
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
@@ -97,6 +98,7 @@ def _may_mix_rows(step: Any) -> bool:
 
 def _after(steps: Sequence[Any], X: Any) -> Any:
     for step in steps:
+        X = unshared(step, X)
         X = clone(step).fit(X).transform(X)
     return X
 

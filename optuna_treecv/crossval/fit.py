@@ -33,6 +33,7 @@ from optuna_treecv.learners.adapter import seeded
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.steps.messages import naming_steps
+from optuna_treecv.learners.steps.running import unshared
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.data import count_targets
@@ -305,7 +306,7 @@ def predictions_of_fits(
 def fit_on_rows_as_given(evaluation: Evaluation, estimator: Any) -> Any:
     """Return a clone of an estimator, fitted on all rows as they were given."""
     fitted = clone(estimator)
-    X, y = evaluation.data.X, evaluation.data.y_given
+    X, y = unshared(estimator, evaluation.data.X), evaluation.data.y_given
     passed = evaluation.passed_to(estimator)
     params = part_of(passed.to_fit(estimator), X, None)
     with passed.as_configured():

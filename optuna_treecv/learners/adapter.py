@@ -113,7 +113,7 @@ class Adapter:
         """Call ``partial_fit`` once; the steps before the last are trained on new rows only."""
         if state.estimator is None:
             return
-        X = take_rows(self.rows.X, rows)
+        X = self._take(rows)
         y = None if self.rows.y is None else self.rows.y[rows]
         weights = None if self.rows.weights is None else self.rows.weights[rows]
         classes = (
@@ -152,7 +152,7 @@ class Adapter:
         if state.estimator is None:
             out[:] = np.nan
             return
-        X = take_rows(self.rows.X, rows)
+        X = self._take(rows)
         for method, columns in self._columns.items():
             with self._naming():
                 response = self._response(state.estimator, X, method)
@@ -160,6 +160,11 @@ class Adapter:
             out[:, columns] = in_columns(
                 response, method, state.estimator, self.rows.classes, n_targets
             )
+
+    def _take(self, rows: Rows) -> Any:
+        """Return rows, which a step with ``copy=False`` may overwrite in a data frame."""
+        X = take_rows(self.rows.X, rows)
+        return X.copy() if hasattr(X, "iloc") else X
 
     @contextmanager
     def _naming(self) -> Generator[None]:
@@ -210,7 +215,7 @@ class Adapter:
 
     def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
         if self.before is None or not self._takes_given:
-            X = take_rows(self.rows.X, slice(start, stop))
+            X = self._take(slice(start, stop))
         else:
             X = self.before.as_given(self.rows.order[start:stop])
         return X, None if self.rows.y is None else self.rows.y[start:stop]

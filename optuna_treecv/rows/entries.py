@@ -37,19 +37,24 @@ def naming_entries(X: Any, order: np.ndarray | None = None) -> Generator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
-        sentence = _wrong_entry(X, order) if _NO_NUMBERS.search(str(error)) else None
+        said = _NO_NUMBERS.search(str(error))
+        sentence = None if said is None else _wrong_entry(X, order, said[1] is not None)
         if sentence is None:
             raise
         raise ValueError(sentence) from error
 
 
-def _wrong_entry(X: Any, order: np.ndarray | None) -> str | None:
-    """Return a sentence about the first column with a wrong entry, if there is one."""
+def _wrong_entry(X: Any, order: np.ndarray | None, is_number: bool) -> str | None:
+    """Return a sentence about the first column with a wrong entry, if there is one.
+
+    Where the entry is no number, others may be missing rightly, since an imputer fills them.
+    """
     if len(getattr(X, "shape", ())) != 2:
         return None
     if not hasattr(X, "tocoo") and hasattr(X, "dtype") and X.dtype.kind not in "biufO":
         return f"X must hold numbers, got type {X.dtype}."
-    found = find_entry(X, is_finite, order)
+    found = None if is_number else find_entry(X, _is_number, order)
+    found = found or find_entry(X, is_finite, order)
     if found is None:
         return None
     column = plain(X.columns[found.column] if hasattr(X, "columns") else found.column)
@@ -118,6 +123,17 @@ def is_finite(value: Any) -> bool:
         return bool(np.isfinite(float(value)))
     except (OverflowError, TypeError, ValueError):
         return False
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value, or a text of it, is a float, be it NaN or infinity."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    except OverflowError:
+        pass
+    return True
 
 
 def plain(value: Any) -> Any:

@@ -67,7 +67,7 @@ class Untrained(Placeholder):
         with self._as_reason(X):
             rows = self._checked(X, reset=True)
             tried = clone(self.step).partial_fit(rows, *(() if y is None else (y,)))
-            after = tried.transform(take_rows(rows, slice(0, 1)))
+            after = tried.transform(take_rows(rows, slice(0, 1)).copy())
         name = type(self.step).__name__
         if hasattr(after, "iloc"):
             raise CannotRunError(f"{name} returns a data frame")

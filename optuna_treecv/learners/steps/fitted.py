@@ -19,6 +19,7 @@ from optuna_treecv.learners.steps.messages import naming_steps
 from optuna_treecv.learners.steps.running import fewest_known
 from optuna_treecv.learners.steps.running import PASSED
 from optuna_treecv.learners.steps.running import Placeholder
+from optuna_treecv.learners.steps.running import unshared
 from optuna_treecv.learners.steps.running import with_running
 from optuna_treecv.learners.steps.split import Split
 from optuna_treecv.rows.data import take_rows
@@ -57,9 +58,13 @@ class FittedSteps:
         # A scaler that comes first takes numbers alone, so a wrong entry can be named.
         self._takes_numbers = type(_first_step(found.pipeline)) is StandardScaler
         with self.naming():
-            self._fitted = clone(found.before).fit(X, y)
-            self._first_row = self._fitted.transform(take_rows(X, slice(0, 1)))
+            self._fitted = clone(found.before).fit(unshared(found.before, X), y)
+            self._first_row = self._transform(take_rows(X, slice(0, 1)))
         self.fewest_known = fewest_known(self._fitted)
+
+    def _transform(self, X: Any) -> Any:
+        """Return rows after the steps that are done once."""
+        return self._fitted.transform(unshared(self._fitted, X))
 
     @contextmanager
     def naming(self) -> Generator[None]:

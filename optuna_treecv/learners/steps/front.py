@@ -71,7 +71,7 @@ class Front(FittedSteps):
         elif self._is_beside.any() and n_columns <= _MOST_DENSE:
             self._makes_dense = found.last.row_layout.sparse
         else:
-            most = int(np.diff(self._fitted.transform(X).indptr).max() + self._is_beside.sum())
+            most = int(np.diff(self._transform(X).indptr).max() + self._is_beside.sum())
             self._check_at_most(most, MOST_NUMBERS - 1, "sparse rows", "numbers")
             self._lies_beside = bool(self._is_beside.any())
 
@@ -81,7 +81,7 @@ class Front(FittedSteps):
 
     def transform(self, X: Any) -> Any:
         """Return rows after the steps, unscaled."""
-        after = self._fitted.transform(X)
+        after = self._transform(X)
         return after.toarray() if self._makes_dense else after
 
     def layout_for(self, pipeline: Pipeline) -> RowLayout:

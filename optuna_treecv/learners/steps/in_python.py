@@ -61,7 +61,7 @@ class PythonFront(FittedSteps):
 
     def transform(self, X: Any) -> Any:
         """Return rows after the steps that are done once."""
-        after = self._fitted.transform(X)
+        after = self._transform(X)
         if sparse.issparse(after):
             return after
         with naming_entries(after):  # where a table has missing integers, these are objects

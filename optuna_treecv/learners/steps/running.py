@@ -391,6 +391,15 @@ def leaves_of(name: str, step: Any) -> Iterator[tuple[str, Any]]:
         yield name, step
 
 
+def unshared(step: Any, X: Any) -> Any:
+    """Return rows for a step: a copy where ``copy=False``, of it or a part, may overwrite them."""
+    for _, leaf in leaves_of("", step):
+        params = leaf.get_params() if hasattr(leaf, "get_params") else {}
+        if any(name.rpartition("__")[2] == "copy" and not params[name] for name in params):
+            return X.copy()
+    return X
+
+
 def parts_of(step: Any) -> list[tuple[Any, ...]]:
     """Return the parts of a composed step: (name, transformer), columns behind them if any."""
     parts: list[tuple[Any, ...]] = list(getattr(step, COMPOSED[type(step)]))
