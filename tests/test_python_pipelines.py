@@ -16,6 +16,7 @@ from sklearn.base import is_classifier
 from sklearn.base import TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_breast_cancer
 from sklearn.decomposition import IncrementalPCA
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.impute import SimpleImputer
@@ -25,6 +26,10 @@ from sklearn.linear_model import Perceptron
 from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDOneClassSVM
 from sklearn.linear_model import SGDRegressor
+from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import StratifiedKFold
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.naive_bayes import GaussianNB
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import FeatureUnion
@@ -734,3 +739,28 @@ def test_searches_and_other_methods(table):
     np.testing.assert_array_equal(first.test_score, again.test_score)
     twice = tree_cross_validate(pipeline, X, y > 0, cv=4, n_repeats=2)
     assert twice.test_score.shape == (8,)
+
+
+@pytest.mark.parametrize("learner", [GaussianNB(), BernoulliNB(binarize=0.5), MultinomialNB()])
+@pytest.mark.parametrize("in_columns", [True, False])
+def test_naive_bayes_does_not_keep_rows_as_few_others_have_scaled_them(in_columns, learner):
+    X, y = load_breast_cancer(return_X_y=True)
+    scaler = MinMaxScaler()
+    if in_columns:
+        scaler = make_column_transformer((scaler, slice(0, 9)), remainder="passthrough")
+    pipeline = make_pipeline(scaler, learner)
+    cv = StratifiedKFold(5, shuffle=True, random_state=0)
+    found = tree_cross_validate(pipeline, X, y, cv=cv, scoring="accuracy")
+    assert f"{type(learner).__name__} would keep the first rows as the step" in found.why
+    np.testing.assert_allclose(found.test_score, cross_val_score(pipeline, X, y, cv=cv))
+
+
+def test_a_parameter_that_partial_fit_refuses_is_the_reason_for_fits():
+    X, y = load_breast_cancer(return_X_y=True)
+    learner = SGDClassifier(class_weight="balanced", random_state=0)
+    why = "partial_fit of SGDClassifier does not support class_weight='balanced'"
+    assert tree_cross_validate(learner, X, y, cv=3).why == why
+    with pytest.raises(
+        ValueError, match="n_epochs must be 1 .* got 2; 'fit' was chosen since " + why
+    ):
+        tree_cross_validate(learner, X, y, cv=3, n_epochs=2)

@@ -26,6 +26,8 @@ from optuna_treecv.learners.from_estimator import check_targets
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.learners.incremental import refused_setting
+from optuna_treecv.learners.steps.split import why_rows_age
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Scoring
@@ -133,6 +135,8 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
                 f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after stateless "
                 f"steps or a StandardScaler, but {why_fit}; method='auto' would be right."
             )
+    if asked != "treecv" and (why := why_rows_age(estimator)):
+        return Fit(why), ""
     ahead = evaluation.ahead(estimator)
     if asked == "treecv" or not isinstance(ahead, str) or is_incremental(estimator):
         why = passed.why_not_further(estimator)
@@ -160,6 +164,8 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
         why_fit = "the trees of all folds are grown together only without steps before them"
     elif isinstance(ahead, str) and ahead:
         why_fit = ahead
+    elif refused := refused_setting(estimator):
+        why_fit = refused
     return Fit(why_fit), ""
 
 

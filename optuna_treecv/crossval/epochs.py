@@ -44,9 +44,11 @@ def epochs_of(
     """
     asked, own = evaluation.n_epochs, _own_epochs(estimator, searched)
     if asked > 1 and method.name in _WHY_ONE:
+        is_chosen = method.name == "fit" and method.why
+        chosen = f"; 'fit' was chosen since {method.why}" if is_chosen else ""
         raise ValueError(
             f"n_epochs must be 1 for {name_of(estimator)} with method={method.name!r}, "
-            f"{_WHY_ONE[method.name]}, got {asked}."
+            f"{_WHY_ONE[method.name]}, got {asked}{chosen}."
         )
     if not method.is_one_pass:
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 import inspect
@@ -108,18 +109,31 @@ def _what_would_be_right(estimator: Any, name: str) -> str:
     return f"{name} has none; {_ALTERNATIVES['classifier']}"
 
 
+def refused_setting(estimator: Any) -> str:
+    """Return which parameter ``partial_fit`` does not support, a clause; empty if none."""
+    for kind, parameter, value, _ in _refused_settings(estimator):
+        return f"partial_fit of {kind} does not support {parameter}={value!r}"
+    return ""
+
+
 def _check_settings(estimator: Any, called: str) -> None:
     """Refuse parameters with which ``partial_fit`` of scikit-learn's estimators raises."""
+    for kind, parameter, value, right in _refused_settings(estimator):
+        raise ValueError(
+            f"{called} must have {parameter}={right}, since partial_fit of {kind} does not "
+            f"support {value!r}."
+        )
+
+
+def _refused_settings(estimator: Any) -> Iterator[tuple[str, str, Any, str]]:
+    """Yield kind, parameter, value and what would be right of each such parameter."""
     for prefix, part in trained_parts(estimator):
         kind = kind_in_table(part)
         for parameter, (value, right) in _REFUSED.items():
             if kind is None or (parameter == "warm_start" and kind != "MLPClassifier"):
                 continue
             if repr(part.get_params(deep=False).get(parameter)) == repr(value):
-                raise ValueError(
-                    f"{called} must have {prefix}{parameter}={right}, since partial_fit of {kind} "
-                    f"does not support {value!r}."
-                )
+                yield kind, f"{prefix}{parameter}", value, right
 
 
 def takes_weights(estimator: Any) -> bool:

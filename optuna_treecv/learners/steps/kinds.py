@@ -6,6 +6,7 @@ from typing import Any
 from typing import NamedTuple
 
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
@@ -95,4 +96,6 @@ def _running(path: str, step: Any) -> StepKind:
         return StepKind(path, step, PYTHON, "by partial_fit on each training phase")
     is_stateless = not get_tags(step).requires_fit
     why = "on each training phase, since it is stateless" if is_stateless else "on each phase"
+    if type(step) is FunctionTransformer and why_not_once(step):
+        why = "on the rows of each training phase, and its function sees no others"
     return StepKind(path, step, PYTHON, why)

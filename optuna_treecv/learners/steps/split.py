@@ -49,6 +49,10 @@ _LINEAR = {
 }
 
 
+# Learners of scikit-learn whose models do not depend on the order of the rows.
+_NAIVE_BAYES = {"BernoulliNB", "CategoricalNB", "ComplementNB", "GaussianNB", "MultinomialNB"}
+
+
 class Split(NamedTuple):
     """A Pipeline, divided into the steps before its learner and the learner.
 
@@ -112,6 +116,28 @@ def split_in_python(estimator: Any, why_python: str = "") -> Split | str:
     if not hasattr(last, "partial_fit") or not is_incremental(last):
         return ""
     return _split(estimator, is_compiled=False, why_python=why_python)
+
+
+def why_rows_age(estimator: Any) -> str:
+    """Return why a learner must not be trained behind steps that run, a clause; empty if it may.
+
+    A later phase outweighs rows that were scaled by few others where a learner takes steps, and
+    naive Bayes counts all rows alike.
+    """
+    if not _has_steps(estimator):
+        return ""
+    *before, (_, last) = estimator.steps
+    kind = type(last)
+    if kind.__name__ not in _NAIVE_BAYES or not kind.__module__.startswith("sklearn."):
+        return ""
+    for name, step in before:
+        for path, leaf in leaves_of(name, step):
+            if runs_in_python(leaf):
+                return (
+                    f"{kind.__name__} would keep the first rows as the step {path!r} made them "
+                    "when it had seen few"
+                )
+    return ""
 
 
 def _has_steps(estimator: Any) -> bool:
