@@ -282,7 +282,9 @@ def test_other_learners_need_the_categories(learner, table, training_paths):
     why = f"a category that no training row has would count in {type(learner).__name__}"
     assert why in split(make_pipeline(found, learner))
     encoder = given_categories(columns, sparse_output=False)
-    branches = {"kinds": (columns, [encoder]), "size": (["size"], [MinMaxScaler(clip=True)])}
+    is_bayes = isinstance(learner, MultinomialNB)  # it is not trained behind running steps
+    step = FunctionTransformer(np.abs) if is_bayes else MinMaxScaler(clip=True)
+    branches = {"kinds": (columns, [encoder]), "size": (["size"], [step])}
     pipeline = make_pipeline(prepared(branches), learner)
     assert isinstance(split(pipeline), Split)
     if not is_classifier(learner):
@@ -760,7 +762,5 @@ def test_a_parameter_that_partial_fit_refuses_is_the_reason_for_fits():
     learner = SGDClassifier(class_weight="balanced", random_state=0)
     why = "partial_fit of SGDClassifier does not support class_weight='balanced'"
     assert tree_cross_validate(learner, X, y, cv=3).why == why
-    with pytest.raises(
-        ValueError, match="n_epochs must be 1 .* got 2; 'fit' was chosen since " + why
-    ):
+    with pytest.raises(ValueError, match="n_epochs must be 1 .*; 'fit' was chosen since " + why):
         tree_cross_validate(learner, X, y, cv=3, n_epochs=2)
