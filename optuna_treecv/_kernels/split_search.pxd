@@ -339,7 +339,7 @@ cdef inline void scan_counts(
         last = bins[j]
 
 
-cdef inline inlined search_ordered(
+cdef inline void search_ordered(
     Search *search,
     int32_t feature,
     int32_t n_bins,
