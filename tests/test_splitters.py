@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import count
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.model_selection import KFold
 
+from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 
@@ -132,3 +134,13 @@ def test_masks_of_rows_are_taken():
     by_mask = tree_cross_validate(PegasosClassifier(), X, Y, cv=Splitter(masks))
     by_number = tree_cross_validate(PegasosClassifier(), X, Y, cv=KFold(4))
     assert by_mask.test_score.tolist() == by_number.test_score.tolist()
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
+@pytest.mark.parametrize("learner", [PegasosClassifier(), AveragedSGDRegressor()])
+def test_a_row_without_a_group_is_refused(learner, missing):
+    groups = pd.Series([0, 1, 2, 3] * 10, dtype=object)
+    groups[7] = missing
+    X, y = np.arange(80.0).reshape(40, 2), np.arange(40) % 2
+    with pytest.raises(ValueError, match="groups must have an entry for each row, .* in row 7"):
+        tree_cross_validate(learner, X, y, cv=3, groups=groups)

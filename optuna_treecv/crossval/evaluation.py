@@ -53,6 +53,7 @@ from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.steps.split import split_in_python
 from optuna_treecv.learners.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import check_array_kind
+from optuna_treecv.rows.checks import check_no_missing
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.cv import make_cuts
@@ -222,6 +223,7 @@ class Evaluation:
                     f"groups must have one entry per row: X has {self.data.n_rows} rows, groups "
                     f"{n_entries} entries."
                 )
+            check_no_missing("groups", groups)
         self._given = Given(sample_weight, score_weight, params, self.data.n_rows)
         self._passed: Passed | None = None
         self._name_of_passed: list[bytes | None] = []

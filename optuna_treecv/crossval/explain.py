@@ -64,6 +64,9 @@ def _cost(evaluation: Evaluation, estimator: Any, method: Method, n_epochs: int)
             "at once; further values of max_depth, min_samples_split, min_impurity_decrease and "
             "ccp_alpha are nearly free."
         )
+    if method.name == "treecv" and k == 1:
+        n_read = n_epochs * evaluation.n_updates_standard
+        return f"One model is trained, in {n_read:,} row updates, and tested on other rows."
     if method.name == "treecv":
         most = int(n_rows * log2(2 * k)) * evaluation.n_repeats * n_epochs
         return (

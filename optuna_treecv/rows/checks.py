@@ -67,6 +67,18 @@ def check_array_kind(argument: str, values: Any) -> None:
         )
 
 
+def check_no_missing(argument: str, values: Any) -> None:
+    """Refuse missing entries: None, NaN, NaT or pandas's NA."""
+    entries = np.asarray(values)
+    if entries.dtype.kind not in "fOM":
+        return
+    for row, entry in enumerate(entries.tolist()):
+        if entry is None or repr(entry) in ("nan", "<NA>", "NaT"):
+            raise ValueError(
+                f"{argument} must have an entry for each row, got {entry} in row {row}."
+            )
+
+
 @contextmanager
 def naming(argument: str) -> Iterator[None]:
     """Make the errors of scikit-learn and NumPy in this block name the argument."""

@@ -121,7 +121,7 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
     if isinstance(cv, float | np.floating):
         if not 0 < float(cv) < 1:
             raise ValueError(
-                "cv must be between 0 and 1, without both, where it is the share of the rows that "
+                "cv must be an int, or a number above 0 and below 1, the share of the rows that "
                 f"a hold-out tests, got {cv!r}."
             )
         if rows.groups is None:
