@@ -28,7 +28,6 @@ from optuna_treecv._kernels.split_search cimport quality_of
 from optuna_treecv._kernels.split_search cimport Search
 from optuna_treecv._kernels.split_search cimport search_categories
 from optuna_treecv._kernels.split_search cimport search_ordered
-from optuna_treecv._kernels.vec8 cimport inlined
 
 
 cdef enum:
@@ -54,7 +53,7 @@ cdef inline void prepare_search(Forest *forest, Node *node, Py_ssize_t member) n
     search.best_left = node.lefts + member * search.size
 
 
-cdef inline inlined search_feature(
+cdef inline void search_feature(
     Forest *forest,
     Node *node,
     Py_ssize_t member,
@@ -64,7 +63,7 @@ cdef inline inlined search_feature(
     const Count *total,
     const Count *held,
 ) noexcept nogil:
-    """Improve the best split of a tree by those of one feature; inlined, since GCC would not do it by itself."""
+    """Improve the best split of a tree by those of one feature."""
     cdef Search *search = &forest.search
     if node.splits[member].feature == CLOSED:
         return
