@@ -454,11 +454,11 @@ PCA_TURNS = "must not be IncrementalPCA: its partial_fit needs at least n_compon
             "Pipeline step 'pca' must be a transformer.*got PCA",
         ),
         (
-            make_pipeline(FeatureUnion([("scale", StandardScaler())]), SGDClassifier()),
+            make_pipeline(FeatureUnion([("turn", PCA(1))]), SGDClassifier()),
             "step 'featureunion' must be a transformer.*got FeatureUnion",
         ),
         (
-            make_pipeline(ColumnTransformer([("s", StandardScaler(), [0])]), SGDClassifier()),
+            make_pipeline(ColumnTransformer([("turn", PCA(1), [0])]), SGDClassifier()),
             "step 'columntransformer' must be a transformer.*got ColumnTransformer",
         ),
         (

@@ -27,6 +27,8 @@ from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import refused_setting
+from optuna_treecv.learners.steps.split import has_branches
+from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.steps.split import why_rows_age
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
@@ -89,7 +91,12 @@ def method_for(evaluation: Evaluation, estimator: Any, searched: Collection[str]
 
 
 def _check_steps(evaluation: Evaluation, estimator: Any) -> None:
-    """Refuse steps that can neither be done once nor be trained further."""
+    """Refuse steps that can neither be done once nor be trained further.
+
+    Where all steps stand in a row, the method itself says which one it cannot train.
+    """
+    if isinstance(split(estimator), str) and not has_branches(estimator):
+        return
     ahead = evaluation.ahead(estimator)
     if isinstance(ahead, str) and ahead and not is_incremental(estimator):
         raise ValueError(

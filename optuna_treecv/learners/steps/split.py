@@ -140,6 +140,12 @@ def why_rows_age(estimator: Any) -> str:
     return ""
 
 
+def has_branches(estimator: Any) -> bool:
+    """Return whether a step of a Pipeline has branches."""
+    steps = estimator.steps if type(estimator) is Pipeline else ()
+    return any(type(step) in (ColumnTransformer, FeatureUnion) for _, step in steps)
+
+
 def _has_steps(estimator: Any) -> bool:
     """Return whether an estimator is a Pipeline with steps before the last one."""
     if type(estimator) is not Pipeline:
