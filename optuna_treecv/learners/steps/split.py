@@ -121,8 +121,8 @@ def split_in_python(estimator: Any, why_python: str = "") -> Split | str:
 def why_rows_age(estimator: Any) -> str:
     """Return why a learner must not be trained behind steps that run, a clause; empty if it may.
 
-    A later phase outweighs rows that were scaled by few others where a learner takes steps, and
-    naive Bayes counts all rows alike.
+    The first rows are scaled by few others. Learners that take steps forget them; naive Bayes
+    counts all rows alike.
     """
     if not _has_steps(estimator):
         return ""
