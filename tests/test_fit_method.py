@@ -60,6 +60,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.tree import DecisionTreeRegressor
 from watching import Counting
+from watching import Notes
 from watching import Watching
 from watching import X_CLASSES
 from watching import X_NUMBERS
@@ -248,13 +249,13 @@ def a_table(n_rows=60):
 def test_estimators_get_slices_of_what_was_given():
     table, y = a_table()
     cv = KFold(3, shuffle=True, random_state=0)
-    Watching.fitted_on = []
+    Watching.fitted_on = Notes()
     tree_cross_validate(Watching(), table, pd.Series(y), cv=cv, shuffle=False)
     for (X, labels), (train, _) in zip(Watching.fitted_on, cv.split(table), strict=True):
         pd.testing.assert_frame_equal(X, table.iloc[train])
         pd.testing.assert_series_equal(labels, pd.Series(y).iloc[train])
     for rows, kind in ((sparse.csr_array(X_CLASSES), sparse.csr_array), (X_CLASSES, np.ndarray)):
-        Watching.fitted_on = []
+        Watching.fitted_on = Notes()
         tree_cross_validate(Watching(), rows, Y_CLASSES, cv=3, method="fit")
         X, labels = Watching.fitted_on[0]
         assert isinstance(X, kind)
@@ -265,7 +266,7 @@ def test_estimators_get_slices_of_what_was_given():
 def test_training_rows_come_in_ascending_order_for_an_int():
     X = np.arange(40.0).reshape(-1, 1)
     y = np.arange(40) % 2
-    Watching.fitted_on = []
+    Watching.fitted_on = Notes()
     tree_cross_validate(Watching(), X, y, cv=4, method="fit")
     for rows, labels in Watching.fitted_on:
         assert np.all(np.diff(rows[:, 0]) > 0)
@@ -373,7 +374,7 @@ def test_folds_that_were_fitted_before_an_error_are_kept(n_jobs):
             cache=cache,
         )
         study = optuna.create_study()
-        Watching.fitted_on = []
+        Watching.fitted_on = Notes()
         with parallel_config("threading"):
             study.optimize(objective, n_trials=1, catch=ValueError)
         assert study.trials[0].state.name == "FAIL"
@@ -385,7 +386,7 @@ def test_the_best_estimator_is_fitted_on_the_rows_as_given():
     objective = treecv_objective(lambda trial: Watching(), X_CLASSES, Y_CLASSES, cv=3)
     study = optuna.create_study(direction=objective.direction)
     study.optimize(objective, n_trials=1)
-    Watching.fitted_on = []
+    Watching.fitted_on = Notes()
     objective.best_estimator(study)
     np.testing.assert_array_equal(Watching.fitted_on[0][0], X_CLASSES)
 
@@ -411,7 +412,7 @@ def test_pruning_between_folds_fits_no_more(monkeypatch):
             return len(trial.intermediate_values) == 3
 
     for n_jobs, most in ((1, 3), (2, 5)):
-        fits: list[int] = []
+        fits = Notes()
         Counting.fits = fits
         monkeypatch.setattr(Counting, "seconds", 0.1)
         objective = treecv_objective(

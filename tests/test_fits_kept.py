@@ -35,6 +35,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from watching import Counting
+from watching import Notes
 from watching import X_CLASSES
 from watching import Y_CLASSES
 
@@ -46,7 +47,7 @@ from optuna_treecv.sharing.beginnings import Beginnings
 
 
 def test_the_same_configuration_trains_nothing_twice():
-    Counting.fits = []
+    Counting.fits = Notes()
     objective = treecv_objective(lambda trial: Counting(), X_CLASSES, Y_CLASSES, cv=5)
     study = optuna.create_study(direction=objective.direction)
     study.optimize(objective, n_trials=3)
@@ -56,7 +57,7 @@ def test_the_same_configuration_trains_nothing_twice():
 
 
 class SlowPCA(PCA):
-    fits: list = []  # noqa: RUF012  # shared by clones
+    fits = Notes()
 
     def fit_transform(self, X, y=None):
         SlowPCA.fits.append(self.n_components)
@@ -64,7 +65,7 @@ class SlowPCA(PCA):
 
 
 def test_pipelines_share_fitted_beginnings():
-    SlowPCA.fits = []
+    SlowPCA.fits = Notes()
     pipeline = make_pipeline(StandardScaler(), SlowPCA(5, random_state=0), LogisticRegression())
     objective = treecv_objective(
         pipeline,

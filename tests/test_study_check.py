@@ -101,33 +101,6 @@ def test_the_same_evaluation_goes_on_with_a_study():
     assert list(study.user_attrs) == ["treecv_evaluation"]
 
 
-def test_large_data_are_not_read_as_a_whole(monkeypatch):
-    """The name of an evaluation costs next to nothing beside the first trial."""
-    from optuna_treecv.crossval import identity
-
-    sizes = []
-    encode = identity.encode
-    monkeypatch.setattr(identity, "encode", lambda v: sizes.append(np.size(v)) or encode(v))
-    X = np.ones((5000, 30))
-    objective = objective_of(X, np.arange(5000) % 2)
-    told(optuna.create_study(), objective, 1)
-    assert max(sizes) == 5000  # the targets and the order of the rows; 100 rows of X are less
-
-
-def test_frames_with_dates_have_names_too():
-    pandas = pytest.importorskip("pandas")
-    from conftest import make_folds
-
-    from optuna_treecv.crossval.identity import name_of_evaluation
-    from optuna_treecv.rows.data import Data
-
-    frame = pandas.DataFrame({"day": pandas.date_range("2026-01-01", periods=120), "a": X[:, 0]})
-    folds = [make_folds(5, frame, Y, None, True, 0, 120)]
-    first = name_of_evaluation(Data(frame, Y), folds, "error")
-    assert first == name_of_evaluation(Data(frame.copy(), Y), folds, "error")
-    assert first != name_of_evaluation(Data(frame, changed(Y, 3)), folds, "error")
-
-
 @pytest.mark.parametrize(
     ("before", "after", "is_noticed"),
     [

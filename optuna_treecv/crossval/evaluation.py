@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ from time import perf_counter
 from typing import Any
 from typing import NamedTuple
 from typing import TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -31,6 +31,7 @@ from optuna_treecv.crossval.baseline import baseline
 from optuna_treecv.crossval.fronts import Fronts
 from optuna_treecv.crossval.identity import name_of_evaluation
 from optuna_treecv.crossval.identity import name_of_passed
+from optuna_treecv.crossval.identity import NoName
 from optuna_treecv.crossval.masses import check_masses
 from optuna_treecv.crossval.masses import warn_if_weights_act_in_no_score
 from optuna_treecv.crossval.repeat import make_repeat
@@ -72,14 +73,19 @@ from optuna_treecv.scoring import scores_rows
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import scoring_for
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
+from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.kept_rows import KeptRows
 from optuna_treecv.sharing.kept_rows import Made
 from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import token
 from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
 
 T = TypeVar("T")
+
+# The most estimators whose divided steps are kept: those that are evaluated side by side.
+_MOST_AHEAD = 1024
 
 
 class Ahead(NamedTuple):
@@ -228,6 +234,7 @@ class Evaluation:
         self._passed: Passed | None = None
         self._name_of_passed: list[bytes | None] = []
         self._seconds = perf_counter() - began
+        self._token = token().hex()[:16]
         self._repeats: list[Repeat] = []
         self._sizes_are_checked = self._said_why = False
         self._are_one_pass: set[bool] = set()
@@ -237,7 +244,7 @@ class Evaluation:
         self._transformed = KeptRows(self.shared.memory)
         self._facts: dict[Any, Any] = {}
         self._fronts = Fronts(self.data.X, self.data.y)
-        self._ahead: WeakKeyDictionary[Any, Ahead | str] = WeakKeyDictionary()
+        self._ahead: OrderedDict[int, tuple[Any, Ahead | str]] = OrderedDict()
         self._preparing = Lock()
         self._fitting = Lock()
         self.growing = Lock()
@@ -280,7 +287,7 @@ class Evaluation:
         self.__dict__.update(state)
         self._transformed = KeptRows(self.shared.memory)
         self._fronts = Fronts(self.data.X, self.data.y)
-        self._ahead = WeakKeyDictionary()
+        self._ahead = OrderedDict()
         self._preparing, self._fitting, self.growing = Lock(), Lock(), Lock()
 
     def passed_to(self, estimator: Any) -> Passed:
@@ -500,10 +507,33 @@ class Evaluation:
         }
 
     def digest(self, scoring: Scoring) -> str:
-        """Return a short name for the data, the folds and a scoring."""
+        """Return a short name for the data, the folds and a scoring.
+
+        It is one that no other evaluation has if a part of it has no name, see ``why_nameless``.
+        """
+        try:
+            return self._name(scoring)
+        except NoName:
+            return self._token
+
+    def why_nameless(self, scoring: Scoring) -> str:
+        """Return why no later process can recognise this evaluation, a clause; "" if one can."""
+        try:
+            self._name(scoring)
+        except NoName as error:
+            return str(error)
+        return ""
+
+    def _name(self, scoring: Scoring) -> str:
+        data = self._content(self.data.y)
         cuts = [repeat.cut for repeat in self.repeats]
-        label = scoring.label if self.n_epochs == 1 else f"{scoring.label} {self.n_epochs} epochs"
-        return name_of_evaluation(self.data, cuts, label, *self._name_of_passed)
+        return name_of_evaluation(data, cuts, scoring, self.n_epochs, self._name_of_passed)
+
+    def _content(self, y: Any) -> bytes | None:
+        """Return the digest of all rows as given with some form of y; X is read once."""
+        of_X = self.fact("digest of X", lambda: data_digest(self.data.X))
+        of_y = data_digest(y)
+        return None if of_X is None or of_y is None else digest(of_X, of_y)
 
     def facts(self, scoring: Scoring, estimator: Any, n_epochs: int = 1) -> dict[str, Any]:
         """Return what is equal for all estimators that can be compared, one of which is given.
@@ -623,7 +653,7 @@ class Evaluation:
         Return why there are none, a clause, if there are not; it is empty if the estimator has no
         steps that could be.
         """
-        known = self._ahead.get(estimator)
+        _, known = self._ahead.get(id(estimator), (None, None))
         if known is not None:
             return known
         found = split(estimator)
@@ -634,7 +664,11 @@ class Evaluation:
             in_python = split_in_python(estimator, ahead)
             other = self._done(in_python) if isinstance(in_python, Split) else ahead
             ahead = ahead if isinstance(other, str) else other
-        self._ahead[estimator] = ahead  # a run asks several times, and naming steps takes time
+        # A run asks several times, and naming steps takes time. Estimators need not have a hash;
+        # each is kept beside its id, so that no other one gets this id.
+        self._ahead[id(estimator)] = estimator, ahead
+        if len(self._ahead) > _MOST_AHEAD:
+            self._ahead.popitem(last=False)
         return ahead
 
     def _done(self, found: Split) -> Ahead | str:
@@ -663,7 +697,7 @@ class Evaluation:
 
     def forget_steps(self, estimator: Any) -> None:
         """Look at an estimator's steps anew, since its parameters may have been set."""
-        self._ahead.pop(estimator, None)
+        self._ahead.pop(id(estimator), None)
 
     def identity(self, estimator: Any, rows: PreparedRows, repeat: int) -> RowsIdentity:
         """Return the names of the rows of a repeat that were prepared for an estimator."""
@@ -717,7 +751,9 @@ class Evaluation:
 
         Also return whether later processes name them so too.
         """
-        return self.shared.data_name(self.data.X, self.data.y_given, *self._name_of_passed)
+        return self.shared.data_name(
+            lambda: self._content(self.data.y_given), *self._name_of_passed
+        )
 
     def fold_names(self, repeat: Repeat) -> list[bytes]:
         """Return a name for the data, the training and the test rows of each chunk."""

@@ -2,55 +2,73 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 from sklearn import get_config
 
 from optuna_treecv.crossval.routing import Passed
-from optuna_treecv.rows.data import Data
-from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
+from optuna_treecv.scoring import Metric
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import Scorer
+from optuna_treecv.scoring import Scoring
 from optuna_treecv.sharing.data_digest import data_digest
+from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
 
-# Only so many rows of X are read, so that large data cost next to nothing; y is read as a whole.
-_MOST_ROWS = 100
+
+class NoName(Exception):
+    """Raised where an evaluation holds something that later processes could not recognise."""
 
 
 def name_of_evaluation(
-    data: Data, cuts: list[Cut], scoring: str, passed: bytes | None = None
+    data: bytes | None,
+    cuts: list[Cut],
+    scoring: Scoring,
+    n_epochs: int,
+    passed: Sequence[bytes | None],
 ) -> str:
     """Return 16 hexadecimal digits that other data, folds or scoring change.
 
-    Objects other than numbers and strings in X or y have no bytes of their own and are left out.
-
     Parameters
     ----------
-    data : Data
-        The rows as given.
+    data : bytes or None
+        The digest of X and y; None if they have none.
     cuts : list of Folds or Splits
         How the rows are cut for each repeat.
-    scoring : str
-        The name of the loss or scorer.
-    passed : bytes or None
-        The name of weights and arguments of ``fit``; None if there are none, or if they have none.
+    scoring : Scoring
+    n_epochs : int
+    passed : sequence of bytes or None
+        The name of weights and arguments of ``fit``, if there are any; None if they have none.
+
+    Raises
+    ------
+    NoName
+        If a part has no name; its argument is a clause that says which.
     """
-    some = np.unique(np.linspace(0, data.n_rows - 1, _MOST_ROWS).astype(np.intp))
-    rows = take_rows(data.X, some)
-    if hasattr(rows, "tocsr"):
-        arrays = [rows.data, rows.indices.astype(np.int64), rows.indptr.astype(np.int64)]
-    else:
-        arrays = [np.asarray(rows)]
-    parts = [encode(tuple(data.X.shape)), *map(_bytes, arrays), _bytes(data.y), encode(scoring)]
+    if data is None:
+        raise NoName("X or y holds objects whose content has no digest")
+    if None in passed:
+        raise NoName("params holds an object whose content has no digest")
+    parts = [data, encode(scoring.names), encode(scoring.optimized), encode(n_epochs)]
+    parts += [*map(_name_of_metric, scoring.metrics), *filter(None, passed)]
     for cut in cuts:
-        parts += [encode(cut.n_folds), *map(_bytes, cut.arrays())]
-    if passed is not None:
-        parts.append(passed)
+        parts += [encode(cut.n_folds), *map(encode, cut.arrays())]
     return digest(*parts).hex()[:16]
+
+
+def _name_of_metric(metric: Metric) -> bytes:
+    if isinstance(metric, Pooled):
+        return b"pooled " + _name_of_metric(metric.of)
+    if not isinstance(metric, Scorer) or metric.is_registered:
+        return f"{metric.direction} {metric.name}".encode()
+    try:
+        return content_key(metric.score)
+    except NoKey as error:
+        raise NoName(f"the code or the state of the scorer {metric.name} has no digest") from error
 
 
 def name_of_passed(passed: Passed) -> bytes | None:
@@ -77,14 +95,3 @@ def under_configuration(name: bytes) -> bytes:
     """
     output = get_config()["transform_output"]
     return name if output == "default" else digest(name, encode(output))
-
-
-def _bytes(values: Any) -> bytes:
-    if values is not None and values.dtype.kind in "SU":
-        values = np.ascontiguousarray(values).view(np.uint8)
-    elif values is not None and values.dtype.kind not in "biuf":
-        values = values.tolist()
-    try:
-        return encode(values)
-    except (NoKey, UnicodeEncodeError):
-        return b""

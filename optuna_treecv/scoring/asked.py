@@ -72,17 +72,6 @@ class Scoring:
         """What a study must do with the values of the optimised metrics."""
         return [self.metrics[i].direction for i in self.optimized]
 
-    @property
-    def label(self) -> str:
-        """The metrics and those optimised in one name, which tells scorings apart."""
-        named = ", ".join(
-            name if name == metric.name else f"{name}={metric.name}"
-            for name, metric in zip(self.names, self.metrics, strict=True)
-        )
-        if len(self.names) == 1:
-            return named
-        return f"{named}; optimize {', '.join(self.optimized_names)}"
-
 
 def pooled(scoring: Any) -> Pooled:
     r"""Score over the out-of-fold outputs of all rows, in place of the mean over folds.

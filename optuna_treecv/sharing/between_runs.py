@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.sharing.beginnings import Beginnings
-from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import fingerprint
 from optuna_treecv.sharing.keys import is_ours
@@ -65,18 +65,21 @@ class SharedBetweenRuns:
                 self._identities[layout, repeat, steps] = RowsIdentity(found or token(), targets)
             return self._identities[layout, repeat, steps]
 
-    def data_name(self, X: Any, y: Any, *names: bytes | None) -> tuple[bytes, bool]:
+    def data_name(
+        self, content: Callable[[], bytes | None], *names: bytes | None
+    ) -> tuple[bytes, bool]:
         """Return a name for rows as given, and whether later processes name them so too.
 
         Parameters
         ----------
-        X, y : the rows as given
+        content : callable
+            () -> the digest of the rows as given; None if they have none.
         *names : bytes or None
             Names of what else belongs to them; None for what has no name.
         """
         with self._lock:
             if self._data_name is None:
-                found = data_digest(X, y) if self._with_others else None
+                found = content() if self._with_others else None
                 if found is not None and names:
                     found = None if None in names else digest(found, *filter(None, names))
                 self._data_name = found or token(), found is not None

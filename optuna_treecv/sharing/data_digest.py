@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
+from datetime import date
+from datetime import datetime
+from datetime import time
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
 from itertools import groupby
 import sys
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from scipy import sparse
+from xxhash import xxh3_128
 
 from optuna_treecv.rows.data import take_rows
+from optuna_treecv.sharing.keys import content_of_array
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import NoKey
 
 # Rows are copied in blocks of about this size, which stay in a CPU's cache.
 _BLOCK_BYTES = 2**19
+
+# Objects whose ``repr`` has all of their content.
+_REPR = {
+    bool,
+    int,
+    float,
+    complex,
+    bytes,
+    Decimal,
+    Fraction,
+    UUID,
+    date,
+    datetime,
+    time,
+    timedelta,
+}
+_REPR_OF_PANDAS = ("Timestamp", "Timedelta")
 
 
 def data_digest(*values: Any) -> bytes | None:
@@ -33,8 +58,8 @@ def data_digest(*values: Any) -> bytes | None:
     Returns
     -------
     bytes or None
-        None if some data have no reliable digest: objects other than strings and missing values,
-        and data frames of other libraries than pandas.
+        None if some data have no reliable digest: objects other than strings, numbers, dates and
+        missing values, and data frames of other libraries than pandas and polars.
     """
     try:
         return digest(*map(_data, values))
@@ -44,6 +69,7 @@ def data_digest(*values: Any) -> bytes | None:
 
 def _data(data: Any) -> bytes:
     pandas = sys.modules.get("pandas")  # which is loaded if data are from it
+    polars = sys.modules.get("polars")
     if data is None:
         return b"none"
     if sparse.issparse(data):
@@ -56,6 +82,10 @@ def _data(data: Any) -> bytes:
         return b"frame" + _frame(data)
     if pandas is not None and isinstance(data, pandas.Series):
         return b"series" + digest(encode(data.name), _index(data.index), _column(data.array))
+    if polars is not None and isinstance(data, polars.DataFrame):
+        return b"polars" + digest(encode(data.height), *map(_polars, data.get_columns()))
+    if polars is not None and isinstance(data, polars.Series):
+        return b"polars series" + _polars(data)
     raise NoKey(f"Data of type {type(data).__name__} have no digest.")
 
 
@@ -82,8 +112,10 @@ def _array(rows: Any) -> bytes:
         raise NoKey(f"Arrays of type {dtype} have no digest.")
     if rows.shape == ():
         rows = rows.reshape(1)
-    to_bytes = _strings if dtype.kind == "O" else np.ndarray.tobytes
-    hashed = sha256(encode((dtype.str, rows.shape)))  # the fastest of Python's on most CPUs
+    if isinstance(rows, np.ndarray) and rows.flags.c_contiguous and dtype.kind != "O":
+        return content_of_array(rows)
+    to_bytes = _objects if dtype.kind == "O" else np.ndarray.tobytes
+    hashed = xxh3_128(f"{dtype.str} {rows.shape} ".encode())
     n_rows = len(rows)
     step = max(1, _BLOCK_BYTES // max(1, dtype.itemsize * (rows.size // max(1, n_rows))))
     for start in range(0, n_rows, step):
@@ -91,24 +123,34 @@ def _array(rows: Any) -> bytes:
     return hashed.digest()
 
 
-def _strings(cells: np.ndarray) -> bytes:
-    """Return strings and missing values as bytes that tell them apart."""
+def _objects(cells: np.ndarray) -> bytes:
+    """Return strings, numbers, dates and missing values as bytes that tell them apart."""
     texts = [
-        "s" + cell if isinstance(cell, str) else _missing(cell) for cell in cells.ravel().tolist()
+        "s" + cell if type(cell) is str else _text_of(cell) for cell in cells.ravel().tolist()
     ]
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     return lengths.tobytes() + "".join(texts).encode(errors="surrogatepass")
 
 
-def _missing(cell: Any) -> str:
-    pandas = sys.modules.get("pandas")
+def _text_of(cell: Any) -> str:
+    pandas, kind = sys.modules.get("pandas"), type(cell)
     if cell is None:
         return "None"
     if isinstance(cell, float) and cell != cell:
         return "nan"
     if pandas is not None and (cell is pandas.NA or cell is pandas.NaT):
         return repr(cell)
-    raise NoKey(f"Objects of type {type(cell).__name__} have no digest.")
+    is_of_pandas = pandas is not None and kind in [getattr(pandas, n) for n in _REPR_OF_PANDAS]
+    if kind in _REPR or isinstance(cell, np.generic) or is_of_pandas:
+        return f"{kind.__name__} {cell!r}"
+    raise NoKey(f"Objects of type {kind.__name__} have no digest.")
+
+
+def _polars(series: Any) -> bytes:
+    """Return a digest of a column of polars."""
+    is_plain = series.dtype.is_numeric() and not series.null_count()
+    values = series.to_numpy() if is_plain else np.array([*series.to_list(), None], dtype=object)
+    return digest(encode(series.name), encode(str(series.dtype)), _array(values))
 
 
 def _frame(frame: Any) -> bytes:

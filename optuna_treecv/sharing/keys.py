@@ -8,20 +8,22 @@ where both are powers of two.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import copyreg
+from enum import Enum
+from functools import partial
 from hashlib import blake2b
-from hashlib import sha256
 from importlib.metadata import version
-from numbers import Integral
-from numbers import Real
 import os
 import struct
 import sys
 from threading import Lock
 from typing import Any
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from xxhash import xxh3_128
 
 from optuna_treecv._kernels import FORMAT
 from optuna_treecv.learners.compiled import CompiledLearner
@@ -29,6 +31,8 @@ from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.parameter_names import parameters_of
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.sharing.code import ContentOfCode
+from optuna_treecv.sharing.code import is_code
 from optuna_treecv.sharing.origins import global_name
 from optuna_treecv.sharing.origins import installed_version
 from optuna_treecv.sharing.origins import modules_of
@@ -37,6 +41,10 @@ from optuna_treecv.tree.plan import Plan
 
 #: Names, and at the end the length in bytes of the array that they name.
 Key = tuple[Any, ...]
+#: Returns a value as bytes.
+Encode: TypeAlias = Callable[[Any], bytes]
+#: Does so for what is neither plain data nor an estimator; the second argument encodes its parts.
+Other: TypeAlias = Callable[[Any, Encode], bytes]
 
 _PACKAGE = "optuna_treecv"
 _VERSION = version("optuna-treecv")
@@ -44,6 +52,9 @@ _VERSION = version("optuna-treecv")
 BUILD = f"{_VERSION} format {FORMAT} {sys.byteorder}"
 #: What scores depend on besides: the losses are from this package, the scorers from scikit-learn.
 SCORED_BY = f"{BUILD} scikit-learn {version('scikit-learn')}".encode()
+
+# The kinds of NumPy's types whose entries are their bytes.
+_PLAIN = "biufcmM"
 
 # What scikit-learn's ``clone`` copies besides the parameters: requests for metadata, the setting
 # of ``set_output``, and callbacks.
@@ -89,7 +100,7 @@ def encode(value: Any) -> bytes:
     NoKey
         If the value is an object without such bytes.
     """
-    return _encode(value, lasting=False)
+    return _encode(value, _in_this_process)
 
 
 def lasting_key(value: Any) -> bytes:
@@ -103,40 +114,84 @@ def lasting_key(value: Any) -> bytes:
     NoKey
         If the value, or a part of it, has no such bytes.
     """
+    return _guarded(value, _lasting)
+
+
+def content_key(value: Any) -> bytes:
+    """Return a scorer as bytes by which later processes can tell it from others.
+
+    Classes and functions are known by their content where they were not installed, so that those
+    of scripts and notebooks have a name too.
+
+    Raises
+    ------
+    NoKey
+        If the value, or a part of it, has no such bytes.
+    """
+    of_code = ContentOfCode()
+
+    def other(part: Any, inner: Encode) -> bytes:
+        if is_code(part):
+            return b"t" + digest(*of_code(part, inner))
+        return _encode_object(part, inner)
+
+    return _guarded(value, other)
+
+
+def _guarded(value: Any, other: Other) -> bytes:
     try:
-        return _encode(value, lasting=True)
+        return _encode(value, other)
     except RecursionError:
         raise NoKey(f"{type(value).__name__} holds itself, so it has no key.") from None
 
 
-def _encode(value: Any, lasting: bool) -> bytes:
-    def inner(part: Any) -> bytes:
-        return _encode(part, lasting)
+def _encode(value: Any, other: Other) -> bytes:
+    """Return bytes for plain data and estimators; those of their types belong to them.
 
-    if value is None or isinstance(value, bool | np.bool_):
-        return repr(value if value is None else bool(value)).encode()
-    if isinstance(value, Integral):
-        return b"i%d" % int(value)
-    if isinstance(value, Real) and (value == float(value) or value != value):
-        return b"f" + struct.pack("<d", float(value) if value == value else np.nan)
-    if isinstance(value, str):
+    ``other`` does so for classes, functions and other objects.
+    """
+
+    def inner(part: Any) -> bytes:
+        return _encode(part, other)
+
+    kind = type(value)
+    if value is None or kind is bool:
+        return repr(value).encode()
+    if kind is int:
+        return b"i%d" % value
+    if kind is float:
+        return b"f" + struct.pack("<d", value if value == value else np.nan)
+    if kind is str:
         return b"s" + value.encode(errors="surrogatepass")
-    if isinstance(value, bytes):
+    if kind is bytes:
         return b"b" + value
-    if isinstance(value, tuple | list):
+    if kind is tuple:
         return b"(" + digest(*map(inner, value))
-    if isinstance(value, dict):
+    if kind is list:
+        return b"[" + digest(*map(inner, value))
+    if kind is dict:
         return b"{" + digest(*(inner(item) for pair in value.items() for item in pair))
-    if _is_array(value, "biuf"):
-        return b"a" + digest(*map(bytes, _array(value)))
-    if isinstance(value, type):
-        return b"t" + (_lasting_name(value) if lasting else _type(value))
-    if hasattr(value, "get_params"):
-        kind = _lasting_name(type(value)) if lasting else _type(type(value))
-        return b"e" + digest(kind, *map(inner, _settings_of(value)))
-    if lasting:
-        return _encode_object(value)
-    raise NoKey(f"{value!r} has no key.")
+    if isinstance(value, np.generic) and value.dtype.kind in _PLAIN + "SU":
+        return b"n" + value.dtype.str.encode() + value.tobytes()
+    if kind is np.ndarray and value.dtype.kind in _PLAIN:
+        return b"a" + content_of_array(value)
+    if isinstance(value, Enum):
+        return b"m" + digest(inner(kind), value.name.encode())
+    if isinstance(value, slice):
+        return b":" + digest(*map(inner, (value.start, value.stop, value.step)))
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        return b"e" + digest(inner(kind), *map(inner, _settings_of(value)))
+    return other(value, inner)
+
+
+def content_of_array(array: np.ndarray) -> bytes:
+    """Return 16 bytes that stand for the type, the shape and the entries of an array of numbers.
+
+    The layout in memory does not count.
+    """
+    hashed = xxh3_128(f"{array.dtype.str} {array.shape} ".encode())
+    hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return hashed.digest()
 
 
 def _settings_of(estimator: Any) -> list[Any]:
@@ -153,19 +208,48 @@ def _settings_of(estimator: Any) -> list[Any]:
     return [parameters_of(estimator), *kept]
 
 
-def _encode_object(value: Any) -> bytes:
-    """Return a key for an object that is neither a number, a container nor an estimator.
+def _in_this_process(value: Any, inner: Encode) -> bytes:
+    """Return a class by a random name, and by its content where that may change in memory."""
+    if not isinstance(value, type):
+        raise NoKey(f"{value!r} has no key.")
+    if is_ours(value):
+        return b"t" + f"{value.__module__}.{value.__qualname__} {BUILD}".encode()
+    of_code = ContentOfCode()
 
-    Such an object is what ``pickle`` would store: the name of a function or of a singleton, or
-    the class and the attributes of a plain object. Objects with a way of their own to be pickled
-    have no key, which leaves out random number generators and iterators.
-    """
-    if isinstance(value, slice):
-        return b":" + digest(*map(lasting_key, (value.start, value.stop, value.step)))
-    if _is_array(value, "SUO"):
-        return b"l" + digest(*map(lasting_key, (value.dtype.str, value.shape, value.tolist())))
-    if global_name(value) is not None:
+    def of_part(part: Any) -> bytes:
+        """Return what is known of a part; the random name stands for what is not."""
+        try:
+            return _encode(part, other)
+        except (NoKey, RecursionError):
+            return type(part).__qualname__.encode()
+
+    def other(part: Any, _: Encode) -> bytes:
+        if is_code(part):
+            return digest(*of_code(part, of_part))
+        raise NoKey
+
+    with _lock:
+        name = _tokens.setdefault(value, os.urandom(16))
+    return b"t" + digest(name, *of_code(value, of_part))
+
+
+def _lasting(value: Any, inner: Encode) -> bytes:
+    if isinstance(value, type) or global_name(value) is not None:
         return b"t" + _lasting_name(value)
+    return _encode_object(value, inner)
+
+
+def _encode_object(value: Any, inner: Encode) -> bytes:
+    """Return a key for an object that is neither a number, a container, code nor an estimator.
+
+    Such an object is what ``pickle`` would store: the name of a singleton, or the class and the
+    attributes of a plain object. Objects with a way of their own to be pickled have no key, which
+    leaves out random number generators and iterators.
+    """
+    if type(value) is np.ndarray and value.dtype.kind in "SUO":
+        return b"l" + digest(*map(inner, (value.dtype.str, value.shape, value.tolist())))
+    if isinstance(value, partial):
+        return b"p" + digest(*map(inner, (value.func, value.args, value.keywords)))
     try:
         pickled = value.__reduce_ex__(2)
     except Exception as error:  # of code that is not ours
@@ -175,7 +259,7 @@ def _encode_object(value: Any) -> bytes:
     plain = pickled[0] is copyreg.__newobj__  # type: ignore[attr-defined]
     if not plain or any(items is not None for items in pickled[3:]):
         raise NoKey(f"{value!r} has no key.")
-    return b"o" + digest(_lasting_name(type(value)), *map(lasting_key, pickled[1:3]))
+    return b"o" + digest(inner(type(value)), *map(inner, pickled[1:3]))
 
 
 def fingerprint(rows: PreparedRows) -> bytes | None:
@@ -188,15 +272,11 @@ def fingerprint(rows: PreparedRows) -> bytes | None:
         parts.append([*_WEIGHTS, rows.weights])
     if None in parts:
         return None
-    hashed = sha256()  # the fastest of Python's on CPUs that have it in hardware
     n_classes = 0 if rows.classes is None else len(rows.classes)
-    hashed.update(struct.pack("<qq", rows.n_features, n_classes))
-    for arrays in parts:
-        assert arrays is not None
-        for array in arrays:
-            for part in _array(array):
-                hashed.update(part)
-    return hashed.digest()
+    return digest(
+        struct.pack("<qq", rows.n_features, n_classes),
+        *(content_of_array(array) for arrays in parts if arrays for array in arrays),
+    )
 
 
 def targets_key(rows: PreparedRows) -> bytes | None:
@@ -210,7 +290,7 @@ def targets_key(rows: PreparedRows) -> bytes | None:
     arrays = targets + classes
     if rows.score_weights is not None:
         arrays += [*_WEIGHTS, rows.score_weights]
-    return digest(*(bytes(part) for array in arrays for part in _array(array)))
+    return digest(*map(content_of_array, arrays))
 
 
 def token() -> bytes:
@@ -253,13 +333,6 @@ def lanes_key(learner: CompiledLearner) -> bytes:
     return settings_key(learner, MOST_ROWS, *learner.lane_parameters)
 
 
-def _type(kind: type) -> bytes:
-    if is_ours(kind):
-        return f"{kind.__module__}.{kind.__qualname__} {BUILD}".encode()
-    with _lock:
-        return _tokens.setdefault(kind, os.urandom(16))
-
-
 def _lasting_name(value: Any, name: str | None = None) -> bytes:
     """Return the name of a class, a function or a singleton, and the versions of its code."""
     found = global_name(value, name)
@@ -278,12 +351,6 @@ def _lasting_name(value: Any, name: str | None = None) -> bytes:
     return f"{':'.join(found)} {', '.join(sorted(versions))}".encode()
 
 
-def _is_array(value: Any, kinds: str) -> bool:
-    """Return whether a value is an array without a mask, of one of these kinds of entries."""
-    masked = isinstance(value, np.ma.MaskedArray)
-    return isinstance(value, np.ndarray) and not masked and value.dtype.kind in kinds
-
-
 def _arrays(data: Any) -> list[np.ndarray] | None:
     """Return the arrays of rows or targets; None if they hold more than numbers."""
     if data is None:
@@ -297,8 +364,3 @@ def _arrays(data: Any) -> list[np.ndarray] | None:
     if isinstance(data, np.ndarray) and data.dtype.kind in "biufSU":
         return [data]
     return None
-
-
-def _array(array: np.ndarray) -> tuple[bytes | memoryview, ...]:
-    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return f"{array.dtype.str} {array.shape} ".encode(), flat.data

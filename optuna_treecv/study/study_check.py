@@ -109,7 +109,13 @@ class StudyCheck:
                 "use one study per evaluation."
             )
         own = self._evaluation.digest(run.scoring)
-        if known.get("digest") != own:
+        if known.get("digest") != own and (why := self._evaluation.why_nameless(run.scoring)):
+            yield (
+                f"the study {study.study_name!r} has values of another objective, and whether "
+                f"these can be compared with those of this one is not known, since {why}; use one "
+                "study per objective."
+            )
+        elif known.get("digest") != own:
             yield (
                 f"the study {study.study_name!r} has values from other data, weights, folds or "
                 f"scoring ({STUDY_ATTRIBUTE} {known.get('digest')}, now {own}), which cannot be "
