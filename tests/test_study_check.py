@@ -7,13 +7,16 @@ import warnings
 
 import numpy as np
 import optuna
+import pandas
 import pytest
 from sklearn.model_selection import KFold
 from sklearn.model_selection import StratifiedKFold
+from sklearn.tree import DecisionTreeClassifier
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 4))
@@ -99,6 +102,64 @@ def test_the_same_evaluation_goes_on_with_a_study():
         assert told(study, objective, 1) == []
     assert len(told(study, others[-1], 1)) == 1  # other folds
     assert list(study.user_attrs) == ["treecv_evaluation"]
+
+
+def test_a_search_in_a_storage_does_not_report_trials_of_other_rows(tmp_path):
+    X, y = RNG.normal(size=(1000, 4)), np.arange(1000) % 2
+    X[:, 0] += 3 * y
+    noise = X.copy()
+    noise[np.linspace(0, 999, 100).astype(int)[:-1] + 1] = 0  # all but every tenth row stay
+    scores = [fitted(X, y, tmp_path), fitted(noise, y, tmp_path), fitted(noise, y, None)]
+    assert scores[0] > scores[1] == scores[2]
+
+
+def fitted(X, y, folder):
+    storage = None if folder is None else f"sqlite:///{folder}/study.db"
+    grid = {"alpha": [0.01, 0.1]}
+    search = TreeCVSearchCV(PegasosClassifier(), param_grid=grid, random_state=0, storage=storage)
+    return search.fit(X, y).best_score_
+
+
+class Tree(DecisionTreeClassifier):
+    """It takes any data frame and any argument of fit."""
+
+    def fit(self, X, y, other=None):
+        return super().fit(np.asarray(X)[:, :1], y)
+
+    def predict(self, X):
+        return super().predict(np.asarray(X)[:, :1])
+
+
+class Drawing:
+    """A scorer whose state is a generator."""
+
+    __name__ = "drawing"
+
+    def __init__(self):
+        self.generator = np.random.RandomState(0)
+
+    def __call__(self, estimator, X, y):
+        return self.generator.random()
+
+
+@pytest.mark.filterwarnings("ignore:scoring='drawing' may not")
+@pytest.mark.parametrize(
+    ("nameless", "why"),
+    [
+        ({"X": pandas.DataFrame({"a": X[:, 0], "b": [[1]] * 120})}, "X or y holds objects"),
+        ({"scoring": Drawing()}, "the code or the state of the scorer drawing"),
+        ({"params": {"other": np.random.RandomState(0)}}, "params holds an object"),
+    ],
+)
+def test_what_has_no_name_is_not_taken_for_the_same(nameless, why):
+    options = {"estimator": Tree(), "param_grid": {"max_depth": [1, 2]}, "method": "fit"}
+    objective = objective_of(**options, **nameless)
+    study = optuna.create_study(study_name="mixed", direction=objective.direction)
+    assert told(study, objective) == []
+    assert told(study, pickle.loads(pickle.dumps(objective))) == []
+    (sentence,) = told(study, objective_of(**options, **nameless))
+    assert f"is not known, since {why}" in sentence
+    assert "use one study per objective" in sentence
 
 
 @pytest.mark.parametrize(
