@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import os
 import sys
 from threading import Lock
@@ -17,6 +18,8 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn import svm
+from sklearn.base import BaseEstimator
+from sklearn.base import ClassifierMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.compose import make_column_selector
 from sklearn.decomposition import PCA
@@ -45,7 +48,9 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import make_scorer
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import cross_validate
+from sklearn.model_selection import GridSearchCV
 from sklearn.model_selection import KFold
 from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.model_selection import ShuffleSplit
@@ -72,6 +77,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
 
 CLASSIFIERS = [
     DecisionTreeClassifier(random_state=0),
@@ -663,3 +669,38 @@ def test_the_first_of_several_random_splits_is_a_hold_out():
         error = 1 - expected.score(X_CLASSES[test], Y_CLASSES[test])
         assert tree.mean == pytest.approx(error, abs=1e-12)
         assert tree.n_updates == len(train)
+
+
+@dataclass
+class Equal(ClassifierMixin, BaseEstimator):
+    """A dataclass equals others with the same values, and has no hash."""
+
+    at: float = 0.0
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def partial_fit(self, X, y, classes=None):
+        return self if classes is None else self.fit(X, classes)
+
+    def predict(self, X):
+        return self.classes_[(X[:, 0] > self.at).astype(int)]
+
+
+@pytest.mark.parametrize("method", ["auto", "fit", "standard"])
+def test_estimators_need_no_hash(method):
+    X = X_CLASSES[:, :4]
+    for model in (Equal(15.0), make_pipeline(StandardScaler(), Equal(0.1))):
+        found = tree_cross_validate(
+            model, X, Y_CLASSES, cv=KFold(3), method=method, scoring="accuracy"
+        )
+        if method == "fit" or isinstance(model, Equal):
+            expected = cross_val_score(model, X, Y_CLASSES, cv=KFold(3))
+            np.testing.assert_array_equal(found.test_score, expected)
+    grid = {"at": [10.0, 15.0]}
+    search = TreeCVSearchCV(Equal(), param_grid=grid, cv=KFold(3), method=method)
+    expected = GridSearchCV(Equal(), grid, cv=KFold(3)).fit(X, Y_CLASSES)
+    search.fit(X, Y_CLASSES)
+    for column in ("mean_test_score", "split1_test_score"):
+        np.testing.assert_allclose(search.cv_results_[column], expected.cv_results_[column])

@@ -106,8 +106,6 @@ def _content_of(code: CodeType, encode: Callable[[Any], bytes]) -> Iterator[byte
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _content_of(constant, encode)
-        elif isinstance(constant, frozenset):  # of a test such as ``x in {1, 2}``
-            yield from sorted(map(encode, constant))
         else:
             yield encode(constant)
 

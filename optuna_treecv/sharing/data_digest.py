@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date
 from datetime import datetime
 from datetime import time
@@ -17,10 +18,10 @@ import numpy as np
 from scipy import sparse
 from xxhash import xxh3_128
 
-from optuna_treecv.rows.data import take_rows
 from optuna_treecv.sharing.keys import content_of_array
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import head_of_array
 from optuna_treecv.sharing.keys import NoKey
 
 # Rows are copied in blocks of about this size, which stay in a CPU's cache.
@@ -104,23 +105,42 @@ def _list(values: list[Any] | tuple[Any, ...]) -> bytes:
         raise NoKey("A list of rows of unequal lengths has no digest.") from error
 
 
-def _array(rows: Any) -> bytes:
-    """Return a digest of an array, or of a data frame whose columns are all of one NumPy type."""
-    dtype = rows.dtypes.iloc[0] if hasattr(rows, "iloc") else rows.dtype
-    # The bytes of a long double are partly undefined.
-    if isinstance(rows, np.ma.MaskedArray) or dtype.kind not in "biufcmMSUO" or dtype.char in "gG":
-        raise NoKey(f"Arrays of type {dtype} have no digest.")
-    if rows.shape == ():
-        rows = rows.reshape(1)
-    if isinstance(rows, np.ndarray) and rows.flags.c_contiguous and dtype.kind != "O":
-        return content_of_array(rows)
-    to_bytes = _objects if dtype.kind == "O" else np.ndarray.tobytes
-    hashed = xxh3_128(f"{dtype.str} {rows.shape} ".encode())
-    n_rows = len(rows)
-    step = max(1, _BLOCK_BYTES // max(1, dtype.itemsize * (rows.size // max(1, n_rows))))
-    for start in range(0, n_rows, step):
-        hashed.update(to_bytes(np.asarray(take_rows(rows, slice(start, start + step)))))
+def _array(array: np.ndarray) -> bytes:
+    _check_type(array)
+    if array.dtype.kind == "O":
+        hashed = xxh3_128(f"objects {array.shape} ".encode())
+        hashed.update(_objects(array))
+        return hashed.digest()
+    if array.ndim < 2 or array.flags.c_contiguous:
+        return content_of_array(array)
+    hashed = xxh3_128(head_of_array(array))
+    for rows in _blocks(len(array), array.nbytes):
+        hashed.update(array[rows].tobytes())
     return hashed.digest()
+
+
+def _numbers(columns: list[np.ndarray]) -> bytes:
+    """Return a digest of columns of the same type, which may lie in memory row by row."""
+    n_rows = len(columns[0])
+    _check_type(columns[0])
+    hashed = xxh3_128(f"{columns[0].dtype.str} {n_rows} {len(columns)}".encode())
+    for rows in _blocks(n_rows, sum(column.nbytes for column in columns)):
+        for column in columns:
+            hashed.update(np.ascontiguousarray(column[rows]).view(np.uint8).data)
+    return hashed.digest()
+
+
+def _check_type(array: np.ndarray) -> None:
+    # The bytes of a long double are partly undefined.
+    is_known = array.dtype.kind in "biufcmMSUO" and array.dtype.char not in "gG"
+    if isinstance(array, np.ma.MaskedArray) or not is_known:
+        raise NoKey(f"Arrays of type {array.dtype} have no digest.")
+
+
+def _blocks(n_rows: int, n_bytes: int) -> Iterator[slice]:
+    """Yield parts of rows that stay in a CPU's cache."""
+    step = max(1, n_rows * _BLOCK_BYTES // max(1, n_bytes))
+    return (slice(start, start + step) for start in range(0, n_rows, step))
 
 
 def _objects(cells: np.ndarray) -> bytes:
@@ -158,10 +178,11 @@ def _frame(frame: Any) -> bytes:
     start = 0
     for of_numbers, dtypes in groupby(frame.dtypes, _numpy_type):
         stop = start + len(list(dtypes))
-        if not of_numbers:
-            parts += [_column(frame.iloc[:, column].array) for column in range(start, stop)]
+        columns = [frame.iloc[:, column] for column in range(start, stop)]
+        if of_numbers:
+            parts.append(_numbers([column.to_numpy() for column in columns]))
         else:
-            parts.append(_array(frame.iloc[:, start:stop]))
+            parts += [_column(column.array) for column in columns]
         start = stop
     return digest(*parts)
 

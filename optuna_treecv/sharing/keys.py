@@ -169,6 +169,8 @@ def _encode(value: Any, other: Other) -> bytes:
         return b"(" + digest(*map(inner, value))
     if kind is list:
         return b"[" + digest(*map(inner, value))
+    if kind in (set, frozenset):
+        return kind.__name__.encode() + digest(*sorted(map(inner, value)))
     if kind is dict:
         return b"{" + digest(*(inner(item) for pair in value.items() for item in pair))
     if isinstance(value, np.generic) and value.dtype.kind in _PLAIN + "SU":
@@ -189,9 +191,14 @@ def content_of_array(array: np.ndarray) -> bytes:
 
     The layout in memory does not count.
     """
-    hashed = xxh3_128(f"{array.dtype.str} {array.shape} ".encode())
+    hashed = xxh3_128(head_of_array(array))
     hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return hashed.digest()
+
+
+def head_of_array(array: np.ndarray) -> bytes:
+    """Return what stands before the entries of an array, so that these can be split in one way."""
+    return f"{array.dtype.str} {array.shape} ".encode()
 
 
 def _settings_of(estimator: Any) -> list[Any]:
