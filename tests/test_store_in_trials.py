@@ -92,7 +92,7 @@ def test_every_fold_score_is_in_the_store(store_url, cv, n_rows):
         assert row.params_step_size == trial.params["step_size"]
         assert (row.learner, row.cv, row.scoring) == ("AveragedSGDClassifier", str(cv), "error")
         assert (row.n_rows, row.n_features, row.state) == (n_rows, 5, "complete")
-        assert len(row.fingerprint) == 64 and len(row.key) == 32
+        assert len(row.fingerprint) == 32 and len(row.key) == 32
     assert evaluations.fingerprint.nunique() == 1 and evaluations.key.nunique() == 3
 
 
