@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 import pickle
 
 from ids import said
@@ -18,6 +19,7 @@ from sklearn.tree import DecisionTreeClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
 from optuna_treecv import select
+from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.study.choice import Candidate
@@ -150,8 +152,8 @@ def test_the_interval_of_the_chosen_trial(binary):
     assert "chosen among 15 trials on the same folds" in choice.interval.note
     assert "about a quarter of a standard error" in choice.interval.note
     assert f"Choice(trial={choice.trial.number}, " in repr(choice)
-    _, single = searched(binary, n_trials=1)
-    assert select(single, objective).interval.note == ""
+    own, single = searched(binary, n_trials=1)
+    assert select(single, own).interval.note == ""
 
 
 @pytest.mark.parametrize("cv", [TimeSeriesSplit(3), 0.3], ids=said)
@@ -185,7 +187,7 @@ def test_a_new_process_reads_the_store(binary, store_url):
     objective, study = searched(binary, store=store_url)
     here = select(study, objective, rule="one_se")
     there = pickle.loads(pickle.dumps(objective))
-    assert there._held.find(study.best_params) is None
+    assert there._held.find(study.best_trial) is None
     again = select(study, there, rule="one_se")
     assert repr(again) == repr(here)
     assert [one.difference for one in again.candidates] == [
@@ -203,7 +205,7 @@ def test_trials_of_other_workers_are_left_out(binary):
     assert len(alone.left_out) == 10 and "left_out=[" in repr(alone)
     by_value = sorted(study.trials, key=lambda trial: trial.value)
     for trial in by_value[:3]:
-        other._held.note(trial.params, other.evaluate(trial.params), "minimize")
+        other._held.note(trial, other.evaluate(trial.params), "minimize")
     choice = select(study, other)
     known = {one.trial.number for one in choice.candidates}
     assert known <= {trial.number for trial in by_value[:3]}
@@ -227,24 +229,39 @@ def result_of(mean, folds, rows=None):
     return CVResult(**values | {"mean": mean, "test_score": folds, "row_losses": rows})
 
 
+@cache
+def trial_of(number):
+    return optuna.trial.FixedTrial({}, number=number)
+
+
+def test_estimators_of_the_same_parameters_are_compared_each_by_its_own_scores(binary):
+    objective = treecv_objective(lambda trial: PegasosClassifier(10.0**-trial.number), *binary)
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=3)
+    results = [tree_cross_validate(PegasosClassifier(10.0**-i), *binary) for i in range(3)]
+    for trial, difference in select(study, objective).candidates[1:]:
+        alone = results[trial.number].compare(results[study.best_trial.number])
+        assert (difference.mean, difference.std_error) == (alone.mean, alone.std_error)
+
+
 def test_what_is_held_has_a_bound():
     held = HeldScores(most_bytes=1000)
     for i in range(20):
-        held.note({"alpha": i}, result_of(abs(i - 12.0), np.full(10, 0.5)), "minimize")
+        held.note(trial_of(i), result_of(abs(i - 12.0), np.full(10, 0.5)), "minimize")
         assert held.n_bytes <= 1000
-    kept = [i for i in range(20) if held.find({"alpha": i}) is not None]
+    kept = [i for i in range(20) if held.find(trial_of(i)) is not None]
     assert len(kept) == 12 and set(range(8, 17)) <= set(kept)  # the best ones stay
-    held.note({"alpha": 12}, result_of(5.0, np.zeros(10)), "minimize")  # once more, and smaller
-    assert held.find({"alpha": 12}).folds.dtype == np.int8
+    held.note(trial_of(12), result_of(5.0, np.zeros(10)), "minimize")  # once more, and smaller
+    assert held.find(trial_of(12)).folds.dtype == np.int8
     assert held.n_bytes == sum(
-        one.n_bytes for i in range(20) if (one := held.find({"alpha": i})) is not None
+        one.n_bytes for i in range(20) if (one := held.find(trial_of(i))) is not None
     )
-    held.note({"alpha": 99}, result_of(0.0, np.zeros(10), np.zeros(300, np.float32)), "minimize")
-    assert held.find({"alpha": 99}).rows is None and held.n_bytes <= 1000  # rows go first
-    held.note({"alpha": 97}, result_of(0.0, np.full(200, 0.5)), "minimize")
-    assert held.find({"alpha": 97}) is None and held.n_bytes <= 1000  # it has no room at all
-    held.note({"alpha": 98}, result_of(np.inf, np.full(10, np.inf)), "minimize")
-    assert held.find({"alpha": 98}) is None
+    held.note(trial_of(99), result_of(0.0, np.zeros(10), np.zeros(300, np.float32)), "minimize")
+    assert held.find(trial_of(99)).rows is None and held.n_bytes <= 1000  # rows go first
+    held.note(trial_of(97), result_of(0.0, np.full(200, 0.5)), "minimize")
+    assert held.find(trial_of(97)) is None and held.n_bytes <= 1000  # it has no room at all
+    held.note(trial_of(98), result_of(np.inf, np.full(10, np.inf)), "minimize")
+    assert held.find(trial_of(98)) is None
     assert pickle.loads(pickle.dumps(held)).n_bytes == 0
 
 
@@ -252,8 +269,8 @@ def test_rows_leave_before_folds():
     held = HeldScores(most_bytes=2000)
     for i in range(6):
         rows = np.zeros(100, np.float32)
-        held.note({"alpha": i}, result_of(float(i), np.full(10, 0.5), rows), "minimize")
-    found = [held.find({"alpha": i}) for i in range(6)]
+        held.note(trial_of(i), result_of(float(i), np.full(10, 0.5), rows), "minimize")
+    found = [held.find(trial_of(i)) for i in range(6)]
     assert all(one is not None for one in found)
     assert [one.rows is not None for one in found] == [True, True, True, False, False, False]
 
@@ -283,14 +300,14 @@ def test_pooled_scores_have_no_pairs(binary):
 
 def test_errors_of_leave_one_out_take_a_byte(binary):
     objective, study = searched(binary, n_trials=2, cv="loo")
-    held = objective._held.find(study.best_params)
+    held = objective._held.find(study.best_trial)
     assert held.n_bytes == 83
     np.testing.assert_array_equal(held.folds, objective.evaluate(study.best_params).test_score)
 
 
 def test_scores_are_maximised_too(binary):
     objective, study = searched(binary, scoring="accuracy", n_trials=6)
-    assert all(objective._held.find(trial.params).value == -trial.value for trial in study.trials)
+    assert all(objective._held.find(trial).value == -trial.value for trial in study.trials)
 
 
 # Rules.

@@ -142,7 +142,8 @@ def test_many_and_the_objective_give_the_same(binary, tmp_path):
         np.testing.assert_array_equal(one.row_losses, beside.row_losses)
         again = objective.evaluate({"alpha": alpha})
         np.testing.assert_array_equal(one.row_losses, again.row_losses)
-        held = objective._held.find({"alpha": alpha})
+        (trial,) = [trial for trial in study.trials if trial.params["alpha"] == alpha]
+        held = objective._held.find(trial)
         np.testing.assert_array_equal(one.row_losses, held.rows)
 
 

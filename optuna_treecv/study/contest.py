@@ -125,7 +125,7 @@ class _KnownScores:
         found: dict[int, np.ndarray] = {}
         missing = []
         for trial in trials:
-            held = self._held.find(trial.params)
+            held = self._held.find(trial)
             if held is not None and len(held.folds) == self._n_scores:
                 found[trial.number] = held.folds
             else:
@@ -137,7 +137,7 @@ class _KnownScores:
 
     def rows_of(self, trials: Sequence[FrozenTrial]) -> dict[int, np.ndarray]:
         """Return the scores of the rows of trials."""
-        held = {trial.number: self._held.find(trial.params) for trial in trials}
+        held = {trial.number: self._held.find(trial) for trial in trials}
         return {n: one.rows for n, one in held.items() if one is not None and one.rows is not None}
 
     def _in_store(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from datetime import datetime
 from threading import Lock
 from typing import Any
 from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
 from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.study.grid import key_of_point
+from optuna_treecv.study.grid import AnyTrial
 
 #: The most bytes that one objective holds: 64 MiB.
 MOST_BYTES = 2**26
+
+
+_Name: TypeAlias = tuple[int, datetime | None]
 
 
 class Held(NamedTuple):
@@ -39,7 +43,9 @@ class Held(NamedTuple):
 
 
 class HeldScores:
-    """Holds fold scores by the parameters of the trial, on which alone they depend.
+    """Holds fold scores by the number of the trial and the time when it began.
+
+    Its parameters would not do: a callable may make other estimators of the same parameters.
 
     When there is no more room, the scores of rows go first, those of the worst trial before
     others; then the fold scores of the worst trial.
@@ -51,17 +57,17 @@ class HeldScores:
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
-        self._held: dict[bytes, Held] = {}
+        self._held: dict[_Name, Held] = {}
         self._lock = Lock()
         self.n_bytes = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return HeldScores, (self._most_bytes,)
 
-    def note(self, params: Mapping[str, Any], result: CVResult, direction: str) -> None:
+    def note(self, trial: AnyTrial, result: CVResult, direction: str) -> None:
         """Take note of a complete trial's scores; one whose mean is infinite is not held."""
-        name = key_of_point(params)
-        if name is None or not np.isfinite(result.mean):
+        name = _name_of(trial)
+        if not np.isfinite(result.mean):
             return
         value = result.mean if direction == "minimize" else -result.mean
         held = Held(value, _packed(result.test_score), result.row_losses)
@@ -72,11 +78,10 @@ class HeldScores:
             while self.n_bytes > self._most_bytes:
                 self._make_room()
 
-    def find(self, params: Mapping[str, Any]) -> Held | None:
-        """Return what is held of a trial with these parameters."""
-        name = key_of_point(params)
+    def find(self, trial: AnyTrial) -> Held | None:
+        """Return what is held of a trial."""
         with self._lock:
-            return None if name is None else self._held.get(name)
+            return self._held.get(_name_of(trial))
 
     def _make_room(self) -> None:
         """Forget the rows of the worst trial that has any, or else the worst trial."""
@@ -88,9 +93,13 @@ class HeldScores:
             self._held[worst] = held._replace(rows=None)
             self.n_bytes += held.folds.nbytes
 
-    def _forget(self, name: bytes) -> None:
+    def _forget(self, name: _Name) -> None:
         if (gone := self._held.pop(name, None)) is not None:
             self.n_bytes -= gone.n_bytes
+
+
+def _name_of(trial: AnyTrial) -> _Name:
+    return trial.number, trial.datetime_start
 
 
 def _packed(scores: np.ndarray) -> np.ndarray:

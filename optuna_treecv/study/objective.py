@@ -257,7 +257,7 @@ class TreeCVObjective:
             )
             raise
         result = record_trial(trial, run, self._database)
-        self._held.note(trial.params, result, run.scoring.first.direction)
+        self._held.note(trial, result, run.scoring.first.direction)
         return result
 
     def check_study(self, study: optuna.Study) -> None:
