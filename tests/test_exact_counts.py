@@ -394,7 +394,10 @@ def test_classes_without_weight_in_a_training_set_are_refused():
     weights = np.where((y == 1) & (np.arange(40) < 30), 0.0, 1.0)
     pair = [(np.arange(30), np.arange(30, 40))]
     with pytest.raises(ValueError, match=r"but is 0 in all rows of class 1 in one; fit_prior"):
-        tree_cross_validate(MultinomialNB(), X, y, cv=pair, sample_weight=weights)
+        tree_cross_validate(MultinomialNB(), X, y, cv=pair, sample_weight=weights, method="exact")
+    assert (
+        tree_cross_validate(MultinomialNB(), X, y, cv=pair, sample_weight=weights).method == "fit"
+    )
     free = MultinomialNB(fit_prior=False)
     found = tree_cross_validate(free, X, y, cv=pair, sample_weight=weights)
     fitted = free.fit(X[:30], y[:30], sample_weight=weights[:30])
