@@ -263,11 +263,12 @@ def _predictions(
         tested = family.test(chunks_of(repeat.cut), KeptSums(None, None), _ROWS)
         outputs = np.concatenate([one.outputs[0] for one in tested])
         prepared = family.respond(outputs, method)
-    is_label = method == "predict" and rows.classes is not None
-    if is_finite and not np.all(np.isfinite(outputs)) or is_label and np.any(np.isnan(outputs)):
+    classes = rows.classes if method == "predict" else None
+    has_nan = classes is not None and np.any(np.isnan(outputs))
+    if has_nan or (is_finite and not np.all(np.isfinite(outputs))):
         raise ValueError(f"{name_of(estimator)} diverges: its model is not finite.")
-    if is_label:
-        prepared = rows.classes[prepared]
+    if classes is not None:
+        prepared = classes[prepared]
     predictions = np.empty_like(prepared)
     predictions[rows.order] = prepared
     return predictions
