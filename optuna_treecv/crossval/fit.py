@@ -30,9 +30,9 @@ from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import n_columns
-from optuna_treecv.learners.adapter import seeded
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.seeds import seeded
 from optuna_treecv.learners.steps.messages import naming_steps
 from optuna_treecv.learners.steps.running import unshared
 from optuna_treecv.rows.data import as_codes
