@@ -7,7 +7,11 @@ import optuna
 from optuna.distributions import FloatDistribution
 import pytest
 from scipy import sparse
+from sklearn.base import BaseEstimator
 from sklearn.base import clone
+from sklearn.base import TransformerMixin
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import AdditiveChi2Sampler
 from sklearn.linear_model import Lasso
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
@@ -23,9 +27,11 @@ from sklearn.model_selection import RepeatedKFold
 from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Binarizer
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 
@@ -37,6 +43,7 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.learners.exact import records
 from optuna_treecv.learners.exact.family import Chunks
+from optuna_treecv.learners.steps.once import why_not_rowwise
 from optuna_treecv.sharing.exact_results import KeptSums
 
 # Splitters without groups get them here too.
@@ -343,18 +350,10 @@ def test_a_store_serves_the_next_process(store_url):
         (Ridge(solver="sag"), "solver='sag' is iterative"),
         (Ridge(positive=True), "positive=True has no closed form"),
         (Ridge(alpha=np.ones(1)), "alpha is not one number"),
-        (make_pipeline(MinMaxScaler(), Ridge()), "the step MinMaxScaler learns from the rows"),
         (
-            make_pipeline(FunctionTransformer(lambda X: X - X.mean(axis=0)), Ridge()),
-            "a stateless step transforms a row differently beside other rows",
-        ),
-        (
-            make_pipeline(FunctionTransformer(lambda X: X - X[0]), Ridge()),
-            "a stateless step transforms a row differently beside other rows",
-        ),
-        (
-            make_pipeline(FunctionTransformer(lambda X: X[: len(X) // 2 * 2]), Ridge()),
-            "a stateless step transforms a row differently beside other rows",
+            make_pipeline(MinMaxScaler(), Ridge()),
+            "the step 'minmaxscaler' cannot be done before the folds: MinMaxScaler learns from "
+            "the rows",
         ),
         (Ridge(alpha=0), "alpha=0 has no model where columns depend on each other"),
         (
@@ -488,28 +487,104 @@ def test_few_records_are_held_where_memory_is_scarce(monkeypatch):
     assert [one[0] for _, some in groups for one in some] == list(range(8))
 
 
-def test_steps_that_cannot_be_tried_on_a_few_rows_are_fitted():
-    """What a function raises, or makes, of a few rows is no error of the evaluation."""
+class ByRow(TransformerMixin, BaseEstimator):
+    """Needs no fit, which does not say that it looks at one row at a time."""
+
+    def fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        return X - np.mean(X, axis=0)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (FunctionTransformer(lambda X: X + 1), "its function may look at all rows"),
+        (
+            FunctionTransformer(np.exp2, kw_args={"casting": "same_kind"}),
+            "its function may look at all rows",
+        ),
+        (FunctionTransformer(lambda X: X - X[0]), "its function may look at all rows"),
+        (ByRow(), "ByRow learns from the rows"),
+        (
+            SimpleImputer(strategy="constant"),
+            "it leaves out columns that have no value in a training set",
+        ),
+        (
+            OneHotEncoder(handle_unknown="ignore"),
+            "it makes a column for each value it finds",
+        ),
+    ],
+    ids=["function", "arguments", "first row", "declared", "imputer", "categories"],
+)
+def test_steps_that_may_mix_rows_are_fitted_by_fold(step, why):
+    model = make_pipeline(step, Ridge())
+    result = tree_cross_validate(model, X, Y, cv=KFold(3))
+    name = model.steps[0][0]
+    assert result.method == "fit"
+    assert result.why == f"the step {name!r} cannot be done before the folds: {why}"
+    assert_same(result.test_score, reference_of_rows(model, X, Y, KFold(3)))
+
+
+def test_a_ufunc_that_sees_whole_rows_may_mix_them():
+    assert why_not_rowwise(FunctionTransformer(np.matmul))
+    assert not why_not_rowwise(FunctionTransformer(np.log1p))
+    assert not why_not_rowwise(FunctionTransformer())
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        AdditiveChi2Sampler(),
+        Binarizer(threshold=0.5),
+        FunctionTransformer(np.sqrt),
+        Normalizer("max"),
+        PolynomialFeatures(2, interaction_only=True),
+        SimpleImputer(strategy="constant", keep_empty_features=True),
+    ],
+    ids=str,
+)
+def test_steps_that_transform_each_row_for_itself_are_done_once(step):
+    model = make_pipeline(step, Ridge())
+    rows = np.abs(X)
+    result = tree_cross_validate(model, rows, Y, cv=KFold(3))
+    assert result.method == "exact"
+    assert_same(result.test_score, reference_of_rows(model, rows, Y, KFold(3)))
+
+
+def test_filling_by_means_stays_in_its_fold():
+    """No value is missing in the first rows, where a trial would look."""
+    rows = np.random.default_rng(3).normal(size=(90, 4))
+    rows[30:][np.random.default_rng(4).random((60, 4)) < 0.3] = np.nan
+    y = np.nan_to_num(rows).sum(axis=1)
+    fill = FunctionTransformer(lambda X: np.where(np.isnan(X), np.nanmean(X, axis=0), X))
+    model = make_pipeline(fill, Ridge())
+    predicted = tree_cross_val_predict(model, rows, y, cv=KFold(3))
+    np.testing.assert_allclose(predicted, cross_val_predict(model, rows, y, cv=KFold(3)))
+
+
+def test_steps_that_return_other_columns_are_fitted_by_fold():
     import pandas as pd
 
-    def needs_many(X):
-        if len(X) < 25:
-            raise RuntimeError("too few rows")
-        return X
-
-    result = tree_cross_validate(
-        make_pipeline(FunctionTransformer(needs_many), Ridge()), X, Y, cv=KFold(2)
-    )
-    assert (result.method, result.why) == (
-        "fit",
-        "the stateless steps do not transform a few rows alone",
-    )
     table = pd.DataFrame({"a": np.tile(["x", "y", "z"], 20), "b": X[:, 0]})
     dummies = make_pipeline(FunctionTransformer(pd.get_dummies), Ridge())
     result = tree_cross_validate(dummies, table, Y, cv=KFold(2))
     assert result.method == "fit"
     expected = cross_validate(dummies, table, Y, cv=KFold(2), scoring="neg_mean_squared_error")
     np.testing.assert_allclose(result.test_score, -expected["test_score"])
+
+
+def test_a_first_row_that_no_step_takes_is_left_to_the_fits():
+    rows = X.copy()
+    rows[0, 0] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        tree_cross_validate(make_pipeline(Normalizer(), Ridge()), rows, Y, cv=3)
 
 
 def test_results_of_methods_do_not_mix():

@@ -9,7 +9,9 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import KFold
+from sklearn.model_selection import PredefinedSplit
 from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import TimeSeriesSplit
 from sklearn.naive_bayes import BernoulliNB
 from sklearn.naive_bayes import ComplementNB
 from sklearn.naive_bayes import MultinomialNB
@@ -394,7 +396,10 @@ def test_classes_without_weight_in_a_training_set_are_refused():
     weights = np.where((y == 1) & (np.arange(40) < 30), 0.0, 1.0)
     pair = [(np.arange(30), np.arange(30, 40))]
     with pytest.raises(ValueError, match=r"but is 0 in all rows of class 1 in one; fit_prior"):
-        tree_cross_validate(MultinomialNB(), X, y, cv=pair, sample_weight=weights)
+        tree_cross_validate(MultinomialNB(), X, y, cv=pair, sample_weight=weights, method="exact")
+    assert (
+        tree_cross_validate(MultinomialNB(), X, y, cv=pair, sample_weight=weights).method == "fit"
+    )
     free = MultinomialNB(fit_prior=False)
     found = tree_cross_validate(free, X, y, cv=pair, sample_weight=weights)
     fitted = free.fit(X[:30], y[:30], sample_weight=weights[:30])
@@ -410,3 +415,25 @@ def test_infinite_logarithms_are_no_divergence(estimator):
     assert result.method != "exact"
     with pytest.raises(ValueError, match="alpha=0 gives infinite logarithms"):
         tree_cross_validate(estimator, X, y, cv=KFold(4), method="exact")
+
+
+@pytest.mark.parametrize("method", ["auto", "exact"])
+@pytest.mark.parametrize("estimator", [BernoulliNB(), MultinomialNB(), ComplementNB()], ids=said)
+@pytest.mark.parametrize(
+    "cv",
+    [
+        [(np.arange(30), np.arange(30, 40))],
+        PredefinedSplit(np.r_[np.full(30, -1), np.zeros(5), np.ones(5)]),
+        TimeSeriesSplit(2, test_size=5),
+    ],
+    ids=["hold-out", "some untested", "growing"],
+)
+def test_tested_rows_without_any_number(cv, estimator, method):
+    X = np.random.default_rng(0).poisson(0.5, (40, 5)) + 0.0
+    X[30:] = 0
+    X, y = sparse.csr_array(X), np.arange(40) % 2
+    kind = {"cv": cv, "scoring": "neg_log_loss"}
+    result = tree_cross_validate(estimator, X, y, method=method, **kind)
+    assert result.method == "exact"
+    expected = cross_validate(estimator, X, y, **kind)["test_score"]
+    np.testing.assert_allclose(result.test_score, expected, rtol=1e-10)

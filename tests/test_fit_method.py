@@ -61,7 +61,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import TargetEncoder
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.tree import DecisionTreeRegressor
 from watching import Counting
@@ -74,10 +76,12 @@ from watching import Y_NUMBERS
 
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import pooled
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.crossval.arguments import draw_seed
 
 CLASSIFIERS = [
     DecisionTreeClassifier(random_state=0),
@@ -704,3 +708,48 @@ def test_estimators_need_no_hash(method):
     search.fit(X, Y_CLASSES)
     for column in ("mean_test_score", "split1_test_score"):
         np.testing.assert_allclose(search.cv_results_[column], expected.cv_results_[column])
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba"])
+def test_compiled_steps_that_ask_for_writable_rows_are_tested_too(method):
+    """``PolynomialFeatures`` asks for writable sparse rows, and writes nothing."""
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((80, 5), density=0.4, format="csr", rng=rng)
+    y = (X.sum(axis=1) > 1).astype(int)
+    model = make_pipeline(PolynomialFeatures(2), LogisticRegression())
+    scoring = ["accuracy", "neg_log_loss"]
+    result = tree_cross_validate(model, X, y, cv=KFold(4), scoring=scoring)
+    expected = cross_validate(model, X, y, cv=KFold(4), scoring=scoring)
+    for name in scoring:
+        np.testing.assert_allclose(result.scores[name].test_score, expected[f"test_{name}"])
+    assert tree_cross_validate(model, X, y, cv=KFold(4), scoring=pooled("log_loss")).mean > 0
+    np.testing.assert_allclose(
+        tree_cross_val_predict(model, X, y, cv=KFold(4), response_method=method),
+        cross_val_predict(model, X, y, cv=KFold(4), method=method),
+    )
+
+
+@pytest.mark.parametrize("cv", [5, 3])
+@pytest.mark.parametrize("target_type", ["auto", "continuous"])
+@pytest.mark.parametrize("kind", ["numbers", "classes"])
+def test_a_target_encoder_draws_its_folds_by_the_seed(kind, target_type, cv):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 20, (120, 2)).astype(str).astype(object)
+    y = X[:, 0].astype(float) + rng.normal(size=120)
+    inner = KFold if kind == "numbers" or target_type == "continuous" else StratifiedKFold
+    if kind == "classes":
+        y = (y > 9).astype(int)
+    encoder = TargetEncoder(target_type=target_type, cv=cv)
+    found = tree_cross_validate(make_pipeline(encoder, Ridge()), X, y, cv=KFold(4), random_state=1)
+    again = tree_cross_validate(make_pipeline(encoder, Ridge()), X, y, cv=KFold(4), random_state=1)
+    np.testing.assert_array_equal(found.test_score, again.test_score)
+    seed = draw_seed(1) % 2**32
+    encoder = TargetEncoder(target_type=target_type)
+    if "deprecated" in (getattr(encoder, "random_state", "deprecated"),):
+        encoder.set_params(cv=inner(cv, shuffle=True, random_state=seed))
+    else:
+        encoder.set_params(cv=cv, random_state=seed)
+    expected = cross_validate(
+        make_pipeline(encoder, Ridge()), X, y, cv=KFold(4), scoring="neg_mean_squared_error"
+    )
+    np.testing.assert_allclose(found.test_score, -expected["test_score"], rtol=1e-12)

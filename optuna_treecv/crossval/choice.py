@@ -139,7 +139,7 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
         if asked == "exact":
             raise ValueError(
                 f"method='exact' must have an estimator whose models follow from sums over rows "
-                f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after stateless "
+                f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after row-wise "
                 f"steps or a StandardScaler, but {why_fit}; method='auto' would be right."
             )
     if asked != "treecv" and (why := why_rows_age(estimator)):

@@ -679,6 +679,9 @@ class Evaluation:
             return front
         fitted, name = front
         why = self._why_by_fold(fitted.fewest_known)
+        if not why and not found.is_compiled:  # kernels give the same for sparse and dense rows
+            cuts = [repeat.cut for repeat in self.repeats]
+            why = self.fact(("form", name), lambda: fitted.why_form_varies(cuts))
         return why or Ahead(fitted, name, fitted.layout_for(found.pipeline), found.why_python)
 
     def _why_by_fold(self, n_known: int | None) -> str:

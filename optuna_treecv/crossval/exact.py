@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from time import perf_counter
@@ -18,8 +19,12 @@ import numpy as np
 
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact_rows import prepared_after
+from optuna_treecv.crossval.fit import Fit
+from optuna_treecv.crossval.fit import FittedRepeat
+from optuna_treecv.crossval.fit import predictions_of_fits
 from optuna_treecv.crossval.found_scores import FoundScores
 from optuna_treecv.crossval.identity import under_configuration
+from optuna_treecv.crossval.methods import Instead
 from optuna_treecv.crossval.methods import Missing
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
@@ -51,12 +56,16 @@ from optuna_treecv.sharing.exact_results import ExactResult
 from optuna_treecv.sharing.exact_results import ExactShape
 from optuna_treecv.sharing.exact_results import KeptSums
 from optuna_treecv.sharing.exact_results import name_of_exact
+from optuna_treecv.sharing.exact_results import OUTPUTS_DIVERGED
 from optuna_treecv.tree.walk import TestedBlock
 
 # The rows of several folds that are tested together, and the bytes of what the models of all
 # points say of the rows that are tested together.
 _ROWS = 2**14
 _MOST_BYTES = 2**27
+
+# Why folds are fitted after all.
+_NOT_FINITE = "a model that follows from sums over rows is not finite"
 
 # The type in which the scores of single rows wait.
 _ROW_SCORE = np.dtype(np.float32)
@@ -84,8 +93,28 @@ class Exact:
             parts.last._validate_params()
 
     def begin(self, request: Request, repeat: Repeat) -> ExactRepeat:
-        """Find kept scores, or compute them."""
-        return ExactRepeat(request, repeat)
+        """Find kept scores, or compute them.
+
+        Where "auto" has chosen exact folds and they are refused or not finite, the folds are
+        fitted. What exact folds say stands only if the fits fail too.
+        """
+        exact: ExactRepeat | None = None
+        try:
+            exact = ExactRepeat(request, repeat)
+        except Exception as error:
+            if not self.why:
+                raise
+            refused = error
+        if exact is not None and not (self.why and exact.has_diverged):
+            return exact
+        fits = FittedRepeat(request, repeat)
+        try:
+            fits.fit_ahead()
+        except Exception as error:
+            if exact is not None:
+                return exact
+            raise refused from error
+        raise Instead(Fit(_NOT_FINITE if exact is not None else _why_refused(refused)), fits)
 
 
 class ExactRepeat(FoundScores):
@@ -102,28 +131,23 @@ class ExactRepeat(FoundScores):
         self._repeat = repeat
         self._name = _name_of(request, repeat)
         self.key, self.fingerprint = self._name.key, self._name.fingerprint
-        self.n_updates = 0
-        self.seconds_before = 0.0
-        self._rows: PreparedRows | None = None
-        found = request.ahead.pop(repeat.number, None)
-        if found is not None:
-            self.seconds_before, self.seconds_prepare = found.seconds, found.seconds_prepare
-        else:
-            found = _find(request, repeat)
-            self.seconds_prepare = 0.0
+        found = request.ahead.pop(repeat.number, None) or _find(request, repeat)
         if found is None:
             parts = _parts(request.estimator)
-            self._rows, self.seconds_prepare = prepared_after(request.evaluation, parts, repeat)
-        self._found: ExactResult | None = found
+            rows, seconds = prepared_after(request.evaluation, parts, repeat)
+            (found,) = evaluate_points([request], repeat, rows)
+            found.seconds_prepare = seconds
+        self._found: ExactResult = found
+        self.n_updates = 0 if found.was_kept else found.n_updates
+        self.seconds_before, self.seconds_prepare = found.seconds, found.seconds_prepare
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether what a model says of a row is not finite."""
+        return bool(np.any(self._found.diverged == OUTPUTS_DIVERGED))
 
     def blocks(self) -> Generator[TestedBlock]:
-        """Yield all blocks at once, after computing the results if they were not there."""
-        if self._rows is not None:
-            (self._found,) = evaluate_points([self._request], self._repeat, self._rows)
-            self._rows = None
-        assert self._found is not None
-        if not self._found.was_kept:
-            self.n_updates = self._found.n_updates
+        """Yield all blocks at once."""
         n_rows = self._found.n_needed
         for block in self._repeat.parts:
             yield TestedBlock(block, n_rows)
@@ -131,7 +155,6 @@ class ExactRepeat(FoundScores):
 
     def keep(self, n_needed: int, seconds: float) -> None:
         """Keep the scores."""
-        assert self._found is not None
         if not self._found.was_kept:
             self._name.keep(self._found, seconds)
 
@@ -195,7 +218,7 @@ def evaluate_points(
     kept = name.kept_sums()
     scorer = _Scorer(first, rows, chunks_of(repeat.cut), _shape(first, repeat))
     found: list[ExactResult] = []
-    with one_blas_thread(), np.errstate(all="ignore"):  # what is not finite has diverged
+    with _computing():
         size = scorer.most_points()
         for begin in range(0, len(estimators), size):
             family = parts.family(
@@ -211,20 +234,41 @@ def evaluate_points(
 
 
 def predictions_of_exact(
-    evaluation: Evaluation, repeat: Repeat, estimator: Any, method: str
+    evaluation: Evaluation, repeat: Repeat, estimator: Any, method: str, is_chosen: bool
 ) -> np.ndarray:
-    """Return the out-of-fold responses in the order of the rows as given."""
+    """Return the out-of-fold responses in the order of the rows as given.
+
+    Where "auto" has chosen exact folds (``is_chosen``), they are fitted instead as in ``Exact``.
+    """
+    try:
+        return _predictions(evaluation, repeat, estimator, method, is_chosen)
+    except Exception as error:
+        if not is_chosen:
+            raise
+        refused = error
+    try:
+        return predictions_of_fits(evaluation, repeat, estimator, method)
+    except Exception as error:
+        raise refused from error
+
+
+def _predictions(
+    evaluation: Evaluation, repeat: Repeat, estimator: Any, method: str, is_finite: bool
+) -> np.ndarray:
+    """Return the responses of exact folds; refuse those that are not finite if ``is_finite``."""
     parts = _parts(estimator)
     rows, _ = prepared_after(evaluation, parts, repeat)
-    with one_blas_thread(), np.errstate(all="ignore"):
+    with _computing():
         family = parts.family([parts.last], rows, parts.scaler, evaluation.n_jobs)
         tested = family.test(chunks_of(repeat.cut), KeptSums(None, None), _ROWS)
         outputs = np.concatenate([one.outputs[0] for one in tested])
         prepared = family.respond(outputs, method)
-    if method == "predict" and rows.classes is not None:
-        if np.any(np.isnan(outputs)):
-            raise ValueError(f"{name_of(estimator)} diverges: its model is not finite.")
-        prepared = rows.classes[prepared]
+    classes = rows.classes if method == "predict" else None
+    has_nan = classes is not None and np.any(np.isnan(outputs))
+    if has_nan or (is_finite and not np.all(np.isfinite(outputs))):
+        raise ValueError(f"{name_of(estimator)} diverges: its model is not finite.")
+    if classes is not None:
+        prepared = classes[prepared]
     predictions = np.empty_like(prepared)
     predictions[rows.order] = prepared
     return predictions
@@ -336,7 +380,9 @@ class _Scorer:
 
     def _scores(self, family: Family, tested: Tested, said: np.ndarray) -> FoldScores:
         rows = self._tested_rows(family, tested, said)
-        return scores_of_folds(self._metrics, rows, self._estimator, self._classes)
+        scored = scores_of_folds(self._metrics, rows, self._estimator, self._classes)
+        diverged = np.where(rows.diverged(), OUTPUTS_DIVERGED, scored.diverged)
+        return scored._replace(diverged=diverged)
 
     def _row_scores(self, family: Family, tested: Tested, said: np.ndarray) -> np.ndarray:
         """Return the scores of rows by the first optimised metric."""
@@ -365,6 +411,24 @@ class _Scorer:
 def _behind(of_rows: np.ndarray | None, chunks: Chunks) -> np.ndarray | None:
     """Return what stands behind the tested rows."""
     return of_rows if of_rows is None or chunks.tested is None else of_rows[chunks.tested]
+
+
+@contextmanager
+def _computing() -> Generator[None]:
+    """Return a context for sums and factors, in which what is not finite has diverged."""
+    try:
+        with one_blas_thread(), np.errstate(all="ignore"):
+            yield
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            "X must hold numbers whose squares can be summed in float64, got larger ones "
+            f"({error}); X / np.abs(X).max() would be right."
+        ) from error
+
+
+def _why_refused(error: Exception) -> str:
+    said = str(error).removesuffix(".")
+    return f"sums over rows do not tell its models ({said})"
 
 
 def _parts(estimator: Any) -> Parts:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from collections.abc import Generator
 from contextlib import closing
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from joblib import effective_n_jobs
@@ -29,9 +30,9 @@ from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import n_columns
-from optuna_treecv.learners.adapter import seeded
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.seeds import seeded
 from optuna_treecv.learners.steps.messages import naming_steps
 from optuna_treecv.learners.steps.running import unshared
 from optuna_treecv.rows.data import as_codes
@@ -89,11 +90,12 @@ class FittedRepeat:
     """
 
     seconds_prepare = 0.0
-    seconds_before = 0.0
 
     def __init__(self, request: Request, repeat: Repeat) -> None:
         evaluation = request.evaluation
         self.n_updates = 0
+        self.seconds_before = 0.0
+        self._ahead: list[TestedBlock] = []
         self._evaluation = evaluation
         self._repeat = repeat
         self._cut = repeat.cut
@@ -141,8 +143,17 @@ class FittedRepeat:
         self._ends = np.cumsum(widths, dtype=np.intp)
         self._responses: list[np.ndarray] = []
 
+    def fit_ahead(self) -> None:
+        """Fit all folds now, so that an error is raised before a fold is scored."""
+        began = perf_counter()
+        self._ahead = list(self.blocks())
+        self.seconds_before = perf_counter() - began
+
     def blocks(self) -> Generator[TestedBlock]:
         """Fit the folds that have no result yet, in parallel, and yield all in order."""
+        if self._ahead:
+            yield from self._ahead
+            return
         done = [self._find(chunk) for chunk in range(self._cut.n_folds)]
         missing = [chunk for chunk, found in enumerate(done) if found is None]
         n_jobs = self._evaluation.n_jobs_given

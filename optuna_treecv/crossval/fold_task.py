@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -9,12 +10,14 @@ from contextlib import contextmanager
 from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import field
+from functools import partial
 from pickle import loads
 import re
 from time import perf_counter
 from traceback import format_exc
 from typing import Any
 from typing import NamedTuple
+from typing import TypeVar
 
 from joblib.externals.loky.backend.reduction import dumps
 import numpy as np
@@ -53,6 +56,8 @@ from optuna_treecv.scoring import TestedRows
 from optuna_treecv.scoring import unknown_spreads
 from optuna_treecv.sharing.beginnings import Beginnings
 from optuna_treecv.sharing.fold_results import FoldResult
+
+T = TypeVar("T")
 
 # NumPy's errors for writing to read-only arrays; the second one is of compiled code, which may
 # ask for an array that can be written to without ever doing so.
@@ -140,14 +145,21 @@ class FoldTask:
         began = perf_counter()
         train = split.train_rows()
         fitted, X, y = self._fitted(name, train, split.test)
-        weights = None if self.score_weights is None else self.score_weights[split.test]
+        found = _writable_if_asked(partial(self._scored, fitted, split.test), X, y)
+        return FoldResult(*found, len(train), perf_counter() - began)
+
+    def _scored(
+        self, fitted: Any, test: np.ndarray, X: Any, y: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+        """Return the scores, their spreads, the responses, and whether the model has diverged."""
+        weights = None if self.score_weights is None else self.score_weights[test]
         scores = np.full(len(self.metrics), np.nan)
         spreads = unknown_spreads(len(self.metrics), 1)
-        columns = [np.empty((len(split.test), 0))]
+        columns = [np.empty((len(test), 0))]
         has_diverged = fitted is None
         for number, metric in enumerate(self.metrics):
             if isinstance(metric, Pooled):
-                columns.append(self._columns(metric, fitted, X, len(split.test)))
+                columns.append(self._columns(metric, fitted, X, len(test)))
                 has_diverged |= not np.all(np.isfinite(columns[-1]))
                 continue
             scores[number] = metric.if_diverged
@@ -157,17 +169,14 @@ class FoldTask:
                     scores[number] = score_of(metric, fitted, X, y, self.classes, params)
                 has_diverged |= scores[number] == metric.if_diverged
                 if are_counts(metric) and weights is None:
-                    n_rows = np.array([len(split.test)])
+                    n_rows = np.array([len(test)])
                     spreads[number] = spread_of_counts(scores[[number]], n_rows)
             elif isinstance(metric, Loss) and fitted is not None:
                 with _explaining(fitted):
                     scored = mean_loss(metric, fitted, X, y, weights, self.classes, self.n_targets)
                 scores[number], spreads[number] = scored.scores[0], scored.spread
                 has_diverged |= scored.diverged is not None
-        seconds = perf_counter() - began
-        return FoldResult(
-            scores, spreads[:, :, 0], np.hstack(columns), has_diverged, len(train), seconds
-        )
+        return scores, spreads[:, :, 0], np.hstack(columns), has_diverged
 
     def respond(self, split: Split, method: str) -> np.ndarray:
         """Fit a clone on the training rows and return its response to the test rows."""
@@ -175,11 +184,14 @@ class FoldTask:
         if fitted is None:
             raise ValueError(f"{name_of(self.estimator)} diverges: its model is not finite.")
         with _explaining(fitted):
-            if method == "predict":
-                predicted = without_single_column(fitted.predict(X))
-                in_columns(predicted, method, fitted, self.classes, self.n_targets)
-                return predicted
+            return _writable_if_asked(partial(self._responded, fitted, method), X)
+
+    def _responded(self, fitted: Any, method: str, X: Any) -> np.ndarray:
+        if method != "predict":
             return _response(fitted, X, method, self.classes)
+        predicted: np.ndarray = without_single_column(fitted.predict(X))
+        in_columns(predicted, method, fitted, self.classes, self.n_targets)
+        return predicted
 
     def _fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any, Any]:
         """Return a fitted clone, None if its model is not finite, and the test rows."""
@@ -267,17 +279,21 @@ def mean_loss(
 
 
 def _fit(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> None:
-    """Fit an estimator; one whose compiled code asks for writable arrays gets copies."""
     labels = () if y is None else (y,)
     shape = np.shape(X)
+    _writable_if_asked(partial(estimator.fit, **params), X, *labels)
+    if hasattr(X, "columns") and np.shape(X) != shape:
+        raise _mutation(estimator)
+
+
+def _writable_if_asked(call: Callable[..., T], *parts: Any) -> T:
+    """Return ``call(*parts)``; compiled code that asks for writable arrays gets copies."""
     try:
-        estimator.fit(X, *labels, **params)
+        return call(*parts)
     except ValueError as error:
         if not _MAY_WRITE.search(str(error)):
             raise
-        estimator.fit(*(part.copy() for part in (X, *labels)), **params)
-    if hasattr(X, "columns") and np.shape(X) != shape:
-        raise _mutation(estimator)
+    return call(*(None if part is None else part.copy() for part in parts))
 
 
 def _response(fitted: Any, X: Any, method: str, classes: np.ndarray | None) -> np.ndarray:

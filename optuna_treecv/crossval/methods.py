@@ -66,6 +66,21 @@ class SideBySide(Protocol):
         """
 
 
+class Instead(Exception):
+    """Says that another method has evaluated a repeat, and does so with the further ones.
+
+    Attributes
+    ----------
+    method : Method
+    own : RepeatRun
+        What it has found.
+    """
+
+    def __init__(self, method: Method, own: RepeatRun) -> None:
+        super().__init__(method.why)
+        self.method, self.own = method, own
+
+
 class Method(Protocol):
     """A way to evaluate the folds of one repeat."""
 
@@ -100,7 +115,13 @@ class Method(Protocol):
         """
 
     def begin(self, request: Request, repeat: Repeat) -> RepeatRun:
-        """Return what evaluates an estimator on a repeat."""
+        """Return what evaluates an estimator on a repeat.
+
+        Raises
+        ------
+        Instead
+            If this method turns out to be the wrong one.
+        """
 
 
 class RepeatRun(Protocol):

@@ -58,7 +58,8 @@ def predict_out_of_fold(
     if isinstance(method, Grown):
         return predictions_of_forest(evaluation, repeat, estimator, response_method)
     if isinstance(method, Exact):
-        return predictions_of_exact(evaluation, repeat, estimator, response_method)
+        is_chosen = bool(method.why)
+        return predictions_of_exact(evaluation, repeat, estimator, response_method, is_chosen)
     return predictions_of_fits(evaluation, repeat, estimator, response_method)
 
 

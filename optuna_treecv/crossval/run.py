@@ -16,6 +16,8 @@ from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.fold_average import check_has_averages
 from optuna_treecv.crossval.fold_average import FoldAverage
 from optuna_treecv.crossval.intervals import Scores
+from optuna_treecv.crossval.methods import Instead
+from optuna_treecv.crossval.methods import Method
 from optuna_treecv.crossval.methods import RepeatRun
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
@@ -70,6 +72,7 @@ class Run(Request):
 
     def __init__(self, evaluation: Evaluation, estimator: Any) -> None:
         estimator = as_estimator(estimator)
+        self.method: Method
         self.method, scoring = settle(evaluation, estimator)
         super().__init__(evaluation, estimator, scoring)
         self.n_epochs = epochs_of(evaluation, estimator, self.method)
@@ -282,7 +285,7 @@ class Run(Request):
         if self._early is not None and repeat.number == 0:
             own, self._early = self._early, None
         else:
-            own = self.method.begin(self, repeat)
+            own = self._begun(repeat)
         self.seconds_prepare += own.seconds_prepare
         if repeat.number == 0:
             self.key, self.fingerprint = own.key, own.fingerprint
@@ -313,6 +316,13 @@ class Run(Request):
                 self.pooled_scores[number, repeat.number] = own.pooled(metric)
         self.seconds += perf_counter() - began
         own.keep(self._n_needed - needed_before, self.seconds - seconds_before)
+
+    def _begun(self, repeat: Repeat) -> RepeatRun:
+        try:
+            return self.method.begin(self, repeat)
+        except Instead as found:
+            self.method = found.method
+            return found.own
 
     def _score(self, plan: Plan, part: Node, own: RepeatRun) -> None:
         """Score the folds of a part."""

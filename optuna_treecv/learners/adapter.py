@@ -20,6 +20,7 @@ from optuna_treecv.learners.before import BeforeAdapter
 from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import partial_fit
+from optuna_treecv.learners.seeds import seeded
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
@@ -265,18 +266,3 @@ def adapter_layout(estimator: Any) -> RowLayout:
     if is_classifier(estimator):
         return RowLayout(target="class")
     return RowLayout(target="number" if is_regressor(estimator) else None)
-
-
-def unset_seeds(estimator: Any) -> list[str]:
-    """Return the seed parameters that are None, including those of nested estimators."""
-    return [
-        name
-        for name, value in estimator.get_params(deep=True).items()
-        if value is None and name.rpartition("__")[2] in ("random_state", "seed")
-    ]
-
-
-def seeded(estimator: Any, seed: int) -> Any:
-    """Set each ``random_state=None`` of an estimator and of its nested estimators."""
-    unset = dict.fromkeys(unset_seeds(estimator), seed)
-    return estimator.set_params(**unset) if unset else estimator

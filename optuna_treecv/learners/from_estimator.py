@@ -18,8 +18,8 @@ from sklearn.utils import get_tags
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
 from optuna_treecv.learners.adapter import METHOD_NAMES
-from optuna_treecv.learners.adapter import unset_seeds
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.seeds import unset_seeds
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
@@ -152,7 +152,7 @@ def takes_seed(estimator: Any) -> bool:
 
 
 def forget_seeds(fitted: Any, estimator: Any) -> None:
-    """Set the seeds of a fitted estimator to None where those of the estimator as given are.
+    """Set the seeds of a fitted estimator as they were given, where those were unset.
 
     What was learned stays as it is.
     """
@@ -162,7 +162,8 @@ def forget_seeds(fitted: Any, estimator: Any) -> None:
     if as_given(estimator) is not estimator:
         fitted.forget_seeds(unset)
     elif unset:
-        fitted.set_params(**dict.fromkeys(unset))
+        given = estimator.get_params(deep=True)
+        fitted.set_params(**{name: given[name] for name in unset})
 
 
 def make_learner(

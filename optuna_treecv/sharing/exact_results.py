@@ -50,6 +50,10 @@ class ExactShape(NamedTuple):
         return 8 * (n_scores + self.n_spreads + 2 * self.n_metrics + 1)
 
 
+#: In ``ExactResult.diverged``.
+OUTPUTS_DIVERGED = 2
+
+
 class ExactResult:
     """The scores of one estimator on one repeat.
 
@@ -67,6 +71,7 @@ class ExactResult:
     spreads : ndarray of shape (n_metrics, 3, n_folds) or None
         See ``FoldScores``.
     diverged : ndarray of shape (n_folds,)
+        0, 1 where a score is not finite, or ``OUTPUTS_DIVERGED`` where a model's output is not.
     pooled : ndarray of shape (n_metrics, 2)
         NaN for those that are not pooled.
     n_updates : int

@@ -144,7 +144,8 @@ class BernoulliFolds(CountFolds):
     def _logs(self, tables: tuple[np.ndarray, ...], alphas: np.ndarray, out: np.ndarray) -> None:
         present, absent = tables
         np.add(present[:, None], alphas[:, None], out=out)
-        for part in blocks(slice(0, len(out)), max(1, LOGS // out[0].size)):
+        n_of_place = out.shape[1] * out.shape[2]
+        for part in blocks(slice(0, len(out)), max(1, LOGS // n_of_place)):
             out[part] /= absent[part, None] + alphas[:, None]
         np.log(out, out=out)
 

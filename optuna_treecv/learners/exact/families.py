@@ -14,9 +14,7 @@ from sklearn.naive_bayes import ComplementNB
 from sklearn.naive_bayes import GaussianNB
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import get_tags
 
 from optuna_treecv.learners.exact.count_models import BernoulliFolds
 from optuna_treecv.learners.exact.count_models import ComplementFolds
@@ -27,6 +25,7 @@ from optuna_treecv.learners.exact.linear_discriminant import LinearDiscriminantF
 from optuna_treecv.learners.exact.quadratic_discriminant import QuadraticDiscriminantFolds
 from optuna_treecv.learners.exact.ridge import RidgeClassifierFolds
 from optuna_treecv.learners.exact.ridge import RidgeFolds
+from optuna_treecv.learners.steps.once import why_not_rowwise
 
 #: The families of estimators. A subclass may do something else, so that it has none.
 FAMILIES: dict[type, type[Family]] = {
@@ -40,9 +39,6 @@ FAMILIES: dict[type, type[Family]] = {
     ComplementNB: ComplementFolds,
 }
 
-# Transformers that learn the number of columns alone, though their tags say that they need fit.
-_STATELESS = (PolynomialFeatures,)
-
 
 class Parts(NamedTuple):
     """An estimator, and what stands before it in a Pipeline.
@@ -50,7 +46,7 @@ class Parts(NamedTuple):
     Attributes
     ----------
     steps : tuple of transformers
-        Stateless ones, which come first.
+        They come first and transform each row for itself.
     scaler : StandardScaler or None
     last : estimator
         Of one of the ``FAMILIES``.
@@ -77,15 +73,15 @@ def parts_of(estimator: Any) -> Parts | str:
     """Return the parts of an estimator, or why it has no exact folds, a clause."""
     before, last, prefix = [], estimator, ""
     while type(last) is Pipeline:
-        *some, (name, last) = last.steps
-        before += [step for _, step in some if step not in (None, "passthrough")]
-        prefix += f"{name}__"
+        *some, (of_last, last) = last.steps
+        before += [(name, step) for name, step in some if step not in (None, "passthrough")]
+        prefix += f"{of_last}__"
     if type(last) not in FAMILIES:
         return f"models of {type(last).__name__} do not follow from sums over rows"
     scaler = None
-    if before and type(before[-1]) is StandardScaler:
-        scaler = before.pop()
-    for step in before:
-        if type(step) not in _STATELESS and get_tags(step).requires_fit:
-            return f"the step {type(step).__name__} learns from the rows"
-    return Parts(tuple(before), scaler, last, prefix)
+    if before and type(before[-1][1]) is StandardScaler:
+        scaler = before.pop()[1]
+    for name, step in before:
+        if why := why_not_rowwise(step):
+            return f"the step {name!r} cannot be done before the folds: {why}"
+    return Parts(tuple(step for _, step in before), scaler, last, prefix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Generator
+from collections.abc import Iterable
 from contextlib import contextmanager
 from contextlib import nullcontext
 from copy import copy
@@ -22,8 +23,10 @@ from optuna_treecv.learners.steps.running import Placeholder
 from optuna_treecv.learners.steps.running import unshared
 from optuna_treecv.learners.steps.running import with_running
 from optuna_treecv.learners.steps.split import Split
+from optuna_treecv.learners.steps.stacked import why_form_varies
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.entries import naming_entries
+from optuna_treecv.rows.folds import Cut
 
 #: Why the columns of a placeholder are not known.
 UNNAMED = "a part of a FeatureUnion does not name its columns"
@@ -85,6 +88,10 @@ class FittedSteps:
         except AttributeError:  # not every transformer names its columns
             return f"{found[0]} after the steps of the Pipeline"
         return f"in column {str(names[int(found[1])])!r}"
+
+    def why_form_varies(self, cuts: Iterable[Cut]) -> str:
+        """Return why some folds would get sparse rows and others not, a clause; "" if not."""
+        return why_form_varies(self._fitted, self._X, cuts)
 
     def as_given(self, order: np.ndarray) -> Any:
         """Return rows as they were given."""

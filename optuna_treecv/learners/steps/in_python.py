@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
-from optuna_treecv.learners.adapter import seeded
+from optuna_treecv.learners.seeds import seeded
 from optuna_treecv.learners.steps.by_partial_fit import CannotRunError
 from optuna_treecv.learners.steps.by_partial_fit import Running
 from optuna_treecv.learners.steps.by_partial_fit import Untrained

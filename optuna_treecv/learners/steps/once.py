@@ -13,21 +13,28 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import AdditiveChi2Sampler
+from sklearn.preprocessing import Binarizer
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import Normalizer
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import PolynomialFeatures
 
-#: Transform each row for itself.
+#: Transform each row for itself. The tag ``requires_fit=False`` of other transformers says that
+#: they learn nothing, but not that they look at one row at a time.
 ROWWISE = (
+    AdditiveChi2Sampler,
+    Binarizer,
+    FeatureHasher,
+    FunctionTransformer,
+    HashingVectorizer,
     Normalizer,
     PolynomialFeatures,
-    FunctionTransformer,
     SimpleImputer,
-    HashingVectorizer,
 )
 
 
@@ -59,9 +66,7 @@ def why_not_once(step: Any) -> str:
     """Return why a transformer cannot be done once, a clause; an empty string if it can."""
     kind = type(step).__name__
     if type(step) is FunctionTransformer:
-        if step.func is None or isinstance(step.func, np.ufunc):
-            return ""
-        return "its function may look at all rows"
+        return "" if _is_elementwise(step) else "its function may look at all rows"
     if type(step) is SimpleImputer:
         if step.strategy != "constant":
             return f"its {step.strategy} comes from the rows"
@@ -74,6 +79,28 @@ def why_not_once(step: Any) -> str:
     if type(step) in (CountVectorizer, HashingVectorizer):
         return _why_not_text(step)
     return "" if type(step) in ROWWISE else f"{kind} learns from the rows"
+
+
+def why_not_rowwise(step: Any) -> str:
+    """Return why a transformer may make other rows or columns of other training rows, a clause.
+
+    Return an empty string if it transforms each row for itself, whatever it is fitted on.
+    """
+    if adds_columns(step):
+        return "it makes a column for each value it finds"
+    if type(step) is SimpleImputer and not step.keep_empty_features:
+        return "it leaves out columns that have no value in a training set"
+    return why_not_once(step)
+
+
+def _is_elementwise(step: FunctionTransformer) -> bool:
+    """Return whether the function sees one number at a time.
+
+    A ufunc with a signature sees whole rows or columns, and arguments may hold an entry per row.
+    """
+    func = step.func
+    is_ufunc = isinstance(func, np.ufunc) and func.signature is None and not step.kw_args
+    return func is None or is_ufunc
 
 
 def _why_not_one_hot(step: OneHotEncoder) -> str:

@@ -1,0 +1,79 @@
+"""Seeds for estimators that would draw from NumPy's global state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import check_cv
+from sklearn.preprocessing import TargetEncoder
+
+
+class SeededSplits(BaseEstimator):
+    """The shuffled folds in which a ``TargetEncoder`` encodes, with a seed.
+
+    Since scikit-learn 1.9 its ``random_state`` is deprecated, so that only its ``cv`` holds one.
+
+    Parameters
+    ----------
+    n_splits : int or None
+    of_classes : bool
+        Whether targets that could be classes are.
+    seed : int
+    """
+
+    def __init__(self, n_splits: int | None, of_classes: bool, seed: int) -> None:
+        self.n_splits = n_splits
+        self.of_classes = of_classes
+        self.seed = seed
+
+    def split(
+        self, X: Any, y: Any = None, groups: Any = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield training and test rows as ``TargetEncoder(cv=n_splits)`` would."""
+        cv = check_cv(
+            self.n_splits, y, classifier=self.of_classes, shuffle=True, random_state=self.seed
+        )
+        yield from cv.split(X, y)
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return the number of folds."""
+        return int(check_cv(self.n_splits).get_n_splits())
+
+
+def unset_seeds(estimator: Any) -> list[str]:
+    """Return the parameters of an estimator, and of nested ones, that lack a seed."""
+    parameters = estimator.get_params(deep=True)
+    unset = [
+        name
+        for name, value in parameters.items()
+        if value is None and name.rpartition("__")[2] in ("random_state", "seed")
+    ]
+    encoders = (name for name, value in parameters.items() if _draws_folds(value))
+    return unset + [f"{name}__cv" for name in encoders]
+
+
+def seeded(estimator: Any, seed: int) -> Any:
+    """Set each seed that an estimator and its nested estimators lack."""
+    unset = unset_seeds(estimator)
+    values = {name: _with_seed(estimator, name, seed) for name in unset}
+    return estimator.set_params(**values) if unset else estimator
+
+
+def _with_seed(estimator: Any, name: str, seed: int) -> int | SeededSplits:
+    if not name.endswith("__cv"):
+        return seed
+    encoder = estimator.get_params(deep=True)[name.removesuffix("__cv")]
+    return SeededSplits(encoder.cv, encoder.target_type != "continuous", seed)
+
+
+def _draws_folds(value: Any) -> bool:
+    """Return whether a parameter is a TargetEncoder whose folds only ``cv`` could seed."""
+    if type(value) is not TargetEncoder or not isinstance(value.cv, Integral | None):
+        return False
+    deprecated = "deprecated"
+    shuffles = getattr(value, "shuffle", deprecated)
+    return getattr(value, "random_state", deprecated) == deprecated and bool(shuffles)

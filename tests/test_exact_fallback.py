@@ -1,0 +1,128 @@
+"""Where "auto" has chosen exact folds and sums do not tell the models, the folds are fitted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import RidgeClassifier
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import RepeatedStratifiedKFold
+from sklearn.model_selection import StratifiedKFold
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.naive_bayes import ComplementNB
+from sklearn.naive_bayes import GaussianNB
+
+from optuna_treecv import ModelCache
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
+
+CV = StratifiedKFold(4)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(120, 4))
+LABELS = (X[:, 0] + 0.5 * RNG.normal(size=120) > 0).astype(int)
+CONSTANT = np.c_[X[:, 0], np.ones(120), X[:, 2:]]
+FAR = np.r_[X[:3] * 1e9, X[3:]]
+ALIKE = np.c_[X, X[:, 0] + 1e-13 * X[:, 1]]
+COUNTS = np.abs(X).round()
+
+NO_SUMS = "sums over rows do not tell its models ("
+INFINITE = "a model that follows from sums over rows is not finite"
+
+CORNERS = {
+    "no smoothing": (GaussianNB(var_smoothing=0), CONSTANT, NO_SUMS),
+    "one column": (ComplementNB(norm=True), np.abs(X[:, :1]), INFINITE),
+    "no ones": (BernoulliNB(binarize=None), COUNTS, NO_SUMS),
+    "far rows": (QuadraticDiscriminantAnalysis(), FAR, NO_SUMS),
+    "columns alike": (RidgeClassifier(1e-300, class_weight="balanced"), ALIKE, NO_SUMS),
+    "large squares": (QuadraticDiscriminantAnalysis(), X * 1e160, NO_SUMS),
+    "large densities": (GaussianNB(), X * 1e160, INFINITE),
+    "small squares": (LinearDiscriminantAnalysis(solver="lsqr"), X * 1e-160, INFINITE),
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::FutureWarning")
+
+
+@pytest.mark.parametrize(("estimator", "rows", "why"), CORNERS.values(), ids=CORNERS)
+def test_scores_and_predictions_are_those_of_fits(estimator, rows, why):
+    result = tree_cross_validate(estimator, rows, LABELS, cv=CV, scoring="accuracy")
+    assert result.method == "fit"
+    assert result.why.startswith(why)
+    assert result.diverged_folds == 0
+    expected = cross_validate(estimator, rows, LABELS, cv=CV, scoring="accuracy")
+    np.testing.assert_array_equal(result.test_score, expected["test_score"])
+    predicted = tree_cross_val_predict(estimator, rows, LABELS, cv=CV)
+    np.testing.assert_array_equal(predicted, cross_val_predict(estimator, rows, LABELS, cv=CV))
+
+
+@pytest.mark.parametrize(("estimator", "rows", "why"), CORNERS.values(), ids=CORNERS)
+def test_exact_folds_that_were_asked_for_are_not_fitted(estimator, rows, why):
+    kind = {"cv": CV, "scoring": "accuracy", "method": "exact"}
+    if why == INFINITE:
+        result = tree_cross_validate(estimator, rows, LABELS, **kind)
+        assert (result.method, result.diverged_folds) == ("exact", 4)
+        return
+    with pytest.raises(ValueError, match="would be right"):
+        tree_cross_validate(estimator, rows, LABELS, **kind)
+
+
+def test_repeats_row_losses_and_caches():
+    cv = RepeatedStratifiedKFold(n_splits=3, n_repeats=2, random_state=0)
+    estimator, rows, _ = CORNERS["no smoothing"]
+    expected = cross_validate(estimator, rows, LABELS, cv=cv, scoring="accuracy")["test_score"]
+    cache = ModelCache()
+    for _ in range(2):
+        objective = treecv_objective(
+            estimator,
+            rows,
+            LABELS,
+            param_grid={"var_smoothing": [0.0, 1.0]},
+            cv=cv,
+            scoring="accuracy",
+            cache=cache,
+        )
+        result = objective.evaluate({"var_smoothing": 0.0})
+        assert result.method == "fit"
+        np.testing.assert_array_equal(result.test_score, expected)
+    assert result.n_updates == 0
+    result = tree_cross_validate(estimator, rows, LABELS, cv=CV, row_losses=True)
+    missed = cross_val_predict(estimator, rows, LABELS, cv=CV) != LABELS
+    np.testing.assert_array_equal(result.row_losses, missed)
+
+
+def test_only_the_points_that_need_it_are_fitted():
+    smoothings = [0.0, 1e-9, 1e-3]
+    found = tree_cross_validate_many(
+        [GaussianNB(var_smoothing=one) for one in smoothings], CONSTANT, LABELS, cv=CV
+    )
+    assert [one.method for one in found] == ["fit", "exact", "exact"]
+
+
+def test_what_exact_folds_say_stands_where_fits_fail_too():
+    with pytest.raises(ValueError, match="^The covariance of a class must have full rank"):
+        tree_cross_validate(QuadraticDiscriminantAnalysis(), CONSTANT, LABELS, cv=CV)
+    large = X * 1e160
+    result = tree_cross_validate(RidgeClassifier(), large, LABELS, cv=CV)
+    assert (result.method, result.diverged_folds) == ("exact", 4)
+    with pytest.raises(ValueError, match="diverges: its model is not finite"):
+        tree_cross_val_predict(RidgeClassifier(), large, LABELS, cv=CV)
+
+
+@pytest.mark.parametrize("scale", [1e154, 1e200, 1e300])
+@pytest.mark.parametrize("method", ["auto", "exact"])
+def test_a_discriminant_of_huge_numbers_is_refused_in_words(scale, method):
+    said = r"^X must hold numbers whose squares can be summed in float64, got larger ones"
+    with pytest.raises(ValueError, match=said):
+        tree_cross_validate(LinearDiscriminantAnalysis(), X * scale, LABELS, cv=CV, method=method)
+
+
+def test_a_score_that_is_not_finite_costs_no_fits():
+    """The squares of these errors are infinite, whoever fits the models."""
+    y = X[:, 0] + RNG.normal(size=120)
+    result = tree_cross_validate(Ridge(), X, y * 1e200, cv=4)
+    assert (result.method, result.diverged_folds) == ("exact", 4)
