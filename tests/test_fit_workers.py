@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 import signal
@@ -9,7 +10,11 @@ import subprocess
 import sys
 import time
 
+from parallel_fits import KillsOnce
 import pytest
+from sklearn.datasets import load_breast_cancer
+
+from optuna_treecv import tree_cross_validate
 
 SCRIPT = Path(__file__).with_name("parallel_fits.py")
 
@@ -39,7 +44,7 @@ def fits(tmp_path):
         return [int(path.name) for path in tmp_path.iterdir()]
 
     def start(backend):
-        begun.append(subprocess.Popen([sys.executable, SCRIPT, backend, tmp_path]))
+        begun.append(subprocess.Popen([sys.executable, SCRIPT, backend, tmp_path, "held"]))
         until(lambda: len(pids()) == 2 or begun[0].poll() is not None)
         assert begun[0].poll() is None
         return begun[0], pids()
@@ -61,3 +66,42 @@ def test_workers_end_with_their_parent(fits, backend, how):
     parent.send_signal(how)
     assert parent.wait() == -how
     until(lambda: not any(map(is_alive, workers)))
+
+
+def scored(backend, folder, **environment):
+    """Return what fits with a backend print."""
+    done = subprocess.run(
+        [sys.executable, SCRIPT, backend, folder, "scored"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def expected(folder):
+    (folder / "killed").touch()
+    X, y = load_breast_cancer(return_X_y=True)
+    return tree_cross_validate(KillsOnce(str(folder)), X, y, cv=4, n_jobs=1).test_score.tolist()
+
+
+def test_spawned_workers_change_nothing(tmp_path):
+    one = expected(tmp_path)
+    found = scored("multiprocessing", tmp_path, JOBLIB_START_METHOD="spawn")
+    assert list(map(json.loads, found)) == [one, one]
+
+
+def test_a_killed_worker_of_joblib_is_an_error_and_the_next_call_works(tmp_path):
+    error, *_, scores = scored("loky", tmp_path)
+    assert "A worker process managed by the executor was unexpectedly terminated" in error
+    assert json.loads(scores) == expected(tmp_path)
+
+
+def test_a_killed_worker_of_dask_changes_nothing(tmp_path):
+    pytest.importorskip("distributed")
+    found = scored("dask", tmp_path)
+    assert (tmp_path / "killed").exists()
+    one = expected(tmp_path)
+    assert list(map(json.loads, found)) == [one, one]
