@@ -41,6 +41,8 @@ MAX_SCORE_ROWS = 1000
 _COLUMNS = tuple(EvaluationRow.__table__.columns)
 _BLOCK_COLUMNS = tuple(FoldScoreBlockRow.__table__.columns)
 COLUMNS = [column.name for column in _COLUMNS]
+# The folds of all repeats are numbered by 32 bits.
+_MOST_SCORES = 2**31
 # The most bytes that zlib packs into one.
 _MOST_PACKED = 1032
 
@@ -267,6 +269,9 @@ def _problem_of_evaluation(row: dict[str, Any]) -> str | None:
     for name in ("n_folds", "n_repeats"):
         if row[name] < 1:
             return f"{name} must be 1 or more, got {row[name]}"
+    n_scores = row["n_folds"] * row["n_repeats"]
+    if n_scores > _MOST_SCORES:
+        return f"n_folds * n_repeats must be {_MOST_SCORES} or less, got {n_scores}"
     return None
 
 
