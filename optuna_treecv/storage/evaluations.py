@@ -233,7 +233,11 @@ def delete_evaluations(
         query = query.where(EvaluationRow.created_at < before)
     kept = set(keep_runs)
     with database.writing() as session:
-        deleted = [run for run in session.scalars(query) if not kept & {run, first_run(run)}]
+        deleted = [
+            run
+            for run in session.scalars(query)
+            if not isinstance(run, str) or not kept & {run, first_run(run)}  # SQLite takes bytes
+        ]
         for part in parts(deleted):
             # SQLite enforces foreign keys only if asked to, and a user's Engine may not ask.
             for table in (FoldScoreRow, FoldScoreBlockRow, EvaluationRow):
