@@ -37,7 +37,7 @@ def say(*words):
 
 
 def main(storage, store, how=""):
-    leases.LEASE_SECONDS = 2.0
+    leases._RENEWALS = 300  # that is every 0.2 seconds
     walk, wait = lanes._evaluate_group, leases.Leases.wait
 
     pauses = iter([sys.stdin.readline] if how == "meets" else [])

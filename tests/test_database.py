@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import wait
 from contextlib import closing
 from contextlib import contextmanager
 import multiprocessing
@@ -653,6 +654,43 @@ def test_a_backend_that_is_stopped_in_a_transaction(postgres_url, monkeypatch, r
     with pytest.warns(RuntimeWarning, match="no answer within 0.5 seconds; trials go on without"):
         database.attempt(work, None, without="it")
     assert time.monotonic() - begin < 20
+
+
+def test_making_the_tables_does_not_wait_for_ever(postgres_url, monkeypatch):
+    monkeypatch.setattr(database_module, "LOAD_SECONDS", 0.5)
+    exclude, has_begun = database_module._exclude_writers, threading.Event()
+
+    def exclude_and_stop(session):
+        with stopped(session.scalar(text("SELECT pg_backend_pid()"))):
+            has_begun.set()
+            exclude(session)
+
+    monkeypatch.setattr(database_module, "_exclude_writers", exclude_and_stop)
+    with pytest.raises(ValueError, match="store must be .* no answer within 0.5 seconds"):
+        Database(postgres_url)
+    assert has_begun.is_set()
+
+
+def test_what_waits_for_a_server_is_bounded(postgres_url, monkeypatch):
+    """A server may accept connections and answer nothing on any of them."""
+    database, go, begun = Database(postgres_url), threading.Event(), []
+    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(outages, "PAUSE_PER_SECOND", 0)
+    monkeypatch.setattr(outages, "RETRY_SECONDS", 0)
+
+    def work(session):
+        begun.append(1)
+        return go.wait(600)
+
+    with pytest.warns(RuntimeWarning, match="no answer within 0.1 seconds; trials go on") as w:
+        for _ in range(20):
+            assert database.attempt(work, "nothing", without="it") == "nothing"
+    assert len(w) == 1 and 0 < len(begun) <= 8
+    go.set()
+    wait(database._left, 60)
+    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 60.0)
+    with no_warning():
+        assert look(database) == SCHEMA_VERSION
 
 
 def test_loaders_do_not_wait_for_ever_either(postgres_url, monkeypatch):

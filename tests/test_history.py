@@ -459,7 +459,11 @@ def test_damaged_scores_are_left_out(database, recorded):
         ("created_at", "99999-01-01 00:00:00"),
         ("n_folds", "a"),
         ("n_folds", 0),
+        ("n_folds", 2**31),
         ("n_repeats", -1),
+        ("n_repeats", 2**30),
+        ("n_rows", 0.5),
+        ("trial_number", 2**40),
         ("trial_number", "first"),
         ("mean", "low"),
         ("learner", b"\xff"),
@@ -474,13 +478,43 @@ def test_an_impossible_value_of_an_evaluation(tmp_path, make_evaluation, column,
         values = {"value": value, "run": bad.run}
         query = f"UPDATE treecv_evaluations SET {column} = :value WHERE run = :run"
         session.execute(text(query), values)
-    message = f"treecv_evaluations are left out: run '{bad.run}' .{column} must be"
+    wrong = f"({column}|n_folds .* n_repeats) must be"
+    message = f"treecv_evaluations are left out: run '{bad.run}' .{wrong}"
     for load in (load_evaluations, load_fold_scores):
         with pytest.warns(RuntimeWarning, match=message) as w:
             assert set(load(url)["run"]) == {good.run}
         assert len(w) == 1
     with pytest.warns(RuntimeWarning):
         assert load_evaluations(url)["params_alpha"].tolist() == [0.1]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("parameters", "(repeat('[', 3000) || repeat(']', 3000))::json"),
+        ("versions", """('{"a": ' || repeat('1', 6000) || '}')::json"""),
+        ("n_repeats", "2147483647"),
+    ],
+)
+def test_what_postgresql_takes_and_python_does_not_is_left_out(
+    postgres_url, make_evaluation, column, value
+):
+    good, bad = make_evaluation(), make_evaluation()
+    for row in (good, bad):
+        assert record(Database(postgres_url), row, np.zeros(10))
+    with Database(postgres_url).writing() as session:
+        query = f"UPDATE treecv_evaluations SET {column} = {value} WHERE run = '{bad.run}'"
+        session.connection().exec_driver_sql(query)
+    for load in (load_evaluations, load_fold_scores):
+        with pytest.warns(RuntimeWarning, match="treecv_evaluations are left out"):
+            assert set(load(postgres_url)["run"]) == {good.run}
+
+
+def test_scores_take_the_room_that_they_need(postgres_url, make_evaluation):
+    """However many folds an evaluation says that it had."""
+    for _ in range(40):
+        assert record(Database(postgres_url), make_evaluation(n_folds=2**31 - 1), np.arange(3.0))
+    assert load_fold_scores(postgres_url)["score"].tolist() == 40 * [0.0, 1.0, 2.0]
 
 
 def test_a_text_that_is_no_text_is_left_out(tmp_path, make_evaluation):
@@ -493,6 +527,19 @@ def test_a_text_that_is_no_text_is_left_out(tmp_path, make_evaluation):
         session.execute(text(query), {"run": bad.run})
     with pytest.warns(RuntimeWarning, match="learner must be a text, got b'.xff'"):
         assert load_evaluations(url)["run"].tolist() == [good.run]
+
+
+def test_a_damaged_name_is_forgotten_with_the_others(tmp_path, make_evaluation):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    rows = [make_evaluation() for _ in range(3)]
+    for row in rows:
+        assert record(Database(url), row, np.zeros(10))
+    with Database(url).writing() as session:
+        session.execute(text("DELETE FROM treecv_fold_scores"))
+        query = text("UPDATE treecv_evaluations SET run = x'ff' WHERE run = :run")
+        session.execute(query, {"run": rows[0].run})
+    assert forget(url, keep_runs=[rows[1].run]) == 2
+    assert load_evaluations(url)["run"].tolist() == [rows[1].run]
 
 
 def test_times_that_only_postgresql_knows_are_left_out(postgres_url, make_evaluation):

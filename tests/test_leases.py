@@ -34,6 +34,7 @@ from optuna_treecv.crossval import lanes
 from optuna_treecv.crossval import side_by_side
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.history import load_evaluations
+from optuna_treecv.storage import database as database_module
 from optuna_treecv.storage import leases as leases_module
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.leases import Leases
@@ -60,10 +61,18 @@ def clock(url):
         return leases_module._now(session)
 
 
+@pytest.fixture
+def now(monkeypatch):
+    """Return a list with the time of the database's clock, which the test sets."""
+    time_now = [1e9]
+    monkeypatch.setattr(leases_module, "_now", lambda session: time_now[0])
+    return time_now
+
+
 def until(condition):
     begin = time.monotonic()
     while not condition():
-        assert time.monotonic() - begin < 60
+        assert time.monotonic() - begin < 120
         time.sleep(0.01)
 
 
@@ -137,32 +146,38 @@ def test_a_block_that_raises_releases(store_url):
 
 def test_a_lease_lasts_a_minute_by_the_clock_of_the_database(store_url, monkeypatch):
     """The minute begins when the lease is taken, however long that had to wait for others."""
+    for name in ("WAIT_SECONDS", "ANSWER_SECONDS"):
+        monkeypatch.setattr(database_module, name, 600.0)
     real = time.time  # the database's clock, since the database is on this machine
     for name in ("time.time", "optuna_treecv.storage.leases.time"):
         monkeypatch.setattr(name, lambda: 0.0, raising=False)
     assert leases_module.LEASE_SECONDS == 60
-    expires = []
+    expires, has_begun = [], Event()
 
     def take():
+        has_begun.set()
         with leases_of(store_url).hold(NAMES):
             expires.extend(expiries(store_url))
 
     with Database(store_url).writing(alone=True):
         thread = Background(take)
-        time.sleep(1)
+        assert has_begun.wait(60)
+        time.sleep(1)  # a clock that is read before the wait would be wrong by this second
         earliest = real()
     assert thread.end() is None
     assert len(expires) == 3 and expires[0] == expires[-1]
     assert earliest + 59.99 < expires[0] < real() + 60.01
 
 
-def test_an_abandoned_lease_expires(store_url, monkeypatch):
-    monkeypatch.setattr(leases_module, "LEASE_SECONDS", 1.0)
+def test_an_abandoned_lease_expires(store_url, monkeypatch, now):
     monkeypatch.setattr(Leases, "_renew", lambda *_: None)  # as if the process had been killed
     with leases_of(store_url).hold(NAMES[:1]):
         leases = leases_of(store_url)
+        now[0] += 59.9
         assert leases.held() == {"aa"}
-        assert Background(leases.wait, "aa").end() is None
+        waiting = Background(leases.wait, "aa")
+        now[0] += 0.2
+        assert waiting.end() is None
         assert leases.held() == set()
         with leases.hold(NAMES) as mine:
             assert mine == NAMES
@@ -215,15 +230,38 @@ def test_a_lease_with_a_value_of_another_type(tmp_path, column, value):
     assert len(w) == 1
 
 
-def test_a_lease_is_renewed(store_url, monkeypatch):
-    monkeypatch.setattr(leases_module, "LEASE_SECONDS", 0.9)
+def test_a_lease_is_renewed(store_url, monkeypatch, now):
+    assert leases_module._RENEWALS == 3
+    monkeypatch.setattr(leases_module, "_RENEWALS", 1000)
     leases = leases_of(store_url)
     with leases.hold(NAMES):
-        begin = clock(store_url)
-        until(lambda: clock(store_url) > begin + 2 * 0.9)
+        for _ in range(3):
+            now[0] += 50.0
+            until(lambda: expiries(store_url) == [now[0] + 60.0] * 3)
         with leases_of(store_url).hold(NAMES) as theirs:
             assert theirs == []
         assert leases.held() == set(NAMES)
+
+
+@pytest.mark.parametrize("hours", [-5, -0.01, 0.01, 5])
+def test_a_clock_that_jumps_makes_nobody_wait_for_long(store_url, monkeypatch, now, hours):
+    monkeypatch.setattr(leases_module, "_RENEWALS", 1000)
+    ours, theirs = leases_of(store_url), leases_of(store_url)
+    with ours.hold(NAMES):
+        now[0] += 3600 * hours
+        with theirs.hold(NAMES) as mine:  # at worst, both do the same work
+            assert mine in (NAMES, [])
+        # The owner is alive; if it has lost its leases by the jump, it does not take them back.
+        until(lambda: expiries(store_url) in ([], [now[0] + 60.0] * 3))
+    assert expiries(store_url) == []
+    monkeypatch.setattr(Leases, "_renew", lambda *_: None)  # as if the process had been killed
+    with ours.hold(NAMES):
+        now[0] += 3600 * hours
+        waiting = Background(theirs.wait, "aa")
+        now[0] += leases_module._LONGEST * 60.0
+        assert waiting.end() is None
+        with theirs.hold(NAMES) as mine:
+            assert mine == NAMES
 
 
 def test_a_store_that_is_lost_holds_nobody_up(store_url):
@@ -574,7 +612,7 @@ def test_threads_of_two_studies(store_url, walks):
 def test_a_lease_ends_after_what_was_put_is_written(store_url):
     store, go = ModelStore(Database(store_url)), Event()
     with Leases(store).hold(NAMES):
-        store.queue.put(lambda: go.wait(10))
+        store.queue.put(lambda: go.wait(60))
     assert leases_of(store_url).held() == set(NAMES)
     go.set()
     store.queue.wait()
@@ -662,13 +700,16 @@ def test_a_worker_is_killed_in_a_walk(store_url, shared_study, workers):
     worker.begin()
     worker.until("waits")
     # The stuck worker is alive and renews its leases.
-    begin = clock(store_url)
-    until(lambda: clock(store_url) > begin + 2 * 2.0)
+    for _ in range(2):
+        before = expiries(store_url)
+        until(lambda before=before: min(expiries(store_url)) > max(before))
     assert leases_of(store_url).held() == names
     assert worker.process.poll() is None
     stuck.process.send_signal(signal.SIGKILL)
     stuck.process.wait(60)
-    assert expiries(store_url) != []
+    assert len(expiries(store_url)) == 5
+    with Database(store_url).writing() as session:  # as if a minute had passed
+        session.execute(update(LeaseRow).values(expires=0.0))
     worker.end()
     stale, *others = study.trials
     assert stale.state == TrialState.RUNNING

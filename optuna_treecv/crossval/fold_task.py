@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import field
 from functools import partial
+import os
 from pickle import loads
 import re
 from time import perf_counter
@@ -28,6 +29,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import _safe_split
 
 from optuna_treecv.crossval.identity import under_configuration
+from optuna_treecv.crossval.orphans import end_with
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import in_columns
 from optuna_treecv.learners.adapter import is_divergence
@@ -110,6 +112,8 @@ class FoldTask:
         Whether scikit-learn's metadata routing is enabled.
     n_targets : int
         The number of columns of y.
+    owner : int
+        The process that takes the results.
     """
 
     estimator: Any
@@ -122,12 +126,14 @@ class FoldTask:
     params: Mapping[str, Any] = field(default_factory=dict)
     is_routed: bool = False
     n_targets: int = 1
+    owner: int = field(default_factory=os.getpid)
 
     def attempt(self, name: bytes, split: Split) -> FoldResult | Failed:
         """Do as ``score`` does, but return an error.
 
         For an error that is raised joblib would kill all workers, also those of other threads.
         """
+        end_with(self.owner)
         try:
             return self.score(name, split)
         except Exception as error:  # noqa: BLE001  # whatever fits may raise
@@ -180,6 +186,7 @@ class FoldTask:
 
     def respond(self, split: Split, method: str) -> np.ndarray:
         """Fit a clone on the training rows and return its response to the test rows."""
+        end_with(self.owner)
         fitted, X, _ = self._fitted(b"", split.train_rows(), split.test)
         if fitted is None:
             raise ValueError(f"{name_of(self.estimator)} diverges: its model is not finite.")

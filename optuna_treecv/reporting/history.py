@@ -138,17 +138,14 @@ def load_fold_scores(
     pandas = import_pandas("load_fold_scores")
     with _opened(store) as database:
         found = _wanted(database, study_name, study, runs)
-        n_most = sum(row["n_folds"] * row["n_repeats"] for row in found)
-        folds, scores = np.empty(n_most, np.int32), np.empty(n_most)
         lengths: list[int] = []
-        n = 0
+        folds, scores = [np.empty(0, np.int32)], [np.empty(0)]
         for _, each in _read_blocks(database, found):
-            for own_folds, own_scores in each:
-                lengths.append(len(own_folds))
-                folds[n : n + lengths[-1]] = own_folds
-                scores[n : n + lengths[-1]] = own_scores
-                n += lengths[-1]
-    return _frame(pandas, found, found, lengths, folds[:n], scores[:n])
+            lengths += [len(own) for own, _ in each]
+            folds += [own.astype(np.int32) for own, _ in each]
+            scores += [own for _, own in each]
+    folds, scores = [np.concatenate(folds)], [np.concatenate(scores)]  # frees the parts
+    return _frame(pandas, found, found, lengths, *folds, *scores)
 
 
 def iter_fold_scores(

@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from datetime import UTC
 from functools import lru_cache
+import json
 from typing import Any
 import warnings
 
+from sqlalchemy import BigInteger
 from sqlalchemy import case
+from sqlalchemy import cast
 from sqlalchemy import Column
 from sqlalchemy import ColumnElement
 from sqlalchemy import Dialect
@@ -22,6 +25,7 @@ from sqlalchemy import JSON
 from sqlalchemy import literal
 from sqlalchemy import Select
 from sqlalchemy import select
+from sqlalchemy import Text
 from sqlalchemy import type_coerce
 from sqlalchemy.orm import Session
 from sqlalchemy.types import NullType
@@ -137,11 +141,14 @@ class _Damaged(Exception):
 
 def _raw(column: Column[Any], dialect: Dialect) -> ColumnElement[Any]:
     """Return a column whose values are taken from the driver as they are."""
-    if dialect.name == "postgresql" and _kind(column) is datetime:
+    if dialect.name == "postgresql" and _kind(column) is dict:
+        # The driver raises where Python cannot represent the JSON.
+        found: ColumnElement[Any] = cast(column, Text)
+    elif dialect.name == "postgresql" and _kind(column) is datetime:
         # The driver raises for other times.
         first, last = (end.replace(tzinfo=UTC) for end in (datetime.min, datetime.max))
         is_valid = column.between(literal(first, column.type), literal(last, column.type))
-        found: ColumnElement[Any] = case((is_valid, column), else_=None)
+        found = case((is_valid, column), else_=None)
     else:
         found = column
     return type_coerce(found, NullType()).label(column.name)
@@ -158,8 +165,11 @@ def _converter(column: Column[Any], dialect: Dialect) -> Callable[[Any], Any]:
     """Return a function from the driver's value to that of the column."""
     kind: Any = _kind(column)
     accepted, name = _KINDS[kind]
-    process = None
-    if kind in (dict, datetime):  # others are taken as they are; SQLAlchemy accepts 5 as bytes
+    n_bits = 64 if isinstance(column.type, BigInteger) else 32
+    name = f"an integer of {n_bits} bits" if kind is int else name
+    most = 2 ** (n_bits - 1)
+    process: Any = json.loads if kind is dict else None
+    if kind is datetime:  # others are taken as they are; SQLAlchemy accepts 5 as bytes
         process = column.type.dialect_impl(dialect).result_processor(dialect, None)
 
     def convert(value: Any) -> Any:
@@ -169,7 +179,7 @@ def _converter(column: Column[Any], dialect: Dialect) -> Callable[[Any], Any]:
             found = value if process is None else process(value)
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             found = None
-        if not isinstance(found, accepted):
+        if not isinstance(found, accepted) or (kind is int and not -most <= found < most):
             raise _Damaged(f"{column.name} must be {name}, got {shown(value)}")
         return kind(found) if kind in (bytes, float) else found
 

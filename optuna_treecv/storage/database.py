@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from concurrent.futures import Future
 from concurrent.futures import wait
 from contextlib import contextmanager
 from contextlib import suppress
@@ -62,7 +63,7 @@ CONNECT_SECONDS = 5
 WAIT_SECONDS = 5.0
 #: Seconds that a trial waits for a server, which cancels longer statements.
 ANSWER_SECONDS = 10.0
-#: Seconds that those wait for a server who read many rows of it.
+#: Seconds that those wait for a server who read many rows of it, or change its tables.
 LOAD_SECONDS = 300.0
 #: Seconds after which a server ends the transaction of a trial whose process hangs.
 IDLE_SECONDS = 60.0
@@ -74,6 +75,9 @@ Given: TypeAlias = str | URL | Engine | Callable[[], Engine]
 _STORE: Scope = (None, False)
 _WRITING: Scope = (None, True)
 _ALL: dict[Scope | None, str] = {_STORE: "it", _WRITING: "writing to it"}
+
+# So many transactions may be left without an answer, each with what it was to write.
+_MOST_LEFT = 8
 
 # The key of our advisory lock in a PostgreSQL database.
 _LOCK = int.from_bytes(b"treecv", "big")
@@ -168,6 +172,7 @@ class Database:
         # All threads share the connection of a StaticPool, but a transaction belongs to one.
         self._static = Lock()
         self._outages = Outages()
+        self._left: list[Future[Any]] = []  # transactions that nobody waits for any more
 
     def __str__(self) -> str:
         return without_password(self._url)
@@ -299,9 +304,13 @@ class Database:
             return transact()
         # Statements have time-outs of the server, but a server that is stopped keeps none. A
         # driver then waits for ever, be it for a connection from its pool.
+        self._left = [one for one in self._left if not one.done()]
+        if len(self._left) >= _MOST_LEFT:
+            raise TimeoutError(f"{_MOST_LEFT} transactions are still without an answer")
         answer = self._threads.submit(transact)
         wait([answer], seconds)
         if not answer.done():
+            self._left.append(answer)
             self.engine.dispose()  # connections that nobody uses may be as dead as this one
             raise TimeoutError(f"no answer within {seconds:g} seconds")
         return answer.result()
@@ -374,7 +383,7 @@ class Database:
         if version is None and not create:
             raise FileNotFoundError("no trial has written to it, it has no table treecv_schema")
         if version != SCHEMA_VERSION:
-            self._make_schema()
+            self._answer_to(self._make_schema, LOAD_SECONDS)
         self._file = _file_at(self._url)
         self._prepared = True
 

@@ -41,6 +41,8 @@ MAX_SCORE_ROWS = 1000
 _COLUMNS = tuple(EvaluationRow.__table__.columns)
 _BLOCK_COLUMNS = tuple(FoldScoreBlockRow.__table__.columns)
 COLUMNS = [column.name for column in _COLUMNS]
+# The folds of all repeats are numbered by 32 bits.
+_MOST_SCORES = 2**31
 # The most bytes that zlib packs into one.
 _MOST_PACKED = 1032
 
@@ -231,7 +233,11 @@ def delete_evaluations(
         query = query.where(EvaluationRow.created_at < before)
     kept = set(keep_runs)
     with database.writing() as session:
-        deleted = [run for run in session.scalars(query) if not kept & {run, first_run(run)}]
+        deleted = [
+            run
+            for run in session.scalars(query)
+            if not isinstance(run, str) or not kept & {run, first_run(run)}  # SQLite takes bytes
+        ]
         for part in parts(deleted):
             # SQLite enforces foreign keys only if asked to, and a user's Engine may not ask.
             for table in (FoldScoreRow, FoldScoreBlockRow, EvaluationRow):
@@ -267,6 +273,9 @@ def _problem_of_evaluation(row: dict[str, Any]) -> str | None:
     for name in ("n_folds", "n_repeats"):
         if row[name] < 1:
             return f"{name} must be 1 or more, got {row[name]}"
+    n_scores = row["n_folds"] * row["n_repeats"]
+    if n_scores > _MOST_SCORES:
+        return f"n_folds * n_repeats must be {_MOST_SCORES} or less, got {n_scores}"
     return None
 
 

@@ -27,8 +27,10 @@ from optuna_treecv.storage.database import parts
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.tables import LeaseRow
 
-#: Seconds that a lease outlives its owner; a living owner renews it three times as often.
+#: Seconds that a lease outlives its owner.
 LEASE_SECONDS = 60.0
+# How often a living owner renews it in that time.
+_RENEWALS = 3
 # A lease that lasts longer than so many times this was dated by a clock that was set back since.
 _LONGEST = 2
 #: Seconds between two looks at a lease that somebody waits for.
@@ -143,7 +145,7 @@ class Leases:
             own = update(LeaseRow).where(LeaseRow.owner == owner)
             session.execute(own.values(expires=expires))
 
-        while not ended.wait(LEASE_SECONDS / 3):
+        while not ended.wait(LEASE_SECONDS / _RENEWALS):
             self._write(renew, None)
 
     def _write(self, work: Callable[[Session], Any], otherwise: Any) -> Any:
