@@ -26,6 +26,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
+from sklearn.model_selection import KFold
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import make_union
@@ -513,3 +514,26 @@ def test_steps_that_change_the_number_of_rows(behind, learner):
     pipeline = make_pipeline(shorter, behind, learner)
     with pytest.raises(ValueError, match="must have steps that return a row for each row"):
         tree_cross_validate(pipeline, np.random.default_rng(0).random((40, 3)), np.arange(40) % 2)
+
+
+@pytest.mark.filterwarnings("ignore:Skipping features without any observed values")
+def test_a_column_that_a_training_set_lacks_is_left_out_of_distances():
+    """The values that only the first fold knows must not count where no mean is known."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    X[15:, 2] = np.nan
+    model = make_pipeline(SimpleImputer(), StreamingKMeans(2, random_state=0))
+    result = tree_cross_validate(model, X, cv=KFold(4))
+    assert result.method == "fit"
+    assert "a column that a SimpleImputer fills has values in 15 rows" in result.why
+    fitted = clone(model).fit(X[15:])
+    distances = fitted.transform(X[:15]).min(axis=1)
+    assert result.test_score[0] == pytest.approx(np.mean(distances**2))
+    kept = make_pipeline(SimpleImputer(keep_empty_features=True), StreamingKMeans(2))
+    assert tree_cross_validate(kept, X, cv=KFold(4)).method == "treecv"
+    linear = make_pipeline(SimpleImputer(), AveragedSGDRegressor())
+    kind = {"cv": KFold(4), "random_state": 0}
+    found = tree_cross_validate(linear, X, X[:, 0], **kind)
+    assert found.method == "treecv"
+    without = tree_cross_validate(linear, X[:, :2], X[:, 0], **kind)
+    assert found.test_score[0] == pytest.approx(without.test_score[0], rel=1e-12)

@@ -765,3 +765,27 @@ def test_a_parameter_that_partial_fit_refuses_is_the_reason_for_fits():
     assert tree_cross_validate(learner, X, y, cv=3).why == why
     with pytest.raises(ValueError, match="n_epochs must be 1 .*; 'fit' was chosen since " + why):
         tree_cross_validate(learner, X, y, cv=3, n_epochs=2)
+
+
+@pytest.mark.parametrize("kind", ["int64", "int8", "bool", "float32"])
+def test_a_running_step_gets_the_fractions_of_the_step_before(kind):
+    """Integers must give what the same numbers as floats give."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"day": np.arange(60) % 3, "a": rng.integers(0, 50, 60)})
+    X["b"] = rng.integers(0, 9, 60)
+    y = X["a"] / 50 + X["day"]
+    if kind == "bool":
+        X["a"], X["b"] = X["a"] > 20, X["b"] > 3
+    learner = SGDRegressor(max_iter=1, tol=None, random_state=0)
+    for numbers in ([MaxAbsScaler(), StandardScaler()], [StandardScaler(), MinMaxScaler()]):
+        branches = [
+            ("days", OneHotEncoder(handle_unknown="ignore", sparse_output=False), ["day"]),
+            ("numbers", make_pipeline(*numbers), ["a", "b"]),
+        ]
+        model = make_pipeline(ColumnTransformer(branches), learner)
+        found, expected = (
+            tree_cross_validate(model, X.astype(types), y, cv=3, random_state=SEED)
+            for types in ({"a": kind, "b": kind}, {"a": float, "b": float})
+        )
+        assert found.method == "treecv"
+        np.testing.assert_allclose(found.test_score, expected.test_score, rtol=1e-5)

@@ -111,8 +111,8 @@ class RidgeFolds:
             return f"solver={estimator.solver!r} is iterative"
         if estimator.alpha == 0 and not facts.is_asked:
             return "alpha=0 has no model where columns depend on each other"
-        if facts.is_sparse and estimator.solver != "auto":
-            return f"scikit-learn has no solver={estimator.solver!r} for sparse rows"
+        if facts.is_sparse and estimator.solver == "svd":
+            return "scikit-learn has no solver='svd' for sparse rows"
         if facts.is_sparse and estimator.fit_intercept and not facts.is_asked:
             return "for sparse rows with an intercept scikit-learn takes an iterative solver"
         if facts.n_features > _MOST_COLUMNS:

@@ -76,6 +76,8 @@ class Untrained(Placeholder):
         if np.shape(after) != (1, rows.shape[1]):
             raise CannotRunError(f"{name} changes the number of columns")
         self.dtype, self.is_sparse = rows.dtype.str, sparse.issparse(rows)
+        # The next step must not get integers where this one returns fractions.
+        self._returned = np.result_type(rows.dtype, getattr(after, "dtype", rows.dtype))
         return self
 
     @property
@@ -99,8 +101,8 @@ class Untrained(Placeholder):
             raise CannotRunError(f"{name} raises an error on an array: {error}") from error
 
     def transform(self, X: Any) -> Any:
-        """Return the rows."""
-        return self._checked(X, reset=False)
+        """Return the rows, in a type that holds what the step makes of them too."""
+        return self._checked(X, reset=False).astype(self._returned, copy=False)
 
     def _checked(self, X: Any, reset: bool) -> Any:
         if self._is_from_sklearn:

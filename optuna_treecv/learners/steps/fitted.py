@@ -22,6 +22,7 @@ from optuna_treecv.learners.steps.running import PASSED
 from optuna_treecv.learners.steps.running import Placeholder
 from optuna_treecv.learners.steps.running import unshared
 from optuna_treecv.learners.steps.running import with_running
+from optuna_treecv.learners.steps.split import ignores_zero_columns
 from optuna_treecv.learners.steps.split import Split
 from optuna_treecv.learners.steps.stacked import why_form_varies
 from optuna_treecv.rows.data import take_rows
@@ -50,7 +51,7 @@ class FittedSteps:
     why_not : str
         Why the learner cannot stand behind these steps, a clause; empty if it can.
     fewest_known : int or None
-        In how few rows a column has values that an imputer fills with a constant.
+        In how few rows a column that an imputer fills has values, where that matters.
     """
 
     def __init__(self, found: Split, X: Any, y: np.ndarray | None) -> None:
@@ -63,7 +64,8 @@ class FittedSteps:
         with self.naming():
             self._fitted = clone(found.before).fit(unshared(found.before, X), y)
             self._first_row = self._transform(take_rows(X, slice(0, 1)))
-        self.fewest_known = fewest_known(self._fitted)
+        is_linear = ignores_zero_columns(found.last)
+        self.fewest_known = fewest_known(self._fitted, is_linear)
 
     def _transform(self, X: Any) -> Any:
         """Return rows after the steps that are done once."""

@@ -118,6 +118,7 @@ class Unfilled(InKernel):
         self._kept = np.ones(self.n_features_in_, bool)
         if not self.imputer.keep_empty_features:
             self._kept = ~np.isnan(self._like.statistics_)
+            self.fewest_known = _fewest_known(self.imputer, X)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -159,12 +160,7 @@ class Filled(Placeholder):
         """Fit the imputer, and count."""
         self._imputer = clone(self.imputer).fit(X)
         copy_names(self._imputer, self)
-        missing = MissingIndicator(
-            missing_values=self.imputer.missing_values, features="all", sparse=False
-        )
-        n_known = (~missing.fit_transform(X)).sum(axis=0)
-        # A column without any value is left out in all folds.
-        self.fewest_known = int(n_known[n_known > 0].min(initial=_num_samples(X)))
+        self.fewest_known = _fewest_known(self.imputer, X)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -178,6 +174,13 @@ class Filled(Placeholder):
     def fitted(self) -> SimpleImputer:
         """Return the imputer, which is not fitted where it gets no columns."""
         return getattr(self, "_imputer", self.imputer)
+
+
+def _fewest_known(imputer: SimpleImputer, X: Any) -> int:
+    """Return in how few rows a column has values; those without any are left out in all folds."""
+    missing = MissingIndicator(missing_values=imputer.missing_values, features="all", sparse=False)
+    n_known = (~missing.fit_transform(X)).sum(axis=0)
+    return int(n_known[n_known > 0].min(initial=_num_samples(X)))
 
 
 class Unscaled(InKernel):
@@ -372,13 +375,16 @@ def _has_placeholder(fitted: Any) -> bool:
     return isinstance(fitted, Placeholder)
 
 
-def fewest_known(fitted: Any) -> int | None:
-    """Return in how few rows a column has values that is filled with a constant; None: in all."""
-    if isinstance(fitted, Filled):
+def fewest_known(fitted: Any, is_linear: bool) -> int | None:
+    """Return in how few rows a column that is filled has values; None: it makes no difference.
+
+    A linear learner gives no weight to a column whose mean is not known, as if it was left out.
+    """
+    if isinstance(fitted, Filled) or (isinstance(fitted, Unfilled) and not is_linear):
         return getattr(fitted, "fewest_known", None)  # it is not fitted where it gets no columns
     if type(fitted) not in COMPOSED:
         return None
-    of_parts = (fewest_known(part) for _, part, *_ in _fitted_parts(fitted))
+    of_parts = (fewest_known(part, is_linear) for _, part, *_ in _fitted_parts(fitted))
     return min((found for found in of_parts if found is not None), default=None)
 
 

@@ -229,7 +229,7 @@ def _why_not(step: Any, behind: _Behind) -> str:
         return _why_not_imputed(step, behind)
     why = why_not_once(step)
     if not why and adds_columns(step):
-        if not _ignores_zero_columns(behind.learner):
+        if not ignores_zero_columns(behind.learner):
             return f"a category that no training row has would count in {_name(behind.learner)}"
         if not behind.is_zero_safe:
             return "a later step would mix in categories that no training row has"
@@ -243,7 +243,7 @@ def _of_step(name: str, step: Any, why: str) -> str:
     return f"the step {name!r} cannot be done before the folds: {why}"
 
 
-def _ignores_zero_columns(learner: Any) -> bool:
+def ignores_zero_columns(learner: Any) -> bool:
     """Return whether a column that is zero in all training rows changes nothing in a learner."""
     kind = type(learner)
     from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
