@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from itertools import permutations
 from math import inf
-import threading
-import time
 
+from beside import others_run_during
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -385,7 +384,7 @@ def kernels(X, y_codes):
         yield make(X, y_codes.astype(X.dtype), None, *options)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 60), max_size=6), st.sampled_from(FLOATS))
 def test_training_may_be_cut_anywhere(cuts, dtype):
     X = prepared(60, 9, dtype)
@@ -414,7 +413,7 @@ def test_an_order_is_the_same_as_the_rows_moved():
 SPARSE = [case for case in [*CLASSIFIERS, *REGRESSORS] if takes_sparse(case)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(SPARSE),
     st.sampled_from(FLOATS),
@@ -469,20 +468,7 @@ def test_long_loops_hold_no_lock():
         lambda: gather_rows(X, order, 0.0, np.empty_like(X)),
         lambda: kernel.test(states[0], model, 0, len(X), out),
     ]
-    for loop in loops:
-
-        def run(loop=loop):
-            for _ in range(30):
-                loop()
-
-        during = 0
-        thread = threading.Thread(target=run)
-        thread.start()
-        while thread.is_alive():
-            during += 1
-            time.sleep(1e-5)
-        # If a loop held the GIL, the main thread would run between two loops only.
-        assert during > 60
+    assert all(map(others_run_during, loops))
 
 
 def test_wrong_buffers_are_refused():
