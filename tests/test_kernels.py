@@ -453,7 +453,7 @@ def test_a_whole_tree_in_one_call(case, dtype, n_folds, density, seed, random, s
 
 def test_long_loops_hold_no_lock():
     # If a loop held the GIL, no other thread could run, and Optuna's heartbeats would stop.
-    X = np.zeros((400_000, 64))
+    X = np.zeros((3_000_000, 8))
     y = np.zeros(len(X), np.int32)
     kernel = Pegasos(X, y, 2, 0.1, False, False)
     states = aligned_empty((20, kernel.state_bytes))
