@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 import weakref
 
+from hypothesis import settings
 import numpy as np
 import optuna
 from postgres_server import postgres_binaries
@@ -37,6 +38,9 @@ from optuna_treecv.storage.write_queue import WriteQueue
 from optuna_treecv.study.recording import record_trial
 
 PUT = WriteQueue.put
+
+settings.register_profile("of any speed", deadline=None)
+settings.load_profile("of any speed")
 
 
 def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

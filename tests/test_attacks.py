@@ -48,5 +48,5 @@ def test_memory_stays_within_its_bound():
     # In a process of its own. The cache of 4 MB is full after some 30 of the 400 trials.
     script = Path(__file__).parent / "attack" / "rss.py"
     command = [sys.executable, str(script), "0", "400", "20000", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -277,7 +277,7 @@ def slow(monkeypatch):
 
     def walk(runs):
         batches.began.set()
-        assert batches.go.wait(10)
+        assert batches.go.wait(120)
         batches.walked.append([run.name for run in runs])
         if batches.error is not None:
             error, batches.error = batches.error, None
@@ -303,7 +303,7 @@ def test_who_waits_goes_on_when_the_walk_ends_or_fails(slow, error):
     ended = []
     first = Thread(target=call, args=(slow, "first", ended))
     first.start()
-    assert slow.began.wait(10)
+    assert slow.began.wait(120)
     others = [Thread(target=call, args=(slow, f"other {i}", ended)) for i in range(3)]
     for thread in others:
         thread.start()
@@ -312,7 +312,7 @@ def test_who_waits_goes_on_when_the_walk_ends_or_fails(slow, error):
     slow.error = error and error()
     slow.go.set()
     for thread in (first, *others):
-        thread.join(10)
+        thread.join(120)
         assert not thread.is_alive()
     assert slow.walked[0] == ["first"]
     assert sorted(sum(slow.walked[1:], [])) == ["other 0", "other 1", "other 2"]
@@ -322,7 +322,8 @@ def test_who_waits_goes_on_when_the_walk_ends_or_fails(slow, error):
     assert slow._n_inside == 0 and not slow._waiting and not slow._is_evaluating
 
 
-def test_those_taken_along_go_on_when_their_walker_fails(slow):
+def test_those_taken_along_go_on_when_their_walker_fails(slow, monkeypatch):
+    monkeypatch.setattr(optuna_treecv.study.batches, "_SECONDS", 120.0)
     slow.error = RuntimeError()
     slow._n_expected = 3
     ended = []
@@ -331,7 +332,7 @@ def test_those_taken_along_go_on_when_their_walker_fails(slow):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
         assert not thread.is_alive()
     assert ended.count("RuntimeError") == 1 and len(ended) == 3
 
@@ -341,7 +342,7 @@ def test_nobody_waits_long_for_a_call_that_does_not_come(slow):
     slow._n_expected = 4
     began = monotonic()
     call(slow, "alone", [])
-    assert 0.01 < monotonic() - began < 5
+    assert 0.01 < monotonic() - began < 60
     assert slow.walked == [["alone"]]
 
 

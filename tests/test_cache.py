@@ -94,7 +94,7 @@ def test_what_is_asked_for_stays():
         assert cache.find("asked for") is not None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.integers(0, 8000),
     st.lists(
@@ -186,7 +186,7 @@ def test_the_bytes_in_use_cover_what_python_takes(keep):
     assert taken <= cache.n_bytes <= 2.5 * taken
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 1023), min_size=1, max_size=20), st.integers(0, 1023))
 def test_the_nearest_trail_reaches_furthest(values, x):
     values, x = [(value + 0.5) / 1024 for value in values], (x + 0.5) / 1024
@@ -219,7 +219,7 @@ def in_threads(n_threads, run):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive(), "waits for ever"
 
 
@@ -305,7 +305,7 @@ class Vanishing:
     def read(self, known):
         if self.error is not None:
             raise self.error
-        self.both_are_there.wait(10)
+        self.both_are_there.wait(120)
 
 
 def test_two_threads_may_find_that_a_stored_model_is_gone():

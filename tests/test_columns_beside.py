@@ -101,7 +101,7 @@ def name_of(estimator):
     return type(estimator).__name__
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_split_columns_takes_columns_out(data):
     n_rows, n_columns = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))

@@ -404,7 +404,7 @@ class Branch:
         )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_mixture_of_steps_is_that_by_hand(data):
     kinds = data.draw(st.lists(st.sampled_from(BRANCHES), min_size=1, max_size=5))

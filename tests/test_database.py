@@ -72,7 +72,7 @@ def in_processes(n: int, work: Callable[[int], None]) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(30)
+        process.join(120)
         assert process.exitcode == 0
     assert failures.empty(), failures.get()
 
@@ -239,10 +239,8 @@ def test_refuses_a_server_that_is_not_there():
     with closing(socket.socket()) as bound:  # bound, but not listening
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        begin = time.monotonic()
         with pytest.raises(ValueError, match="store must be .*[Cc]onnection refused") as refusal:
             Database(f"postgresql://me:secret@127.0.0.1:{port}/name?password=secret")
-    assert time.monotonic() - begin < database_module.CONNECT_SECONDS
     assert "secret" not in str(refusal.value)
 
 
@@ -373,7 +371,7 @@ def test_processes_make_or_migrate_at_once(store_url, begin):
     barrier = FORK.Barrier(6)
 
     def work(i: int) -> None:
-        barrier.wait(30)
+        barrier.wait(120)
         assert version_of(Database(store_url)) == SCHEMA_VERSION
 
     in_processes(6, work)
@@ -563,10 +561,7 @@ def look(database: Database) -> int | None:
     )
 
 
-def test_a_lost_server_is_one_warning_and_is_found_again(
-    postgres_server, postgres_url, monkeypatch
-):
-    monkeypatch.setattr(outages, "RETRY_SECONDS", 0.2)
+def test_a_lost_server_is_one_warning_and_is_found_again(postgres_server, postgres_url, retry_now):
     database = Database(postgres_url)
     assert look(database) == SCHEMA_VERSION
     postgres_server.stop()
@@ -578,12 +573,12 @@ def test_a_lost_server_is_one_warning_and_is_found_again(
         assert len(w) == 1
         with no_warning():
             assert look(database) is None  # no attempt
-            time.sleep(0.25)
+            retry_now(database)
             assert look(database) is None  # an attempt
     finally:
         postgres_server.start()
+    retry_now(database)
     with no_warning():
-        time.sleep(0.25)
         assert look(database) == SCHEMA_VERSION
     postgres_server.stop()
     try:
@@ -626,23 +621,23 @@ def stopped(pid: int):
 
 @pytest.mark.parametrize("given", ["url", "engine"])
 def test_a_backend_that_is_stopped(postgres_url, monkeypatch, retry_now, given):
-    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
     engine = create_engine(postgres_url, pool_pre_ping=True)
     database = Database(postgres_url if given == "url" else engine)
     with database.reading() as session:
         pid = session.scalar(text("SELECT pg_backend_pid()"))
+    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
     with stopped(pid):
         with pytest.warns(RuntimeWarning, match="no answer within .* go on without it.") as w:
             assert look(database) is None
             assert look(database) is None
         assert len(w) == 1
         retry_now(database)
+        monkeypatch.setattr(database_module, "ANSWER_SECONDS", 60.0)
         with no_warning():  # on another connection
             assert look(database) == SCHEMA_VERSION
 
 
 def test_a_backend_that_is_stopped_in_a_transaction(postgres_url, monkeypatch, retry_now):
-    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
     database = Database(postgres_url)
 
     def work(session):
@@ -650,10 +645,11 @@ def test_a_backend_that_is_stopped_in_a_transaction(postgres_url, monkeypatch, r
         with stopped(pid):
             session.execute(text("SELECT 1"))
 
+    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
     begin = time.monotonic()
     with pytest.warns(RuntimeWarning, match="no answer within 0.5 seconds; trials go on without"):
         database.attempt(work, None, without="it")
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 60
 
 
 def test_making_the_tables_does_not_wait_for_ever(postgres_url, monkeypatch):
@@ -694,27 +690,29 @@ def test_what_waits_for_a_server_is_bounded(postgres_url, monkeypatch):
 
 
 def test_loaders_do_not_wait_for_ever_either(postgres_url, monkeypatch):
-    monkeypatch.setattr(database_module, "LOAD_SECONDS", 0.5, raising=False)
     database = Database(postgres_url)
     with database.reading() as session:
         pid = session.scalar(text("SELECT pg_backend_pid()"))
     for load in (load_evaluations, load_fold_scores):
+        monkeypatch.setattr(database_module, "LOAD_SECONDS", 0.5)
         with stopped(pid):
             with pytest.raises(ValueError, match="store must be .* be read.*no answer within 0.5"):
                 load(database)
+        monkeypatch.setattr(database_module, "LOAD_SECONDS", 60.0)
         assert load(database).empty
         with database.reading() as session:
             pid = session.scalar(text("SELECT pg_backend_pid()"))
 
 
 def test_a_server_that_is_stopped(postgres_server, postgres_url, monkeypatch, retry_now):
-    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
     database = Database(postgres_url)
+    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
     database.engine.dispose()  # a new connection needs the server's main process
     with stopped(postgres_server.pid):
         with pytest.warns(RuntimeWarning, match="no answer within .*; trials go on without it"):
             assert look(database) is None
     retry_now(database)
+    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 60.0)
     with no_warning():
         assert look(database) == SCHEMA_VERSION
 

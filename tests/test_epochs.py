@@ -86,7 +86,7 @@ def response_of(estimator):
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_order_is_that_of_the_twin(data):
     n_rows = data.draw(st.integers(2, 60) | st.integers(505, 600))
     cuts = sorted(data.draw(st.lists(st.integers(0, n_rows), min_size=3, max_size=3)))
@@ -104,7 +104,7 @@ def test_the_order_is_that_of_the_twin(data):
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_phases_hold_new_rows_once_and_replays_of_rows_that_may_be_seen(data):
     n_rows = data.draw(st.integers(2, 50) | st.integers(510, 590))
     bounds = data.draw(st.lists(st.integers(0, n_rows - 1), min_size=1, max_size=8, unique=True))

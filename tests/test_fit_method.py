@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import os
+from pathlib import Path
 import sys
 from threading import Lock
+from time import monotonic
 from time import sleep
 import warnings
 
@@ -328,9 +330,15 @@ class Failing(Watching):
         return super().fit(X, y)
 
 
+FOLDER = Path()
+
+
 def process(estimator, X, y):
-    """Tell in which process a model is scored, so slowly that all workers have some to do."""
-    sleep(0.2)
+    """Tell in which process a model is scored, as soon as two processes have come here."""
+    (FOLDER / f"{os.getpid()}").touch()
+    latest = monotonic() + 120
+    while len(list(FOLDER.iterdir())) < 2 and monotonic() < latest:
+        sleep(0.01)
     return float(os.getpid())
 
 
@@ -353,7 +361,9 @@ def sent_by_value(monkeypatch):
 @pytest.mark.usefixtures("sent_by_value")
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
 @pytest.mark.parametrize(("error", "raised"), [(ValueError, ValueError), (Broken, RuntimeError)])
-def test_an_error_ends_no_worker(error, raised):
+def test_an_error_ends_no_worker(error, raised, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "FOLDER", tmp_path)
+
     def workers(model):
         found = tree_cross_validate(
             model, X_CLASSES, Y_CLASSES, cv=6, method="fit", n_jobs=2, scoring=process

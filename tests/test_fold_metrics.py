@@ -190,7 +190,7 @@ def cases(draw, name):
 @pytest.mark.parametrize("name", METRICS)
 def test_scores_equal_those_of_scikit_learn(name):
     @given(cases(name))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def compare(case):
         # scikit-learn sums float32 losses in float32.
         is_narrow = case.arguments[0].dtype == np.float32 and name in OF_PROBABILITIES

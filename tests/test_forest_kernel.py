@@ -203,7 +203,7 @@ def test_more_rows_than_small_counts_hold():
     check(problem)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 2**32 - 1),
     kind=st.sampled_from(list(KINDS)),

@@ -155,7 +155,7 @@ def test_each_lane_is_what_it_is_alone(family, n_classes, is_sparse, dtype, orde
                 assert_same_bits(outputs_of(some, X, y, cv, order, True), alone)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(1e-9, 1e9), min_size=2, max_size=40),
     st.sampled_from([np.float64, np.float32]),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Thread
-from time import perf_counter
-from time import sleep
-
+from beside import others_run_during
 import numpy as np
 import pytest
 
@@ -55,23 +52,5 @@ def test_pivoted_cholesky():
 
 @pytest.mark.parametrize("name", ["tridiagonal", "cholesky", "pivoted_cholesky"])
 def test_other_threads_run_meanwhile(name):
-    """A thread that keeps the lock for the whole call would be seen as one long gap."""
     a = positive(1200)
-    gaps, is_over = [], False
-
-    def watch():
-        last = perf_counter()
-        while not is_over:
-            sleep(0)
-            now = perf_counter()
-            gaps.append(now - last)
-            last = now
-
-    watcher = Thread(target=watch)
-    watcher.start()
-    began = perf_counter()
-    getattr(lapack, name)(a)
-    seconds = perf_counter() - began
-    is_over = True
-    watcher.join()
-    assert np.sum(np.array(gaps) < seconds / 4) > 5
+    assert others_run_during(lambda: getattr(lapack, name)(a))

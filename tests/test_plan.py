@@ -199,7 +199,7 @@ def test_an_error_reaches_the_caller_though_a_block_ends_meanwhile(monkeypatch):
 
     class Waiting(Future):
         def result(self, timeout=None):
-            return super().result(10)
+            return super().result(120)
 
     plan = Plan(100, 4)
     kinds = iter([Ending, Waiting, Waiting, Waiting])

@@ -279,7 +279,7 @@ def test_threads_get_the_same_weights(monkeypatch):
     both = Barrier(2)
 
     def check(*_):
-        both.wait(10)
+        both.wait(120)
         return np.ones(2)
 
     monkeypatch.setattr("optuna_treecv.crossval.routing.check_weights", check)

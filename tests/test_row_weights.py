@@ -231,7 +231,7 @@ def test_weighted_trees_equal_the_naive_tree(case, dtype, kind, random):
 SPARSE = [case for case in [*CLASSIFIERS, *REGRESSORS] if takes_sparse(case)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(SPARSE),
     st.sampled_from(FLOATS),
@@ -428,7 +428,7 @@ def test_balanced_weights_are_the_inverse_frequencies_so_far():
             np.testing.assert_allclose(u[:, row], signs * expected, rtol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 4), min_size=30, max_size=30), st.integers(0, 9))
 def test_a_weight_in_kmeans_is_that_many_rows_at_once(repeats, seed):
     X, _ = rows_of(30, 3, np.float64, seed=seed)
@@ -449,7 +449,7 @@ def test_a_weight_in_kmeans_is_that_many_rows_at_once(repeats, seed):
 
 
 @pytest.mark.parametrize("full", [False, True])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 4), min_size=20, max_size=20), st.integers(0, 99))
 def test_a_weight_of_a_density_is_that_many_rows_anywhere(full, repeats, seed):
     X, _ = rows_of(20, 3, np.float64, seed=seed)

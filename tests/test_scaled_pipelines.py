@@ -188,7 +188,7 @@ def test_reports_do_not_change_the_scores(report, rows):
     assert values[0] == values[1]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(2, 700), st.integers(0, 699), st.integers(1, 700), st.sampled_from(["f4", "f8"])
 )

@@ -131,7 +131,7 @@ def test_sharing_changes_no_bit(family, is_sparse, dtype, order):
         assert n_saved > 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 200_000),
     st.lists(
@@ -549,8 +549,8 @@ class Interleaving(ModelCache):
         self.is_made, self.is_wanted = Event(), Event()
 
     def find(self, key, x=0.0):
-        if self.looking.wait(10) == 1:
-            assert self.is_made.wait(10)
+        if self.looking.wait(120) == 1:
+            assert self.is_made.wait(120)
         return None
 
     def claim(self, key, x=0.0):
@@ -562,7 +562,7 @@ class Interleaving(ModelCache):
         super().release(key, x)
         if not self.is_made.is_set():
             self.is_made.set()
-            assert self.is_wanted.wait(10)
+            assert self.is_wanted.wait(120)
 
 
 def test_a_model_is_never_lost_to_who_looked_for_it_too_early():

@@ -162,7 +162,7 @@ def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
 
 def test_a_run_of_leave_one_out_starts_few_threads(store_url, monkeypatch):
     """One look-up per row and more, each of which is a transaction here."""
-    monkeypatch.setattr("optuna_treecv.storage.kept_threads.KEPT_SECONDS", 10.0)
+    monkeypatch.setattr("optuna_treecv.storage.kept_threads.KEPT_SECONDS", 3600.0)
     started, begun, start = [], [], Thread.start
     monkeypatch.setattr(Thread, "start", lambda thread: (started.append(thread), start(thread)))
     objective = objective_with(store_url, make(500), cv="loo")

@@ -20,7 +20,6 @@ from sqlalchemy import update
 
 from optuna_treecv.storage import database as database_module
 from optuna_treecv.storage import model_store as stores
-from optuna_treecv.storage import outages
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.model_store import Kept
@@ -476,8 +475,7 @@ def check_silence(store: ModelStore, known: Known) -> None:
     store.write([kept(9)])
 
 
-def test_a_server_that_goes_and_comes_back(postgres_server, postgres_url, monkeypatch):
-    monkeypatch.setattr(outages, "RETRY_SECONDS", 0.2)
+def test_a_server_that_goes_and_comes_back(postgres_server, postgres_url, retry_now):
     store = ModelStore(Database(postgres_url))
     store.write([kept(1)])
     (known,) = store.news()
@@ -485,12 +483,12 @@ def test_a_server_that_goes_and_comes_back(postgres_server, postgres_url, monkey
     try:
         with pytest.warns(RuntimeWarning, match="; trials go on without it.$") as w:
             check_silence(store, known)
-            time.sleep(0.25)
+            retry_now(store.database)
             check_silence(store, known)
         assert len(w) == 1
     finally:
         postgres_server.start()
-    time.sleep(0.25)
+    retry_now(store.database)
     with no_warning():
         np.testing.assert_array_equal(store.read(known), kept(1).payload)
         store.write([kept(2)])
@@ -558,7 +556,7 @@ def test_waits_5_seconds_for_a_writer_who_does_not_end(store_url, monkeypatch):
     with Database(store_url).writing(alone=True):
         with pytest.warns(RuntimeWarning, match="trials go on without"):
             store.write([kept(1)])
-    assert 0.3 <= time.monotonic() - begin < 3
+    assert 0.3 <= time.monotonic() - begin < 60
 
 
 def test_tables_that_are_gone(store_url):
@@ -618,7 +616,7 @@ def test_no_model_is_overlooked_that_was_committed_late(postgres_url, monkeypatc
     first = threading.Thread(target=slow.write, args=([kept(1)],))
     second = threading.Thread(target=quick.write, args=([kept(2)],))
     first.start()
-    assert inserted.wait(10)
+    assert inserted.wait(120)
     second.start()
     while first.is_alive() or second.is_alive():
         found += reader.news()

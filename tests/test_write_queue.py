@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("_real_queue")
 
 def test_jobs_are_done_in_order_while_the_caller_goes_on():
     queue, go, done = WriteQueue(), Event(), []
-    queue.put(lambda: go.wait(10) and done.append("first"))
+    queue.put(lambda: go.wait(120) and done.append("first"))
     for i in range(50):
         queue.put(lambda i=i: done.append(i))
     assert not done
@@ -35,14 +35,14 @@ def test_jobs_are_done_in_order_while_the_caller_goes_on():
 def test_what_waits_is_bounded():
     queue, go, done = WriteQueue(), Event(), []
     most = write_queue._MOST_BYTES
-    queue.put(lambda: go.wait(10), most // 2)
+    queue.put(lambda: go.wait(120), most // 2)
     queue.put(lambda: done.append("half"), most // 2)
     putting = Thread(target=queue.put, args=(lambda: done.append("more"), 1))
     putting.start()
     putting.join(0.1)
     assert putting.is_alive() and not done
     go.set()
-    putting.join(10)
+    putting.join(120)
     queue.wait()
     assert done == ["half", "more"] and queue._n_bytes == 0
     queue.put(lambda: done.append("too large, but alone"), 2 * most)
@@ -70,7 +70,7 @@ def test_a_job_that_fails_is_a_warning():
 
 def test_a_pickled_queue_is_empty():
     queue, go, done = WriteQueue(), Event(), []
-    queue.put(lambda: go.wait(10))
+    queue.put(lambda: go.wait(120))
     copy = pickle.loads(pickle.dumps(queue))
     copy.put(lambda: done.append(1))
     copy.wait()
@@ -82,7 +82,7 @@ def test_a_pickled_queue_is_empty():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_has_a_queue_of_its_own():
     queue, go = WriteQueue(), Event()
-    queue.put(lambda: go.wait(10))
+    queue.put(lambda: go.wait(120))
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads
@@ -98,10 +98,10 @@ def test_a_forked_process_has_a_queue_of_its_own():
 
 def test_what_was_put_is_done_before_python_exits(tmp_path):
     script = """
-import time
+import threading
 from optuna_treecv.storage.write_queue import WriteQueue
 queue = WriteQueue()
-queue.put(lambda: time.sleep(0.2))
+queue.put(threading.main_thread().join)
 queue.put(lambda: print("written", flush=True))
 print("end", flush=True)
 raise SystemExit(3)

@@ -1,13 +1,14 @@
-"""Lock tables of a PostgreSQL store, and stop its processes, while trials run.
+"""Lock, freeze, end and cut off the PostgreSQL server of a store while trials run.
 
     python tests/attack/frozen_postgresql.py [SEED [ROUNDS]]
 
-Each round locks a table, or stops the server's main process, the process of one connection, or all
-processes, for a while. Meanwhile two threads run trials. Rounds alternate between TCP and a Unix
-socket, and between a URL and an engine as the store. The limits in seconds are those of the
-package divided by ten. The script fails if a trial takes too long, if a value differs from that
-without a store, if there are more warnings than one per purpose, or if trials are not recorded
-again when the server goes on.
+Each round locks a table, ends the server, or freezes its main process, the process of one
+connection, or all processes, for a while. By TCP, a proxy also stalls or drops all connections as
+soon as a certain statement is sent. Meanwhile two threads run trials: of a grid, of the tree, or
+of fits. Rounds alternate between TCP and a Unix socket, and between a URL and an engine as the
+store. The limits in seconds are those of the package divided by ten. The script fails if a trial
+takes too long, if a value differs from that without a store, if there are more warnings than one
+per purpose, or if trials are not recorded again when the server goes on.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ import warnings
 
 import numpy as np
 import optuna
+from optuna.distributions import FloatDistribution
+from sklearn.linear_model import LogisticRegression
 from sqlalchemy import create_engine
 from sqlalchemy import text
 
@@ -38,21 +41,44 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from postgres_server import postgres_binaries  # noqa: E402
 from postgres_server import PostgresServer  # noqa: E402
+from tcp_proxy import Proxy  # noqa: E402
 
 GRID = {"alpha": [0.0, 1e-4, 1e-2, 1.0], "step_size": np.geomspace(1e-4, 1, 60).tolist()}
+STEP = {"step_size": FloatDistribution(1e-3, 1.0, step=1e-3)}
+# What a client sends in the phases of a trial; b"" stands for any statement.
+STATEMENTS = [
+    b"",
+    b"set_config",
+    b"pg_advisory_xact_lock",
+    b"DELETE FROM treecv_leases",
+    b"INSERT INTO treecv_leases",
+    b"FROM treecv_models",
+    b"INSERT INTO treecv_models",
+    b"INSERT INTO treecv_evaluations",
+    b"INSERT INTO treecv_fold_scores",
+    b"COMMIT",
+]
 TABLES = ["models", "leases", "evaluations", "fold_scores", "schema"]
 #: A tenth of the package's limits, but libpq waits for a connection for at least 2 seconds.
 SECONDS = {"WAIT_SECONDS": 0.5, "ANSWER_SECONDS": 1.0, "CONNECT_SECONDS": 2}
-#: Seconds that a trial may take: some waits for an answer, on a machine that is busy.
-LIMIT = 6 * SECONDS["ANSWER_SECONDS"] + 10
+#: Seconds after which a trial counts as blocked.
+LIMIT = 60
 
 
 def make_objective(seed: int, store):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(500, 5))
     y = X[:, 0] > rng.normal(size=500)
+    if seed % 3 == 0:
+        options = {"param_grid": GRID, "batch_size": 4}
+        return treecv_objective(AveragedSGDClassifier(), X, y, store=store, **options)
+    if seed % 3 == 1:
+        return treecv_objective(
+            AveragedSGDClassifier(), X, y, param_distributions=STEP, store=store
+        )
+    space = {"C": FloatDistribution(0.01, 10.0, step=0.01)}
     return treecv_objective(
-        AveragedSGDClassifier(), X, y, param_grid=GRID, batch_size=4, store=store
+        LogisticRegression(), X, y, param_distributions=space, method="fit", cv=4, store=store
     )
 
 
@@ -81,9 +107,23 @@ def backends(url: str) -> list[int]:
 
 
 @contextmanager
-def fault(server: PostgresServer, url: str) -> Iterator[str]:
-    """Lock or stop something for the time of the block."""
-    kind = random.choice(["lock", "lock", "main process", "one connection", "all"])
+def fault(server: PostgresServer, url: str, proxy: Proxy | None) -> Iterator[str]:
+    """Lock, freeze, end or cut off something for the time of the block."""
+    kinds = ["lock", "lock", "main process", "one connection", "all", "end"]
+    kind = random.choice(kinds if proxy is None else [*kinds, *4 * ["stall", "drop"]])
+    if proxy is not None and kind in ("stall", "drop"):
+        statement = random.choice(STATEMENTS)
+        proxy.break_at(kind, statement)
+        yield f"{kind} at {statement!r}"
+        proxy.mend()
+        return
+    if kind == "end":
+        server.stop()
+        try:
+            yield kind
+        finally:
+            server.start()
+        return
     if kind == "lock":
         table = random.choice(TABLES)
         engine = create_engine(url)
@@ -110,14 +150,21 @@ def attack(seed: int, n_rounds: int, servers: list[PostgresServer]) -> None:
     for i in range(n_rounds):
         server = servers[i % len(servers)]
         url = server.new_schema()
+        proxy = None if server.port is None else Proxy(server.port)
+        through = url if proxy is None else url.replace(f":{server.port}/", f":{proxy.port}/")
         is_engine = random.random() < 0.5
-        store = create_engine(url, pool_pre_ping=random.random() < 0.5) if is_engine else url
+        store = through
+        if is_engine:
+            store = create_engine(through, pool_pre_ping=random.random() < 0.5)
         objective = make_objective(seed + i, store)
         expected = make_objective(seed + i, None)
-        study = optuna.create_study(sampler=objective.grid_sampler(seed=seed + i))
+        sampler = optuna.samplers.RandomSampler(seed=seed + i)
+        if objective.param_grid is not None:
+            sampler = objective.grid_sampler(seed=seed + i)
+        study = optuna.create_study(sampler=sampler)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            what = run(objective, study, server, url)
+            what = run(objective, study, server, url, proxy)
         kinds = (optuna.exceptions.ExperimentalWarning, ResourceWarning)
         said = [str(one.message) for one in caught if not issubclass(one.category, kinds)]
         where = f"round {i} of seed {seed}: {what}, {said}"
@@ -134,12 +181,16 @@ def attack(seed: int, n_rounds: int, servers: list[PostgresServer]) -> None:
             flush=True,
         )
         objective._database.engine.dispose()
+        if proxy is not None:
+            proxy.close()
 
 
-def run(objective, study: optuna.Study, server: PostgresServer, url: str) -> str:
+def run(
+    objective, study: optuna.Study, server: PostgresServer, url: str, proxy: Proxy | None
+) -> str:
     """Run trials before, in and after a fault, and return which it was."""
     study.optimize(objective, n_trials=2)
-    with fault(server, url) as what:
+    with fault(server, url, proxy) as what:
         seconds = random.uniform(1.0, 4.0)
         running = Thread(
             target=study.optimize,
@@ -150,7 +201,7 @@ def run(objective, study: optuna.Study, server: PostgresServer, url: str) -> str
         running.start()
         running.join(seconds + 3 * LIMIT)
         assert not running.is_alive(), f"{what}: trials were blocked"
-    latest = time.monotonic() + 60
+    latest = time.monotonic() + 120
     while time.monotonic() < latest:
         study.optimize(objective, n_trials=1)
         if "treecv_run" in study.trials[-1].user_attrs:

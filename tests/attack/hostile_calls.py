@@ -41,7 +41,7 @@ import warnings
 
 import numpy as np
 
-SECONDS_PER_CALL = 20
+SECONDS_PER_CALL = 120
 BYTES = 4 * 2**30  # of address space, threads and libraries included
 MOST_UNCLEAR = 0.01
 GOOD = ("accepted", "clear")

@@ -1,0 +1,34 @@
+"""Says whether other threads run while one is inside a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from time import sleep
+
+
+def others_run_during(call: Callable[[], object]) -> bool:
+    """Return whether another thread gets several turns within a call, in most of several calls.
+
+    If the call held the GIL, the other thread would run before and after it only.
+    """
+    return sorted(turns_during(call) for _ in range(7))[3] > 5
+
+
+def turns_during(call: Callable[[], object]) -> int:
+    turns, is_over = 0, False
+
+    def take_turns() -> None:
+        nonlocal turns
+        while not is_over:
+            turns += 1
+            sleep(1e-5)
+
+    other = Thread(target=take_turns)
+    other.start()
+    before = turns
+    call()
+    during = turns - before
+    is_over = True
+    other.join()
+    return during
