@@ -110,6 +110,7 @@ from optuna_treecv import StreamingGaussianDensity
 from optuna_treecv import StreamingKMeans
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.rows.data import Data
 
 GRID = {"alpha": [0.001, 0.1, 10.0]}
 FOLDS = KFold(4, shuffle=True, random_state=0)
@@ -636,6 +637,23 @@ def test_random_splits_are_drawn_once(two_classes):
         assert len(set(search.cv_results_[f"split{i}_test_score"])) == 1
     pairs = ((train, test) for train, test in KFold(3).split(X))
     assert search_of(cv=pairs).fit(X, y).n_splits_ == 3
+
+
+@pytest.mark.parametrize("estimator", [AveragedSGDClassifier(), LogisticRegression()])
+def test_a_pruner_reads_rows_and_folds_once(two_classes, estimator, monkeypatch):
+    X, y = two_classes
+    pairs = list(KFold(3).split(X))
+    options = {"pruner": optuna.pruners.MedianPruner(), "random_state": 0}
+    name = "alpha" if isinstance(estimator, AveragedSGDClassifier) else "C"
+    expected = search_of(estimator, {name: [0.1, 1.0]}, cv=pairs, **options).fit(X, y)
+    copies = []
+    copy = Data.__init__
+    monkeypatch.setattr(Data, "__init__", lambda *given: copies.append(1) or copy(*given))
+    search = search_of(estimator, {name: [0.1, 1.0]}, cv=iter(pairs), **options).fit(X, y)
+    assert len(copies) == 1
+    for own, their in zip(search.study_.trials, expected.study_.trials, strict=True):
+        assert own.intermediate_values == their.intermediate_values != {}
+        assert own.value == their.value
 
 
 def test_lists_and_frames(two_classes):

@@ -434,12 +434,11 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             options["optimize"] = scores.names[self._optimized(scores)]
         objective = treecv_objective(self.estimator, X, y, **options)
         pruner = self.pruner if self.study is None else self.study.pruner
-        if self.study is not None and not isinstance(pruner, RacingPruner):
-            return objective  # every study has a pruner, which the user may not know
-        if pruner is None:
-            return objective
-        report = report_for(pruner, objective)
-        return treecv_objective(self.estimator, X, y, report=report, **options)
+        # Every study has a pruner, which the user may not know.
+        is_meant = self.study is None or isinstance(pruner, RacingPruner)
+        if pruner is not None and is_meant:
+            objective._report_as(report_for(pruner, objective))
+        return objective
 
     def _study_for(self, objective: TreeCVObjective, seed: int) -> optuna.Study:
         """Return the study to run: the given one if it fits, or another."""

@@ -130,6 +130,12 @@ class TreeCVObjective:
         self.__dict__.update(state)
         self._make_room()
 
+    def _report_as(self, report: str) -> None:
+        """Make this kind of reports, from before the first trial on."""
+        self._report = report
+        self._evaluation.report_as(report)
+        Run(self._evaluation, self._estimator_for(None))  # refuses what cannot be reported so
+
     @property
     def n_splits(self) -> int:
         """The number of folds, over all repeats."""
