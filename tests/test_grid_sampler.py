@@ -20,7 +20,6 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 import optuna_treecv.study.batches
 from optuna_treecv.study.grid import GridSampler
-from optuna_treecv.study.grid import is_point_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 4))
@@ -212,6 +211,48 @@ def test_a_sampler_that_keeps_to_the_grid_gets_no_warning():
     study.optimize(objective, n_trials=2)
 
 
-def test_values_without_a_single_equality_are_off_the_grid():
-    assert is_point_of({"a": [np.arange(3), 1], "b": [None]}, {"a": 1.0, "b": None})
-    assert not is_point_of({"a": [np.arange(3)]}, {"a": np.arange(3) + 1})
+class Interrupted(AveragedSGDClassifier):
+    """Raises an error at one value of alpha, a few times."""
+
+    left = {}
+
+    def set_params(self, **params):
+        super().set_params(**params)
+        if self.left.get(self.alpha, 0) > 0:
+            self.left[self.alpha] -= 1
+            raise KeyboardInterrupt if self.alpha == 0.1 else ValueError("no luck")
+        return self
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("alpha", [0.1, 0.2])
+def test_a_point_that_failed_is_evaluated_again(alpha, is_stored, is_new, tmp_path, monkeypatch):
+    grid = {"alpha": [0.1, 0.2, 0.3, 0.4, 0.5]}
+    objective = treecv_objective(Interrupted(), X, Y, param_grid=grid, cv=3, batch_size=1)
+    storage = f"sqlite:///{tmp_path}/study.db" if is_stored else None
+    study = optuna.create_study(storage=storage, sampler=objective.grid_sampler())
+    monkeypatch.setitem(Interrupted.left, alpha, 1)
+    with pytest.raises((KeyboardInterrupt, ValueError)):
+        study.optimize(objective)
+    if is_new:
+        study.sampler = objective.grid_sampler()
+    study.optimize(objective)
+    complete = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
+    assert sorted(trial.params["alpha"] for trial in complete) == grid["alpha"]
+    assert len(study.trials) == 6
+
+
+def test_a_study_ends_whose_points_always_fail(monkeypatch):
+    grid = {"alpha": [0.2, 0.3, 0.4]}
+    objective = treecv_objective(Interrupted(), X, Y, param_grid=grid, cv=3, batch_size=1)
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    monkeypatch.setitem(Interrupted.left, 0.2, 5)
+    study.optimize(objective, catch=ValueError)
+    assert [trial.state.name for trial in study.trials].count("FAIL") == 2
+    assert study.trials[-1].state.name == "FAIL" and len(study.trials) == 4
+    study.optimize(objective, catch=ValueError)  # what failed is tried again, and then it is left
+    assert [trial.state.name for trial in study.trials[4:]] == ["FAIL", "FAIL"]
+    study.optimize(objective, catch=ValueError)
+    assert [trial.state.name for trial in study.trials[6:]] == ["FAIL", "COMPLETE"]
+    assert {trial.params["alpha"] for trial in study.trials[4:]} == {0.2}

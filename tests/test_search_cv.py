@@ -110,6 +110,7 @@ from optuna_treecv import StreamingGaussianDensity
 from optuna_treecv import StreamingKMeans
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.rows.data import Data
 
 GRID = {"alpha": [0.001, 0.1, 10.0]}
 FOLDS = KFold(4, shuffle=True, random_state=0)
@@ -630,12 +631,29 @@ def test_random_splits_are_drawn_once(two_classes):
     """All trials have the same folds, also those of a splitter without a seed, and n_splits_."""
     X, y = two_classes
     search = search_of(
-        LinearSVC(random_state=0), {"verbose": [0, False, 0.0]}, cv=KFold(3, shuffle=True)
+        LinearSVC(random_state=0), {"verbose": [0, False, np.int64(0)]}, cv=KFold(3, shuffle=True)
     ).fit(X, y)
     for i in range(3):
         assert len(set(search.cv_results_[f"split{i}_test_score"])) == 1
     pairs = ((train, test) for train, test in KFold(3).split(X))
     assert search_of(cv=pairs).fit(X, y).n_splits_ == 3
+
+
+@pytest.mark.parametrize("estimator", [AveragedSGDClassifier(), LogisticRegression()])
+def test_a_pruner_reads_rows_and_folds_once(two_classes, estimator, monkeypatch):
+    X, y = two_classes
+    pairs = list(KFold(3).split(X))
+    options = {"pruner": optuna.pruners.MedianPruner(), "random_state": 0}
+    name = "alpha" if isinstance(estimator, AveragedSGDClassifier) else "C"
+    expected = search_of(estimator, {name: [0.1, 1.0]}, cv=pairs, **options).fit(X, y)
+    copies = []
+    copy = Data.__init__
+    monkeypatch.setattr(Data, "__init__", lambda *given: copies.append(1) or copy(*given))
+    search = search_of(estimator, {name: [0.1, 1.0]}, cv=iter(pairs), **options).fit(X, y)
+    assert len(copies) == 1
+    for own, their in zip(search.study_.trials, expected.study_.trials, strict=True):
+        assert own.intermediate_values == their.intermediate_values != {}
+        assert own.value == their.value
 
 
 def test_lists_and_frames(two_classes):
@@ -1196,10 +1214,6 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner, n_trials):
         ({"cv": 1}, "^cv must be"),
         ({"estimator": None}, "^estimator must be an instance of an estimator, got None"),
         ({"estimator": PegasosClassifier}, "^estimator must be an instance"),
-        (
-            {"param_grid": {"random_state": [np.random.RandomState(0)]}, "storage": "sqlite://"},
-            "^storage must be None where a parameter has values other than",
-        ),
         ({"param_grid": {"alpa": [1.0]}}, "^param_grid: PegasosClassifier has no parameter"),
         ({"estimator": PCA(), "param_grid": {"whiten": [True]}}, None),
     ],

@@ -63,6 +63,7 @@ from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.hold_out import first_split
 from optuna_treecv.rows.hold_out import one_pass
 from optuna_treecv.scoring import make_scoring
@@ -201,8 +202,6 @@ class Evaluation:
         self.n_jobs_given = n_jobs
         check_choice("pooled", pooled, (True, False))
         self.scoring = make_scoring(scoring, optimize, pooled)
-        if report is not None:
-            self._check_can_report(pooled)
         self._is_pooled = pooled
         self.asked_method = method
         self.seed = draw_seed(random_state)
@@ -215,9 +214,9 @@ class Evaluation:
         self._shuffle = shuffle
         self._groups = groups
         self._is_grouped = groups is not None
-        self.report = report
-        self.reports_parts = report in ("folds", "mean")
-        self.is_early = report in ("progressive", "blocks")
+        self._repeats: list[Repeat] = []
+        self._facts: dict[Any, Any] = {}
+        self.report_as(report)
         began = perf_counter()
         self.data = Data(X, y)
         if groups is not None:
@@ -235,14 +234,12 @@ class Evaluation:
         self._name_of_passed: list[bytes | None] = []
         self._seconds = perf_counter() - began
         self._token = token().hex()[:16]
-        self._repeats: list[Repeat] = []
         self._sizes_are_checked = self._said_why = False
         self._are_one_pass: set[bool] = set()
         self._scored_by: str | None = None  # the name of the first estimator's scoring
         self._fold_names: dict[int, list[bytes]] = {}
         self._prepared: dict[RowLayout, Made] = {}
         self._transformed = KeptRows(self.shared.memory)
-        self._facts: dict[Any, Any] = {}
         self._fronts = Fronts(self.data.X, self.data.y)
         self._ahead: OrderedDict[int, tuple[Any, Ahead | str]] = OrderedDict()
         self._preparing = Lock()
@@ -253,14 +250,25 @@ class Evaluation:
         if not self._depends_on_estimator() or estimator is not None:
             self.cut_for(estimator)
 
-    def _check_can_report(self, is_pooled: bool) -> None:
+    def report_as(self, report: str | None) -> None:
+        """Make this kind of reports; it may be changed before the first run."""
+        self.report = report
+        self.reports_parts = report in ("folds", "mean")
+        self.is_early = report in ("progressive", "blocks")
+        if report is not None:
+            self._check_can_report()
+        self._facts.clear()
+        self._repeats = self._repeats_of([repeat.cut for repeat in self._repeats])
+
+    def _check_can_report(self) -> None:
         """Refuse to report scores that come at the end, or by which Optuna cannot prune."""
         if self.scoring is not None and self.scoring.returns_tuple:
             raise ValueError(
                 "report must be None where optimize is a list, since Optuna cannot prune studies "
                 f"with several objectives, got optimize={self.scoring.optimized_names}."
             )
-        if is_pooled or (self.scoring is not None and isinstance(self.scoring.first, Pooled)):
+        first = None if self.scoring is None else self.scoring.first
+        if self._is_pooled or isinstance(first, Pooled):
             raise ValueError(
                 "report must be None where the optimised score is pooled, since it has no fold "
                 "scores; a score of folds would be right."
@@ -393,6 +401,10 @@ class Evaluation:
             raise ValueError(
                 "cv must make the same number of folds in each of n_repeats calls of its split."
             )
+        return self._repeats_of(cuts)
+
+    def _repeats_of(self, cuts: Sequence[Cut]) -> list[Repeat]:
+        """Return the repeats of some cuts, whose parts are those of the reports."""
         if self.reports_parts and len(cuts) > MAX_BLOCKS:
             raise ValueError(
                 f"report needs n_repeats of at most {MAX_BLOCKS}, and no splitter that repeats "

@@ -59,9 +59,9 @@ from optuna_treecv.search.studies import check_direction
 from optuna_treecv.search.studies import check_trials
 from optuna_treecv.search.studies import make_study
 from optuna_treecv.search.studies import over
-from optuna_treecv.search.studies import point_of
 from optuna_treecv.search.studies import PointSampler
 from optuna_treecv.search.studies import report_for
+from optuna_treecv.study.grid import codes_of
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
@@ -434,12 +434,11 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             options["optimize"] = scores.names[self._optimized(scores)]
         objective = treecv_objective(self.estimator, X, y, **options)
         pruner = self.pruner if self.study is None else self.study.pruner
-        if self.study is not None and not isinstance(pruner, RacingPruner):
-            return objective  # every study has a pruner, which the user may not know
-        if pruner is None:
-            return objective
-        report = report_for(pruner, objective)
-        return treecv_objective(self.estimator, X, y, report=report, **options)
+        # Every study has a pruner, which the user may not know.
+        is_meant = self.study is None or isinstance(pruner, RacingPruner)
+        if pruner is not None and is_meant:
+            objective._report_as(report_for(pruner, objective))
+        return objective
 
     def _study_for(self, objective: TreeCVObjective, seed: int) -> optuna.Study:
         """Return the study to run: the given one if it fits, or another."""
@@ -461,7 +460,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
                 "random_state must be an int where study has trials, the same for all of them, "
                 f"since None shuffles the rows, and so the folds, anew in each search. ({error})"
             ) from error
-        check_trials(self.study, list(objective.param_distributions))
+        check_trials(self.study, objective._axes)
         return self.study
 
     def _optimize(self, study: optuna.Study, objective: TreeCVObjective, keeper: _Keeper) -> None:
@@ -499,26 +498,19 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         self, objective: TreeCVObjective, before: list[FrozenTrial]
     ) -> list[dict[str, Any]]:
         """Return the points of the grid without a result, each once."""
-        distributions = objective.param_distributions
-        known = by_point(before, distributions)
+        known = by_point(before, list(objective._axes))
         done = {point for point, trial in known.items() if trial.state != TrialState.FAIL}
         missing = {}
         for given in ParameterGrid(self.param_grid):
-            values = self._values_at(given, objective)
-            point = point_of(values, distributions)
+            codes = self._codes_at(given, objective)
+            point = tuple(codes.values())
             if point not in done:
-                missing[point] = values
+                missing[point] = codes
         return list(missing.values())
 
-    def _values_at(self, point: Mapping[str, Any], objective: TreeCVObjective) -> dict[str, Any]:
-        """Return a value for each parameter at a point of the grid, as trials have it."""
-        own = self.estimator.get_params(deep=True)
-        values = {}
-        for name, distribution in objective.param_distributions.items():
-            value = point.get(name, own.get(name))
-            value = value.item() if isinstance(value, np.generic) else value
-            values[name] = distribution.to_external_repr(distribution.to_internal_repr(value))
-        return values
+    def _codes_at(self, point: Mapping[str, Any], objective: TreeCVObjective) -> dict[str, Any]:
+        """Return what trials store for each parameter at a point of the grid."""
+        return codes_of({**self.estimator.get_params(deep=True), **point}, objective._axes)
 
     # --- The results ---
 
@@ -536,13 +528,12 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             for trial in over(study)
             if trial.state != TrialState.FAIL or trial.number in keeper.errors
         ]
-        distributions = objective.param_distributions
         if self.param_grid is None:
-            asked = [(trial.params, trial) for trial in trials]
+            asked = [(objective.values_of(trial.params), trial) for trial in trials]
         else:
-            known = by_point(trials, distributions)
+            known = by_point(trials, list(objective._axes))
             points = [
-                (point, known.get(point_of(self._values_at(point, objective), distributions)))
+                (point, known.get(tuple(self._codes_at(point, objective).values())))
                 for point in ParameterGrid(self.param_grid)
             ]
             asked = [(point, trial) for point, trial in points if trial is not None]

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution
-from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
+
+from optuna_treecv.study.axis import Axis
+from optuna_treecv.study.axis import axis_of
 
 _EXPECTED = (
     "a distribution of optuna.distributions, uniform, loguniform or randint of scipy.stats, or a "
@@ -20,8 +22,8 @@ _EXPECTED = (
 )
 
 
-def as_distributions(given: Any) -> dict[str, BaseDistribution]:
-    """Return the Optuna distribution of each parameter.
+def as_distributions(given: Any) -> dict[str, BaseDistribution | Axis]:
+    """Return the Optuna distribution of each parameter, or the axis of a list of values.
 
     Parameters
     ----------
@@ -41,14 +43,13 @@ def as_distributions(given: Any) -> dict[str, BaseDistribution]:
     return {name: _as_distribution(name, one) for name, one in given.items()}
 
 
-def _as_distribution(name: str, given: Any) -> BaseDistribution:
+def _as_distribution(name: str, given: Any) -> BaseDistribution | Axis:
     if isinstance(given, BaseDistribution):
         return given
     if hasattr(given, "dist") and hasattr(given, "support"):
         return _from_scipy(name, given)
     if isinstance(given, list | tuple | np.ndarray) and len(given):
-        values = [one.item() if isinstance(one, np.generic) else one for one in given]
-        return CategoricalDistribution(values)
+        return axis_of(list(given), are_choices=True)
     raise ValueError(f"param_distributions: {name!r} must have {_EXPECTED}, got {given!r}.")
 
 

@@ -19,6 +19,7 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.study.axis import Axis
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
 
@@ -105,12 +106,10 @@ def _name_of_search(objective: TreeCVObjective, estimator: Any) -> str | None:
 class PointSampler(optuna.samplers.BaseSampler):
     """Suggests given points in their order, one per trial.
 
-    Optuna's ``enqueue_trial`` would copy values, after which estimators among them equal nothing.
-
     Parameters
     ----------
     points : sequence of dict
-        A value for each parameter.
+        The code of each parameter's value.
     """
 
     def __init__(self, points: Sequence[Mapping[str, Any]]) -> None:
@@ -171,14 +170,21 @@ def check_direction(study: optuna.Study, objective: TreeCVObjective) -> None:
         )
 
 
-def check_trials(study: optuna.Study, names: Sequence[str]) -> None:
-    """Refuse a study whose trials have other parameters than a search."""
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        if set(trial.params) != set(names):
+def check_trials(study: optuna.Study, axes: Mapping[str, Axis]) -> None:
+    """Refuse a study whose trials have other parameters than a search, or other values of them."""
+    for trial in over(study):
+        if trial.state == TrialState.COMPLETE and set(trial.params) != set(axes):
             raise ValueError(
-                f"study must hold trials of the parameters {', '.join(sorted(names))}, but trial "
+                f"study must hold trials of the parameters {', '.join(sorted(axes))}, but trial "
                 f"{trial.number} has {', '.join(sorted(trial.params)) or 'none'}."
             )
+        for name in trial.distributions.keys() & axes:
+            if not axes[name].has_codes_of(other := trial.distributions[name]):
+                raise ValueError(
+                    f"study must hold trials with the values of this search, but {name!r} of "
+                    f"trial {trial.number} is from {other} and not {axes[name].distribution}; a "
+                    "new study would be right."
+                )
 
 
 def over(study: optuna.Study) -> list[FrozenTrial]:
@@ -186,22 +192,15 @@ def over(study: optuna.Study) -> list[FrozenTrial]:
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
 
 
-def point_of(
-    values: Mapping[str, Any], distributions: Mapping[str, BaseDistribution]
-) -> tuple[float, ...]:
-    """Return numbers that tell the points of a space apart, also where values have no ==."""
-    return tuple(one.to_internal_repr(values[name]) for name, one in distributions.items())
-
-
 def by_point(
-    trials: Sequence[FrozenTrial], distributions: Mapping[str, BaseDistribution]
-) -> dict[tuple[float, ...], FrozenTrial]:
+    trials: Sequence[FrozenTrial], names: Sequence[str]
+) -> dict[tuple[Any, ...], FrozenTrial]:
     """Return the trial of each point: the first complete one, or else the last one."""
-    found: dict[tuple[float, ...], FrozenTrial] = {}
+    found: dict[tuple[Any, ...], FrozenTrial] = {}
     for trial in trials:
-        if not trial.params.keys() >= distributions.keys():
+        if not trial.params.keys() >= set(names):
             continue  # it has failed before it had all values
-        point = point_of(trial.params, distributions)
+        point = tuple(trial.params[name] for name in names)
         known = found.get(point)
         if known is None or known.state != TrialState.COMPLETE:
             found[point] = trial

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections import defaultdict
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -9,7 +12,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from itertools import chain
 from itertools import product
-from math import isfinite
 from typing import Any
 from typing import TypeAlias
 
@@ -26,12 +28,14 @@ from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.without_effect import check_effect
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.study.axis import Axis
+from optuna_treecv.study.axis import axis_of
 
 #: Optuna's Trial, FixedTrial and FrozenTrial have no public base class in common.
 AnyTrial: TypeAlias = Any
 
 
-#: A grid: the values of each parameter.
+#: A grid: the values of each parameter, or their codes (``Axis``).
 Grid: TypeAlias = dict[str, list[Any]]
 
 
@@ -40,7 +44,8 @@ class GridSampler(optuna.samplers.GridSampler):
 
     After each trial, Optuna's sampler compares the grid of every trial with its own, value by
     value: n points cost n^3 comparisons per study, which can outlast the training. Two grids that
-    are equal as a whole need none of these.
+    are equal as a whole need none of these. A point whose trial failed, or was interrupted, is
+    evaluated again after all others, where Optuna's sampler counts it as visited.
 
     Parameters
     ----------
@@ -51,6 +56,7 @@ class GridSampler(optuna.samplers.GridSampler):
     """
 
     def __init__(self, grids: Sequence[Grid], seed: int | None = None) -> None:
+        self._failures: defaultdict[str, Counter[int | None]] = defaultdict(Counter)  # by study
         if len(grids) == 1:
             super().__init__(grids[0], seed)
             return
@@ -76,10 +82,36 @@ class GridSampler(optuna.samplers.GridSampler):
         values: Sequence[float] | None,
     ) -> None:
         """Stop the study after the last point; Optuna's sampler fails after enqueued trials."""
-        if "grid_id" in trial.system_attrs:
-            super().after_trial(study, trial, state, values)
-        elif self.is_exhausted(study):
+        own = trial.system_attrs.get("grid_id")
+        if state == TrialState.FAIL:
+            self._failures[study.study_name][own] += 1
+        left = set().union(*self._open(study))
+        if state != TrialState.FAIL:
+            left.discard(own)  # its trial is still a running one
+        if not left:
+            self._failures.pop(study.study_name, None)  # a later call tries these points again
             study.stop()
+
+    def _get_unvisited_grid_ids(self, study: optuna.Study) -> list[int]:
+        """Return points without a trial, or else failed ones, or else running ones."""
+        return list(next(filter(None, self._open(study)), ()))
+
+    def _open(self, study: optuna.Study) -> tuple[set[int], set[int], set[int]]:
+        """Return the points to evaluate: without a trial, those that failed, and running ones.
+
+        A point that has failed twice is none of them, so that the study ends.
+        """
+        points: dict[TrialState, set[int]] = {state: set() for state in TrialState}
+        for trial in study._storage.get_all_trials(study._study_id, deepcopy=False):
+            own = trial.system_attrs.get("grid_id")
+            if own is not None and self._same_search_space(trial.system_attrs["search_space"]):
+                points[trial.state].add(own)
+        left = set(range(self._n_min_trials))
+        left -= points[TrialState.COMPLETE] | points[TrialState.PRUNED]
+        left -= {own for own, times in self._failures[study.study_name].items() if times > 1}
+        running = left & points[TrialState.RUNNING]
+        failed = left & points[TrialState.FAIL] - running
+        return left - failed - running, failed, running
 
     def _same_search_space(self, search_space: Mapping[str, Sequence[Any]]) -> bool:
         return (
@@ -101,7 +133,7 @@ def _union(grids: Sequence[Grid]) -> list[tuple[Any, ...]]:
 
 
 def as_grids(param_grid: Any, estimator: Any) -> list[Grid]:
-    """Return ``param_grid`` as grids of the same parameters, with Python values.
+    """Return ``param_grid`` as grids of the same parameters.
 
     A parameter that only some of several grids have gets the estimator's value in the others.
     """
@@ -119,37 +151,28 @@ def as_grids(param_grid: Any, estimator: Any) -> list[Grid]:
                 f"param_grid: a dict with {outer[0]!r} must also have {name!r}, as another dict "
                 "does."
             )
-    grids = [{name: grid.get(name) or _as_python([own[name]]) for name in names} for grid in grids]
-    if len(grids) > 1:
-        for name in names:
-            if isinstance(distribution_of([v for g in grids for v in g[name]]), FloatDistribution):
-                for grid in grids:  # so that 1 and 1.0 are one point
-                    grid[name] = [float(value) for value in grid[name]]
-    return grids
+    return [{name: grid.get(name) or [own[name]] for name in names} for grid in grids]
 
 
-def distributions_of(grids: Sequence[Grid]) -> dict[str, BaseDistribution]:
-    """Return the Optuna distribution of each parameter, which covers its values in all grids."""
-    found = {}
-    for name in grids[0]:
-        values = {key_of_point({"": v}) or object(): v for grid in grids for v in grid[name]}
-        found[name] = distribution_of(list(values.values()) if len(grids) > 1 else grids[0][name])
-    return found
+def axes_of(grids: Sequence[Grid]) -> dict[str, Axis]:
+    """Return the axis of each parameter, which covers its values in all grids."""
+    return {name: axis_of([v for grid in grids for v in grid[name]]) for name in grids[0]}
 
 
-def ends_of(distributions: Mapping[str, BaseDistribution]) -> dict[str, tuple[Any, ...]]:
-    """Return the ends of the range of each parameter, or its choices."""
-    ends: dict[str, tuple[Any, ...]] = {}
-    for name, one in distributions.items():
-        if isinstance(one, CategoricalDistribution):
-            ends[name] = one.choices
-        elif isinstance(one, IntDistribution | FloatDistribution):
-            ends[name] = one.low, one.high
-    return ends
+def codes_of_grid(grid: Grid, axes: Mapping[str, Axis]) -> Grid:
+    """Return a grid of the codes that trials hold, each of a parameter once."""
+    return {
+        name: list(dict.fromkeys(map(axes[name].code_of, values))) for name, values in grid.items()
+    }
+
+
+def codes_of(values: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Any]:
+    """Return the code of each parameter's value; errors name the parameter."""
+    return {name: _naming(name, axis.code_of, values[name]) for name, axis in axes.items()}
 
 
 def _as_lists(grid: Any) -> Grid:
-    """Return a grid with a list of Python values for each parameter."""
+    """Return a grid with a list of values for each parameter."""
     if not isinstance(grid, Mapping) or not grid:
         raise ValueError(
             "param_grid must be a dict such as {'alpha': [0.01, 0.1, 1.0]}, or a list of such "
@@ -159,14 +182,10 @@ def _as_lists(grid: Any) -> Grid:
     for name, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Collection | np.ndarray):
             raise ValueError(f"param_grid: {name!r} must have a list of values, got {values!r}.")
-        lists[name] = _as_python(values)
+        lists[name] = list(values)
         if not lists[name]:
             raise ValueError(f"param_grid: {name!r} must have at least one value.")
     return lists
-
-
-def _as_python(values: Iterable[Any]) -> list[Any]:
-    return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
 def points_beside(
@@ -183,33 +202,13 @@ def points_beside(
 
 def is_point_of(grid: Grid, values: Mapping[str, Any]) -> bool:
     """Return whether values are a point of a grid."""
-    return all(any(_is_same(values[name], one) for one in axis) for name, axis in grid.items())
+    return all(values[name] in codes for name, codes in grid.items())
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal; NaN equals NaN."""
-    try:
-        return one is other or bool(one == other) or bool(one != one and other != other)
-    except (TypeError, ValueError):  # arrays have no single ==
-        return False
-
-
-def distribution_of(values: list[Any]) -> BaseDistribution:
-    """Return the Optuna distribution that covers one axis of a grid."""
-    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    if not numbers or not all(map(isfinite, values)):
-        return CategoricalDistribution(values)
-    low, high = min(values), max(values)
-    log = low > 0 and high > 100 * low
-    if all(isinstance(value, int) for value in values):
-        return IntDistribution(low, high, log=log)
-    return FloatDistribution(low, high, log=log)
-
-
-def check_distributions(
-    argument: str, estimator: Any, distributions: Mapping[str, BaseDistribution] | None
-) -> None:
-    """Refuse a search space that does not fit an estimator; ``argument`` is where it was given."""
+def axes_in(
+    estimator: Any, distributions: Mapping[str, BaseDistribution | Axis] | None
+) -> dict[str, Axis]:
+    """Return the axes of ``param_distributions``; refuse what does not fit the estimator."""
     if distributions is not None and not isinstance(distributions, Mapping):
         raise ValueError(
             "param_distributions must be a dict such as {'alpha': FloatDistribution(1e-5, 1e2)}, "
@@ -220,8 +219,11 @@ def check_distributions(
             "param_distributions must name at least one parameter to search, such as "
             "{'alpha': ...}; or param_grid, such as {'alpha': [0.01, 0.1, 1.0]}."
         )
-    check_known(argument, estimator, distributions)
-    for name, distribution in distributions.items():
+    check_known("param_distributions", estimator, distributions)
+    axes = {}
+    for name, given in distributions.items():
+        axes[name] = given if isinstance(given, Axis) else Axis(given)
+        distribution = axes[name].distribution
         if not isinstance(
             distribution, FloatDistribution | IntDistribution | CategoricalDistribution
         ):
@@ -229,13 +231,12 @@ def check_distributions(
                 f"param_distributions: {name!r} must have a FloatDistribution, IntDistribution or "
                 f"CategoricalDistribution of optuna.distributions, got {distribution!r}."
             )
+    return axes
 
 
-def check_effects(
-    argument: str, estimator: Any, distributions: Mapping[str, BaseDistribution]
-) -> None:
+def check_effects(argument: str, estimator: Any, axes: Mapping[str, Axis]) -> None:
     """Refuse a search over parameters that have no effect where a model makes one pass."""
-    several = {name: not given.single() for name, given in distributions.items()}
+    several = {name: not axis.distribution.single() for name, axis in axes.items()}
     check_effect(argument, estimator, several)
 
 
@@ -283,10 +284,15 @@ def is_continuous(distribution: BaseDistribution) -> bool:
     )
 
 
-def suggest(trial: AnyTrial, name: str, distribution: BaseDistribution) -> Any:
-    """Ask a trial for a parameter; its errors name the parameter."""
+def suggest(trial: AnyTrial, name: str, axis: Axis) -> Any:
+    """Ask a trial for a parameter and return the code that it stores."""
+    return _naming(name, lambda: axis.code_of(_suggest(trial, name, axis.distribution)))
+
+
+def _naming(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns; its errors name the parameter."""
     try:
-        return _suggest(trial, name, distribution)
+        return function(*arguments)
     except (OverflowError, TypeError, ValueError) as error:
         if name in str(error):
             raise

@@ -36,6 +36,7 @@ from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.leases import Leases
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import ModelStore
+from optuna_treecv.study.axis import Axis
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.choice import check_rule
@@ -47,11 +48,12 @@ from optuna_treecv.study.contest import contest_of
 from optuna_treecv.study.fold_race import FoldRace
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import as_grids
-from optuna_treecv.study.grid import check_distributions
+from optuna_treecv.study.grid import axes_in
+from optuna_treecv.study.grid import axes_of
 from optuna_treecv.study.grid import check_effects
 from optuna_treecv.study.grid import check_names
-from optuna_treecv.study.grid import distributions_of
-from optuna_treecv.study.grid import ends_of
+from optuna_treecv.study.grid import codes_of
+from optuna_treecv.study.grid import codes_of_grid
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import GridSampler
 from optuna_treecv.study.grid import is_continuous
@@ -83,14 +85,15 @@ class TreeCVObjective:
         What a study must do with the objective's values, one or, if ``optimize`` is a list,
         several.
     param_grid : dict of str to list, list of such dicts, or None
-        The grid that was given, with Python values in lists. Each of several dicts has a value for
-        every parameter.
+        The grid that was given, as trials hold its values: numbers, strings, bools and None as
+        they are, and texts for other values and for values that only their types tell apart. Each
+        of several dicts has a value for every parameter.
     """
 
     def __init__(
         self,
         estimator: Any,
-        param_distributions: Mapping[str, BaseDistribution] | None,
+        axes: Mapping[str, Axis] | None,
         evaluation: Evaluation,
         report: str | None,
         database: Database | None = None,
@@ -101,7 +104,7 @@ class TreeCVObjective:
         scoring = evaluation.scoring
         self.directions = ["minimize"] if scoring is None else scoring.directions
         self._estimator = estimator
-        self._param_distributions = param_distributions
+        self._axes = axes
         self._evaluation = evaluation
         self._report = report
         self._database = database
@@ -126,6 +129,12 @@ class TreeCVObjective:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._make_room()
+
+    def _report_as(self, report: str) -> None:
+        """Make this kind of reports, from before the first trial on."""
+        self._report = report
+        self._evaluation.report_as(report)
+        Run(self._evaluation, self._estimator_for(None))  # refuses what cannot be reported so
 
     @property
     def n_splits(self) -> int:
@@ -157,7 +166,7 @@ class TreeCVObjective:
     @property
     def param_distributions(self) -> dict[str, BaseDistribution]:
         """The distribution of each parameter; empty if a callable suggests for itself."""
-        return dict(self._param_distributions or {})
+        return {name: axis.distribution for name, axis in (self._axes or {}).items()}
 
     def fingerprint(self) -> str:
         """Return a short name for the data, the folds, the scoring and how folds are evaluated.
@@ -276,7 +285,7 @@ class TreeCVObjective:
             If it has another direction, or trials of another evaluation.
         """
         self._study_check.directions(study, self.directions)
-        if self._param_distributions is not None:
+        if self._axes is not None:
             run = Run(self._evaluation, clone(self._estimator))
             for difference in self._study_check.differences(study, run):
                 raise ValueError(difference)
@@ -287,7 +296,7 @@ class TreeCVObjective:
         Parameters
         ----------
         params : dict
-            A value for each parameter that a trial would suggest.
+            A value for each parameter that a trial would suggest, or what a trial stores for it.
 
         Returns
         -------
@@ -296,10 +305,24 @@ class TreeCVObjective:
         """
         if not isinstance(params, Mapping):
             raise ValueError(f"params must be a dict of parameter values, got {params!r}.")
-        trial = optuna.trial.FixedTrial(dict(params))
-        estimator = self._estimator_given(trial, "params", params)
-        check_names("params", params, trial.params)
-        return Run(self._evaluation, estimator).finish()
+        return Run(self._evaluation, self._estimator_at(params, "params")).finish()
+
+    def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that the params of a trial mean, for ``set_params``.
+
+        Parameters
+        ----------
+        params : dict
+            The ``params`` of a trial, such as ``study.best_params``.
+
+        Returns
+        -------
+        dict
+            The same, with the values of ``param_grid`` where trials hold texts in their place.
+        """
+        if self._axes is None:
+            return dict(params)
+        return {name: axis.value_of(params[name]) for name, axis in self._axes.items()}
 
     def explain(self, params: Mapping[str, Any] | None = None) -> str:
         """Return how the estimator is evaluated, why so, and what it costs, in words.
@@ -383,11 +406,7 @@ class TreeCVObjective:
             argument = "study must be one of this objective: its best trial"
         else:
             raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
-        if self._param_distributions is None:
-            estimator = self._estimator_given(trial, argument, trial.params)
-        else:
-            check_names(argument, trial.params, self._param_distributions)
-            estimator = self._set(trial.params)
+        estimator = self._estimator_of(trial, argument)
         if kind == "refit":
             return fit_on_all_rows(self._evaluation, estimator)
         run = Run(self._evaluation, estimator)
@@ -440,12 +459,12 @@ class TreeCVObjective:
         mine = {name: trial.params[name] for name in names}
         lanes = parameters_beside(own)
         trials = trial.study.get_trials(deepcopy=False)
-        seen = [tuple(one.params.get(name) for name in names) for one in trials]
+        seen = {tuple(one.params.get(name) for name in names) for one in trials}
         ahead = self._ahead.setdefault(trial.study, {})
         for point in points_beside(self._grids, mine, lanes):
             if point in seen:
                 continue
-            seen.append(point)
+            seen.add(point)
             values = dict(zip(names, point, strict=True))
             name = key_of_point(values)
             run = None if name is None else ahead.get(name)
@@ -460,45 +479,55 @@ class TreeCVObjective:
 
     def _run(self, trial: AnyTrial) -> Run:
         """Return the trial's run, which may have been made together with other trials' runs."""
-        if self._param_distributions is None:
+        if self._axes is None:
             return Run(self._evaluation, self._estimator(trial))
-        values = self._values(trial)
+        params = {name: suggest(trial, name, axis) for name, axis in self._axes.items()}
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
         ahead = {} if study is None else self._ahead.get(study, {})
-        name = key_of_point(values) if ahead else None
+        name = key_of_point(params) if ahead else None
         run = None if name is None else ahead.pop(name, None)
-        return Run(self._evaluation, self._set(values)) if run is None else run
-
-    def _estimator_of(self, trial: AnyTrial) -> Any:
-        """Return the estimator with the parameters that a trial suggests."""
-        if self._param_distributions is None:
-            return self._estimator(trial)
-        return self._set(self._values(trial))
-
-    def _values(self, trial: AnyTrial) -> dict[str, Any]:
-        assert self._param_distributions is not None
-        distributions = self._param_distributions.items()
-        return {name: suggest(trial, name, distribution) for name, distribution in distributions}
+        return Run(self._evaluation, self._set(params)) if run is None else run
 
     def _estimator_for(self, params: Mapping[str, Any] | None) -> Any:
         """Return the estimator at given parameters, or as given where these are None."""
         if params is not None:
-            return self._estimator_given(optuna.trial.FixedTrial(dict(params)), "params", params)
-        if self._param_distributions is None:
+            return self._estimator_at(params, "params")
+        if self._axes is None:
             raise ValueError("params must be given where a callable makes the estimator.")
         return clone(self._estimator)
 
-    def _estimator_given(self, trial: AnyTrial, argument: str, given: Mapping[str, Any]) -> Any:
-        """Return a trial's estimator where all its values were given in an argument."""
+    def _estimator_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Any:
+        """Return the estimator of a trial that is over; errors begin with ``argument``."""
+        for name, axis in (self._axes or {}).items():
+            other = trial.distributions.get(name)
+            if other is not None and not axis.has_codes_of(other):
+                raise ValueError(
+                    f"{argument} has {trial.params[name]!r} for {name!r}, from {other}, and "
+                    f"this objective searches {axis.distribution}."
+                )
+        return self._estimator_at(trial.params, argument, may_have_more=self._axes is None)
+
+    def _estimator_at(
+        self, given: Mapping[str, Any], argument: str, may_have_more: bool = False
+    ) -> Any:
+        """Return the estimator at the values, or codes of values, that an argument gives."""
+        if self._axes is not None:
+            check_names(argument, given, self._axes)
+            return self._set(codes_of(given, self._axes))
+        trial = optuna.trial.FixedTrial(dict(given))
         try:
-            return self._estimator_of(trial)
+            estimator = self._estimator(trial)
         except ValueError as error:
             if (missing := _NOT_FOUND.search(str(error))) is None:
                 raise
             raise missing_value(argument, missing[1], given) from error
+        if not may_have_more:
+            check_names(argument, given, trial.params)
+        return estimator
 
-    def _set(self, values: Mapping[str, Any]) -> Any:
-        """Return the estimator with these values; estimators among the values are cloned."""
+    def _set(self, params: Mapping[str, Any]) -> Any:
+        """Return the estimator at the params of a trial; estimators among them are cloned."""
+        values = self.values_of(params)
         own = {name: clone(value, safe=False) for name, value in values.items()}
         return with_values(self._estimator, own)
 
@@ -543,9 +572,8 @@ class TreeCVObjective:
 
     def _run_of(self, trial: optuna.trial.FrozenTrial) -> Run:
         """Return the run of a trial of this objective that is over."""
-        given = optuna.trial.FixedTrial(trial.params)
         argument = f"study must be one of this objective: trial {trial.number}"
-        return Run(self._evaluation, self._estimator_given(given, argument, trial.params))
+        return Run(self._evaluation, self._estimator_of(trial, argument))
 
 
 def treecv_objective(
@@ -609,9 +637,10 @@ def treecv_objective(
     param_grid : dict of str to list, or list of such dicts, default=None
         The grid to search, as ``GridSearchCV`` takes it; use it with
         ``sampler=objective.grid_sampler()``. Points that several dicts share are visited once, and
-        a parameter that a dict leaves out keeps the estimator's value there. Numbers become float
-        or int parameters, on a log scale if they are positive and span a factor of more than 100.
-        Other values become categories.
+        a parameter that a dict leaves out keeps the estimator's value there. Estimators get the
+        values as they are. In trials, lists of integers or of floats become int or float
+        parameters, on a log scale if they are positive and span a factor of more than 100. Other
+        lists become categories, of texts where Optuna could not tell values apart.
     batch_size : int, default=32
         The most configurations that are trained side by side in one reading of the rows. These are
         points of the grid that have had no trial yet, and trials that run at the same time
@@ -777,17 +806,17 @@ def treecv_objective(
     estimator = as_estimator(estimator)
     is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
     batch_size = check_integer("batch_size", batch_size, MOST_SIDE_BY_SIDE)
-    grids = None
+    grids, axes = None, None
     if param_grid is not None:
         if param_distributions is not None:
             raise ValueError("param_grid must be None where param_distributions is given.")
         if not is_estimator:
             raise ValueError("param_grid must be None when estimator suggests for itself.")
         grids = as_grids(param_grid, estimator)
-        param_distributions = distributions_of(grids)
-        check_distributions("param_grid", estimator, param_distributions)
+        axes = axes_of(grids)
+        grids = [codes_of_grid(grid, axes) for grid in grids]
     elif is_estimator:
-        check_distributions("param_distributions", estimator, param_distributions)
+        axes = axes_in(estimator, param_distributions)
     elif not callable(estimator) or isinstance(estimator, type):
         raise ValueError(
             "estimator must be an estimator instance or a callable trial -> estimator, got "
@@ -826,17 +855,17 @@ def treecv_objective(
         with_others=isinstance(cache, ModelCache) or database is not None,
         report=report,
     )
-    if param_distributions is not None:
-        evaluation.searched = ends_of(param_distributions)
+    if axes is not None:
+        evaluation.searched = {name: axis.ends() for name, axis in axes.items()}
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
-        distributions = param_distributions.values()
-        choices = any(isinstance(d, CategoricalDistribution) for d in distributions)
-        found, _ = settle(evaluation, estimator, of_class=choices, searched=param_distributions)
+        distributions = [axis.distribution for axis in axes.values()]
+        choices = any(isinstance(one, CategoricalDistribution) for one in distributions)
+        found, _ = settle(evaluation, estimator, of_class=choices, searched=axes)
         if found.is_one_pass:
             argument = "param_distributions" if grids is None else "param_grid"
-            check_effects(argument, estimator, param_distributions)
-            evaluation.unused.warn(estimator, param_distributions)
+            check_effects(argument, estimator, axes)
+            evaluation.unused.warn(estimator, axes)
             evaluation.rows(estimator)
     leases = None
     if grids is not None and batch_size > 1 and models is not None:
@@ -845,7 +874,7 @@ def treecv_objective(
     if is_estimator:
         estimator = clone(estimator)  # the caller may change theirs
     return TreeCVObjective(
-        estimator, param_distributions, evaluation, report, database, grids, batch_size, leases
+        estimator, axes, evaluation, report, database, grids, batch_size, leases
     )
 
 
