@@ -11,6 +11,7 @@ The kinds of cases, and what each is compared with:
 * sums: exact folds; a direct fit on each training set;
 * forest: trees grown together; a direct fit of each;
 * replays: tree, chain and standard; training by hand with ``partial_fit``, phase by phase;
+* tables: steps that are done once for all folds; the same fitted on each training set;
 * shared: calls one after another with one cache or store; the same calls with nothing shared;
 * lanes: estimators evaluated side by side; each of them alone;
 * grids: searches over values of mixed types; ``GridSearchCV``;
@@ -38,6 +39,7 @@ from differential_cases.folds import sums
 from differential_cases.grids import grids
 from differential_cases.leaks import leaks
 from differential_cases.replays import replays
+from differential_cases.replays import tables
 from differential_cases.shared import lanes
 from differential_cases.shared import shared
 import numpy as np
@@ -45,7 +47,8 @@ import optuna
 from threadpoolctl import threadpool_limits
 
 KINDS: dict[str, Callable[[Case], None]] = {
-    one.__name__: one for one in (fits, pooled, sums, forest, replays, shared, lanes, grids, leaks)
+    one.__name__: one
+    for one in (fits, pooled, sums, forest, replays, tables, shared, lanes, grids, leaks)
 }
 
 

@@ -26,6 +26,7 @@ from sklearn import preprocessing as pre
 from sklearn import svm
 from sklearn import tree
 from sklearn.decomposition import PCA
+from sklearn.feature_extraction import text
 from sklearn.pipeline import make_pipeline
 
 Rng = np.random.Generator
@@ -185,6 +186,42 @@ def steps(rng: Rng, given: Problem, is_sparse: bool) -> list[Any]:
         fillers += (impute.KNNImputer(), pre.FunctionTransformer(filled))
         chosen.insert(0, pick(rng, fillers))
     return chosen
+
+
+def rare_table(rng: Rng, X: np.ndarray) -> pd.DataFrame:
+    """Return a data frame with texts, and with categories that few rows have."""
+    n = len(X)
+    frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
+    frame["x0"] = frame["x0"].where(rng.random(n) < 0.8)
+    rank = np.minimum(rng.geometric(0.4, n), 9)
+    frame["word"] = np.array(list("jhgfedcba"))[rank - 1]
+    frame["kind"] = pd.Categorical(rng.choice(["a", "b", "c"], n), list("zcab"))
+    frame["text"] = [f"{'red green blue'.split()[i % 3]} {'abcdefghi'[i - 1] * 2}" for i in rank]
+    return frame
+
+
+def steps_of_rare_table(rng: Rng) -> Any:
+    """Return a ``ColumnTransformer`` of a table with rare values; half can be done once."""
+    one_hot = {"sparse_output": chance(rng, 0.5), "handle_unknown": "ignore"}
+    given = {"categories": [list("abcdefghj"), list("abc")], "drop": "first"}
+    words = [pre.OneHotEncoder(**one_hot), pre.OneHotEncoder(**one_hot | given)]
+    texts = [text.CountVectorizer(), text.CountVectorizer(binary=True, analyzer="char")]
+    texts += [text.HashingVectorizer(n_features=16)]
+    numbers = [impute.SimpleImputer(strategy="constant", fill_value=1.0)]
+    numbers += [pre.FunctionTransformer(np.isnan)]
+    if chance(rng, 0.5):
+        words += [pre.OneHotEncoder(**one_hot, min_frequency=2)]
+        words += [pre.OneHotEncoder(**one_hot, max_categories=3)]
+        words += [pre.OneHotEncoder(**one_hot | {"handle_unknown": "infrequent_if_exist"})]
+        words += [pre.OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)]
+        texts += [text.CountVectorizer(min_df=2), text.TfidfVectorizer()]
+        numbers += [impute.SimpleImputer(strategy="constant", add_indicator=True)]
+        numbers += [impute.SimpleImputer(strategy="most_frequent")]
+        numbers += [pre.FunctionTransformer(filled)]
+    parts = [("words", pick(rng, words), ["word", "kind"]), ("texts", pick(rng, texts), "text")]
+    parts = [pick(rng, parts), ("numbers", pick(rng, numbers), ["x0"])]
+    parts.append(("rest", "passthrough", ["x1"]))
+    return compose.ColumnTransformer(parts, sparse_threshold=float(pick(rng, (0, 1))))
 
 
 def of_table(rng: Rng) -> Any:

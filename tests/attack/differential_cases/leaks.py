@@ -59,6 +59,8 @@ def leaks(case: Case) -> None:
     elif make is learner and not steps:
         options["method"] = pick(rng, ("auto", "treecv", "standard"))
         options["order"] = pick(rng, ("fixed", "random"))
+    elif make is draws.summed and chance(rng, 0.7):
+        steps = [pre.StandardScaler()] * int(rng.integers(0, 2))
     elif make is not learner:
         options["method"] = pick(rng, ("auto", "fit"))
     is_probed = chance(rng, 0.4) and not is_forest

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn import linear_model as lm
+from sklearn import naive_bayes as nb
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import TimeSeriesSplit
+from sklearn.neural_network import MLPClassifier
 from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import StandardScaler
@@ -22,6 +26,7 @@ from differential_cases.case import outcome
 from differential_cases.draws import chance
 from differential_cases.draws import pick
 from differential_cases.draws import Problem
+from differential_cases.folds import direct_fits
 from differential_cases.folds import is_single
 from differential_cases.folds import losses_of
 from differential_cases.folds import piped
@@ -101,6 +106,33 @@ def replays(case: Case) -> None:
     case.compare("losses", ours, theirs, 1e-5 if is_single(X) else 1e-9)
 
 
+def tables(case: Case) -> None:
+    """Evaluate learners behind steps of a table with rare values; compare by hand.
+
+    By hand, the steps are fitted on all training rows of each fold.
+    """
+    rng = case.rng
+    given = draws.problem(rng, ("normal",))
+    X, y, last = draws.rare_table(rng, np.abs(given.X)), np.asarray(given.y), learner(rng, given)
+    if given.codes is not None and chance(rng, 0.4):
+        network = MLPClassifier(hidden_layer_sizes=(3,), random_state=0)
+        last = pick(rng, (nb.MultinomialNB(), nb.BernoulliNB(), nb.ComplementNB(), network))
+    estimator = make_pipeline(draws.steps_of_rare_table(rng), last)
+    cut = draws.partition(rng, given)
+    options = {"cv": cut.cv, "groups": cut.groups, "shuffle": not isinstance(cut.cv, int)}
+    scoring = "squared_error" if given.codes is None else "error"
+    case.note(estimator=estimator, X=X, y=given.y, cut=cut)
+    ours = outcome(lambda: ot.tree_cross_validate(estimator, X, y, scoring=scoring, **options))
+    case.note(chosen=getattr(ours, "method", None))
+    if getattr(ours, "method", None) == "treecv":
+        more = {"method": "treecv", "order": "fixed", "random_state": 0, "sample_weight": None}
+        theirs = outcome(lambda: by_hand(estimator, X, given, options | more | {"n_epochs": 1}))
+    else:
+        splits = outcome(lambda: list(cut.same.split(X, y, cut.groups)))
+        theirs = outcome(lambda: direct_fits(estimator, X, given, splits, None)[1])
+    case.compare("losses", getattr(ours, "test_score", ours), theirs, 1e-9)
+
+
 def by_hand(estimator: Any, X: Any, given: Problem, options: dict[str, Any]) -> list[float]:
     """Train each fold's model phase by phase with ``partial_fit``; return the mean losses."""
     common = {"stratify": "auto", "n_repeats": 1, "scoring": None, "n_jobs": 1}
@@ -115,13 +147,16 @@ def by_hand(estimator: Any, X: Any, given: Problem, options: dict[str, Any]) -> 
         losses = {}
         for chunk in range(repeat.cut.n_folds):
             model = clone(estimator)
+            is_table = isinstance(steps_of(model)[0], ColumnTransformer)
+            if is_table:
+                steps_of(model)[0].fit(_safe_indexing(rows, repeat.cut.train_rows(chunk)))
             known = {} if given.codes is None else {"classes": np.unique(y)}
             for part in calls_of(repeat, chunk, options["method"], steps_of(estimator)[-1]):
                 passed = known if w is None else known | {"sample_weight": w[part]}
                 *steps, last = steps_of(model)
                 now = _safe_indexing(rows, part)
                 for one in steps:
-                    now = one.partial_fit(now).transform(now)
+                    now = (one if is_table else one.partial_fit(now)).transform(now)
                 last.partial_fit(now, y[part], **passed)
                 known = {}
             test = repeat.cut.test_rows(chunk)
