@@ -9,6 +9,11 @@ import sys
 
 import pytest
 
+#: How many cases of each kind the differential attack runs.
+DIFFERENTIAL = dict.fromkeys(
+    ("fits", "forest", "lanes", "leaks", "pooled", "replays", "shared", "sums"), 20
+) | {"grids": 4}
+
 
 @pytest.fixture
 def attack(request, monkeypatch):
@@ -41,6 +46,14 @@ def test_stores_are_damaged(attack, tmp_path):
 def test_a_server_is_frozen(attack, postgres_server):
     with attack.shortened():
         attack.attack(3, 1, [postgres_server])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("attack", ["differential"], indirect=True)
+@pytest.mark.parametrize("kind", sorted(DIFFERENTIAL))
+def test_random_evaluations_are_those_of_others(attack, kind, capsys):
+    n_different = attack.attack(2, DIFFERENTIAL[kind], [kind])
+    assert n_different == 0, capsys.readouterr().out
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

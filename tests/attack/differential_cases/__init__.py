@@ -1,0 +1,1 @@
+"""The kinds of cases of ``differential.py``, and what they are drawn from."""
