@@ -540,6 +540,6 @@ def test_a_column_that_a_training_set_lacks_is_left_out_of_distances():
     without = tree_cross_validate(linear, X[:, :2], X[:, 0], **kind)
     assert found.test_score[0] == pytest.approx(without.test_score[0], rel=1e-12)
     learners = [StreamingKMeans(2), RootSGDRegressor()]  # one evaluation fits their step once
-    several = [make_pipeline(SimpleImputer(), learner) for learner in learners]
+    several = [Pipeline([("fill", SimpleImputer()), ("learn", one)]) for one in learners]
     found = tree_cross_validate_many(several, X, X[:, 0], scoring=lambda *_: 0.0, **kind)
     assert [one.method for one in found] == ["fit", "treecv"]
