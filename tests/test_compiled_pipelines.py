@@ -41,11 +41,13 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import RootSGDRegressor
 from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.learners.steps.split import compiled_part
 from optuna_treecv.learners.steps.split import split
@@ -537,3 +539,7 @@ def test_a_column_that_a_training_set_lacks_is_left_out_of_distances():
     assert found.method == "treecv"
     without = tree_cross_validate(linear, X[:, :2], X[:, 0], **kind)
     assert found.test_score[0] == pytest.approx(without.test_score[0], rel=1e-12)
+    learners = [StreamingKMeans(2), RootSGDRegressor()]  # one evaluation fits their step once
+    several = [Pipeline([("fill", SimpleImputer()), ("learn", one)]) for one in learners]
+    found = tree_cross_validate_many(several, X, X[:, 0], scoring=lambda *_: 0.0, **kind)
+    assert [one.method for one in found] == ["fit", "treecv"]

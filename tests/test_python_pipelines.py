@@ -550,7 +550,9 @@ def test_steps_that_are_all_trained_or_stateless_stay_as_they_are():
 def test_a_wrong_entry_is_named(table):
     X, y = table
     pipeline = make_pipeline(
-        make_column_transformer((found_categories(), ["city"]), (MaxAbsScaler(), ["size"])),
+        make_column_transformer(
+            (found_categories(), ["city"]), (MaxAbsScaler(), ["size"]), sparse_threshold=0
+        ),
         SGDRegressor(),
     )
     for value, said in (
@@ -642,7 +644,9 @@ def test_a_row_leaves_no_trace_in_the_model_that_tests_it(learner, table):
 def test_replays_do_not_train_the_steps(method, table):
     X, y = table
     pipeline = make_pipeline(
-        make_column_transformer((found_categories(), ["city"]), (StandardScaler(), ["size"])),
+        make_column_transformer(
+            (found_categories(), ["city"]), (StandardScaler(), ["size"]), sparse_threshold=0
+        ),
         SGDRegressor(random_state=0),
     )
     one = models_of(pipeline, X, y, cv=6, method=method)

@@ -690,7 +690,7 @@ class Evaluation:
         if isinstance(front, str):
             return front
         fitted, name = front
-        why = self._why_by_fold(fitted.fewest_known)
+        why = self._why_by_fold(fitted.fewest_known(found.last))
         if not why and not found.is_compiled:  # kernels give the same for sparse and dense rows
             cuts = [repeat.cut for repeat in self.repeats]
             why = self.fact(("form", name), lambda: fitted.why_form_varies(cuts))

@@ -50,8 +50,6 @@ class FittedSteps:
     ----------
     why_not : str
         Why the learner cannot stand behind these steps, a clause; empty if it can.
-    fewest_known : int or None
-        In how few rows a column that an imputer fills has values, where that matters.
     """
 
     def __init__(self, found: Split, X: Any, y: np.ndarray | None) -> None:
@@ -64,8 +62,6 @@ class FittedSteps:
         with self.naming():
             self._fitted = clone(found.before).fit(unshared(found.before, X), y)
             self._first_row = self._transform(take_rows(X, slice(0, 1)))
-        is_linear = ignores_zero_columns(found.last)
-        self.fewest_known = fewest_known(self._fitted, is_linear)
 
     def _transform(self, X: Any) -> Any:
         """Return rows after the steps that are done once."""
@@ -90,6 +86,10 @@ class FittedSteps:
         except AttributeError:  # not every transformer names its columns
             return f"{found[0]} after the steps of the Pipeline"
         return f"in column {str(names[int(found[1])])!r}"
+
+    def fewest_known(self, learner: Any) -> int | None:
+        """Return in how few rows a column that is filled has values; None: it does not matter."""
+        return fewest_known(self._fitted, ignores_zero_columns(learner))
 
     def why_form_varies(self, cuts: Iterable[Cut]) -> str:
         """Return why some folds would get sparse rows and others not, a clause; "" if not."""
