@@ -22,6 +22,7 @@ from scipy import sparse
 from sklearn import svm
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.compose import make_column_selector
 from sklearn.decomposition import PCA
@@ -29,6 +30,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier
 from sklearn.dummy import DummyRegressor
+from sklearn.ensemble import BaggingClassifier
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -763,3 +765,26 @@ def test_a_target_encoder_draws_its_folds_by_the_seed(kind, target_type, cv):
         make_pipeline(encoder, Ridge()), X, y, cv=KFold(4), scoring="neg_mean_squared_error"
     )
     np.testing.assert_allclose(found.test_score, -expected["test_score"], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        RandomForestClassifier(3),
+        make_pipeline(StandardScaler(), BaggingClassifier(DecisionTreeClassifier(), 3)),
+    ],
+    ids=["forest", "pipeline"],
+)
+def test_the_best_estimator_is_fitted_with_the_seed_of_the_objective(model):
+    name = next(name for name in model.get_params() if name.endswith("n_estimators"))
+    objective = treecv_objective(model, X_CLASSES, Y_CLASSES, param_grid={name: [3]}, cv=2)
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    study.optimize(objective)
+    first, second = (objective.best_estimator(study) for _ in range(2))
+    expected = clone(model)
+    names = [name for name in model.get_params() if name.endswith("random_state")]
+    expected.set_params(**dict.fromkeys(names, 0)).fit(X_CLASSES, Y_CLASSES)
+    for one in (first, second):
+        found = one.predict_proba(X_CLASSES)
+        np.testing.assert_array_equal(found, expected.predict_proba(X_CLASSES))
+        assert all(one.get_params()[name] is None for name in names)

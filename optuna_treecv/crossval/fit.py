@@ -33,6 +33,7 @@ from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.seeds import seeded
+from optuna_treecv.learners.seeds import unset_seeds
 from optuna_treecv.learners.steps.messages import naming_steps
 from optuna_treecv.learners.steps.running import unshared
 from optuna_treecv.rows.data import as_codes
@@ -315,10 +316,15 @@ def predictions_of_fits(
 
 
 def fit_on_rows_as_given(evaluation: Evaluation, estimator: Any) -> Any:
-    """Return a clone of an estimator, fitted on all rows as they were given."""
-    fitted = clone(estimator)
+    """Return a clone of an estimator, fitted on all rows as they were given.
+
+    The seeds that it lacks are the evaluation's while it is fitted.
+    """
+    fitted = seeded(clone(estimator), evaluation.seed)
     X, y = unshared(estimator, evaluation.data.X), evaluation.data.y_given
     passed = evaluation.passed_to(estimator)
     params = part_of(passed.to_fit(estimator), X, None)
     with passed.as_configured():
-        return fitted.fit(X, *(() if y is None else (y,)), **params)
+        fitted.fit(X, *(() if y is None else (y,)), **params)
+    given = estimator.get_params(deep=True)
+    return fitted.set_params(**{name: given[name] for name in unset_seeds(estimator)})
