@@ -11,7 +11,7 @@ import pytest
 
 #: How many cases of each kind the differential attack runs.
 DIFFERENTIAL = dict.fromkeys(
-    ("fits", "forest", "lanes", "leaks", "pooled", "replays", "shared", "sums"), 20
+    ("fits", "forest", "lanes", "leaks", "pooled", "replays", "shared", "sums", "tables"), 20
 ) | {"grids": 4}
 
 
