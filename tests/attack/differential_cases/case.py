@@ -11,7 +11,6 @@ import numpy as np
 #: Refusals of calls that scikit-learn answers: what they say, and the page that explains them.
 DOCUMENTED = {
     "is undefined": "user_guide/scoring, Scores that are undefined",
-    "must have the same classes|at least 2 classes": "user_guide/scoring",
 }
 
 

@@ -65,22 +65,26 @@ def problem(rng: Rng, kinds: Any = ("normal", "sparse", "counts", "missing")) ->
     if kind == "missing":
         X[rng.random(X.shape) < 0.1] = np.nan
     if chance(rng, 0.4):
-        return Problem(X, score * 10.0 ** rng.integers(-2, 3), None, kind)
+        return Problem(X, column(rng, score * 10.0 ** rng.integers(-2, 3)), None, kind)
     codes = np.argsort(np.argsort(score)) * int(pick(rng, (2, 2, 3))) // n
     return Problem(X, labels(rng, codes), codes, kind)
 
 
 def labels(rng: Rng, codes: np.ndarray) -> Any:
-    """Return classes as integers, strings, bools, floats or objects, in an array or a series."""
+    """Return classes as integers, strings, bools, floats or objects."""
     words = np.array(["no", "yes", "perhaps"])
     made = [codes, codes * 4 + 3, words[codes], words[codes].astype(object), codes + 1.0]
     if codes.max() == 1:
         made += [codes == 1, 2 * codes - 1]
     y = pick(rng, made)
-    form = pick(rng, ("array", "array", "list", "series", "category"))
-    if form == "list":
-        return y.tolist()
-    return y if form == "array" else pd.Series(y, dtype="category" if form == "category" else None)
+    return pd.Series(y, dtype="category") if chance(rng, 0.2) else column(rng, y)
+
+
+def column(rng: Rng, values: np.ndarray) -> Any:
+    """Return numbers or labels in one of the forms in which they can be given."""
+    index = rng.permutation(len(values))
+    made = [values, values, values.tolist(), pd.Series(values), pd.Series(values, index=index)]
+    return pick(rng, [*made, pd.Series(values).convert_dtypes()])
 
 
 def container(rng: Rng, X: np.ndarray, is_dense: bool = False) -> Any:
@@ -251,7 +255,7 @@ class Cut(NamedTuple):
 def partition(rng: Rng, given: Problem) -> Cut:
     """Return folds that test each row once."""
     n, k, seed = len(given.X), int(rng.integers(2, 7)), int(rng.integers(100))
-    ids, groups = rng.permutation(np.arange(n) % k), rng.integers(0, 9, n)
+    ids, groups = rng.permutation(np.arange(n) % k), column(rng, rng.integers(0, 9, n))
     shuffled = {"shuffle": True, "random_state": seed}
     made: list[tuple[Any, bool]] = [(ms.KFold(k), False), (ms.KFold(k, **shuffled), False)]
     made += [(ms.GroupKFold(2 + k % 3), True), (ms.LeaveOneGroupOut(), True)]

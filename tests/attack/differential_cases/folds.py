@@ -138,6 +138,8 @@ def score_of_all(name: str, y: Any, predicted: Any) -> float:
         raise predicted
     scorer = get_scorer(name)
     wide = predicted.astype(np.float64) if is_single(predicted) else predicted
+    if np.ndim(wide) == 2 and wide.shape[1] == 2 and np.ndim(y) == 1:
+        wide = wide[:, 1]  # as scorers pass the probabilities of two classes
     return float(scorer._sign * scorer._score_func(y, wide, **scorer._kwargs))
 
 

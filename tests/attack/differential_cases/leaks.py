@@ -38,9 +38,10 @@ def mixing_steps(rng: draws.Rng) -> list[Any]:
 
 def says_of(rows: np.ndarray, model: Any, X: Any, y: Any) -> float:
     """Score a model by what it says of given rows, whatever it is tested on."""
-    said = np.ravel(model.predict(rows)).tolist()
-    codes = np.array([crc32(repr(one).encode()) % 1009 for one in said])
-    return float(np.sum(codes * np.arange(1, len(codes) + 1)))
+    said = np.ravel(model.predict(rows))
+    if said.dtype.kind != "f":
+        said = np.array([crc32(repr(one).encode()) % 1009 for one in said.tolist()])
+    return float(np.sum(said * np.arange(1, len(said) + 1)))
 
 
 def leaks(case: Case) -> None:
@@ -88,8 +89,11 @@ def leaks(case: Case) -> None:
         return
     case.note(chosen=before.method)
     case.compare("methods", before.method, after.method)
+    # Categories of test rows alone change the order of sums (user_guide/pipelines).
+    is_rounded = before.method == "exact" or (before.method == "treecv" and steps)
     if is_probed:
-        case.compare("of other rows", before.test_score[0], after.test_score[0])
+        rtol = 1e-9 if is_rounded else 0.0
+        case.compare("of other rows", before.test_score[0], after.test_score[0], rtol)
     else:
-        rtol = 1e-6 if before.method == "exact" else 0.0  # losses of rows are float32
+        rtol = 1e-6 if is_rounded else 0.0  # losses of rows are float32
         case.compare("losses", before.row_losses[kept], after.row_losses[kept], rtol)

@@ -32,10 +32,11 @@ from differential_cases.folds import losses_of
 from differential_cases.folds import piped
 from differential_cases.folds import steps_of
 import optuna_treecv as ot
+from optuna_treecv._kernels import reference
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.standard import _training_rows
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.tree.plan import Node
 
 
 def learner(rng: draws.Rng, given: Problem) -> Any:
@@ -184,27 +185,46 @@ def calls_of(repeat: Repeat, chunk: int, method: str, last: Any) -> Iterator[np.
             yield order[replayed]
 
 
-def phases_of(repeat: Repeat, chunk: int, method: str) -> Iterator[Any]:
+def phases_of(repeat: Repeat, chunk: int, method: str) -> Iterator[np.ndarray]:
     """Yield the prepared rows of each phase of a fold's training, in their order."""
-    from optuna_treecv.crossval.chain import _phase
-    from optuna_treecv.crossval.standard import _training_rows
-
     cut, plan = repeat.cut, repeat.plan
     if method == "standard":
-        yield from (_training_rows(repeat, chunk, epoch) for epoch in range(plan.n_epochs))
+        trained = np.sort(np.argsort(cut.order)[cut.train_rows(chunk)])
+        for epoch in range(plan.n_epochs):
+            rows = _training_rows(repeat, chunk, epoch)
+            is_in_order = epoch == 0 and not plan.random
+            assert np.array_equal(rows if is_in_order else np.sort(rows), trained)
+            yield rows
     elif isinstance(cut, Folds):
-        node, phase = plan.root, plan.first_phase
-        while True:
-            if phase.n_rows:
-                yield phase.rows
-            if node == Node(chunk, chunk + 1):
-                return
-            child = next(one for one in plan.split(node) if one.first <= chunk < one.last)
-            node, phase = child, plan.phase(node, child)
+        begins, (first, last) = cut.begins().tolist(), (0, cut.n_folds)
+        if begins[0]:
+            yield ordered(repeat, (0, begins[0]), 0, (begins[0], cut.n_rows))
+        while last - first > 1:  # Algorithm 1 of the paper
+            n_seen = cut.n_rows - (begins[last] - begins[first])
+            middle = (first + last + 1) // 2
+            new = (first, middle) if chunk >= middle else (middle, last)
+            first, last = (middle, last) if chunk >= middle else (first, middle)
+            rows = begins[new[0]], begins[new[1]]
+            yield ordered(repeat, rows, n_seen, (begins[first], begins[last]))
     elif cut.grows:
         n_seen = 0
-        for stop in cut.trains[: chunk + 1]:
-            yield _phase(plan, n_seen, stop, cut.n_rows).rows
+        for split in range(chunk + 1):
+            stop = len(cut.train_rows(split))
+            yield ordered(repeat, (n_seen, stop), n_seen, (stop, cut.n_rows))
             n_seen = stop
     else:
         raise ValueError("these splits have no tree and no chain")
+
+
+def ordered(repeat: Repeat, rows: tuple[int, int], n_seen: int, held: tuple[int, int]) -> Any:
+    """Return a range of rows in the order of a phase, with the replays that follow each."""
+    plan = repeat.plan
+    if plan.n_epochs > 1:
+        size = repeat.cut.n_rows, plan.n_epochs
+        order = reference.order_with_replays(
+            plan.seed, *rows, n_seen, plan.random, range(*held), *size
+        )
+        return np.array(order, int)
+    return np.array(
+        reference.random_order(plan.seed, *rows, n_seen) if plan.random else range(*rows)
+    )

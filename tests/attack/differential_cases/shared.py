@@ -18,7 +18,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 from differential_cases import draws
 from differential_cases.case import Case
-from differential_cases.case import error_of
 from differential_cases.case import outcome
 from differential_cases.draws import chance
 from differential_cases.draws import pick
@@ -140,9 +139,11 @@ def sharing_small_models() -> Generator[None]:
 
 def evaluate(estimator: Any, X: Any, y: Any, options: dict[str, Any]) -> dict[str, Any]:
     objective = ot.treecv_objective(lambda trial: estimator, X, y, **options)
-    scores = objective.evaluate({}).scores
-    if objective._database is not None:
-        objective._database.close()  # writes what is left to write
+    try:
+        scores = objective.evaluate({}).scores
+    finally:
+        if objective._database is not None:
+            objective._database.close()  # writes what is left to write
     return {name: score.test_score for name, score in scores.items()}
 
 
@@ -161,20 +162,23 @@ def lanes(case: Case) -> None:
     if hasattr(estimators[0], "partial_fit"):
         common |= {"order": pick(rng, ("fixed", "random")), "n_epochs": pick(rng, (1, 1, 2))}
     case.note(estimators=estimators, X=X, y=given.y, **common)
-    ours = outcome(lambda: ot.tree_cross_validate_many(estimators, X, given.y, **common))
     alone = [
-        outcome(lambda: ot.tree_cross_validate(one, X, given.y, **common))  # noqa: B023
+        (one, outcome(lambda: ot.tree_cross_validate(one, X, given.y, **common)))  # noqa: B023
         for one in estimators
     ]
-    errors = [one for one in alone if isinstance(one, Exception)]
-    if errors or isinstance(ours, Exception):
-        case.compare("errors", error_of(ours), (errors or [0])[0])
+    alone = [(one, right) for one, right in alone if not isinstance(right, Exception)]
+    if not alone:
         return
-    for one, right, estimator in zip(ours, alone, estimators, strict=True):
+    estimators = [one for one, _ in alone]
+    ours = outcome(lambda: ot.tree_cross_validate_many(estimators, X, given.y, **common))
+    if isinstance(ours, Exception):
+        case.compare("errors", ours, 0)
+        return
+    for found, (one, right) in zip(ours, alone, strict=True):
         rtol = 1e-10 if right.method == "exact" else 0.0
-        for name in right.scores:
-            found = one.scores[name].test_score
-            case.compare(f"{estimator} {name}", found, right.scores[name].test_score, rtol)
+        for name, score in right.scores.items():
+            what = f"{one} {name}"
+            case.compare(what, found.scores[name].test_score, score.test_score, rtol)
 
 
 def compare(case: Case, ours: Any, theirs: Any, is_exact: bool) -> None:
