@@ -12,7 +12,7 @@ import pytest
 #: How many cases of each kind the differential attack runs.
 DIFFERENTIAL = dict.fromkeys(
     ("fits", "forest", "lanes", "leaks", "pooled", "replays", "shared", "sums", "tables"), 20
-) | {"fits": 15, "grids": 4}
+) | {"grids": 10}
 
 
 @pytest.fixture
