@@ -42,6 +42,11 @@ def test_stores_are_damaged(attack, tmp_path):
     attack.attack(0, 4, tmp_path)
 
 
+@pytest.mark.parametrize("attack", ["damaged_stores"], indirect=True)
+def test_rows_on_a_server_are_hostile(attack, postgres_server):
+    attack.attack_server(0, 4, postgres_server)
+
+
 @pytest.mark.parametrize("attack", ["frozen_postgresql"], indirect=True)
 def test_a_server_is_frozen(attack, postgres_server):
     with attack.shortened():

@@ -40,6 +40,7 @@ from optuna_treecv.storage.tables import ModelRow
 
 STEP = {"step_size": FloatDistribution(1e-3, 1.0, log=True)}
 AT = {"step_size": 0.1}
+ALPHAS = [0.0, 1e-3, 1e-2, 0.1, 1.0]
 
 
 @pytest.fixture(autouse=True)
@@ -471,3 +472,51 @@ def test_models_of_another_kernel_format_are_not_taken(store_url, monkeypatch):
         monkeypatch.setattr(optuna_treecv.sharing.keys, "BUILD", found)
         trial = objective_with(store_url).evaluate(AT)
         assert (trial.n_updates_saved > 0) == saves
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE treecv_models RENAME COLUMN payload TO packed",
+        "ALTER TABLE treecv_evaluations ADD COLUMN more INTEGER NOT NULL DEFAULT NULL",
+        "ALTER TABLE treecv_evaluations RENAME TO treecv_trials",
+        "DROP TABLE treecv_leases",
+    ],
+)
+def test_a_newer_version_changes_the_tables_meanwhile(store_url, change):
+    options = {"param_distributions": None, "param_grid": {"alpha": ALPHAS}, "batch_size": 2}
+    objective = objective_with(store_url, **options)
+    study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
+    study.optimize(objective, n_trials=2)
+    with objective._database.engine.begin() as connection:
+        if "NOT NULL" in change and store_url.startswith("sqlite"):  # which refuses no default
+            connection.execute(text("DELETE FROM treecv_fold_scores"))
+            connection.execute(text("DELETE FROM treecv_evaluations"))
+        elif "NOT NULL" in change:
+            connection.execute(text("TRUNCATE treecv_evaluations CASCADE"))
+        connection.execute(text(change))
+        connection.execute(text("UPDATE treecv_schema SET version = version + 1"))
+    with pytest.warns(RuntimeWarning, match="which a newer optuna_treecv has created; tri") as w:
+        study.optimize(objective)
+    assert len([one for one in w if "trials go on without" in str(one.message)]) == 1
+    assert len(study.trials) == len(ALPHAS)
+    for trial in study.trials:
+        result = tree_cross_validate(AveragedSGDClassifier(**trial.params), *make(), cv=8)
+        assert trial.value == result.mean
+
+
+def test_two_versions_share_a_store_but_no_model(store_url, monkeypatch):
+    """Each finds its own models, and both read all records."""
+    objectives = {}
+    for build in (optuna_treecv.sharing.keys.BUILD, "9.9.9 format 99 little"):
+        monkeypatch.setattr(optuna_treecv.sharing.keys, "BUILD", build)
+        objectives[build] = objective_with(store_url)
+        assert objectives[build].evaluate(AT).n_updates_saved == 0
+    for build, objective in objectives.items():
+        monkeypatch.setattr(optuna_treecv.sharing.keys, "BUILD", build)
+        study = run(objective)
+        assert len(load_evaluations(store_url, study=study)) == 3
+        again = objective_with(store_url).evaluate(AT)
+        assert again.n_updates == 0
+        np.testing.assert_array_equal(again.test_score, expected().test_score)
+    assert len(load_evaluations(store_url)) == 6

@@ -36,6 +36,7 @@ from sqlalchemy.exc import DataError
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session as Session  # for modules that must not import SQLAlchemy
 from sqlalchemy.pool import StaticPool
@@ -283,7 +284,8 @@ class Database:
 
         try:
             result = self._answer_to(transact, ANSWER_SECONDS)
-        except (*FAILURES, SchemaError) as error:
+        except (*FAILURES, SchemaError) as failure:
+            error = self._explained(failure) if is_begun else failure
             failing = self._failing(error, is_begun, (without, write))
             if is_begun:  # so that neither the store nor writing fails as a whole
                 self._outages.end({_STORE, _WRITING} & scopes - {failing})
@@ -315,8 +317,23 @@ class Database:
             raise TimeoutError(f"no answer within {seconds:g} seconds")
         return answer.result()
 
+    def _explained(self, error: Exception) -> Exception:
+        """Return why a statement failed: a newer version may have changed the tables meanwhile."""
+        if not _is_of_tables(error):
+            return error
+        try:
+            self._answer_to(self._read_version, ANSWER_SECONDS)
+        except SchemaError as newer:
+            self._prepared = False  # so that later attempts look first
+            return newer
+        except FAILURES:
+            pass
+        return error
+
     def _failing(self, error: Exception, is_begun: bool, scope: Scope) -> Scope | None:
         """Return what a failed attempt stops."""
+        if isinstance(error, SchemaError):
+            return _STORE
         # If the database refuses a statement for its content, the next attempt may still succeed.
         if isinstance(error, IntegrityError | DataError):
             return None
@@ -607,6 +624,13 @@ def is_missing(url: str | URL) -> bool:
 def without_password(url: URL) -> str:
     """Return a URL without its password, for messages."""
     return url.difference_update_query(["password"]).render_as_string(hide_password=True)
+
+
+def _is_of_tables(error: Exception) -> bool:
+    """Return whether an error may say that there is no such table or column, or a new one."""
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    named = getattr(cause, "sqlite_errorname", None) == "SQLITE_ERROR"
+    return named or isinstance(error, ProgrammingError | IntegrityError)
 
 
 def _is_read_only(error: Exception) -> bool:

@@ -3,10 +3,10 @@
     python tests/attack/damaged_stores.py [SEED [ROUNDS]]
 
 Each round damages a copy of a SQLite store in one to four random ways, in half of the rounds while
-it is in use. Then trials run with it, the loaders read it, and the command line shows it. The
-script fails if a value differs from that without a store, if a trial raises, if opening or loading
-raises anything but a ValueError about the store, if a warning does not name the store, or if a
-round takes too long.
+it is in use. As many rounds write hostile values into the rows of a store on PostgreSQL. Then
+trials run with it, the loaders read it, and the command line shows it. The script fails if a value
+differs from that without a store, if a trial raises, if opening or loading raises anything but a
+ValueError about the store, if a warning does not name the store, or if a round takes too long.
 """
 
 from __future__ import annotations
@@ -27,12 +27,20 @@ import warnings
 
 import numpy as np
 import optuna
+from sqlalchemy import Engine
+from sqlalchemy import inspect
+from sqlalchemy.exc import DBAPIError
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import treecv_objective
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
 from optuna_treecv.reporting.cli import main as command
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from postgres_server import postgres_binaries  # noqa: E402
+from postgres_server import PostgresServer  # noqa: E402
 
 GRID = {"alpha": [0.0, 1e-3, 1e-1], "step_size": [0.01, 0.1]}
 #: Seconds that the trials and loaders of a round may take: several waits for a lock.
@@ -63,6 +71,23 @@ VALUES = [
     b"\xff" * 32,
     bytes(2000),
 ]
+
+# For each type of a column on PostgreSQL: what it takes, but we do not write.
+LITERALS = {
+    "JSON": [
+        "'[]'",
+        "'null'",
+        '\'{"a": "\\ud800"}\'',
+        "(repeat('[', 3000) || repeat(']', 3000))::json",
+        "('{\"a\": ' || repeat('1', 6000) || '}')::json",
+    ],
+    "VARCHAR": ["''", "'-'", "repeat('x', 8)"],
+    "DOUBLE PRECISION": ["'nan'", "'inf'", "'-inf'", "-1", "1e308", "5e-324"],
+    "INTEGER": ["-2147483648", "-1", "0", "2147483647"],
+    "BIGINT": ["-9223372036854775808", "-1", "0", "4611686018427387904", "9223372036854775806"],
+    "TIMESTAMP": ["'infinity'", "'-infinity'", "'4000-01-01 BC'", "'99999-01-01'"],
+    "BYTEA": ["''", "'\\x00'", "decode(repeat('ff', 2000), 'hex')"],
+}
 
 
 def make_objective(cv: int | str, store: str | None):
@@ -191,8 +216,45 @@ def use(url: str) -> str:
     return refused[0] if refused else "nothing"
 
 
+def attack_server(seed: int, n_rounds: int, server: PostgresServer) -> None:
+    """Run the rounds on PostgreSQL."""
+    random.seed(seed)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    for i in range(n_rounds):
+        url = server.new_schema()
+        objective = make_objective(5, url)
+        run_trials(objective, 5, 3)
+        done = [damage_server(objective._database.engine) for _ in range(random.randint(1, 4))]
+        try:
+            with warnings.catch_warnings(record=True):
+                warnings.simplefilter("always")
+                run_trials(objective, 5, 6)
+                refused = use(url)
+        except BaseException:
+            print(f"round {i} of seed {seed}: {done}", file=sys.stderr, flush=True)
+            raise
+        objective._database.close()
+        print(f"{i}: {done}; refused: {refused[:150]}", flush=True)
+
+
+def damage_server(engine: Engine) -> str:
+    """Write a hostile value into some rows, and return which."""
+    tables = [name for name in inspect(engine).get_table_names() if name.startswith("treecv")]
+    table = random.choice(tables)
+    column = random.choice(inspect(engine).get_columns(table))
+    literal = random.choice(LITERALS[str(column["type"]).partition("(")[0]])
+    some = f"(SELECT ctid FROM {table} ORDER BY random() LIMIT {random.choice([1, 1000])})"
+    query = f'UPDATE {table} SET "{column["name"]}" = {literal} WHERE ctid IN {some}'
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(query)
+    except DBAPIError as error:
+        return f"nothing ({str(error.orig).splitlines()[0]})"
+    return query
+
+
 def attack(seed: int, n_rounds: int, folder: Path) -> None:
-    """Run the rounds in a folder, which is to be empty."""
+    """Run the rounds on SQLite, in a folder that is to be empty."""
     random.seed(seed)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     template = folder / "template"
@@ -231,6 +293,17 @@ def attack(seed: int, n_rounds: int, folder: Path) -> None:
 def main(seed: int = 0, n_rounds: int = 100) -> None:
     with tempfile.TemporaryDirectory() as folder:
         attack(seed, n_rounds, Path(folder))
+    binaries = postgres_binaries()
+    if binaries is None:
+        print("PostgreSQL is left out: there is no server here")
+        return
+    server = PostgresServer(binaries)
+    try:
+        server.start()
+        attack_server(seed, n_rounds, server)
+    finally:
+        server.stop()
+        server.remove()
 
 
 if __name__ == "__main__":
