@@ -57,7 +57,6 @@ from optuna_treecv.study.grid import codes_of_grid
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import GridSampler
 from optuna_treecv.study.grid import is_continuous
-from optuna_treecv.study.grid import key_of_point
 from optuna_treecv.study.grid import missing_value
 from optuna_treecv.study.grid import points_beside
 from optuna_treecv.study.grid import suggest
@@ -117,9 +116,10 @@ class TreeCVObjective:
         self._make_room()
 
     def _make_room(self) -> None:
-        # Runs that were made before their trials, by the keys of their points. They go with their
-        # study.
-        self._ahead: WeakKeyDictionary[optuna.Study, dict[bytes, Run]] = WeakKeyDictionary()
+        # Runs that were made before their trials, by the codes of their points. They go with
+        # their study.
+        self._ahead: WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Run]]
+        self._ahead = WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -465,17 +465,14 @@ class TreeCVObjective:
             if point in seen:
                 continue
             seen.add(point)
-            values = dict(zip(names, point, strict=True))
-            name = key_of_point(values)
-            run = None if name is None else ahead.get(name)
-            if run is None:
+            if point not in ahead:
                 try:
-                    run = Run(self._evaluation, self._set(values))
+                    estimator = self._set(dict(zip(names, point, strict=True)))
+                    ahead[point] = Run(self._evaluation, estimator)
                 except Exception:  # noqa: BLE001  # that point's own trial will raise it
                     continue
-                if name is not None:
-                    ahead[name] = run
-            yield run
+            if not ahead[point].ahead:  # otherwise its results are there
+                yield ahead[point]
 
     def _run(self, trial: AnyTrial) -> Run:
         """Return the trial's run, which may have been made together with other trials' runs."""
@@ -483,9 +480,8 @@ class TreeCVObjective:
             return Run(self._evaluation, self._estimator(trial))
         params = {name: suggest(trial, name, axis) for name, axis in self._axes.items()}
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
-        ahead = {} if study is None else self._ahead.get(study, {})
-        name = key_of_point(params) if ahead else None
-        run = None if name is None else ahead.pop(name, None)
+        ahead = None if study is None else self._ahead.get(study)
+        run = ahead.pop(tuple(params.values()), None) if ahead else None
         return Run(self._evaluation, self._set(params)) if run is None else run
 
     def _estimator_for(self, params: Mapping[str, Any] | None) -> Any:
