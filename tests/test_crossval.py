@@ -19,11 +19,13 @@ from sklearn.base import is_regressor
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import hinge_loss
 from sklearn.metrics import log_loss
 from sklearn.metrics import mean_absolute_error
 from sklearn.metrics import mean_squared_error
+from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
 from sklearn.model_selection import LeaveOneGroupOut
@@ -105,6 +107,15 @@ def twins_of(estimator, n_rows, n_outputs, zeros):
     return [twin(*settings, zeros) for _ in range(n_outputs)]
 
 
+def by_fold(scores, order):
+    """Return the scores of chunks by their folds: of leave-one-out, fold i tests row i."""
+    if len(scores) < len(order):
+        return np.array(scores)
+    found = np.empty(len(order))
+    found[order] = scores
+    return found
+
+
 def naive_decisions(estimator, X, y, cv, order, seed=0):
     """Return the out-of-fold decisions of the NumPy models, in prepared order.
 
@@ -166,6 +177,7 @@ def test_classifier_equals_the_naive_tree(estimator, dtype, cv, order, n_classes
     decisions, chunks, codes, rows = naive_decisions(estimator, X, y, cv, order)
     predicted = decisions[:, 0] > 0 if n_classes == 2 else decisions.argmax(axis=1)
     errors = [np.mean(predicted[chunk] != codes[chunk]) for chunk in map(list, chunks)]
+    errors = by_fold(errors, rows)
     options = {"cv": cv, "order": order, "stratify": False}
     for form in forms_of(estimator, X):
         found = tree_cross_val_predict(
@@ -191,7 +203,7 @@ def test_regressor_equals_the_naive_tree(estimator, dtype, cv, order, regression
         assert np.array_equal(found[rows], decisions[:, 0])
         result = tree_cross_validate(estimator, form, y, cv=cv, order=order)
         np.testing.assert_allclose(
-            result.test_score, [squares[list(c)].mean() for c in chunks], rtol=1e-12
+            result.test_score, by_fold([squares[list(c)].mean() for c in chunks], rows), rtol=1e-12
         )
 
 
@@ -233,9 +245,8 @@ def test_unsupervised_equals_the_naive_tree(estimator, dtype, cv, order, make_da
     reference.treecv(chunks, train, test, start)
     result = tree_cross_validate(estimator, X, cv=cv, order=order)
     rtol = 1e-4 if dtype == np.float32 else 1e-9
-    np.testing.assert_allclose(
-        result.test_score, [losses[list(c)].mean() for c in chunks], rtol=rtol, atol=rtol
-    )
+    expected = by_fold([losses[list(c)].mean() for c in chunks], folds.order)
+    np.testing.assert_allclose(result.test_score, expected, rtol=rtol, atol=rtol)
     assert result.diverged_folds == 0
     if clusters:
         found = tree_cross_val_predict(estimator, X, cv=cv, order=order)
@@ -575,12 +586,46 @@ def test_neighbours_that_are_alike_do_not_flatter(order):
         assert abs(found.mean - expected.mean) < 0.03
 
 
+@pytest.mark.parametrize("cv", ["loo", 40, LeaveOneOut()], ids=str)
+@pytest.mark.parametrize(
+    ("estimator", "options"),
+    [
+        (Ridge(), {"scoring": "neg_mean_absolute_error"}),
+        (Ridge(), {"scoring": "squared_error", "row_losses": True}),
+        (GaussianNB(), {"scoring": "accuracy"}),
+        (GaussianNB(), {"scoring": "neg_brier_score", "method": "fit"}),
+        (DecisionTreeClassifier(random_state=0), {"scoring": "accuracy"}),
+    ],
+    ids=str,
+)
+def test_leave_one_out_is_in_the_order_of_the_rows(cv, estimator, options):
+    """Fold i tests row i, also where the rows are shuffled for training."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(40, 3))
+    y = X[:, 0] + rng.normal(size=40)
+    if is_classifier(estimator):
+        y = (y > 0).astype(int)
+    scoring = options["scoring"].replace("squared_error", "neg_mean_squared_error")
+    expected = cross_val_score(estimator, X, y, cv=LeaveOneOut(), scoring=scoring)
+    expected = -expected if options["scoring"] == "squared_error" else expected
+    result = tree_cross_validate(estimator, X, y, cv=cv, **options)
+    np.testing.assert_allclose(result.test_score, expected, rtol=1e-9)
+    if options.get("row_losses"):
+        np.testing.assert_allclose(result.row_losses, expected, rtol=1e-5)
+
+
 def test_leave_one_out_by_its_splitter_is_loo(binary):
+    """The order of training, and so the numbers, are those of one permutation of the rows."""
     X, y = binary
-    chunks = tree_cross_validate(PegasosClassifier(), X, y, cv="loo", scoring="hinge")
-    rows = tree_cross_validate(PegasosClassifier(), X, y, cv=LeaveOneOut(), scoring="hinge")
+    expected = tree_cross_validate(PegasosClassifier(), X, y, cv=LeaveOneOut(), scoring="hinge")
     order = make_folds("loo", X, y, None, True, derive_seed(0, 0), len(y)).order
-    assert np.array_equal(rows.test_score[order], chunks.test_score)
+    moved = tree_cross_validate(
+        PegasosClassifier(), X[order], y[order], cv="loo", shuffle=False, scoring="hinge"
+    )
+    for cv in ("loo", len(y)):
+        found = tree_cross_validate(PegasosClassifier(), X, y, cv=cv, scoring="hinge")
+        assert np.array_equal(found.test_score, expected.test_score)
+        assert np.array_equal(found.test_score[order], moved.test_score)
 
 
 def test_rows_as_lists_integers_and_columns_first(binary):

@@ -214,6 +214,50 @@ def test_settings_that_differ_are_all_named(fill):
     assert facts["**method**"] == f"{tree}, seed 0; {tree}, seed 1"
 
 
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "[here](javascript:alert(1)) ![](//a.bc/d.png)",
+    "www.example.com http://a.bc me@a.bc",
+    "x\n```\n# heading\n\n* item\r\u2028| a |",
+    "`` tick ` <b>",
+    "`",
+    "**bold** _b_ ~~s~~ $x$ $$y$$ &lt; \\",
+    f"a\n{dashboard.END}\n",
+    f"{dashboard.BEGIN} {dashboard.END}",
+    "|||",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_names_are_shown_and_not_read_as_markdown(fill, name):
+    """Outside of code nothing of a hostile name is left, and no name begins a line."""
+
+    def published(name):
+        filled = fill(n_folds=4, learner=name, scoring=name, cv=name)
+        distributions = {
+            name: CategoricalDistribution([name, 1.5]),
+            "alpha": FloatDistribution(0, 1),
+        }
+        for i in range(3):
+            scores = np.array([0.1, 0.2, 0.3, 0.2]) + 0.1 * i
+            filled.add(scores, {name: name, "alpha": 0.1 * i}, distributions)
+        for _ in range(3):  # each time in place of the one before
+            dashboard.publish(filled.study, filled.store)
+        return optuna_dashboard.get_note(filled.study)
+
+    note, plain = published(name), published("name")
+    assert len(note.splitlines()) == len(plain.splitlines())
+    assert [line[:5] for line in note.splitlines()] == [line[:5] for line in plain.splitlines()]
+    assert [line.count("|") for line in note.splitlines() if line.startswith("| ")] == [
+        line.count("|") for line in plain.splitlines() if line.startswith("| ")
+    ]
+    inside = note.partition(dashboard.BEGIN)[2].rpartition(dashboard.END)[0]
+    outside = re.sub(r"```python\n.*?\n```\n?", "", inside, flags=re.DOTALL)
+    outside = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", outside)  # as CommonMark reads spans
+    assert not re.search(r"[<>$~`@\[\]\\!]|_b|www|http|heading", outside)
+    assert name.split()[0].replace("|", "/") in inside
+
+
 def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):
     study = filled.study
     optuna_dashboard.save_note(study, "Above.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+import pickle
 from unittest.mock import patch
 import warnings
 
@@ -256,3 +257,36 @@ def test_a_study_ends_whose_points_always_fail(monkeypatch):
     study.optimize(objective, catch=ValueError)
     assert [trial.state.name for trial in study.trials[6:]] == ["FAIL", "COMPLETE"]
     assert {trial.params["alpha"] for trial in study.trials[4:]} == {0.2}
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_grid_of_other_types_is_another_grid(is_stored, tmp_path):
+    """Optuna counts the points of [1, None] as those of [1.0, None] and of [True, None]."""
+    storage = f"sqlite:///{tmp_path}/study.db" if is_stored else None
+    study = optuna.create_study(storage=storage)
+    for number, values in enumerate(([1, None], [1.0, None], [True, None], [1, None])):
+        sampler = pickle.loads(pickle.dumps(GridSampler([{"a": values}])))
+        assert sampler.is_exhausted(study) == (number == 3)
+        if not sampler.is_exhausted(study):
+            study.sampler = sampler
+            study.optimize(lambda trial: trial.suggest_categorical("a", [1, None]) or 0.0)
+
+
+def test_work_grows_as_the_grid_does(monkeypatch):
+    """No trial looks again at all points that wait for their trials, or at all trials."""
+    calls = []
+    for owner, name in (
+        (optuna_treecv.study.batches, "missing_result"),
+        (GridSampler, "_same_search_space"),
+    ):
+        inner = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *of, f=inner: calls.append(1) or f(*of))
+    n_calls = []
+    for n_points in (100, 800):
+        calls.clear()
+        grid = {"alpha": np.geomspace(1e-4, 1, n_points)}
+        objective = treecv_objective(PegasosClassifier(), X[:50], Y[:50], param_grid=grid, cv=2)
+        study = optuna.create_study(sampler=objective.grid_sampler())
+        study.optimize(objective)
+        n_calls.append(len(calls))
+    assert len(study.trials) == 800 and n_calls[1] < 10 * n_calls[0]

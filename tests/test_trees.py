@@ -31,6 +31,7 @@ from optuna_treecv import HistTreeRegressor
 from optuna_treecv import ModelCache
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.learners.trees.forest import as_arrays
 from optuna_treecv.learners.trees.forest import from_arrays
@@ -613,6 +614,37 @@ def test_numbers_that_are_very_large_or_small():
         scaled = HistTreeRegressor(max_depth=4, random_state=0).fit(X, y * scale).predict(X)
         plain = HistTreeRegressor(max_depth=4, random_state=0).fit(X, y).predict(X)
         np.testing.assert_allclose(scaled / scale, plain, rtol=1e-9)
+
+
+@pytest.mark.parametrize("several", [["1"], ["1", 0], [True, False, False]], ids=str)
+def test_columns_by_name_and_by_number_are_told_apart(several):
+    """The column called "1" is not column 1; each estimator gets its own bins."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.integers(0, 40, size=(400, 3)), columns=["0", "2", "1"])
+    y = (rng.permutation(40)[X["2"]] % 2) * 2 + (rng.permutation(40)[X["1"]] % 2)
+    trees = [
+        HistTreeRegressor(categorical_features=columns, random_state=0, max_depth=4)
+        for columns in (several, [1], np.array([1]), ["2"], [0, "1"])
+    ]
+    cv = np.arange(400) % 4
+    together = tree_cross_validate_many(trees, X, y, cv=cv)
+    objective = treecv_objective(
+        HistTreeRegressor(random_state=0, max_depth=4),
+        X,
+        y,
+        cv=cv,
+        param_grid={"categorical_features": [tree.categorical_features for tree in trees]},
+    )
+    for tree, found in zip(trees, together, strict=True):
+        errors = []
+        for fold in range(4):
+            fitted = clone(tree).fit(X[cv != fold], y[cv != fold])
+            errors.append(np.mean((fitted.predict(X[cv == fold]) - y[cv == fold]) ** 2))
+        np.testing.assert_allclose(found.test_score, errors, rtol=0.2)
+        alone = tree_cross_validate(tree, X, y, cv=cv, method="standard")
+        np.testing.assert_array_equal(found.test_score, alone.test_score)
+        again = objective.evaluate({"categorical_features": tree.categorical_features})
+        np.testing.assert_array_equal(again.test_score, alone.test_score)
 
 
 def test_too_many_categories():

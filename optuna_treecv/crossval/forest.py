@@ -34,6 +34,7 @@ from optuna_treecv.learners.trees.forest import Growth
 from optuna_treecv.learners.trees.forest import Limits
 from optuna_treecv.learners.trees.forest import NO_LIMIT
 from optuna_treecv.rows.bins import Binning
+from optuna_treecv.rows.bins import which_are_categorical
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import Folds
@@ -193,8 +194,8 @@ def rows_of(evaluation: Evaluation, estimator: HistTree, repeat: Repeat) -> tupl
     """
     if repeat.number > 0:
         return _prepare(evaluation, estimator, repeat)
-    columns = np.ravel(np.asarray(estimator.categorical_features, dtype=object)).tolist()
-    name = type(estimator), estimator.max_bins, tuple(map(str, columns))
+    columns = which_are_categorical(evaluation.data.X, estimator.categorical_features)
+    name = type(estimator), estimator.max_bins, columns.tobytes()
     with evaluation.growing:
         if name not in evaluation.binned:
             evaluation.binned.clear()

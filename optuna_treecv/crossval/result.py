@@ -28,8 +28,9 @@ class Score:
     Attributes
     ----------
     test_score : ndarray of shape (n_repeats * n_folds,)
-        The score of each fold, in the order of the folds, repeat after repeat. A pooled score has
-        one value for each repeat, and no fold scores.
+        The score of each fold, in the order of the folds, repeat after repeat. Fold i of
+        leave-one-out tests row i. A pooled score has one value for each repeat, and no fold
+        scores.
     mean : float
         The mean of ``test_score``.
     std : float or None
@@ -107,8 +108,9 @@ class CVResult:
     Attributes
     ----------
     test_score : ndarray of shape (n_repeats * n_folds,)
-        The score of each fold, in the order of the folds, repeat after repeat. A pooled score has
-        one value for each repeat, and no fold scores. Of several scores this is the first
+        The score of each fold, in the order of the folds, repeat after repeat. Fold i of
+        leave-one-out tests row i. A pooled score has one value for each repeat, and no fold
+        scores. Of several scores this is the first
         optimised one, as are the next four.
     mean : float
         The mean of the fold scores, the paper's R.

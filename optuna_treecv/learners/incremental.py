@@ -132,7 +132,7 @@ def _refused_settings(estimator: Any) -> Iterator[tuple[str, str, Any, str]]:
         for parameter, (value, right) in _REFUSED.items():
             if kind is None or (parameter == "warm_start" and kind != "MLPClassifier"):
                 continue
-            if repr(part.get_params(deep=False).get(parameter)) == repr(value):
+            if str(part.get_params(deep=False).get(parameter)) == str(value):  # np.True_ too
                 yield kind, f"{prefix}{parameter}", value, right
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import re
 from typing import Any
 import warnings
 
@@ -53,6 +54,9 @@ except ImportError as error:
 BEGIN, END = '[treecv]: # "begin"', '[treecv]: # "end"'
 
 __all__ = ["DashboardCallback", "publish"]
+
+# Text that means nothing in Markdown. Addresses need a point or a colon to become links.
+_WORDS = re.compile(r"(?:[^\W_]|(?<=[^\W_])_+(?=[^\W_])|[ ,()=+%/|-])*")
 
 #: How the folds were evaluated, in words.
 METHODS_IN_WORDS = {
@@ -178,7 +182,7 @@ class DashboardCallback:
 def _replaced(note: str, ours: str) -> str:
     """Return a note with our part replaced; the user's text around it stays."""
     before, _, rest = note.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    _, _, after = rest.partition(f"\n{END}")  # a name in our part has no lines
     parts = (before.strip(), f"{BEGIN}\n\n{ours}\n\n{END}", after.strip())
     return "\n\n".join(part for part in parts if part)
 
@@ -207,7 +211,7 @@ def _best(
     best = best_of(study, frame, _MOST_IN_TABLE)
     if best.empty:
         return "No finished trial has a finite value."
-    metric = metric_of(frame)
+    metric, said_metric = metric_of(frame), _said(metric_of(frame))
     names = sorted({name for number in best["trial_number"] for name in trials[number].params})
     estimates = [
         plus_minus(mean, error)
@@ -218,7 +222,8 @@ def _best(
     paired = {}
     if compared is not None:
         paired = {one.trial.number: one.difference for one in compared.next_ones}
-    head = ["trial", metric, *(["minus the best"] if paired else []), *others, *names]
+    minus = ["minus the best"] if paired else []
+    head = ["trial", said_metric, *minus, *map(_said, others), *map(_said, names)]
     rows = [
         [
             number,
@@ -235,7 +240,7 @@ def _best(
     if paired:
         error += " Differences are paired by folds, with their intervals at level 0.95."
     return (
-        f"## Best: trial {best['trial_number'].iloc[0]}, {metric} {estimates[0]}\n\n"
+        f"## Best: trial {best['trial_number'].iloc[0]}, {said_metric} {estimates[0]}\n\n"
         f"{_table(head, rows)}\n\n"
         f"{error} "
         f"The best of {len(frame)} trials on the same folds looks a little better than it is."
@@ -262,7 +267,7 @@ def _choice(compared: Compared | None) -> str:
     which = f"{len(alike)} trials ({numbers_in_words(alike)})" if alike else "no other trial"
     lines.append(f"Not distinguishable from trial {choice.best.number}, the best one: {which}.")
     if (simplest := compared.simplest) is not None:
-        params = ", ".join(f"{name}={_value(x)}" for name, x in simplest.params.items())
+        params = ", ".join(f"{_said(name)}={_value(x)}" for name, x in simplest.params.items())
         lines.append(
             "The simplest one within one standard error of the best: "
             f"**trial {simplest.number}** ({params})."
@@ -293,7 +298,7 @@ def _pareto(study: optuna.Study) -> str:
     some = f", of which {len(shown)} are shown" if len(shown) < len(front) else ""
     return (
         f"## Pareto front: {len(front)} trial{'s' if len(front) > 1 else ''}{some}\n\n"
-        f"{_table(['trial', *names, *params], rows)}\n\n"
+        f"{_table(['trial', *map(_said, names), *map(_said, params)], rows)}\n\n"
         "No other trial is better in one of the optimised scores and as good in the others."
     )
 
@@ -314,13 +319,14 @@ def _use(study: optuna.Study, frame: Frame, compared: Compared | None) -> str:
         return ""
     number, learner = best[["trial_number", "learner"]].iloc[0]
     params = ", ".join(f"{name}={value!r}" for name, value in study.trials[number].params.items())
+    about = _line(f"{learner} with {params or 'no parameters'}")
     return (
         "### Use this model\n\n"
         "With the storage of this study and the objective that it was run with:\n\n"
         "```python\n"
         f"study = optuna.load_study(study_name={study.study_name!r}, storage=storage)\n"
         f"model = objective.best_estimator({which})  # fitted on all rows\n"
-        f"# Now trial {number}: {learner} with {params or 'no parameters'}\n"
+        f"# Now trial {number}: {about}\n"
         f"{_use_simplest(compared)}"
         "```"
     )
@@ -343,17 +349,28 @@ def _facts(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame)
     counts = [f"{count:,} {state}" for state, count in sorted(states.items())]
     counts += [f"{n_infinite:,} of them infinite"] if n_infinite else []
     counts += [f"{len(frame):,} of {finished:,} in the store"] if finished > len(frame) else []
-    data = "{n_rows:,} rows × {n_features:,} features, fingerprint `{fingerprint:.12}`"
     facts = {
         # Not all evaluations have a fingerprint.
-        "data": _each(frame, data).replace(", fingerprint ``", ""),
-        "learner": _each(frame, "`{learner}`"),
+        "data": _each(
+            frame.assign(
+                name=[one and f", fingerprint {_code(one[:12])}" for one in frame["fingerprint"]]
+            ),
+            "{n_rows:,} rows × {n_features:,} features{name}",
+        ),
+        "learner": _each(frame.assign(learner=frame["learner"].map(_code)), "{learner}"),
         "folds": _each(
-            frame.replace({"order": {"fixed": "", "random": ", random order"}}),
-            "{n_folds:,} × {n_repeats} (`cv={cv}`){order}",
+            frame.assign(
+                cv=[_code(f"cv={cv}") for cv in frame["cv"]],
+                order=[", random order" if order == "random" else "" for order in frame["order"]],
+            ),
+            "{n_folds:,} × {n_repeats} ({cv}){order}",
         ),
         "method": _each(
-            frame.replace({"method": METHODS_IN_WORDS}), "{method}, seed {random_state}"
+            frame.assign(
+                method=[METHODS_IN_WORDS.get(one, _said(one)) for one in frame["method"]],
+                seed=frame["random_state"].map(_said),
+            ),
+            "{method}, seed {seed}",
         ),
         "score": _scores(study, frame),
         "baseline": _baseline(study, frame),
@@ -374,7 +391,8 @@ def _baseline(study: optuna.Study, frame: Frame) -> str:
     better = int((sign * complete["mean"] < sign * score).sum())
     beating = f"{better:,} of {len(complete):,} complete trials" if better else "**no trial**"
     return (
-        f"{score:.4g} on all rows by always predicting {facts['baseline_of']}; better: {beating}"
+        f"{score:.4g} on all rows by always predicting {_said(facts['baseline_of'])}; "
+        f"better: {beating}"
     )
 
 
@@ -382,10 +400,10 @@ def _scores(study: optuna.Study, frame: Frame) -> str:
     """Return the scores, and what is done with them."""
     optimized = facts_of(study).get("optimize")
     if not isinstance(optimized, list):
-        return _each(frame, "{scoring}, {direction}")
+        return _each(frame.assign(scoring=frame["scoring"].map(_said)), "{scoring}, {direction}")
     directions = [direction.name.lower() for direction in study.directions]
     pairs = zip(optimized, directions, strict=False)
-    return "; ".join(f"{name}, {direction}" for name, direction in pairs)
+    return "; ".join(f"{_said(name)}, {direction}" for name, direction in pairs)
 
 
 def _each(frame: Frame, template: str) -> str:
@@ -396,7 +414,26 @@ def _each(frame: Frame, template: str) -> str:
 
 
 def _value(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else _said(value)
+
+
+def _said(text: Any) -> str:
+    """Return Markdown that shows a text as it is: words and numbers plainly, others as code."""
+    line = _line(text)
+    return line if _WORDS.fullmatch(line) else _code(line)
+
+
+def _code(text: Any) -> str:
+    """Return a code span, in which neither HTML nor links nor formulas are read."""
+    line = _line(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    gap = " " if line[:1] == "`" or line[-1:] == "`" else ""
+    return f"{fence}{gap}{line}{gap}{fence}" if line else ""
+
+
+def _line(text: Any) -> str:
+    """Return a text without line breaks."""
+    return " ".join(str(text).split())
 
 
 def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:

@@ -149,7 +149,7 @@ def which_are_categorical(X: Any, asked: Any) -> np.ndarray:
             is_categorical[i] = str(dtype).lower() in ("category", "categorical", "enum", "object")
             is_categorical[i] |= str(dtype).lower().startswith(("str", "enum("))
         return is_categorical
-    given = list(np.asarray(asked).tolist())
+    given = np.ravel(np.asarray(asked, dtype=object)).tolist()  # 1 stays 1 beside a name
     if given and all(isinstance(one, bool) for one in given):
         if len(given) != n_features:
             raise ValueError(

@@ -110,7 +110,7 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
         if cv != "loo":
             raise ValueError(f"{_EXPECTED}, got {cv!r}.")
         _refuse_groups(rows, "cv='loo'", "cv=LeaveOneGroupOut()")
-        return [even_folds(n_rows, n_rows, shuffle, seed)]
+        return [singles(n_rows, shuffle, seed)]
     if is_integer(cv):
         if not 2 <= cv <= n_rows:
             raise ValueError(f"cv must be between 2 and the number of rows, {n_rows}, got {cv}.")
@@ -146,7 +146,9 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
 
 
 def _folds_of_int(n_folds: int, rows: ToCut, seed: int) -> Folds:
-    if rows.codes is None or n_folds == rows.n_rows:
+    if n_folds == rows.n_rows:
+        return singles(n_folds, rows.shuffle, seed)
+    if rows.codes is None:
         return even_folds(rows.n_rows, n_folds, rows.shuffle, seed)
     if not rows.shuffle:
         ids = np.empty(rows.n_rows, np.int64)

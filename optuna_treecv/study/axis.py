@@ -53,9 +53,10 @@ class Axis:
     ) -> None:
         self.distribution = distribution
         self._values = values  # by their codes; None: codes mean themselves
-        given = {} if values is None else {id(value): code for code, value in values.items()}
-        self._codes_of_objects = given  # which live as long as this axis
-        self._codes = {_text(one): code for code in values or () for one in (code, values[code])}
+        pairs = {} if values is None else values
+        # The objects live as long as this axis, so that no other one gets their ids.
+        self._codes_of_objects = {id(value): code for code, value in pairs.items()}
+        self._codes = {_text(one): pair[0] for pair in pairs.items() for one in pair}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Axis, (self.distribution, self._values)

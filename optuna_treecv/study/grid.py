@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from itertools import chain
 from itertools import product
 from typing import Any
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import optuna
@@ -39,6 +39,25 @@ AnyTrial: TypeAlias = Any
 Grid: TypeAlias = dict[str, list[Any]]
 
 
+class _Visits:
+    """What a sampler has seen of one study.
+
+    Attributes
+    ----------
+    failures : Counter
+        How often points have failed.
+    n_over : int
+        The number of the first trial that may not be over.
+    points : dict of TrialState to set
+        The points of the trials before that.
+    """
+
+    def __init__(self) -> None:
+        self.failures: Counter[int | None] = Counter()
+        self.n_over = 0
+        self.points: dict[TrialState, set[int | None]] = {state: set() for state in TrialState}
+
+
 class GridSampler(optuna.samplers.GridSampler):
     """Optuna's grid sampler, for grids of hundreds of points and for unions of grids.
 
@@ -56,9 +75,10 @@ class GridSampler(optuna.samplers.GridSampler):
     """
 
     def __init__(self, grids: Sequence[Grid], seed: int | None = None) -> None:
-        self._failures: defaultdict[str, Counter[int | None]] = defaultdict(Counter)  # by study
+        self._visits: WeakKeyDictionary[optuna.Study, _Visits] = WeakKeyDictionary()
         if len(grids) == 1:
             super().__init__(grids[0], seed)
+            self._as_text = repr(self._search_space)
             return
         super().__init__({}, seed)
         self._param_names = sorted(grids[0])
@@ -70,9 +90,16 @@ class GridSampler(optuna.samplers.GridSampler):
             name: [grid[name] for grid in grids]  # type: ignore[misc]  # lists of values
             for name in self._param_names
         }
+        self._as_text = repr(self._search_space)
         self._all_grids = _union(grids)
         self._n_min_trials = len(self._all_grids)
         self._rng.rng.shuffle(self._all_grids)  # type: ignore[arg-type]  # as Optuna does
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_visits": None}  # weak references cannot be pickled
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _visits=WeakKeyDictionary())
 
     def after_trial(
         self,
@@ -83,42 +110,51 @@ class GridSampler(optuna.samplers.GridSampler):
     ) -> None:
         """Stop the study after the last point; Optuna's sampler fails after enqueued trials."""
         own = trial.system_attrs.get("grid_id")
+        failures = self._visits.setdefault(study, _Visits()).failures
         if state == TrialState.FAIL:
-            self._failures[study.study_name][own] += 1
-        left = set().union(*self._open(study))
+            failures[own] += 1
+        left = set(chain(*self._open(study)))
         if state != TrialState.FAIL:
             left.discard(own)  # its trial is still a running one
         if not left:
-            self._failures.pop(study.study_name, None)  # a later call tries these points again
+            failures.clear()  # a later call tries these points again
             study.stop()
 
     def _get_unvisited_grid_ids(self, study: optuna.Study) -> list[int]:
         """Return points without a trial, or else failed ones, or else running ones."""
-        return list(next(filter(None, self._open(study)), ()))
+        return [own for own in next(filter(None, self._open(study)), ()) if own is not None]
 
-    def _open(self, study: optuna.Study) -> tuple[set[int], set[int], set[int]]:
+    def _open(self, study: optuna.Study) -> tuple[set[int | None], ...]:
         """Return the points to evaluate: without a trial, those that failed, and running ones.
 
         A point that has failed twice is none of them, so that the study ends.
         """
-        points: dict[TrialState, set[int]] = {state: set() for state in TrialState}
-        for trial in study._storage.get_all_trials(study._study_id, deepcopy=False):
-            own = trial.system_attrs.get("grid_id")
-            if own is not None and self._same_search_space(trial.system_attrs["search_space"]):
-                points[trial.state].add(own)
-        left = set(range(self._n_min_trials))
+        visits = self._visits.setdefault(study, _Visits())
+        trials = study._storage.get_all_trials(study._study_id, deepcopy=False)
+        n_over = visits.n_over
+        while n_over < len(trials) and trials[n_over].state.is_finished():
+            visits.points[trials[n_over].state].add(self._point_of(trials[n_over]))
+            n_over += 1
+        visits.n_over = n_over
+        points = {state: set(before) for state, before in visits.points.items()}
+        for trial in trials[n_over:]:
+            points[trial.state].add(self._point_of(trial))
+        left: set[int | None] = set(range(self._n_min_trials))
         left -= points[TrialState.COMPLETE] | points[TrialState.PRUNED]
-        left -= {own for own, times in self._failures[study.study_name].items() if times > 1}
+        left -= {own for own, times in list(visits.failures.items()) if times > 1}
         running = left & points[TrialState.RUNNING]
         failed = left & points[TrialState.FAIL] - running
         return left - failed - running, failed, running
 
+    def _point_of(self, trial: FrozenTrial) -> int | None:
+        """Return the number of a trial's point; None if it is of another grid, or enqueued."""
+        own: int | None = trial.system_attrs.get("grid_id")
+        is_ours = own is not None and self._same_search_space(trial.system_attrs["search_space"])
+        return own if is_ours else None
+
     def _same_search_space(self, search_space: Mapping[str, Sequence[Any]]) -> bool:
-        return (
-            search_space == self._search_space
-            or repr(search_space) == repr(self._search_space)  # NaN differs from itself
-            or super()._same_search_space(search_space)
-        )
+        # As texts, in which 1, 1.0 and True differ.
+        return search_space is self._search_space or repr(search_space) == self._as_text
 
 
 def _union(grids: Sequence[Grid]) -> list[tuple[Any, ...]]:

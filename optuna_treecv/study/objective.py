@@ -57,7 +57,6 @@ from optuna_treecv.study.grid import codes_of_grid
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import GridSampler
 from optuna_treecv.study.grid import is_continuous
-from optuna_treecv.study.grid import key_of_point
 from optuna_treecv.study.grid import missing_value
 from optuna_treecv.study.grid import points_beside
 from optuna_treecv.study.grid import suggest
@@ -104,7 +103,7 @@ class TreeCVObjective:
         scoring = evaluation.scoring
         self.directions = ["minimize"] if scoring is None else scoring.directions
         self._estimator = estimator
-        self._axes = axes
+        self._axes = dict(axes or {})  # none where a callable suggests for itself
         self._evaluation = evaluation
         self._report = report
         self._database = database
@@ -117,9 +116,10 @@ class TreeCVObjective:
         self._make_room()
 
     def _make_room(self) -> None:
-        # Runs that were made before their trials, by the keys of their points. They go with their
-        # study.
-        self._ahead: WeakKeyDictionary[optuna.Study, dict[bytes, Run]] = WeakKeyDictionary()
+        # Runs that were made before their trials, by the codes of their points. They go with
+        # their study.
+        self._ahead: WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Run]]
+        self._ahead = WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -166,7 +166,7 @@ class TreeCVObjective:
     @property
     def param_distributions(self) -> dict[str, BaseDistribution]:
         """The distribution of each parameter; empty if a callable suggests for itself."""
-        return {name: axis.distribution for name, axis in (self._axes or {}).items()}
+        return {name: axis.distribution for name, axis in self._axes.items()}
 
     def fingerprint(self) -> str:
         """Return a short name for the data, the folds, the scoring and how folds are evaluated.
@@ -285,7 +285,7 @@ class TreeCVObjective:
             If it has another direction, or trials of another evaluation.
         """
         self._study_check.directions(study, self.directions)
-        if self._axes is not None:
+        if self._axes:
             run = Run(self._evaluation, clone(self._estimator))
             for difference in self._study_check.differences(study, run):
                 raise ValueError(difference)
@@ -320,7 +320,7 @@ class TreeCVObjective:
         dict
             The same, with the values of ``param_grid`` where trials hold texts in their place.
         """
-        if self._axes is None:
+        if not self._axes:
             return dict(params)
         return {name: axis.value_of(params[name]) for name, axis in self._axes.items()}
 
@@ -465,53 +465,49 @@ class TreeCVObjective:
             if point in seen:
                 continue
             seen.add(point)
-            values = dict(zip(names, point, strict=True))
-            name = key_of_point(values)
-            run = None if name is None else ahead.get(name)
-            if run is None:
+            if point not in ahead:
                 try:
-                    run = Run(self._evaluation, self._set(values))
+                    estimator = self._set(dict(zip(names, point, strict=True)))
+                    ahead[point] = Run(self._evaluation, estimator)
                 except Exception:  # noqa: BLE001  # that point's own trial will raise it
                     continue
-                if name is not None:
-                    ahead[name] = run
-            yield run
+            if not ahead[point].ahead:  # otherwise its results are there
+                yield ahead[point]
 
     def _run(self, trial: AnyTrial) -> Run:
         """Return the trial's run, which may have been made together with other trials' runs."""
-        if self._axes is None:
+        if not self._axes:
             return Run(self._evaluation, self._estimator(trial))
         params = {name: suggest(trial, name, axis) for name, axis in self._axes.items()}
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
-        ahead = {} if study is None else self._ahead.get(study, {})
-        name = key_of_point(params) if ahead else None
-        run = None if name is None else ahead.pop(name, None)
+        ahead = None if study is None else self._ahead.get(study)
+        run = ahead.pop(tuple(params.values()), None) if ahead else None
         return Run(self._evaluation, self._set(params)) if run is None else run
 
     def _estimator_for(self, params: Mapping[str, Any] | None) -> Any:
         """Return the estimator at given parameters, or as given where these are None."""
         if params is not None:
             return self._estimator_at(params, "params")
-        if self._axes is None:
+        if not self._axes:
             raise ValueError("params must be given where a callable makes the estimator.")
         return clone(self._estimator)
 
     def _estimator_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Any:
         """Return the estimator of a trial that is over; errors begin with ``argument``."""
-        for name, axis in (self._axes or {}).items():
+        for name, axis in self._axes.items():
             other = trial.distributions.get(name)
             if other is not None and not axis.has_codes_of(other):
                 raise ValueError(
                     f"{argument} has {trial.params[name]!r} for {name!r}, from {other}, and "
                     f"this objective searches {axis.distribution}."
                 )
-        return self._estimator_at(trial.params, argument, may_have_more=self._axes is None)
+        return self._estimator_at(trial.params, argument, may_have_more=not self._axes)
 
     def _estimator_at(
         self, given: Mapping[str, Any], argument: str, may_have_more: bool = False
     ) -> Any:
         """Return the estimator at the values, or codes of values, that an argument gives."""
-        if self._axes is not None:
+        if self._axes:
             check_names(argument, given, self._axes)
             return self._set(codes_of(given, self._axes))
         trial = optuna.trial.FixedTrial(dict(given))
