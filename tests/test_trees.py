@@ -647,6 +647,12 @@ def test_columns_by_name_and_by_number_are_told_apart(several):
         np.testing.assert_array_equal(again.test_score, alone.test_score)
 
 
+def test_a_number_beside_a_name_stays_a_number():
+    X = pd.DataFrame(np.zeros((3, 3)), columns=["0", "2", "1"])
+    found = HistTreeRegressor(categorical_features=["1", 1]).find_bins(X)[1]
+    assert found.is_categorical.tolist() == [0, 1, 1]
+
+
 def test_too_many_categories():
     X = np.arange(300.0)[:, None]
     with pytest.raises(ValueError, match="X must have at most 255 categories .* got 300"):
