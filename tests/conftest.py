@@ -100,6 +100,7 @@ def paths_of(n_rows, n_folds, order="fixed", shuffle=True, random_state=0):
     """Return, for each fold, its rows and the phases in which its model is trained.
 
     The phases follow Algorithm 1 as the paper writes it. Row numbers are those of the given data.
+    Fold i of leave-one-out is row i; other folds of a number come in the order of the tree.
     """
     seed = derive_seed(random_state, 0)
     prepared = make_folds(n_folds, None, None, None, shuffle, seed, n_rows).order
@@ -113,7 +114,8 @@ def paths_of(n_rows, n_folds, order="fixed", shuffle=True, random_state=0):
         return [*path, prepared[list(rows)]]
 
     reference.treecv(chunks, train, lambda path, fold: paths.update({fold: path}), [])
-    return [(prepared[list(chunks[fold])], paths[fold]) for fold in range(n_folds)]
+    found = [(prepared[list(chunks[fold])], paths[fold]) for fold in range(n_folds)]
+    return sorted(found, key=lambda one: one[0][0]) if n_folds == n_rows else found
 
 
 @pytest.fixture
