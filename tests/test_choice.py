@@ -94,7 +94,8 @@ def test_one_standard_error_by_hand(cv, scoring, binary):
     within = []
     for number, scores in folds.items():
         d = scores - folds[best]
-        if number != best and abs(d.mean()) <= np.std(d, ddof=1) / np.sqrt(len(d)):
+        error = np.std(d, ddof=1) / np.sqrt(len(d))
+        if number != best and abs(d.mean()) <= error * (1 + 1e-9):  # ties of errors count
             within.append(number)
     choice = select(study, objective, rule="one_se")
     assert set(choice.within_one_se) == {best, *within} and choice.within_one_se[0] == best
@@ -104,6 +105,14 @@ def test_one_standard_error_by_hand(cv, scoring, binary):
     assert smallest.trial.number == min(alphas, key=alphas.get)
     assert select(study, objective).trial.number == best
     assert choice.best.number == best and choice.n_trials == 15 and choice.left_out == []
+
+
+@pytest.mark.parametrize("n", [*range(20, 60), 569])
+def test_one_error_more_is_within_one_standard_error(n):
+    """A mean of 1 / n has the standard error 1 / n; the place of the error must not matter."""
+    for row in range(0, n, 7):
+        found = choice_of(contest([np.zeros(n), np.eye(n)[row]]), "one_se", None, 0.95)
+        assert found.within_one_se == [0, 1]
 
 
 def test_differences_are_paired_t_tests(binary):

@@ -290,7 +290,7 @@ def test_what_later_processes_may_not_know_stays_in_memory(tmp_path, what):
     if what == "a class of the script":
         model = Counting()
     elif what == "mixed objects":
-        X = X.assign(mixed=[1, "1"] * 284 + [2])
+        X = X.assign(mixed=[[1], "1"] * 284 + [2])
         model = make_pipeline(make_column_transformer(("passthrough", [0, 1])), model)
     else:
         model = make_pipeline(FunctionTransformer(lambda rows: rows), model)

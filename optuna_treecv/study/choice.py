@@ -30,6 +30,10 @@ from optuna_treecv.storage.evaluations import STD_ATTRIBUTE
 #: What users may ask for besides a callable.
 RULES = ("best", "one_se")
 
+# A trial with one error more than the best one differs by exactly one standard error; rounding must
+# not decide whether that is within it.
+_TIE = 1 + 1e-9
+
 # In which direction parameters make a model simpler, where that is known.
 _SIMPLER = {
     "alpha": "larger",
@@ -188,7 +192,7 @@ def choice_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Choice
     best = contest.trials[0]
     candidates, left_out = candidates_of(contest, level, is_best=rule == "best")
     differences = [(one.trial.number, one.difference) for one in candidates if one.difference]
-    within = [n for n, found in differences if abs(found.mean) <= found.std_error]
+    within = [n for n, found in differences if abs(found.mean) <= _TIE * found.std_error]
     alike = [n for n, found in differences if found.interval.low <= 0 <= found.interval.high]
     within_one_se = [best.number, *within]
     trial = best

@@ -111,7 +111,7 @@ def shared(case: Case) -> None:
     estimators = alike(rng, is_class)
     method, in_memory = pick(rng, ("auto", "auto", "fit")), pick(rng, (True, True, False))
     case.note(y=y, method=method, in_memory=in_memory)
-    with tempfile.TemporaryDirectory() as folder, sharing_small_models():
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, sharing_small_models():
         kept = {"cache": ot.ModelCache()} if in_memory else {"store": f"sqlite:///{folder}/db"}
         for call in range(4):
             rows, labels = nearly(rng, given.X, y)
