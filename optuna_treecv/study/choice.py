@@ -30,8 +30,8 @@ from optuna_treecv.storage.evaluations import STD_ATTRIBUTE
 #: What users may ask for besides a callable.
 RULES = ("best", "one_se")
 
-# A trial with one error more than the best one differs by exactly one standard error; rounding must
-# not decide whether that is within it.
+# A trial with one error more than the best one differs by exactly one standard error, and rounding
+# must not decide whether that is within it.
 _TIE = 1 + 1e-9
 
 # In which direction parameters make a model simpler, where that is known.
