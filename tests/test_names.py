@@ -1,4 +1,4 @@
-"""What belongs to the names of studies, folds and models: the table in the documentation."""
+"""What belongs to the names of studies, trials, folds and models: the table in the documentation."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import treecv_objective
+from optuna_treecv.study.axis import axis_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "how_it_works" / "names.rst"
 RNG = np.random.default_rng(0)
@@ -95,6 +96,7 @@ def scorer(factor):
 
 LEARNERS = {
     "Study": PegasosClassifier(),
+    "Trial": PegasosClassifier(),
     "Fold": DecisionTreeClassifier(max_depth=2, random_state=0),
     "Model": PegasosClassifier(),
 }
@@ -115,6 +117,9 @@ def evaluate(column, cache=None, estimator=None, X=X, y=Y, output="default", **o
 
 def is_other(column, before, after, change):
     """Return whether a change gives another name; what has the same name is trained once."""
+    if column == "Trial":  # of a search over the estimators
+        either = [options.get("estimator", LEARNERS[column]) for options in (before, after)]
+        return len(axis_of(either).distribution.choices) > 1
     cache = ModelCache()
     name = evaluate(column, cache, **before)[0].fingerprint()
     again, found = evaluate(column, cache, **before)
