@@ -18,6 +18,7 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import make_scorer
 from sklearn.metrics import max_error
 from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
@@ -187,12 +188,16 @@ def test_float32_is_computed_in_float64(scoring):
 def test_sparse_rows():
     rows = sparse.random(200, 30, density=0.2, random_state=0, format="csr")
     y = rows @ np.arange(30.0)
-    estimator = Ridge(fit_intercept=False)
+    estimator = Ridge(fit_intercept=False, solver="cholesky")
     result = tree_cross_validate(estimator, rows, y, cv=KFold(4))
     dense = tree_cross_validate(estimator, rows.toarray(), y, cv=KFold(4))
     assert result.method == "exact"
     np.testing.assert_array_equal(result.test_score, dense.test_score)
-    assert tree_cross_validate(Ridge(), rows, y, cv=KFold(4)).method == "fit"
+    for iterative in (Ridge(), Ridge(fit_intercept=False)):
+        fitted = tree_cross_validate(iterative, rows, y, cv=KFold(4), scoring="r2")
+        assert fitted.method == "fit"
+        expected = cross_val_score(iterative, rows, y, cv=KFold(4))
+        np.testing.assert_array_equal(fitted.test_score, expected)
     asked = tree_cross_validate(Ridge(), rows, y, cv=KFold(4), method="exact")
     expected = reference_of_rows(Ridge(), rows.toarray(), y, KFold(4))
     np.testing.assert_allclose(asked.test_score, expected, rtol=1e-10)

@@ -1,4 +1,4 @@
-"""What belongs to the names of studies, trials, folds and models: the table in the documentation."""
+"""What names of studies, trials, folds and models hold: the table in the documentation."""
 
 from __future__ import annotations
 

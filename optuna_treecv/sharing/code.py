@@ -15,9 +15,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-import site
 import sys
-import sysconfig
 from types import BuiltinFunctionType
 from types import CodeType
 from types import FunctionType
@@ -25,6 +23,8 @@ from types import ModuleType
 from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
+# The folders into which pip and Debian install packages.
+_INSTALLED = {"site-packages", "dist-packages"}
 _OF_CODE = ("co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_names")
 # What methods, properties, cached functions and the like are made of.
 _PARTS = ("__func__", "__self__", "__wrapped__", "fget", "fset", "fdel")
@@ -37,13 +37,7 @@ def is_fixed(module: str) -> bool:
     if top in sys.stdlib_module_names or top == _PACKAGE:
         return top != "__main__"
     file = getattr(sys.modules.get(module), "__file__", None)
-    return file is not None and any(Path(file).is_relative_to(folder) for folder in _folders())
-
-
-@cache
-def _folders() -> set[str]:
-    paths = sysconfig.get_paths()
-    return {paths["purelib"], paths["platlib"], *site.getsitepackages()}
+    return file is not None and not _INSTALLED.isdisjoint(Path(file).parts)
 
 
 class ContentOfCode:

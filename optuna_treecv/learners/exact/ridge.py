@@ -113,8 +113,9 @@ class RidgeFolds:
             return "alpha=0 has no model where columns depend on each other"
         if facts.is_sparse and estimator.solver == "svd":
             return "scikit-learn has no solver='svd' for sparse rows"
-        if facts.is_sparse and estimator.fit_intercept and not facts.is_asked:
-            return "for sparse rows with an intercept scikit-learn takes an iterative solver"
+        is_iterative = estimator.fit_intercept or estimator.solver == "auto"
+        if facts.is_sparse and is_iterative and not facts.is_asked:
+            return "for sparse rows scikit-learn takes an iterative solver"
         if facts.n_features > _MOST_COLUMNS:
             return f"X has more than {_MOST_COLUMNS} columns"
         if facts.n_features >= facts.n_trained:
