@@ -60,11 +60,16 @@ class ContentOfCode:
             return
         self._met[id(value)] = value
         module = str(getattr(value, "__module__", ""))
-        yield f"{module}:{getattr(value, '__qualname__', '')}".encode()
+        name = getattr(value, "__qualname__", "")
+        yield f"{module}:{name}".encode()
         if isinstance(value, ModuleType):
             yield value.__name__.encode()
-        elif isinstance(value, type | FunctionType | BuiltinFunctionType) and is_fixed(module):
-            pass
+        elif (
+            isinstance(value, type | FunctionType | BuiltinFunctionType)
+            and is_fixed(module)
+            and "<" not in name
+        ):
+            pass  # but a lambda or a function in a function has a closure
         elif isinstance(value, type):
             yield from map(encode, value.__bases__)
             for name, attribute in sorted(vars(value).items()):
