@@ -381,3 +381,15 @@ def test_kept_scores_are_those_of_this_scikit_learn(monkeypatch):
     monkeypatch.setattr("optuna_treecv.sharing.results.SCORED_BY", b"another scikit-learn")
     assert keys._key_of("f1_macro", 80) != f1
     assert keys._key_of("outputs", 80) == outputs
+
+
+def test_functions_that_an_installed_function_returns(tmp_path, monkeypatch):
+    """The code of installed functions has its version for a name, but what they hold varies."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    code = "def power(n):\n    def raised(X):\n        return X**n\n    return raised\n"
+    (folder / "powers_of_a_test.py").write_text(code)
+    monkeypatch.syspath_prepend(folder)
+    power = importlib.import_module("powers_of_a_test").power
+    assert content_key(power(2)) == content_key(power(2))
+    assert content_key(power(2)) != content_key(power(3))
