@@ -90,7 +90,7 @@ def test_equals_independent_replays(estimator, score, n_folds, order, binary, tr
     X, y = binary
     y = None if score is squared_distance else y
     options = {"cv": n_folds, "order": order, "stratify": False, "random_state": SEED}
-    result = tree_cross_validate(estimator, X, y, **options)
+    result = tree_cross_validate(estimator, X, y, n_epochs=1, **options)
     seeded = clone(estimator).set_params(random_state=SEED)
     paths = training_paths(len(X), n_folds, order, random_state=SEED)
     expected = replay(seeded, X, y, paths, score)
@@ -139,7 +139,9 @@ def test_data_frames_stay_data_frames(binary):
             seen.append(type(X))
             return super().partial_fit(X, y, classes)
 
-    ours = tree_cross_validate(Watching(max_iter=1, tol=None), frame, pd.Series(y), cv=4)
+    ours = tree_cross_validate(
+        Watching(max_iter=1, tol=None), frame, pd.Series(y), cv=4, method="treecv"
+    )
     assert set(seen) == {pd.DataFrame}
     plain = tree_cross_validate(SGDClassifier(max_iter=1, tol=None), X, y, cv=4)
     assert np.array_equal(ours.test_score, plain.test_score)

@@ -62,10 +62,14 @@ DAYS = ["mo", "tu", "su"]
 # A learner of each kind, for which the columns that encoders find need not be given.
 LINEAR = [
     SGDClassifier(max_iter=1, tol=None, random_state=0),
-    SGDClassifier(loss="log_loss", penalty="elasticnet", average=5, alpha=0.01, random_state=0),
-    SGDRegressor(eta0=0.1, random_state=0),
-    SGDRegressor(learning_rate="pa1", loss="epsilon_insensitive", eta0=0.5, random_state=0),
-    Perceptron(penalty="l1", alpha=0.01, random_state=0),
+    SGDClassifier(
+        max_iter=1, loss="log_loss", penalty="elasticnet", average=5, alpha=0.01, random_state=0
+    ),
+    SGDRegressor(max_iter=1, eta0=0.1, random_state=0),
+    SGDRegressor(
+        max_iter=1, learning_rate="pa1", loss="epsilon_insensitive", eta0=0.5, random_state=0
+    ),
+    Perceptron(max_iter=1, penalty="l1", alpha=0.01, random_state=0),
     AveragedSGDClassifier(shuffle=False),
     StreamingSVRGRegressor(settings="theory", shuffle=False, random_state=0),
 ]
@@ -220,7 +224,7 @@ def test_running_steps_may_follow_each_other(tail, nested, table, training_paths
         "kinds": BRANCHES["kinds"],
         "size": (["size"], [FunctionTransformer(np.abs), StandardScaler(), MinMaxScaler()]),
     }
-    learner = SGDRegressor(random_state=0)
+    learner = SGDRegressor(max_iter=1, random_state=0)
     steps = [make_pipeline(*tail), "passthrough"] if nested else tail
     pipeline = make_pipeline(prepared(branches), *steps, learner)
     paths = training_paths(len(X), 6, random_state=SEED)
@@ -236,7 +240,7 @@ def test_sparse_rows_keep_their_form(table, training_paths):
         "size": (["size"], [StandardScaler()]),
     }
     # scikit-learn's SGD takes smaller steps of the intercept where rows are sparse.
-    learner = SGDRegressor(random_state=0)
+    learner = SGDRegressor(max_iter=1, random_state=0)
     pipeline = make_pipeline(prepared(branches), MaxAbsScaler(), learner)
     seen = []
 
@@ -264,7 +268,7 @@ def test_whole_numbers_are_scaled_as_they_are(training_paths):
     y = X["a"].to_numpy() / 50
     steps = ColumnTransformer([("a", MaxAbsScaler(), ["a"])], remainder="passthrough")
     branches = [(["a"], [MaxAbsScaler()]), (["b"], [FunctionTransformer()])]
-    learner = SGDRegressor(eta0=1e-4, random_state=0)
+    learner = SGDRegressor(max_iter=1, eta0=1e-4, random_state=0)
     paths = training_paths(60, 5, random_state=SEED)
     check(make_pipeline(steps, learner), branches, X, y, paths)
 
@@ -306,7 +310,7 @@ def test_given_categories_are_done_once_before_other_compiled_learners(table):
     np.testing.assert_array_equal(found.test_score, expected.test_score)
 
 
-@pytest.mark.parametrize("learner", [SGDClassifier(random_state=0), MultinomialNB()])
+@pytest.mark.parametrize("learner", [SGDClassifier(max_iter=1, random_state=0), MultinomialNB()])
 def test_a_given_vocabulary_is_done_once(learner, training_paths):
     rng = np.random.default_rng(2)
     words = np.array("red green blue sun moon sea wind tree bird fish".split())
@@ -331,7 +335,7 @@ def test_branches_of_a_union(table, training_paths):
     union = make_union(StandardScaler(), make_pipeline(PolynomialFeatures(2), MaxAbsScaler()))
     both = ["size", "width"]
     branches = [(both, [StandardScaler()]), (both, [PolynomialFeatures(2), MaxAbsScaler()])]
-    learner = SGDRegressor(random_state=0)
+    learner = SGDRegressor(max_iter=1, random_state=0)
     paths = training_paths(len(X), 8, random_state=SEED)
     check(make_pipeline(union, learner), branches, numbers, y, paths)
 
@@ -380,7 +384,7 @@ def test_the_fitted_pipeline_predicts_raw_rows(table):
         [("kinds", found_categories(), ["city", "day"]), ("numbers", numbers, ["size"])],
         remainder=StandardScaler(),
     )
-    pipeline = Pipeline([("prepare", steps), ("learn", SGDRegressor(random_state=0))])
+    pipeline = Pipeline([("prepare", steps), ("learn", SGDRegressor(max_iter=1, random_state=0))])
     best = best_of(pipeline, X, y, shuffle=False)
     expected = clone(best).set_params(learn__shuffle=True)
     rows = clone(steps).fit_transform(X)
@@ -404,7 +408,9 @@ def test_the_fitted_pipeline_predicts_raw_rows(table):
         best.predict(X.drop(columns="size"))
 
 
-@pytest.mark.parametrize("learner", [SGDRegressor(), AveragedSGDRegressor()], ids=name_of)
+@pytest.mark.parametrize(
+    "learner", [SGDRegressor(max_iter=1), AveragedSGDRegressor()], ids=name_of
+)
 def test_a_branch_without_columns(learner, table):
     X, y = table
     branches = [(MinMaxScaler(), ["width"]), (StandardScaler(), ["size"])]
@@ -419,7 +425,7 @@ def test_a_branch_without_columns(learner, table):
 
 def test_scorers_get_the_pipeline_and_the_rows_as_given(table):
     X, y = table
-    pipeline = make_pipeline(prepared(BRANCHES), SGDRegressor(random_state=0))
+    pipeline = make_pipeline(prepared(BRANCHES), SGDRegressor(max_iter=1, random_state=0))
 
     def error(fitted, X, y):
         assert type(fitted) is Pipeline
@@ -456,7 +462,7 @@ def test_explain_says_what_happens_to_each_step(table):
         ", since the step 'size' cannot be done before the folds: MaxAbsScaler learns from the "
         "rows"
     )
-    for learner, why in ((SGDRegressor(), ""), (AveragedSGDRegressor(), slowly)):
+    for learner, why in ((SGDRegressor(max_iter=1), ""), (AveragedSGDRegressor(), slowly)):
         pipeline = Pipeline([("prepare", steps), ("learn", learner)])
         space = {"learn__alpha": [0.1, 1.0]}
         said = treecv_objective(pipeline, X, y, param_grid=space).explain().split("\n")
@@ -516,7 +522,7 @@ class Lengths(TransformerMixin, BaseEstimator):
 )
 def test_what_cannot_run_in_python(step, column, why, table):
     X, y = table
-    pipeline = make_pipeline(make_column_transformer((step, [column])), SGDRegressor())
+    pipeline = make_pipeline(make_column_transformer((step, [column])), SGDRegressor(max_iter=1))
     found = tree_cross_validate(pipeline, X, y, cv=4)
     assert (found.method, why in found.why) == ("fit", True)
     for method in ("treecv", "standard", "progressive"):
@@ -535,15 +541,20 @@ def test_what_cannot_run_in_python(step, column, why, table):
         ([FeatureUnion([("a", MaxAbsScaler())], transformer_weights={"a": 2})], "weights"),
     ],
 )
-@pytest.mark.parametrize("learner", [SGDRegressor(), AveragedSGDRegressor()], ids=name_of)
+@pytest.mark.parametrize(
+    "learner", [SGDRegressor(max_iter=1), AveragedSGDRegressor()], ids=name_of
+)
 def test_what_cannot_be_done_before_a_learner(learner, steps, why):
     assert why in split(make_pipeline(*steps, learner))
 
 
 def test_steps_that_are_all_trained_or_stateless_stay_as_they_are():
     for steps in ([StandardScaler()], [Normalizer(), MaxAbsScaler()], [Doubling()]):
-        assert split(make_pipeline(*steps, SGDRegressor())) == ""
-    assert split(make_pipeline(found_categories(), SGDRegressor(early_stopping=True))) == ""
+        assert split(make_pipeline(*steps, SGDRegressor(max_iter=1))) == ""
+    assert (
+        split(make_pipeline(found_categories(), SGDRegressor(max_iter=1, early_stopping=True)))
+        == ""
+    )
     assert split(make_pipeline(found_categories(), FunctionTransformer())) == ""
 
 
@@ -553,7 +564,7 @@ def test_a_wrong_entry_is_named(table):
         make_column_transformer(
             (found_categories(), ["city"]), (MaxAbsScaler(), ["size"]), sparse_threshold=0
         ),
-        SGDRegressor(),
+        SGDRegressor(max_iter=1),
     )
     for value, said in (
         (np.nan, "contains NaN in column 'maxabsscaler__size', row 7, but"),
@@ -568,7 +579,7 @@ def test_a_wrong_entry_is_named(table):
     missing.iloc[9, 3] = pd.NA
     steps = make_column_transformer((found_categories(), ["city"]), ("passthrough", ["count"]))
     with pytest.raises(ValueError, match="'passthrough' transformer for column 'count'"):
-        tree_cross_validate(make_pipeline(steps, SGDRegressor()), missing, y, cv=3)
+        tree_cross_validate(make_pipeline(steps, SGDRegressor(max_iter=1)), missing, y, cv=3)
 
 
 def test_steps_that_make_data_frames_are_fitted_by_fold(table):
@@ -580,7 +591,7 @@ def test_steps_that_make_data_frames_are_fitted_by_fold(table):
         steps = make_column_transformer(
             (found_categories(sparse_output=False), ["city"]), (step, ["size"])
         )
-        pipeline = make_pipeline(steps, SGDRegressor(eta0=1e-6))
+        pipeline = make_pipeline(steps, SGDRegressor(max_iter=1, eta0=1e-6))
         assert tree_cross_validate(pipeline, X, y, cv=3).method == "treecv"
         with config_context(transform_output="pandas"):
             found = tree_cross_validate(pipeline, X, y, cv=3)
@@ -593,7 +604,7 @@ def test_steps_that_make_data_frames_are_fitted_by_fold(table):
 def test_a_change_of_the_configuration_is_noticed(table):
     X, y = table
     steps = make_column_transformer((found_categories(sparse_output=False), ["city"]))
-    pipeline = make_pipeline(steps, SGDRegressor())
+    pipeline = make_pipeline(steps, SGDRegressor(max_iter=1))
     grid = {"sgdregressor__alpha": [0.1, 0.2]}
     objective = treecv_objective(pipeline, X, y, cv=3, param_grid=grid)
     methods = []
@@ -647,7 +658,7 @@ def test_replays_do_not_train_the_steps(method, table):
         make_column_transformer(
             (found_categories(), ["city"]), (StandardScaler(), ["size"]), sparse_threshold=0
         ),
-        SGDRegressor(random_state=0),
+        SGDRegressor(max_iter=1, random_state=0),
     )
     one = models_of(pipeline, X, y, cv=6, method=method)
     several = models_of(pipeline, X, y, cv=6, method=method, n_epochs=3)
@@ -664,7 +675,7 @@ def test_weights_reach_the_learner(table, training_paths):
     steps = make_column_transformer(
         (found_categories(), ["city"]), (MaxAbsScaler(), ["size"]), sparse_threshold=0
     )
-    pipeline = make_pipeline(steps, SGDRegressor(random_state=0))
+    pipeline = make_pipeline(steps, SGDRegressor(max_iter=1, random_state=0))
     options = {"cv": 4, "random_state": SEED, "score_weight": None}
     found = tree_cross_validate(pipeline, X, y, sample_weight=weights, **options)
     once = clone(steps).set_params(maxabsscaler="passthrough").fit_transform(X)
@@ -680,7 +691,9 @@ def test_weights_reach_the_learner(table, training_paths):
     np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("learner", [SGDRegressor(), AveragedSGDRegressor()], ids=name_of)
+@pytest.mark.parametrize(
+    "learner", [SGDRegressor(max_iter=1), AveragedSGDRegressor()], ids=name_of
+)
 def test_one_seed_gives_the_same_bits(learner, table, tmp_path):
     X, y = table
     pipeline = make_pipeline(prepared(BRANCHES), learner)
@@ -707,7 +720,7 @@ def test_trials_over_steps_are_told_apart(table, training_paths):
         make_column_transformer(
             (found_categories(), ["city"]), (MinMaxScaler(), ["size"]), ("passthrough", ["width"])
         ),
-        SGDRegressor(random_state=0),
+        SGDRegressor(max_iter=1, random_state=0),
     )
     ranges = [(0, 1), (0, 2), (-1, 1)]
     name = "columntransformer__minmaxscaler__feature_range"
@@ -731,7 +744,7 @@ def test_trials_over_steps_are_told_apart(table, training_paths):
 
 def test_searches_and_other_methods(table):
     X, y = table
-    pipeline = Pipeline([("prepare", prepared(BRANCHES)), ("learn", SGDClassifier())])
+    pipeline = Pipeline([("prepare", prepared(BRANCHES)), ("learn", SGDClassifier(max_iter=1))])
     search = TreeCVSearchCV(pipeline, param_grid={"learn__alpha": [1e-4, 1e-2]}, cv=4)
     labels = np.where(y > 0, "yes", "no")
     assert set(search.fit(X, labels).predict(X)) == {"yes", "no"}
@@ -764,7 +777,7 @@ def test_naive_bayes_does_not_keep_rows_as_few_others_have_scaled_them(in_column
 
 def test_a_parameter_that_partial_fit_refuses_is_the_reason_for_fits():
     X, y = load_breast_cancer(return_X_y=True)
-    learner = SGDClassifier(class_weight="balanced", random_state=0)
+    learner = SGDClassifier(max_iter=1, class_weight="balanced", random_state=0)
     why = "partial_fit of SGDClassifier does not support class_weight='balanced'"
     assert tree_cross_validate(learner, X, y, cv=3).why == why
     with pytest.raises(ValueError, match="n_epochs must be 1 .*; 'fit' was chosen since " + why):

@@ -141,7 +141,8 @@ def test_an_estimator_of_the_user_may_use_anything(binary):
 
     assert without_effect(Epochs()) == {}
     assert without_effect(Named()).keys() == without_effect(SGDClassifier()).keys()
-    objective = treecv_objective(Epochs(), X, y, param_grid={"max_iter": [1, 2]}, cv=3)
+    grid = {"max_iter": [1, 2]}
+    objective = treecv_objective(Epochs(), X, y, param_grid=grid, cv=3, method="treecv")
     assert objective.evaluate({"max_iter": 1}).mean <= 1
 
 
@@ -157,14 +158,15 @@ def said(function, *args, **kwargs) -> list[str]:
 @pytest.mark.parametrize("function", [tree_cross_validate, tree_cross_val_predict])
 def test_several_passes_are_not_what_is_evaluated(function, binary):
     X, y = binary
-    (sentence,) = said(function, SGDClassifier(max_iter=20), X, y, cv=3)
+    further = {"cv": 3, "method": "treecv"}
+    (sentence,) = said(function, SGDClassifier(max_iter=20), X, y, **further)
     assert ONE_PASS in sentence and "SGDClassifier(max_iter=20)" in sentence
     assert "set max_iter=1 " in sentence
     assert said(function, SGDClassifier(max_iter=1), X, y, cv=3) == []
     assert said(function, PegasosClassifier(), X, y, cv=3) == []
     assert said(function, GaussianNB(), X, y, cv=3) == []
     pipeline = make_pipeline(BernoulliRBM(2, n_iter=3), OneVsRestClassifier(Perceptron()))
-    first, second = said(function, pipeline, np.abs(X) / np.abs(X).max(), y, cv=3)
+    first, second = said(function, pipeline, np.abs(X) / np.abs(X).max(), y, **further)
     assert "BernoulliRBM(n_iter=3)" in first and "set n_iter=1 " in first
     assert "Perceptron(max_iter=1000)" in second
 
@@ -174,15 +176,14 @@ def test_the_warning_comes_once_per_objective(binary):
     alpha = {"alpha": FloatDistribution(1e-4, 1.0, log=True)}
     model = SGDClassifier(max_iter=7)
     objectives = []
-    (sentence,) = said(
-        lambda: objectives.append(treecv_objective(model, X, y, param_distributions=alpha, cv=3))
-    )
+    further = {"param_distributions": alpha, "cv": 3, "method": "treecv"}
+    (sentence,) = said(lambda: objectives.append(treecv_objective(model, X, y, **further)))
     assert "SGDClassifier(max_iter=7)" in sentence
     study = optuna.create_study()
     assert said(study.optimize, objectives[0], n_trials=3) == []
     assert said(pickle.loads(pickle.dumps(objectives[0])).evaluate, {"alpha": 0.1}) == []
     assert said(objectives[0].best_estimator, study) == []
-    again = said(treecv_objective, model, X, y, param_distributions=alpha, cv=3)
+    again = said(treecv_objective, model, X, y, **further)
     assert again == [sentence]
 
 
@@ -195,7 +196,7 @@ def test_a_callable_that_searches_what_has_no_effect(binary):
             StandardScaler(), SGDClassifier(max_iter=trial.suggest_int("epochs", 1, 5), tol=None)
         )
 
-    objective = treecv_objective(estimator, X, y, cv=3)
+    objective = treecv_objective(estimator, X, y, cv=3, method="treecv")
     assert said(objective.evaluate, {"epochs": 1}) == []
     passes, differ = said(objective.evaluate, {"epochs": 4})
     assert "SGDClassifier(max_iter=4)" in passes
@@ -226,10 +227,10 @@ def test_a_search_space_without_effect_is_refused(estimator, name, values, binar
     match = f"'{name}' must not be searched, since {kind or '.*'} is trained by partial_fit, "
     match += f"{NOT_USED} {last}."
     with pytest.raises(ValueError, match=f"^param_grid: {match}"):
-        treecv_objective(estimator, X, y, param_grid={name: values})
+        treecv_objective(estimator, X, y, param_grid={name: values}, method="treecv")
     choices = {name: CategoricalDistribution(values)}
     with pytest.raises(ValueError, match=f"^param_distributions: {match}"):
-        treecv_objective(estimator, X, y, param_distributions=choices)
+        treecv_objective(estimator, X, y, param_distributions=choices, method="treecv")
 
 
 @pytest.mark.filterwarnings("ignore:.*is evaluated after one pass")
@@ -243,12 +244,13 @@ def test_what_may_have_an_effect_is_not_refused(binary):
             {"learning_rate": ["constant", "adaptive"], "n_iter_no_change": [1, 5]},
         ),
     ):
-        assert treecv_objective(estimator, X, y, param_grid=grid).param_grid == grid
+        objective = treecv_objective(estimator, X, y, param_grid=grid, method="treecv")
+        assert objective.param_grid == grid
     step = CategoricalDistribution(["passthrough"])  # it takes the place of the step as given
     space = {"rbm__n_iter": IntDistribution(1, 3), "rbm": step}
     pipeline = make_pipeline(BernoulliRBM(), SGDClassifier())
     pipeline.steps[0] = ("rbm", pipeline.steps[0][1])
-    treecv_objective(pipeline, X, y, param_distributions=space)
+    treecv_objective(pipeline, X, y, param_distributions=space, method="treecv")
 
 
 def test_a_single_value_is_no_search():

@@ -37,9 +37,9 @@ def check_n_repeats(n_repeats: Any) -> int:
     return check_integer("n_repeats", n_repeats, MOST_REPEATS)
 
 
-def check_n_epochs(n_epochs: Any) -> int:
-    """Return ``n_epochs`` as an int."""
-    return check_integer("n_epochs", n_epochs, MOST_EPOCHS)
+def check_n_epochs(n_epochs: Any) -> int | None:
+    """Return ``n_epochs`` as an int, or None as it is."""
+    return None if n_epochs is None else check_integer("n_epochs", n_epochs, MOST_EPOCHS)
 
 
 def check_integer(name: str, value: Any, most: int) -> int:

@@ -27,6 +27,7 @@ from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import refused_setting
+from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.learners.steps.split import has_branches
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.steps.split import why_rows_age
@@ -43,6 +44,7 @@ def settle(
     estimator: Any,
     of_class: bool = False,
     searched: Collection[str] = (),
+    n_epochs: int | None = None,
 ) -> tuple[Method, Scoring]:
     """Return the method and the scoring by which an estimator is evaluated, after checking it.
 
@@ -56,15 +58,17 @@ def settle(
         Refuse only what no parameter could change.
     searched : collection of str
         Parameters that a search sets, so that their values are not checked.
+    n_epochs : int or None
+        The epochs of a trial; None: those of the evaluation.
 
     Raises
     ------
     ValueError
         If the estimator cannot be evaluated.
     """
-    method = method_for(evaluation, estimator, searched)
+    method = method_for(evaluation, estimator, searched, n_epochs)
     method.check(estimator, of_class, searched)
-    epochs_of(evaluation, estimator, method, searched)
+    epochs_of(evaluation, estimator, method, searched, n_epochs)
     scoring = evaluation.scoring_for(estimator, method.is_one_pass, of_class)
     if evaluation.is_early:
         check_has_first_pass(method, f"report={evaluation.report!r}")
@@ -72,21 +76,33 @@ def settle(
     return method, scoring
 
 
-def method_for(evaluation: Evaluation, estimator: Any, searched: Collection[str] = ()) -> Method:
-    """Return the method that evaluates an estimator; warn once where it may surprise."""
+def method_for(
+    evaluation: Evaluation,
+    estimator: Any,
+    searched: Collection[str] = (),
+    n_epochs: int | None = None,
+) -> Method:
+    """Return the method that evaluates an estimator; warn once where it may surprise.
+
+    The parameters are those of ``settle``.
+    """
     check_estimator(estimator)
     check_targets(estimator, evaluation.data, searched)
     evaluation.cut_for(estimator)
     evaluation.forget_steps(estimator)
     passed = evaluation.passed_to(estimator)
-    method, warning = _choose(evaluation, estimator, passed)
+    is_further = n_epochs is not None or evaluation.asks_for_passes or "n_epochs" in searched
+    # The trials of a search over max_iter are all fitted, those with max_iter=1 too.
+    is_open = searched or [name for name in evaluation.searched if name.endswith("max_iter")]
+    why_fit = "" if is_further else why_fit_differs(estimator, is_open)
+    method, warning = _choose(evaluation, estimator, passed, why_fit)
     if method.is_one_pass:
         passed.check_further(estimator)
         if not searched:
             _check_steps(evaluation, estimator)
     elif hasattr(estimator, "fit"):
         passed.check_fit(estimator, searched)
-    evaluation.note_method(method.is_one_pass, warning)
+    evaluation.warn_of_method(warning)
     return method
 
 
@@ -105,7 +121,9 @@ def _check_steps(evaluation: Evaluation, estimator: Any) -> None:
         )
 
 
-def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Method, str]:
+def _choose(
+    evaluation: Evaluation, estimator: Any, passed: Passed, why_fit: str
+) -> tuple[Method, str]:
     """Return the method that evaluates an estimator, and a sentence where it may surprise.
 
     Parameters
@@ -115,6 +133,8 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
     estimator : estimator
     passed : Passed
         What it gets besides X and y.
+    why_fit : str
+        Why "auto" fits it even if it could be trained further, a clause; empty if it does not.
 
     Raises
     ------
@@ -131,18 +151,18 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
         return Progressive(), ""
     if asked == "forest" or isinstance(estimator, HistTree):
         return _grown(evaluation, estimator, passed), ""
-    why_fit = ""
+    why_not = ""
     if asked != "treecv":
-        why_fit = why_not_exact(evaluation, estimator, passed, is_asked=asked == "exact")
-        if not why_fit:
+        why_not = why_not_exact(evaluation, estimator, passed, is_asked=asked == "exact")
+        if not why_not:
             return Exact("" if asked == "exact" else _WHY_EXACT), ""
         if asked == "exact":
             raise ValueError(
                 f"method='exact' must have an estimator whose models follow from sums over rows "
                 f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after row-wise "
-                f"steps or a StandardScaler, but {why_fit}; method='auto' would be right."
+                f"steps or a StandardScaler, but {why_not}; method='auto' would be right."
             )
-    if asked != "treecv" and (why := why_rows_age(estimator)):
+    if asked != "treecv" and (why := why_fit or why_rows_age(estimator)):
         return Fit(why), ""
     ahead = evaluation.ahead(estimator)
     if asked == "treecv" or not isinstance(ahead, str) or is_incremental(estimator):
@@ -168,12 +188,12 @@ def _choose(evaluation: Evaluation, estimator: Any, passed: Passed) -> tuple[Met
             f"trains each model on all rows that it does not test, but {cut.why_no_tree}."
         )
     if isinstance(last_step(estimator), HistTree):
-        why_fit = "the trees of all folds are grown together only without steps before them"
+        why_not = "the trees of all folds are grown together only without steps before them"
     elif isinstance(ahead, str) and ahead:
-        why_fit = ahead
+        why_not = ahead
     elif refused := refused_setting(estimator):
-        why_fit = refused
-    return Fit(why_fit), ""
+        why_not = refused
+    return Fit(why_not), ""
 
 
 def _why_further(estimator: Any, ahead: Any) -> str:

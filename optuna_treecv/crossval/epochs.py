@@ -23,7 +23,11 @@ _WHY_ONE = {
 
 
 def epochs_of(
-    evaluation: Evaluation, estimator: Any, method: Method, searched: Collection[str] = ()
+    evaluation: Evaluation,
+    estimator: Any,
+    method: Method,
+    searched: Collection[str] = (),
+    n_epochs: int | None = None,
 ) -> int:
     """Return the number of epochs for which an estimator's models are trained.
 
@@ -35,6 +39,8 @@ def epochs_of(
         The one that evaluates it.
     searched : collection of str
         Parameters that a search sets. Their values are not known yet.
+    n_epochs : int or None
+        The epochs of a trial; None: those of the evaluation.
 
     Raises
     ------
@@ -42,13 +48,17 @@ def epochs_of(
         If both the evaluation and the estimator ask for several epochs, or if the method or the
         report cannot have several.
     """
-    asked, own = evaluation.n_epochs, _own_epochs(estimator, searched)
-    if asked > 1 and method.name in _WHY_ONE:
+    given = evaluation.n_epochs if n_epochs is None else n_epochs
+    asked, own = given or 1, _own_epochs(estimator, searched)
+    is_searched = any(name.rpartition("__")[2] == "n_epochs" for name in searched)
+    of_trials = "n_epochs" in searched and not hasattr(estimator, "n_epochs")
+    if method.name in _WHY_ONE and (asked > 1 or of_trials):
         is_chosen = method.name == "fit" and method.why
         chosen = f"; 'fit' was chosen since {method.why}" if is_chosen else ""
+        got = "it is searched" if of_trials else f"got {asked}"
         raise ValueError(
-            f"n_epochs must be 1 for {name_of(estimator)} with method={method.name!r}, "
-            f"{_WHY_ONE[method.name]}, got {asked}{chosen}."
+            f"n_epochs must be None for {name_of(estimator)} with method={method.name!r}, "
+            f"{_WHY_ONE[method.name]}, but {got}{chosen}."
         )
     if not method.is_one_pass:
         return 1
@@ -57,9 +67,8 @@ def epochs_of(
             f"n_epochs must be given once, got n_epochs={asked} and {name_of(estimator)} with "
             f"n_epochs={own}."
         )
-    is_searched = any(name.rpartition("__")[2] == "n_epochs" for name in searched)
     if asked > 1 and is_searched:
-        raise ValueError(f"n_epochs must be 1 where it is searched, got n_epochs={asked}.")
+        raise ValueError(f"n_epochs must be None where it is searched, got n_epochs={asked}.")
     n_epochs = max(asked, own)
     last = last_step(estimator)
     if n_epochs > 1 and isinstance(last, CompiledEstimator) and not last.has_epochs:

@@ -136,8 +136,8 @@ class Evaluation:
     ----------
     data : Data
         The rows as given.
-    n_epochs : int
-        The number of epochs that were asked for; an estimator may ask for more itself.
+    n_epochs : int or None
+        The number of epochs that were asked for, if any; an estimator may ask for more itself.
     n_jobs : int
         The number of threads.
     n_jobs_given : int or None
@@ -175,7 +175,7 @@ class Evaluation:
         order: str,
         method: str,
         n_repeats: int,
-        n_epochs: int = 1,
+        n_epochs: int | None = None,
         scoring: Any,
         optimize: Any = None,
         pooled: bool = False,
@@ -206,7 +206,7 @@ class Evaluation:
         self.asked_method = method
         self.seed = draw_seed(random_state)
         self.shared = SharedBetweenRuns(cache, with_others)
-        self.unused = UnusedWarnings(warn_caller, self.n_epochs)
+        self.unused = UnusedWarnings(warn_caller)
         self._order = order
         self._cv: Any = list(cv) if isinstance(cv, Iterator) else cv
         self._cv_in_words = describe_cv(self._cv)
@@ -235,7 +235,6 @@ class Evaluation:
         self._seconds = perf_counter() - began
         self._token = token().hex()[:16]
         self._sizes_are_checked = self._said_why = False
-        self._are_one_pass: set[bool] = set()
         self._scored_by: str | None = None  # the name of the first estimator's scoring
         self._fold_names: dict[int, list[bytes]] = {}
         self._prepared: dict[RowLayout, Made] = {}
@@ -259,6 +258,12 @@ class Evaluation:
             self._check_can_report()
         self._facts.clear()
         self._repeats = self._repeats_of([repeat.cut for repeat in self._repeats])
+
+    @property
+    def asks_for_passes(self) -> bool:
+        """Whether models that are trained further are asked for, and not those of ``fit``."""
+        is_asked = self.asked_method in ("treecv", "standard", "progressive")
+        return is_asked or self.n_epochs is not None or self.is_early
 
     def _check_can_report(self) -> None:
         """Refuse to report scores that come at the end, or by which Optuna cannot prune."""
@@ -438,26 +443,13 @@ class Evaluation:
     def n_folds(self) -> int:
         return self.repeats[0].cut.n_folds
 
-    def note_method(self, is_one_pass: bool, why: str) -> None:
-        """Warn once where a method may surprise, or where it differs between estimators.
-
-        Parameters
-        ----------
-        is_one_pass : bool
-            Whether the method trains models in one pass.
-        why : str
-            A sentence that says why it was chosen, if that may surprise.
-        """
+    def warn_of_method(self, why: str) -> None:
+        """Warn, once, of a method that may surprise, by a sentence that says why it was chosen."""
         with self._preparing:
-            self._are_one_pass.add(is_one_pass)
-            if self._said_why or not (why or len(self._are_one_pass) == 2):
+            if self._said_why or not why:
                 return
             self._said_why = True
-        warn_caller(
-            why
-            or "method='auto' fits some estimators and evaluates others after one pass over the "
-            "training rows, by which they may compare badly; method='fit' fits all of them."
-        )
+        warn_caller(why)
 
     @property
     def n_repeats(self) -> int:
@@ -539,7 +531,7 @@ class Evaluation:
     def _name(self, scoring: Scoring) -> str:
         data = self._content(self.data.y)
         cuts = [repeat.cut for repeat in self.repeats]
-        return name_of_evaluation(data, cuts, scoring, self.n_epochs, self._name_of_passed)
+        return name_of_evaluation(data, cuts, scoring, self.n_epochs or 1, self._name_of_passed)
 
     def _content(self, y: Any) -> bytes | None:
         """Return the digest of all rows as given with some form of y; X is read once."""

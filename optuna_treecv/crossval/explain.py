@@ -13,23 +13,51 @@ from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.exact.families import parts_of
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.incremental import is_incremental
+from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.learners.steps.kinds import kinds_of
+from optuna_treecv.rows.folds import Folds
 
 # The folds that take a fraction of the time of leave-one-out, with hardly fewer training rows.
 _FEWER_FOLDS = 1000
 
 
-def explain(evaluation: Evaluation, estimator: Any) -> str:
-    """Return how an estimator is evaluated, why so, and what it costs."""
+def explain(evaluation: Evaluation, estimator: Any, n_epochs: int | None = None) -> str:
+    """Return how an estimator is evaluated, why so, and what it costs.
+
+    ``n_epochs`` are those of a trial; None: those of the evaluation.
+    """
     estimator = as_estimator(estimator)
-    method = method_for(evaluation, estimator)
+    method = method_for(evaluation, estimator, n_epochs=n_epochs)
     method.check(estimator)
     why = f", since {method.why}" if method.why else ", which was asked for"
     found = f"{name_of(estimator)} is evaluated by method={method.name!r}{why}."
-    n_epochs = epochs_of(evaluation, estimator, method)
-    epochs = f" Models are trained for {n_epochs} epochs." if n_epochs > 1 else ""
-    cost = _cost(evaluation, estimator, method, n_epochs)
-    return "\n".join([f"{found}{epochs} {cost}", *_steps(evaluation, estimator, method)])
+    n_passes = epochs_of(evaluation, estimator, method, n_epochs=n_epochs)
+    epochs = f" Models are trained for {n_passes} epochs." if n_passes > 1 else ""
+    cost = _cost(evaluation, estimator, method, n_passes)
+    said = f"{found}{epochs} {cost}{_alternative(evaluation, estimator, method)}"
+    return "\n".join([said, *_steps(evaluation, estimator, method)])
+
+
+def _alternative(evaluation: Evaluation, estimator: Any, method: Method) -> str:
+    """Return a sentence about the tree where "auto" fits what it could train further."""
+    is_chosen = method.name == "fit" and method.why == why_fit_differs(estimator)
+    in_tree = isinstance(evaluation.repeats[0].cut, Folds) and evaluation.n_folds > 1
+    if not method.why or not is_chosen or not in_tree:
+        return ""
+    can_go_on = is_incremental(estimator) or not isinstance(evaluation.ahead(estimator), str)
+    if not can_go_on:
+        return ""
+    return (
+        f" With method='treecv' or n_epochs, the tree takes at most {_most(evaluation):,} row "
+        "updates per epoch; models are then those after these passes of partial_fit, and not "
+        "those of fit."
+    )
+
+
+def _most(evaluation: Evaluation) -> int:
+    """Return the most row updates that the tree takes for one epoch."""
+    return int(evaluation.data.n_rows * log2(2 * evaluation.n_folds)) * evaluation.n_repeats
 
 
 def _steps(evaluation: Evaluation, estimator: Any, method: Method) -> list[str]:
@@ -68,9 +96,9 @@ def _cost(evaluation: Evaluation, estimator: Any, method: Method, n_epochs: int)
         n_read = n_epochs * evaluation.n_updates_standard
         return f"One model is trained, in {n_read:,} row updates, and tested on other rows."
     if method.name == "treecv":
-        most = int(n_rows * log2(2 * k)) * evaluation.n_repeats * n_epochs
         return (
-            f"A tree over {folds} of {n_rows:,} rows takes at most {most:,} row updates; k "
+            f"A tree over {folds} of {n_rows:,} rows takes at most "
+            f"{n_epochs * _most(evaluation):,} row updates; k "
             f"trainings from scratch take {n_epochs * evaluation.n_updates_standard:,}."
         )
     if method.name == "chain":

@@ -12,6 +12,7 @@ import numpy as np
 
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_estimator
+from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.predict import predict_out_of_fold
 from optuna_treecv.crossval.result import CVResult
@@ -34,7 +35,7 @@ def tree_cross_validate(
         "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
     ] = "auto",
     n_repeats: int = 1,
-    n_epochs: int = 1,
+    n_epochs: int | None = None,
     scoring: Any = None,
     sample_weight: Any = None,
     score_weight: Any = "same",
@@ -62,8 +63,8 @@ def tree_cross_validate(
         It is cloned. The tree needs ``partial_fit``; the learners of this package run compiled,
         without the interpreter. Each step of a Pipeline must then have ``partial_fit`` or be
         stateless. The tree's estimate is that of the model after one pass over the training rows,
-        in the order of the tree; a warning says so where ``max_iter`` is not 1, since
-        ``partial_fit`` does not use it. Any other estimator is fitted on each fold.
+        in the order of the tree. Any other estimator is fitted on each fold, also one whose
+        ``fit`` makes other passes than ``partial_fit``.
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         The rows; float32 stays float32. The linear learners of this package train on sparse rows
         in time proportional to the nonzeros, except for ROOT-SGD and mini-batches. Estimators that
@@ -100,22 +101,23 @@ def tree_cross_validate(
         ``HistTreeClassifier`` and ``HistTreeRegressor``. "treecv" trains models further along a
         tree; for time series it is a chain, in which one model walks forward. "fit" calls ``fit``
         of any estimator on each fold's training rows. "auto", the default, takes the first of
-        these that is possible. "standard" is k trainings from scratch of one pass each, the
-        baseline of the paper; of decision trees, k trees that are grown one by one.
-        "holdout" is "auto" on the first fold alone. "progressive" is progressive validation: one
-        pass, in which each row is tested before the model learns it, but for the first eighth.
-        ``CVResult.method`` says what was done, and ``CVResult.why`` why.
+        these that is possible and makes the models of ``fit``. "standard" is k trainings from
+        scratch of one pass each, the baseline of the paper; of decision trees, k trees that are
+        grown one by one. "holdout" is "auto" on the first fold alone. "progressive" is progressive
+        validation: one pass, in which each row is tested before the model learns it, but for the
+        first eighth. ``CVResult.method`` says what was done, and ``CVResult.why`` why.
     n_repeats : int, default=1
         Cross-validate this many times and average. The repeats differ in their permutations for an
         int, a share or "loo", in what further calls of ``split`` return for a splitter, in random
         orders, and in every ``random_state=None`` of the estimator. It is refused if nothing makes
         the repeats differ. At most 10,000.
-    n_epochs : int, default=1
-        The updates per row, for models that are trained further. In the tree, each new row is
-        followed by ``n_epochs - 1`` replays of rows that the model may see; ``partial_fit`` of
-        other estimators gets as many calls per training phase. "standard" makes as many shuffled
-        passes. The ``n_epochs`` of an estimator of this package may be set or searched instead. At
-        most 10,000.
+    n_epochs : int, default=None
+        The updates per row, for models that are trained further; None means 1. Where it is given,
+        "auto" trains estimators with ``partial_fit`` further whose ``fit`` makes other passes. In
+        the tree, each new row is followed by ``n_epochs - 1`` replays of rows that the model may
+        see; ``partial_fit`` of other estimators gets as many calls per training phase. "standard"
+        makes as many shuffled passes. The ``n_epochs`` of an estimator of this package may be set
+        or searched instead. At most 10,000.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
@@ -225,7 +227,7 @@ def tree_cross_validate_many(
         "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
     ] = "auto",
     n_repeats: int = 1,
-    n_epochs: int = 1,
+    n_epochs: int | None = None,
     scoring: Any = None,
     sample_weight: Any = None,
     score_weight: Any = "same",
@@ -265,7 +267,7 @@ def tree_cross_validate_many(
         How the folds are evaluated. Only "exact" and the tree evaluate estimators side by side.
     n_repeats : int, default=1
         Cross-validate that many times and average.
-    n_epochs : int, default=1
+    n_epochs : int, default=None
         The updates per row, for models that are trained further.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss or a scorer, or several.
@@ -331,6 +333,11 @@ def tree_cross_validate_many(
     if not isinstance(estimators, Iterable):
         raise ValueError(f"estimators must be a list of estimators, got {estimators!r}.")
     runs = list(map(partial(Run, evaluation), estimators))
+    if len({run.method.is_one_pass for run in runs}) == 2:
+        warn_caller(
+            "method='auto' fits some estimators and trains others by passes of partial_fit, which "
+            "CVResult.method tells apart and whose scores compare badly; method='fit' fits all."
+        )
     evaluate_side_by_side(runs)
     return [run.finish() for run in runs]
 
@@ -346,7 +353,7 @@ def tree_cross_val_predict(
     shuffle: bool = True,
     order: Literal["fixed", "random"] = "fixed",
     method: Literal["auto", "exact", "forest", "treecv", "fit", "standard", "holdout"] = "auto",
-    n_epochs: int = 1,
+    n_epochs: int | None = None,
     sample_weight: Any = None,
     params: Mapping[str, Any] | None = None,
     random_state: Any = 0,

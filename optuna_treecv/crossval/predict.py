@@ -52,7 +52,7 @@ def predict_out_of_fold(
             "prediction, got one that leaves rows untested or tests them several times."
         )
     if isinstance(method, Trained):
-        evaluation.unused.warn(estimator)
+        evaluation.unused.warn(estimator, n_epochs=evaluation.n_epochs)
         repeat = evaluation.repeats_for(n_epochs)[0]
         return _of_trained_models(evaluation, repeat, method, estimator, response_method)
     if isinstance(method, Grown):

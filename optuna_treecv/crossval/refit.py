@@ -22,16 +22,16 @@ from optuna_treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.tree.learner import Replayer
 
 
-def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
+def fit_on_all_rows(evaluation: Evaluation, estimator: Any, n_epochs: int | None = None) -> Any:
     """Return the estimator fitted on all rows, with its parameters as given.
 
     A method that trains models further reads the rows in prepared order, and in further epochs in
-    random orders.
+    random orders. ``n_epochs`` are those of a trial; None: those of the evaluation.
     """
     estimator = as_estimator(estimator)
-    method = method_for(evaluation, estimator)
+    method = method_for(evaluation, estimator, n_epochs=n_epochs)
     method.check(estimator)
-    n_epochs = epochs_of(evaluation, estimator, method)
+    n_passes = epochs_of(evaluation, estimator, method, n_epochs=n_epochs)
     if isinstance(method, Grown):
         return tree_of_all_rows(evaluation, estimator)
     if not method.is_one_pass:
@@ -41,7 +41,7 @@ def fit_on_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
     state = learner.start()
     learner.update(state, slice(0, evaluation.data.n_rows))
     order = np.empty(len(rows.order), np.uint32)
-    for epoch in range(1, n_epochs):
+    for epoch in range(1, n_passes):
         random_order(evaluation.seed, 0, len(order), epoch * len(order), order)
         assert isinstance(learner, Replayer)
         learner.replay(state, order)

@@ -48,6 +48,13 @@ class Run(Request):
     scored. A part is a subtree at depth min(5, depth of the tree). With repeats parts are larger,
     so that there are at most 32 in all, or one per repeat.
 
+    Parameters
+    ----------
+    evaluation : Evaluation
+    estimator : estimator
+    n_epochs : int or None
+        The epochs of this estimator; None: those of the evaluation.
+
     Raises
     ------
     ValueError
@@ -70,14 +77,17 @@ class Run(Request):
         How the folds are evaluated.
     """
 
-    def __init__(self, evaluation: Evaluation, estimator: Any) -> None:
+    def __init__(
+        self, evaluation: Evaluation, estimator: Any, n_epochs: int | None = None
+    ) -> None:
         estimator = as_estimator(estimator)
         self.method: Method
-        self.method, scoring = settle(evaluation, estimator)
+        self.method, scoring = settle(evaluation, estimator, n_epochs=n_epochs)
         super().__init__(evaluation, estimator, scoring)
-        self.n_epochs = epochs_of(evaluation, estimator, self.method)
+        self.n_epochs = epochs_of(evaluation, estimator, self.method, n_epochs=n_epochs)
         if self.method.is_one_pass:
-            evaluation.unused.warn(estimator)
+            given = evaluation.n_epochs if n_epochs is None else n_epochs
+            evaluation.unused.warn(estimator, n_epochs=given)
         # Where each fold is a single row, its score is that of the row.
         self.needs_rows = evaluation.row_losses and not evaluation.tests_single_rows
         self.key = self.fingerprint = ""

@@ -169,17 +169,16 @@ class UnusedWarnings:
     ----------
     say : callable
         (sentence) -> None, makes a warning of a sentence.
-    n_epochs : int, default=1
-        The epochs that the evaluation was asked for.
     """
 
-    def __init__(self, say: Callable[[str], None], n_epochs: int = 1) -> None:
+    def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._n_epochs = n_epochs
         self._first: dict[str, Unused] = {}
         self._said: dict[tuple[str, ...], object] = {}
 
-    def warn(self, estimator: Any, searched: Collection[str] = ()) -> None:
+    def warn(
+        self, estimator: Any, searched: Collection[str] = (), n_epochs: int | None = None
+    ) -> None:
         """Warn if an estimator asks for several passes, or differs from others without effect.
 
         Parameters
@@ -187,10 +186,13 @@ class UnusedWarnings:
         estimator : estimator
         searched : collection of str
             As for ``without_effect``.
+        n_epochs : int or None
+            The epochs that were asked for, if any.
         """
+        are_given = n_epochs is not None or "n_epochs" in searched
         for name, unused in without_effect(estimator, searched).items():
             kind, parameter, value = unused
-            if parameter in _PASSES and self._n_epochs == 1 and str(value) != "1":
+            if parameter in _PASSES and not are_given and str(value) != "1":
                 self._warn_once(
                     (kind, parameter),
                     f"{kind}({parameter}={value!r}) is evaluated after one pass over the training "

@@ -121,7 +121,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         How the folds are evaluated, see ``treecv_objective``.
     n_repeats : int, default=1
         Cross-validate each trial this many times.
-    n_epochs : int, default=1
+    n_epochs : int, default=None
         The updates per row, for models that are trained further, see ``treecv_objective``.
     n_jobs : int or None, default=1
         The number of threads, or of joblib's workers that fit folds.
@@ -212,7 +212,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
         ] = "auto",
         n_repeats: int = 1,
-        n_epochs: int = 1,
+        n_epochs: int | None = None,
         n_jobs: int | None = 1,
         random_state: Any = None,
         error_score: Literal["raise"] | float = "raise",

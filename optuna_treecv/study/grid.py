@@ -24,6 +24,8 @@ from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
+from optuna_treecv.crossval.arguments import check_integer
+from optuna_treecv.crossval.arguments import MOST_EPOCHS
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.without_effect import check_effect
 from optuna_treecv.sharing.keys import encode
@@ -179,7 +181,7 @@ def as_grids(param_grid: Any, estimator: Any) -> list[Grid]:
     grids = [_as_lists(grid) for grid in (param_grid if is_list else [param_grid])]
     names = list(dict.fromkeys(chain(*grids)))
     check_known("param_grid", estimator, names)
-    own = estimator.get_params(deep=True)
+    own = {"n_epochs": 1, **estimator.get_params(deep=True)}
     for grid, name in product(grids, names):
         outer = [other for other in grid if name.startswith(f"{other}__")]
         if name not in grid and outer:  # the estimator's value is that of another inner estimator
@@ -276,11 +278,18 @@ def check_effects(argument: str, estimator: Any, axes: Mapping[str, Axis]) -> No
     check_effect(argument, estimator, several)
 
 
+def check_epochs(argument: str, axes: Mapping[str, Axis]) -> None:
+    """Refuse numbers of epochs that the evaluation cannot have, at the ends of a search."""
+    if "n_epochs" in axes:
+        for value in axes["n_epochs"].ends():
+            check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
+
+
 def check_known(argument: str, estimator: Any, names: Iterable[str]) -> None:
-    """Refuse names that are not those of an estimator's parameters."""
+    """Refuse names that are neither those of an estimator's parameters nor "n_epochs"."""
     known = estimator.get_params(deep=True)
     for name in names:
-        if name not in known:
+        if name not in known and name != "n_epochs":
             raise ValueError(
                 f"{argument}: {name_of(estimator)} has no parameter {name!r}; it "
                 f"has {', '.join(known)}."

@@ -10,6 +10,7 @@ from functools import partial
 import re
 from typing import Any
 from typing import Literal
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -51,6 +52,7 @@ from optuna_treecv.study.grid import as_grids
 from optuna_treecv.study.grid import axes_in
 from optuna_treecv.study.grid import axes_of
 from optuna_treecv.study.grid import check_effects
+from optuna_treecv.study.grid import check_epochs
 from optuna_treecv.study.grid import check_names
 from optuna_treecv.study.grid import codes_of
 from optuna_treecv.study.grid import codes_of_grid
@@ -69,7 +71,24 @@ from optuna_treecv.study.recording import record_trial
 from optuna_treecv.study.reports import report_early
 from optuna_treecv.study.reports import report_parts
 from optuna_treecv.study.stored_scores import stored_scores
+from optuna_treecv.study.study_check import is_one_pass
 from optuna_treecv.study.study_check import StudyCheck
+from optuna_treecv.study.study_check import warn_if_mixed
+
+
+class Candidate(NamedTuple):
+    """What a trial evaluates.
+
+    Attributes
+    ----------
+    estimator : estimator
+    n_epochs : int or None
+        For how many epochs it is trained along the tree, if the trial or its study says so.
+    """
+
+    estimator: Any
+    n_epochs: int | None = None
+
 
 # The error of FixedTrial and FrozenTrial when they have no value for a parameter.
 _NOT_FOUND = re.compile("value of the parameter '(.+)' is not found")
@@ -104,6 +123,7 @@ class TreeCVObjective:
         self.directions = ["minimize"] if scoring is None else scoring.directions
         self._estimator = estimator
         self._axes = dict(axes or {})  # none where a callable suggests for itself
+        self._searches_epochs = "n_epochs" in self._axes and not hasattr(estimator, "n_epochs")
         self._evaluation = evaluation
         self._report = report
         self._database = database
@@ -134,7 +154,7 @@ class TreeCVObjective:
         """Make this kind of reports, from before the first trial on."""
         self._report = report
         self._evaluation.report_as(report)
-        Run(self._evaluation, self._estimator_for(None))  # refuses what cannot be reported so
+        Run(self._evaluation, *self._candidate_for(None))  # refuses what cannot be reported so
 
     @property
     def n_splits(self) -> int:
@@ -144,20 +164,20 @@ class TreeCVObjective:
     @property
     def has_fold_scores(self) -> bool:
         """Whether the optimised score is one of each fold, and there are several folds."""
-        run = Run(self._evaluation, self._estimator_for(None))
+        run = Run(self._evaluation, *self._candidate_for(None))
         return not run.is_pooled and self._evaluation.tested(run.method_name).n_folds > 1
 
     @property
     def can_report_early(self) -> bool:
         """Whether ``report`` may be "progressive": the tree is used, for a mean over rows."""
-        run = Run(self._evaluation, self._estimator_for(None))
+        run = Run(self._evaluation, *self._candidate_for(None))
         is_mean = self._evaluation.scores_rows(run.scoring.first, run.estimator)
         return run.method.name == "treecv" and is_mean
 
     @property
     def score_directions(self) -> dict[str, str]:
         """What is better of each score by its name, "minimize" or "maximize"."""
-        scoring = Run(self._evaluation, self._estimator_for(None)).scoring
+        scoring = Run(self._evaluation, *self._candidate_for(None)).scoring
         return {
             name: metric.direction
             for name, metric in zip(scoring.names, scoring.metrics, strict=True)
@@ -181,7 +201,7 @@ class TreeCVObjective:
         ValueError
             If a callable makes the estimators, so that their scoring is not known.
         """
-        run = Run(self._evaluation, self._estimator_for(None))
+        run = Run(self._evaluation, *self._candidate_for(None))
         order = self._evaluation.describe()["order"]
         return f"{self._evaluation.digest(run.scoring)} {run.method_name} {order}"
 
@@ -286,7 +306,7 @@ class TreeCVObjective:
         """
         self._study_check.directions(study, self.directions)
         if self._axes:
-            run = Run(self._evaluation, clone(self._estimator))
+            run = Run(self._evaluation, *self._candidate_for(None))
             for difference in self._study_check.differences(study, run):
                 raise ValueError(difference)
 
@@ -305,7 +325,7 @@ class TreeCVObjective:
         """
         if not isinstance(params, Mapping):
             raise ValueError(f"params must be a dict of parameter values, got {params!r}.")
-        return Run(self._evaluation, self._estimator_at(params, "params")).finish()
+        return Run(self._evaluation, *self._candidate_at(params, "params")).finish()
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values that the params of a trial mean, for ``set_params``.
@@ -352,7 +372,7 @@ class TreeCVObjective:
         >>> print(objective.explain().partition(". ")[0])
         Ridge is evaluated by method='exact', since its models follow from sums over rows
         """
-        return explain(self._evaluation, self._estimator_for(params))
+        return explain(self._evaluation, *self._candidate_for(params))
 
     def best_estimator(
         self,
@@ -401,15 +421,16 @@ class TreeCVObjective:
                     "study.best_trials, the Pareto front, and give that."
                 )
             trial = study.best_trial
+            warn_if_mixed(study)
             if rule != "best":
                 trial = self._choose(study, rule, simpler).trial
             argument = "study must be one of this objective: its best trial"
         else:
             raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
-        estimator = self._estimator_of(trial, argument)
+        candidate = self._candidate_of(trial, argument)
         if kind == "refit":
-            return fit_on_all_rows(self._evaluation, estimator)
-        run = Run(self._evaluation, estimator)
+            return fit_on_all_rows(self._evaluation, *candidate)
+        run = Run(self._evaluation, *candidate)
         run.average_models()
         return run.finish().kfold_estimator()
 
@@ -461,14 +482,15 @@ class TreeCVObjective:
         trials = trial.study.get_trials(deepcopy=False)
         seen = {tuple(one.params.get(name) for name in names) for one in trials}
         ahead = self._ahead.setdefault(trial.study, {})
+        n_epochs = self._study_check.epochs_in(trial.study)
         for point in points_beside(self._grids, mine, lanes):
             if point in seen:
                 continue
             seen.add(point)
             if point not in ahead:
                 try:
-                    estimator = self._set(dict(zip(names, point, strict=True)))
-                    ahead[point] = Run(self._evaluation, estimator)
+                    candidate = self._set(dict(zip(names, point, strict=True)), n_epochs)
+                    ahead[point] = Run(self._evaluation, *candidate)
                 except Exception:  # noqa: BLE001  # that point's own trial will raise it
                     continue
             if not ahead[point].ahead:  # otherwise its results are there
@@ -476,24 +498,25 @@ class TreeCVObjective:
 
     def _run(self, trial: AnyTrial) -> Run:
         """Return the trial's run, which may have been made together with other trials' runs."""
-        if not self._axes:
-            return Run(self._evaluation, self._estimator(trial))
-        params = {name: suggest(trial, name, axis) for name, axis in self._axes.items()}
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
+        n_epochs = self._study_check.epochs_in(study)
+        if not self._axes:
+            return Run(self._evaluation, self._estimator(trial), n_epochs)
+        params = {name: suggest(trial, name, axis) for name, axis in self._axes.items()}
         ahead = None if study is None else self._ahead.get(study)
         run = ahead.pop(tuple(params.values()), None) if ahead else None
-        return Run(self._evaluation, self._set(params)) if run is None else run
+        return Run(self._evaluation, *self._set(params, n_epochs)) if run is None else run
 
-    def _estimator_for(self, params: Mapping[str, Any] | None) -> Any:
+    def _candidate_for(self, params: Mapping[str, Any] | None) -> Candidate:
         """Return the estimator at given parameters, or as given where these are None."""
         if params is not None:
-            return self._estimator_at(params, "params")
+            return self._candidate_at(params, "params")
         if not self._axes:
             raise ValueError("params must be given where a callable makes the estimator.")
-        return clone(self._estimator)
+        return Candidate(clone(self._estimator), 1 if self._searches_epochs else None)
 
-    def _estimator_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Any:
-        """Return the estimator of a trial that is over; errors begin with ``argument``."""
+    def _candidate_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Candidate:
+        """Return what a trial that is over evaluated; errors begin with ``argument``."""
         for name, axis in self._axes.items():
             other = trial.distributions.get(name)
             if other is not None and not axis.has_codes_of(other):
@@ -501,15 +524,20 @@ class TreeCVObjective:
                     f"{argument} has {trial.params[name]!r} for {name!r}, from {other}, and "
                     f"this objective searches {axis.distribution}."
                 )
-        return self._estimator_at(trial.params, argument, may_have_more=not self._axes)
+        n_epochs = self._evaluation.n_epochs or 1 if is_one_pass(trial) else None
+        return self._candidate_at(trial.params, argument, not self._axes, n_epochs)
 
-    def _estimator_at(
-        self, given: Mapping[str, Any], argument: str, may_have_more: bool = False
-    ) -> Any:
+    def _candidate_at(
+        self,
+        given: Mapping[str, Any],
+        argument: str,
+        may_have_more: bool = False,
+        n_epochs: int | None = None,
+    ) -> Candidate:
         """Return the estimator at the values, or codes of values, that an argument gives."""
         if self._axes:
             check_names(argument, given, self._axes)
-            return self._set(codes_of(given, self._axes))
+            return self._set(codes_of(given, self._axes), n_epochs)
         trial = optuna.trial.FixedTrial(dict(given))
         try:
             estimator = self._estimator(trial)
@@ -519,13 +547,18 @@ class TreeCVObjective:
             raise missing_value(argument, missing[1], given) from error
         if not may_have_more:
             check_names(argument, given, trial.params)
-        return estimator
+        return Candidate(estimator, n_epochs)
 
-    def _set(self, params: Mapping[str, Any]) -> Any:
-        """Return the estimator at the params of a trial; estimators among them are cloned."""
+    def _set(self, params: Mapping[str, Any], n_epochs: int | None = None) -> Candidate:
+        """Return the estimator at the params of a trial; estimators among them are cloned.
+
+        ``n_epochs`` is what the study says; the epochs of the trial take its place.
+        """
         values = self.values_of(params)
+        if self._searches_epochs:
+            n_epochs = values.pop("n_epochs")
         own = {name: clone(value, safe=False) for name, value in values.items()}
-        return with_values(self._estimator, own)
+        return Candidate(with_values(self._estimator, own), n_epochs)
 
     def _race(self, trial: AnyTrial, run: Run) -> Race | FoldRace | None:
         """Return the comparison of a trial with the best one, if the study's pruner needs it."""
@@ -569,7 +602,7 @@ class TreeCVObjective:
     def _run_of(self, trial: optuna.trial.FrozenTrial) -> Run:
         """Return the run of a trial of this objective that is over."""
         argument = f"study must be one of this objective: trial {trial.number}"
-        return Run(self._evaluation, self._estimator_of(trial, argument))
+        return Run(self._evaluation, *self._candidate_of(trial, argument))
 
 
 def treecv_objective(
@@ -591,7 +624,7 @@ def treecv_objective(
         "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
     ] = "auto",
     n_repeats: int = 1,
-    n_epochs: int = 1,
+    n_epochs: int | None = None,
     scoring: Any = None,
     optimize: str | list[str] | None = None,
     pooled: bool = False,
@@ -618,9 +651,9 @@ def treecv_objective(
         An estimator whose parameters are searched; or a callable ``trial -> estimator`` that
         suggests parameters itself. The parameters of a Pipeline are named ``step__parameter``. The
         tree needs ``partial_fit``, in a Pipeline for each step that is not stateless. Its estimate
-        is that of the model after one pass over the training rows, in the order of the tree; a
-        warning says so where ``max_iter`` is not 1, and a search over parameters that
-        ``partial_fit`` does not use is refused. Any other estimator is fitted on each fold.
+        is that of the model after one pass over the training rows, in the order of the tree, and a
+        search over parameters that ``partial_fit`` does not use is refused. Any other estimator is
+        fitted on each fold, also one whose ``fit`` makes other passes than ``partial_fit``.
         Pipelines that differ in later steps only then share the fits of the steps before them.
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         The rows. They must not be changed while the objective is in use.
@@ -672,21 +705,22 @@ def treecv_objective(
         ``HistTreeClassifier`` and ``HistTreeRegressor``. "treecv" trains models further along a
         tree; for time series it is a chain, in which one model walks forward. "fit" calls ``fit``
         of any estimator on each fold's training rows. "auto", the default, takes the first of
-        these that is possible. "standard" is k trainings from scratch of one pass each, the
-        baseline of the paper; of decision trees, k trees that are grown one by one.
-        "holdout" is "auto" on the first fold alone. "progressive" is progressive validation: one
-        pass, in which each row is tested before the model learns it, but for the first eighth.
-        ``CVResult.method`` says what was done, and ``CVResult.why`` why.
+        these that is possible and makes the models of ``fit``. "standard" is k trainings from
+        scratch of one pass each, the baseline of the paper; of decision trees, k trees that are
+        grown one by one. "holdout" is "auto" on the first fold alone. "progressive" is progressive
+        validation: one pass, in which each row is tested before the model learns it, but for the
+        first eighth. ``CVResult.method`` says what was done, and ``CVResult.why`` why.
     n_repeats : int, default=1
         Cross-validate this many times and average. The repeats differ in their permutations for an
         int, a share or "loo", in what further calls of ``split`` return for a splitter, and in
         random orders. It is refused if nothing makes the repeats differ. At most 10,000.
-    n_epochs : int, default=1
-        The updates per row, for models that are trained further. In the tree, each new row is
-        followed by ``n_epochs - 1`` replays of rows that the model may see; ``partial_fit`` of
-        other estimators gets as many calls per training phase. "standard" makes as many shuffled
-        passes. The ``n_epochs`` of an estimator of this package may be set or searched instead. At
-        most 10,000.
+    n_epochs : int, default=None
+        The updates per row, for models that are trained further; None means 1. Where it is given,
+        "auto" trains estimators with ``partial_fit`` further whose ``fit`` makes other passes. In
+        the tree, each new row is followed by ``n_epochs - 1`` replays of rows that the model may
+        see; ``partial_fit`` of other estimators gets as many calls per training phase. "standard"
+        makes as many shuffled passes. The ``n_epochs`` of an estimator of this package may be set
+        or searched instead. At most 10,000.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
@@ -852,6 +886,9 @@ def treecv_objective(
         report=report,
     )
     if axes is not None:
+        argument = "param_distributions" if grids is None else "param_grid"
+        if not hasattr(estimator, "n_epochs"):
+            check_epochs(argument, axes)
         evaluation.searched = {name: axis.ends() for name, axis in axes.items()}
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
@@ -859,9 +896,8 @@ def treecv_objective(
         choices = any(isinstance(one, CategoricalDistribution) for one in distributions)
         found, _ = settle(evaluation, estimator, of_class=choices, searched=axes)
         if found.is_one_pass:
-            argument = "param_distributions" if grids is None else "param_grid"
             check_effects(argument, estimator, axes)
-            evaluation.unused.warn(estimator, axes)
+            evaluation.unused.warn(estimator, axes, evaluation.n_epochs)
             evaluation.rows(estimator)
     leases = None
     if grids is not None and batch_size > 1 and models is not None:

@@ -6,18 +6,28 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 from weakref import WeakSet
 
 import optuna
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
 
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.run import Run
+from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import is_point_of
 from optuna_treecv.study.grid import key_of_point
+
+# The methods that train models by passes of partial_fit, as trials name them.
+_ONE_PASS = ("treecv", "chain", "standard", "progressive")
+# The most trials that a warning lists.
+_MOST_NAMED = 10
 
 
 class StudyCheck:
@@ -36,7 +46,9 @@ class StudyCheck:
         self._grids = grids
         self._keeps_to_grid = True
         self._visited: set[bytes] = set()  # points of the grid; no more than these
-        self._studies: WeakSet[optuna.Study] = WeakSet()  # whose attribute was compared
+        self._known: WeakKeyDictionary[optuna.Study, dict[str, Any]]  # attributes as compared
+        self._known = WeakKeyDictionary()
+        self._mixed: WeakSet[optuna.Study] = WeakSet()  # of which a warning was given
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -78,14 +90,38 @@ class StudyCheck:
         if study is None:
             return
         with self._lock:
-            is_new = study not in self._studies
-            self._studies.add(study)
-        if is_new:
-            for difference in self.differences(study, run):
+            known = self._known.get(study)
+            if known is None:
+                self._known[study] = self._noted(study, run)
+        if known is None:
+            differences = list(self.differences(study, run))
+            for difference in differences:
                 warn_caller(difference)
-            self._note_evaluation(study, run)
+            known = self._known[study] if not differences else {}
+        if known.get("is_fitted") == run.method.is_one_pass:
+            with self._lock:
+                is_first = study not in self._mixed
+                self._mixed.add(study)
+            if is_first:
+                warn_caller(_why_mixed(study, trial, run))
         if self._grids is not None and self._keeps_to_grid:
             self._check_sampler(study, trial)
+
+    def epochs_in(self, study: optuna.Study | None) -> int | None:
+        """Return the epochs that are meant in a study that began with passes of ``partial_fit``.
+
+        There models go on to be trained so, even where "auto" would now fit them. None: the
+        evaluation decides.
+        """
+        if study is None:
+            return None
+        with self._lock:
+            known = self._known.get(study)
+        known = study.user_attrs.get(STUDY_ATTRIBUTE) if known is None else known
+        if not isinstance(known, dict):
+            return None
+        is_as_fit = known.get("is_as_fit", known.get("is_fitted", True))
+        return None if is_as_fit else self._evaluation.n_epochs or 1
 
     def differences(self, study: optuna.Study, run: Run) -> Iterator[str]:
         """Yield why values of a study cannot be compared with those of a run, as sentences."""
@@ -122,12 +158,17 @@ class StudyCheck:
                 "compared with those of this objective; use one study per evaluation."
             )
 
-    def _note_evaluation(self, study: optuna.Study, run: Run) -> None:
-        """Write to a study what its trials evaluate, unless it says so already."""
-        if not isinstance(study.user_attrs.get(STUDY_ATTRIBUTE), dict):
-            facts = self._evaluation.facts(run.scoring, run.estimator, run.n_epochs)
-            own = {"is_fitted": not run.method.is_one_pass, "report": self._evaluation.report}
-            study.set_user_attr(STUDY_ATTRIBUTE, facts | own)
+    def _noted(self, study: optuna.Study, run: Run) -> dict[str, Any]:
+        """Return what a study says that its trials evaluate; write it, unless it is there."""
+        known = study.user_attrs.get(STUDY_ATTRIBUTE)
+        if not isinstance(known, dict):
+            known = self._evaluation.facts(run.scoring, run.estimator, run.n_epochs) | {
+                "is_fitted": not run.method.is_one_pass,
+                "is_as_fit": not (run.method.is_one_pass and why_fit_differs(run.estimator)),
+                "report": self._evaluation.report,
+            }
+            study.set_user_attr(STUDY_ATTRIBUTE, known)
+        return known
 
     def _check_sampler(self, study: optuna.Study, trial: AnyTrial) -> None:
         assert self._grids is not None
@@ -152,3 +193,50 @@ class StudyCheck:
             f"suggests points {what} (trial {trial.number}: {trial.params}), and the study has no "
             "end without n_trials."
         )
+
+
+def is_one_pass(trial: FrozenTrial) -> bool:
+    """Return whether the models of a trial were trained by passes of ``partial_fit``."""
+    return trial.user_attrs.get("treecv_method") in _ONE_PASS
+
+
+def warn_if_mixed(study: optuna.Study) -> None:
+    """Warn of a study with values of fits and of passes, of which one trial is the best."""
+    kinds = _by_kind(study)
+    if all(kinds.values()):
+        warn_caller(
+            f"the study {study.study_name!r} has the best value of trials that cannot all be "
+            f"compared: {_in_words(kinds)}."
+        )
+
+
+def _why_mixed(study: optuna.Study, trial: AnyTrial, run: Run) -> str:
+    kinds = _by_kind(study)
+    kinds[run.method.is_one_pass].append(trial.number)
+    why = f", since {run.method.why}" if run.method.why else ""
+    return (
+        f"the study {study.study_name!r} mixes models of fit with those of passes of partial_fit, "
+        f"whose values compare badly: {_in_words(kinds)}. {name_of(run.estimator)} of trial "
+        f"{trial.number} is evaluated by method={run.method_name!r}{why}; method='fit' fits all "
+        "estimators."
+    )
+
+
+def _by_kind(study: optuna.Study) -> dict[bool, list[int]]:
+    """Return the numbers of the completed trials, by whether models were trained by passes."""
+    kinds: dict[bool, list[int]] = {True: [], False: []}
+    for trial in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE]):
+        if "treecv_method" in trial.user_attrs:
+            kinds[is_one_pass(trial)].append(trial.number)
+    return kinds
+
+
+def _in_words(kinds: dict[bool, list[int]]) -> str:
+    """Return which trials are comparable with each other."""
+
+    def listed(numbers: list[int]) -> str:
+        more = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
+        kind = "trial" if len(numbers) == 1 else "trials"
+        return f"{kind} {', '.join(map(str, numbers[:_MOST_NAMED]))}{more}"
+
+    return f"{listed(kinds[False])} by fits, {listed(kinds[True])} by passes"

@@ -1,0 +1,95 @@
+"""Says whether one pass of ``partial_fit`` over the rows makes the model that ``fit`` makes.
+
+``method="auto"`` trains only such estimators further, so that it never changes what one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sklearn.utils import get_tags
+
+from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.without_effect import trained_parts
+
+# Classes of scikit-learn whose ``fit`` forgets the model and does what ``partial_fit`` does.
+# tests/test_auto_fits.py compares them.
+_SAME = {
+    "BernoulliNB",
+    "CategoricalNB",
+    "ComplementNB",
+    "GaussianNB",
+    "MultinomialNB",
+    "MaxAbsScaler",
+    "MinMaxScaler",
+    "StandardScaler",
+}
+# They train the estimators that they hold by the same method.
+_AROUND = {
+    "MultiOutputClassifier",
+    "MultiOutputRegressor",
+    "OneVsOneClassifier",
+    "OneVsRestClassifier",
+}
+# ``fit`` makes at most ``max_iter`` passes. ``partial_fit`` makes one and refuses early_stopping.
+_PASSES = {
+    "MLPClassifier",
+    "MLPRegressor",
+    "PassiveAggressiveClassifier",
+    "PassiveAggressiveRegressor",
+    "Perceptron",
+    "SGDClassifier",
+    "SGDOneClassSVM",
+    "SGDRegressor",
+}
+
+
+def why_fit_differs(estimator: Any, searched: Collection[str] = ()) -> str:
+    """Return why one pass of ``partial_fit`` would make another model than ``fit``, a clause.
+
+    It is empty if the models are the same, or if there is no ``fit`` to compare with. Estimators
+    of this package are those that one pass makes. Scalers before a learner of one pass may be
+    trained along with it.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Possibly a Pipeline, or one of scikit-learn's meta-estimators.
+    searched : collection of str
+        Parameters that a search sets, so that their values are not known.
+    """
+    if not hasattr(estimator, "fit"):
+        return ""
+    for prefix, part in trained_parts(estimator, "", searched):
+        if isinstance(part, CompiledEstimator):
+            continue
+        if not hasattr(part, "partial_fit") or not hasattr(part, "fit"):
+            continue
+        if get_tags(part).requires_fit and (
+            why := _why_part_differs(part, f"{prefix}max_iter" in searched)
+        ):
+            return why
+    return ""
+
+
+def _why_part_differs(part: Any, is_open: bool) -> str:
+    """Return why ``fit`` of a single estimator is not one pass; ``is_open``: of ``max_iter``."""
+    name, kind = type(part).__name__, _class_of_fit(part)
+    if kind in _SAME or kind in _AROUND:
+        return ""
+    if kind in _PASSES:
+        if part.max_iter == 1 and not is_open:
+            return ""
+        return f"fit of {name} makes up to max_iter={part.max_iter} passes and partial_fit one"
+    return f"one pass of partial_fit may make another model than fit of {name}"
+
+
+def _class_of_fit(part: Any) -> str:
+    """Return the name of scikit-learn's class that has ``fit`` and ``partial_fit``; "" if none."""
+    for kind in type(part).__mro__:
+        if kind.__module__.startswith("sklearn."):
+            return kind.__name__
+        if vars(kind).keys() & {"fit", "partial_fit"}:
+            return ""
+    return ""
