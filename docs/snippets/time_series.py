@@ -3,6 +3,8 @@
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import TimeSeriesSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
@@ -10,6 +12,7 @@ from optuna_treecv import tree_cross_validate
 X, y = load_breast_cancer(return_X_y=True)
 cv = TimeSeriesSplit(10, gap=7)
 chain = tree_cross_validate(PegasosClassifier(), X, y, cv=cv)
-fits = tree_cross_validate(LogisticRegression(max_iter=5000), X, y, cv=cv)
+scaled = make_pipeline(StandardScaler(), LogisticRegression())
+fits = tree_cross_validate(scaled, X, y, cv=cv)
 print(chain.method, chain.n_updates)
 print(fits.method, fits.n_updates)
