@@ -780,7 +780,9 @@ def test_a_parameter_that_partial_fit_refuses_is_the_reason_for_fits():
     learner = SGDClassifier(max_iter=1, class_weight="balanced", random_state=0)
     why = "partial_fit of SGDClassifier does not support class_weight='balanced'"
     assert tree_cross_validate(learner, X, y, cv=3).why == why
-    with pytest.raises(ValueError, match="n_epochs must be None .*; 'fit' was chosen since " + why):
+    with pytest.raises(
+        ValueError, match="n_epochs must be None .*; 'fit' was chosen since " + why
+    ):
         tree_cross_validate(learner, X, y, cv=3, n_epochs=2)
 
 

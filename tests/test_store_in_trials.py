@@ -365,7 +365,7 @@ def test_a_full_disk_for_models_lets_evaluations_through(tmp_path):
     objective = objective_with(engine, (X, np.arange(500) % 2), cv=8)
     with pytest.warns(RuntimeWarning, match="full; trials go on without shared models") as w:
         study = run(objective, n_trials=2)
-    # A slow machine keeps smaller models too, of which some have room; the next outage is a new one.
+    # A slow machine keeps smaller models too. Some have room, and what follows is a new outage.
     said = [str(one.message) for one in w if "trials go on" in str(one.message)]
     assert all("full; trials go on without shared models" in one for one in said)
     assert all("treecv_run" in trial.user_attrs for trial in study.trials)
