@@ -17,6 +17,7 @@ from optuna_treecv.crossval.fit import Fit
 from optuna_treecv.crossval.forest import Grown
 from optuna_treecv.crossval.forest import why_no_forest
 from optuna_treecv.crossval.methods import Method
+from optuna_treecv.crossval.misleading import why_scales_mislead
 from optuna_treecv.crossval.progressive import Progressive
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.standard import Standard
@@ -70,6 +71,8 @@ def settle(
     method.check(estimator, of_class, searched)
     epochs_of(evaluation, estimator, method, searched, n_epochs)
     scoring = evaluation.scoring_for(estimator, method.is_one_pass, of_class)
+    about = f"scales of {type(estimator).__name__}"
+    evaluation.warn_once(about, lambda: why_scales_mislead(estimator, evaluation.data.X))
     if evaluation.is_early:
         check_has_first_pass(method, f"report={evaluation.report!r}")
     evaluation.check_scores_rows(scoring, estimator)
@@ -102,7 +105,8 @@ def method_for(
             _check_steps(evaluation, estimator)
     elif hasattr(estimator, "fit"):
         passed.check_fit(estimator, searched)
-    evaluation.warn_of_method(warning)
+    if warning:
+        evaluation.warn_once("method", lambda: warning)
     return method
 
 

@@ -34,6 +34,7 @@ from optuna_treecv.crossval.identity import name_of_passed
 from optuna_treecv.crossval.identity import NoName
 from optuna_treecv.crossval.masses import check_masses
 from optuna_treecv.crossval.masses import warn_if_weights_act_in_no_score
+from optuna_treecv.crossval.misleading import why_order_misleads
 from optuna_treecv.crossval.repeat import make_repeat
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.routing import Given
@@ -66,6 +67,7 @@ from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.hold_out import first_split
 from optuna_treecv.rows.hold_out import one_pass
+from optuna_treecv.rows.in_memory import why_not_in_memory
 from optuna_treecv.scoring import make_scoring
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
@@ -217,6 +219,9 @@ class Evaluation:
         self._repeats: list[Repeat] = []
         self._facts: dict[Any, Any] = {}
         self.report_as(report)
+        self._said: set[str] = set()
+        self._preparing = Lock()
+        self.warn_once("memory", lambda: why_not_in_memory(X))
         began = perf_counter()
         self.data = Data(X, y)
         if groups is not None:
@@ -234,14 +239,13 @@ class Evaluation:
         self._name_of_passed: list[bytes | None] = []
         self._seconds = perf_counter() - began
         self._token = token().hex()[:16]
-        self._sizes_are_checked = self._said_why = False
+        self._sizes_are_checked = False
         self._scored_by: str | None = None  # the name of the first estimator's scoring
         self._fold_names: dict[int, list[bytes]] = {}
         self._prepared: dict[RowLayout, Made] = {}
         self._transformed = KeptRows(self.shared.memory)
         self._fronts = Fronts(self.data.X, self.data.y)
         self._ahead: OrderedDict[int, tuple[Any, Ahead | str]] = OrderedDict()
-        self._preparing = Lock()
         self._fitting = Lock()
         self.growing = Lock()
         self.binned: dict[Any, Any] = {}
@@ -361,6 +365,10 @@ class Evaluation:
             if self._repeats:
                 return
             began = perf_counter()
+            is_cut_here = is_integer(self._cv) or isinstance(self._cv, float | np.floating)
+            if is_cut_here and self._shuffle and self._groups is None:
+                if why := why_order_misleads(self.data.X):
+                    warn_caller(why)
             self._repeats = self._cut(self._codes(estimator))
             self._cv = self._groups = None  # they are not needed again
             self._seconds += perf_counter() - began
@@ -443,13 +451,14 @@ class Evaluation:
     def n_folds(self) -> int:
         return self.repeats[0].cut.n_folds
 
-    def warn_of_method(self, why: str) -> None:
-        """Warn, once, of a method that may surprise, by a sentence that says why it was chosen."""
+    def warn_once(self, about: str, find: Callable[[], str]) -> None:
+        """Warn by the sentence that is found, unless it is empty or was looked for before."""
         with self._preparing:
-            if self._said_why or not why:
+            if about in self._said:
                 return
-            self._said_why = True
-        warn_caller(why)
+            self._said.add(about)
+        if sentence := find():
+            warn_caller(sentence)
 
     @property
     def n_repeats(self) -> int:

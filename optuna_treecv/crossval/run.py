@@ -19,6 +19,7 @@ from optuna_treecv.crossval.intervals import Scores
 from optuna_treecv.crossval.methods import Instead
 from optuna_treecv.crossval.methods import Method
 from optuna_treecv.crossval.methods import RepeatRun
+from optuna_treecv.crossval.misleading import why_not_finite
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
 from optuna_treecv.crossval.result import CVResult
@@ -138,9 +139,16 @@ class Run(Request):
                     for _ in parts:
                         yield part
                         part += 1
+            self._warn_if_not_finite()
         finally:
             if isinstance(self.cache, StoredModelCache):
                 self.cache.end(self.comes_again)
+
+    def _warn_if_not_finite(self) -> None:
+        scores = self.chunk_scores[self.scoring.optimized[0]]
+        if not self.is_pooled and not np.isfinite(scores).all():
+            mean = mean_and_std(scores)[0]
+            self.evaluation.warn_once("finite", lambda: why_not_finite(mean, self.diverged_folds))
 
     @property
     def method_name(self) -> str:

@@ -32,6 +32,7 @@ from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.entries import naming_entries
+from optuna_treecv.rows.in_memory import in_memory
 
 
 @dataclass(frozen=True)
@@ -312,6 +313,7 @@ class Data:
     """
 
     def __init__(self, X: Any, y: Any = None) -> None:
+        X, y = in_memory("X", X), in_memory("y", y)
         if not hasattr(X, "shape"):
             with naming("X"):
                 X = check_array(X, ensure_all_finite=False, dtype=None, ensure_2d=not _is_text(X))
