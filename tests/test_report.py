@@ -214,7 +214,7 @@ def test_few_folds_are_boxes_best_first(fill, monkeypatch):
     np.testing.assert_allclose(figure.data[1].y, all_scores[2])
     # std of .1, .2, .3 is sqrt(.02 / 3) = 0.0816; divided by sqrt(3) it is 0.0471.
     assert figure.data[0].name == "1<br>0.200<br>± 0.047"
-    runs = [trial.user_attrs["treecv_run"] for trial in filled.study.trials]
+    runs = [trial.user_attrs["treecv"]["run"] for trial in filled.study.trials]
     assert asked_for == runs[1:3]  # all scores of a study might not fit into memory
     assert "std / √folds" in title_of(figure)
     assert (
@@ -386,7 +386,7 @@ def test_fold_scores_that_are_gone(fill):
     filled = fill()
     one_parameter(filled, [[0.1, 0.2], [0.3, 0.4]])
     with filled.database.writing() as session:
-        gone = FoldScoreRow.run == filled.study.trials[0].user_attrs["treecv_run"]
+        gone = FoldScoreRow.run == filled.study.trials[0].user_attrs["treecv"]["run"]
         session.execute(delete(FoldScoreRow).where(gone))
     figure = report.plot_fold_scores(filled.study, filled.store)
     assert [list(trace.y) for trace in figure.data] == [[0.3, 0.4]]

@@ -39,7 +39,7 @@ from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
 from optuna_treecv.reporting.history import check_study
-from optuna_treecv.storage.evaluations import scores_of_trial
+from optuna_treecv.storage.attributes import scores_of_trial
 
 try:
     from optuna_dashboard import get_note

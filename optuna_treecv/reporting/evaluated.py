@@ -19,11 +19,10 @@ from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
-from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
-from optuna_treecv.storage.evaluations import scores_of_trial
-from optuna_treecv.storage.evaluations import STD_ATTRIBUTE
-from optuna_treecv.storage.evaluations import STD_ERROR_ATTRIBUTE
-from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
+from optuna_treecv.storage.attributes import known_of_trial
+from optuna_treecv.storage.attributes import runs_of_trial
+from optuna_treecv.storage.attributes import scores_of_trial
+from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 
 #: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
 Frame: TypeAlias = Any
@@ -48,14 +47,15 @@ def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTri
         frame = _from_attributes(trials, facts_of(study))
     else:
         frame = load_evaluations(store, study=study)
-        first = {trial.user_attrs.get(RUN_ATTRIBUTE) for trial in trials.values()}
+        first = {run for trial in trials.values() for run in runs_of_trial(trial.user_attrs)[:1]}
         frame = frame[frame["trial_number"].isin(list(trials)) & frame["run"].isin(first)]
     frame = frame.astype({"trial_number": int, "mean": float, "std": float})
     frame = frame.sort_values("trial_number", ignore_index=True)
     # Repeats use the same rows, so they do not count as additional folds for the standard error.
     n_folds = np.minimum(frame["folds_scored"], frame["n_folds"])
     errors = frame["std"] / np.sqrt(n_folds.astype(float))
-    pooled = [trials[n].user_attrs.get(STD_ERROR_ATTRIBUTE, np.nan) for n in frame["trial_number"]]
+    known = [known_of_trial(trials[number].user_attrs) for number in frame["trial_number"]]
+    pooled = [one.get("std_error", np.nan) for one in known]
     return trials, frame.assign(standard_error=errors.where(errors.notna(), pooled))
 
 
@@ -70,7 +70,7 @@ def _from_attributes(trials: Mapping[int, FrozenTrial], facts: Mapping[str, Any]
     pandas = import_pandas("a figure without a store")
     rows = []
     for number, trial in trials.items():
-        known = trial.user_attrs
+        known = known_of_trial(trial.user_attrs)
         if "n_updates" not in known:
             continue
         is_complete = trial.state == TrialState.COMPLETE
@@ -79,8 +79,8 @@ def _from_attributes(trials: Mapping[int, FrozenTrial], facts: Mapping[str, Any]
                 "trial_number": number,
                 "state": trial.state.name.lower(),
                 "scoring": facts.get("scoring", "value"),
-                "mean": trial.values[0] if is_complete else _mean_of(known, facts),
-                "std": known.get(STD_ATTRIBUTE, np.nan),
+                "mean": trial.values[0] if is_complete else _mean_of(trial, facts),
+                "std": known.get("std_test_score", np.nan),
                 "folds_scored": known["folds_scored"],
                 "n_folds": facts.get("n_folds", known["folds_scored"]),
                 "n_repeats": facts.get("n_repeats", 1),
@@ -94,11 +94,13 @@ def _from_attributes(trials: Mapping[int, FrozenTrial], facts: Mapping[str, Any]
     return pandas.DataFrame(rows, columns=columns)
 
 
-def _mean_of(known: Mapping[str, Any], facts: Mapping[str, Any]) -> float:
+def _mean_of(trial: FrozenTrial, facts: Mapping[str, Any]) -> float:
     """Return the mean of the first optimised score of a pruned trial from its attributes."""
+    known = known_of_trial(trial.user_attrs)
     if "mean_test_score" in known:
         return known["mean_test_score"]
-    return float(scores_of_trial(known).get(str(facts.get("scoring")), np.nan))
+    scores = scores_of_trial(trial.user_attrs)  # an earlier version did not write the first
+    return float(scores.get(str(facts.get("scoring")), np.nan))
 
 
 def number_of_trials(argument: str, value: Any) -> int:

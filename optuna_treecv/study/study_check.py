@@ -13,7 +13,7 @@ import optuna
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.run import Run
-from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
+from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import is_point_of
