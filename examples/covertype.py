@@ -78,8 +78,8 @@ for trial in study.trials:
     axis.errorbar(
         trial.params["alpha"],
         trial.value,
-        trial.user_attrs["treecv"]["std_test_score"]
-        / 10,  # the standard error of the mean of 100 folds
+        # The standard error of the mean of 100 folds.
+        trial.user_attrs["treecv"]["std_test_score"] / 10,
         marker="o",
         color="#0072B2" if is_near else "grey",
     )
