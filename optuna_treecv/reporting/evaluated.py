@@ -32,6 +32,10 @@ Frame: TypeAlias = Any
 ALIKE_IF_PAIRED = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state", "scoring")
 
 
+#: More seconds than this between two trials are a pause.
+PAUSE = 60.0
+
+
 def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
     """Return the complete and pruned trials by number, and their evaluations in that order.
 
@@ -176,12 +180,30 @@ def time_of(frame: Frame) -> str:
     return f"{_duration(frame['seconds'].sum())} of evaluation"
 
 
-def clock_of(trials: Mapping[int, FrozenTrial]) -> str:
-    """Return as text the time from the start of the first trial to the end of the last."""
-    begun = [trial.datetime_start for trial in trials.values() if trial.datetime_start]
-    ended = [trial.datetime_complete for trial in trials.values() if trial.datetime_complete]
-    seconds = (max(ended) - min(begun)).total_seconds() if begun and ended else 0.0
-    return f"{_duration(seconds)} from the first start to the last end"
+def clock_of(trials: Mapping[int, FrozenTrial], frame: Frame) -> str:
+    """Return as text the time from the first start to the last end, and Optuna's part of it.
+
+    Optuna's part is what remains of trials, and between them, without the evaluation and the
+    store; callbacks are in it. It is left out if trials overlap, failed or are not in the store.
+    """
+    spans = sorted(
+        (trial.datetime_start, trial.datetime_complete)
+        for trial in trials.values()
+        if trial.datetime_start and trial.datetime_complete
+    )
+    if not spans:
+        return f"{_duration(0.0)} from the first start to the last end"
+    seconds = (max(end for _, end in spans) - spans[0][0]).total_seconds()
+    clock = f"{_duration(seconds)} from the first start to the last end"
+    gaps = [(b[0] - a[1]).total_seconds() for a, b in zip(spans, spans[1:], strict=False)]
+    stored = [known_of_trial(one.user_attrs).get("seconds_store", 0.0) for one in trials.values()]
+    own = frame["seconds"].sum() + frame["seconds_prepare"].sum() + sum(stored)
+    pauses = sum(gap for gap in gaps if gap > PAUSE)
+    optunas = seconds - pauses - own
+    if len(frame) <= max(trials) or min(gaps, default=0.0) < 0 or not 0 < optunas:
+        return clock
+    said = f"{clock}, of which {_duration(optunas)} ({optunas / seconds:.0%}) in Optuna"
+    return f"{said} and {_duration(pauses)} in pauses" if pauses else said
 
 
 def _duration(seconds: float) -> str:

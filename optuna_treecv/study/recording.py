@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,9 @@ def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResu
     if result.diverged_folds:
         known["diverged_folds"] = result.diverged_folds
     if database is not None:
+        began = perf_counter()
         written = _record_in_store(trial, run, result, database)
+        known["seconds_store"] = round(perf_counter() - began, 6)
         if written is not None:
             known["run"] = written
     trial.set_user_attr(TRIAL_ATTRIBUTE, known)
