@@ -103,7 +103,8 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
         axes = {name: _parameter_axis(name, trials, n_ticks=6)[0] for name in names}
         groups = _groups(study, frame, away, edge="")
         figure = plane_of(axes, groups, trials, metric_of(frame), sign_of(study))
-        subtitle = "colour: the best three quarters of the trials; others as the worst of these"
+        title = "Value against both hyper-parameters"
+        subtitle = "the worst quarter of the complete trials has one colour"
         return _finish(figure, title, subtitle, trials, frame, store)
     if len(names) > MAX_PANELS:
         title += f" (the first {MAX_PANELS} of {len(names)})"

@@ -442,6 +442,19 @@ class TreeCVObjective:
         See Also
         --------
         optuna_treecv.tree_cross_val_predict : The same without a study.
+
+        Examples
+        --------
+        >>> import optuna
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.linear_model import Ridge
+        >>> from optuna_treecv import treecv_objective
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0]})
+        >>> study = optuna.create_study(sampler=objective.grid_sampler())
+        >>> study.optimize(objective)
+        >>> objective.predict_oof(study).shape
+        (442,)
         """
         _, estimator = self._trial_and_estimator(study)
         return predict_out_of_fold(self._evaluation, estimator, method, "method")
