@@ -80,6 +80,18 @@ def test_lists_have_a_first_and_a_last_value(values, best, end):
     assert [f"at the {end} end" in edge.where for edge in found] == [True] * (end is not None)
 
 
+@pytest.mark.parametrize("is_union", [False, True])
+def test_trials_of_a_grid_know_its_values(is_union):
+    X, y = data()
+    grid = [{"alpha": [0.01, 0.1, 1.0]}, {"alpha": [1.0, 0.1]}] if is_union else {"alpha": [1, 2]}
+    objective = treecv_objective(Ridge(), X, y, param_grid=grid)
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    study.optimize(objective)
+    found = {trial.params["alpha"]: edges_of(trial, {}) for trial in study.trials}
+    expected = [0.01, 1.0] if is_union else []  # of two values, none has others beside it
+    assert sorted(alpha for alpha, edges in found.items() if edges) == expected
+
+
 def data():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Mapping
+from collections.abc import Sequence
 from math import log
 from typing import Any
 from typing import NamedTuple
@@ -47,8 +48,10 @@ def edges_of(trial: FrozenTrial, lists: Mapping[str, Collection[Any]]) -> list[E
     ----------
     trial : FrozenTrial
     lists : dict of str to collection
-        All values of the parameters that were searched in lists.
+        All values of the parameters that were searched in lists, as far as they are known. A grid
+        sampler notes those of its grid in the trial.
     """
+    lists = {**_grid_of(trial), **lists}
     found = []
     for name, value in trial.params.items():
         distribution = trial.distributions[name]
@@ -60,6 +63,15 @@ def edges_of(trial: FrozenTrial, lists: Mapping[str, Collection[Any]]) -> list[E
         if end is not None:
             found.append(Edge(name, f"{_shown(value)} at {end}"))
     return found
+
+
+def _grid_of(trial: FrozenTrial) -> dict[str, Collection[Any]]:
+    """Return the values of each parameter in the grid, or in the grids, of the trial's sampler."""
+    grid: Mapping[str, Sequence[Any]] = trial.system_attrs.get("search_space", {})
+    return {
+        name: [value for part in parts for value in (part if isinstance(part, list) else [part])]
+        for name, parts in grid.items()
+    }
 
 
 def _end_of_list(value: Any, values: Collection[Any]) -> str | None:
