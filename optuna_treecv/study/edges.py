@@ -55,9 +55,10 @@ def edges_of(trial: FrozenTrial, lists: Mapping[str, Collection[Any]]) -> list[E
     found = []
     for name, value in trial.params.items():
         distribution = trial.distributions[name]
-        if isinstance(distribution, CategoricalDistribution) or name in lists:
-            values = lists.get(name) or getattr(distribution, "choices", ())
-            end = _end_of_list(value, values)
+        if name in lists:
+            end = _end_of_list(value, lists[name])
+        elif isinstance(distribution, CategoricalDistribution):
+            end = _end_of_list(value, distribution.choices)
         else:
             end = _end_of_range(value, distribution)
         if end is not None:
