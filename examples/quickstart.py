@@ -44,7 +44,8 @@ choice = select(study, objective, rule="one_se")
 print(f"Largest within one paired standard error: alpha = {choice.trial.params['alpha']:.3g}")
 
 done, seconds = (
-    sum(trial.user_attrs[name] for trial in study.trials) for name in ("n_updates", "seconds")
+    sum(trial.user_attrs["treecv"][name] for trial in study.trials)
+    for name in ("n_updates", "seconds")
 )
 n_alphas, n_rows = len(study.trials), len(X)
 n_steps = n_alphas * (best.n_updates + best.n_updates_saved)  # each alpha has as many

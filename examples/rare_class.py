@@ -14,7 +14,6 @@ trials::
     optuna-dashboard sqlite:///rare_class.db
 """
 
-import json
 import sys
 
 import matplotlib.pyplot as plt
@@ -67,7 +66,7 @@ LINE = "{:>17}  {:>17}  {:>6}  {:>7}  {}"
 print(f"\nThe Pareto front of {len(study.trials)} trials:")
 print(LINE.format("balanced accuracy", "average precision", "error", "alpha", "weight of class 4"))
 for trial in sorted(study.best_trials, key=lambda trial: trial.values):
-    error = json.loads(trial.user_attrs["treecv_scores"])["error"]
+    error = trial.user_attrs["treecv"]["score_error"]
     values = [f"{value:.3f}" for value in trial.values]
     alpha, weight = trial.params["alpha"], trial.params["weight"]
     print(LINE.format(*values, f"{error:.2%}", f"{alpha:.0e}", f"{weight:.3g}"))

@@ -159,7 +159,7 @@ class FilledStudy:
                 value=mean if state == "complete" else None,
                 params=dict(params),
                 distributions=dict(distributions),
-                user_attrs={"treecv_run": run} if stored else {},
+                user_attrs={"treecv": {"run": run}} if stored else {},
             )
         )
         if not stored:

@@ -56,7 +56,7 @@ def assert_same_trials(study, results, **options):
         alone = tree_cross_validate(PegasosClassifier(**trial.params), X, Y, **options)
         assert trial.value == alone.mean
         found = results[study.study_name, trial.number]
-        assert found.n_updates == trial.user_attrs["n_updates"]
+        assert found.n_updates == trial.user_attrs["treecv"]["n_updates"]
         assert found.n_updates + found.n_updates_saved == alone.n_updates
 
 

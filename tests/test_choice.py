@@ -65,7 +65,7 @@ def contest(folds, values=None, params=None, direction="minimize", stds=True, **
                     else CategoricalDistribution([value])
                     for name, value in own.items()
                 },
-                user_attrs={"std_test_score": float(f"{np.std(scores):.6g}")} if stds else {},
+                user_attrs={"treecv": {"std_test_score": np.std(scores)}} if stds else {},
             )
         )
         trials[-1].number = number

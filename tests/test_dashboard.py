@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import datetime
+from datetime import timedelta
 import doctest
 import html
 import importlib.util
@@ -24,10 +26,14 @@ from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 import pytest
 from scipy import stats
+from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import TimeSeriesSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 optuna_dashboard = pytest.importorskip("optuna_dashboard")
+pandas = pytest.importorskip("pandas")
 pytest.importorskip("plotly")
 from optuna_treecv import PegasosClassifier  # noqa: E402
 from optuna_treecv import treecv_objective  # noqa: E402
@@ -36,6 +42,7 @@ from optuna_treecv.history import load_evaluations  # noqa: E402
 from optuna_treecv.history import load_fold_scores  # noqa: E402
 from optuna_treecv.reporting import dashboard  # noqa: E402
 from optuna_treecv.reporting import figures as report  # noqa: E402
+from optuna_treecv.reporting.evaluated import clock_of  # noqa: E402
 
 STORE = "the store"
 BROWSERS = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
@@ -101,8 +108,71 @@ def test_the_note_says_how_the_folds_were_evaluated(options, words, binary, tmp_
     facts = dict(row for row in cells(optuna_dashboard.get_note(study)) if len(row) == 2)
     assert facts["**method**"] == words
     method = words.partition(" ")[0]
-    assert study.trials[0].user_attrs["treecv_method"] == method
+    assert study.trials[0].user_attrs["treecv"]["method"] == method
     assert load_evaluations(store, study=study).method.tolist() == [method]
+
+
+def test_the_note_names_learner_edge_and_optunas_time(binary, tmp_path):
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    objective = treecv_objective(
+        make_pipeline(StandardScaler(), SGDClassifier(random_state=0)),
+        *binary,
+        param_distributions={"sgdclassifier__alpha": FloatDistribution(1e-4, 1e9, log=True)},
+        method="fit",
+        cv=2,
+        store=store,
+    )
+    study = optuna.create_study(direction=objective.direction)
+    for alpha in (1e-4, 1e8, 1e9):
+        study.enqueue_trial({"sgdclassifier__alpha": alpha})
+    study.optimize(objective, n_trials=3)
+    dashboard.publish(study, store)
+    note = optuna_dashboard.get_note(study)
+    facts = dict(row for row in cells(note) if len(row) == 2)
+    assert facts["**learner**"] == "`SGDClassifier after StandardScaler`"
+    assert "# Now trial 0: SGDClassifier after StandardScaler with sgdclassifier__alpha=" in note
+    assert (
+        "sgdclassifier__alpha is 0.0001 at the lower end of its range (0.0001 to 1e+09); a wider "
+        "range may hold a better value."
+    ) in note
+    assert re.search(
+        r"from the first start to the last end, of which [\d.e-]+ s \(\d+%\) in Optuna$",
+        facts["**time**"],
+    )
+
+
+def trial_with(number, start, seconds, store):
+    """Return a trial that lasted some seconds."""
+    begin = datetime(2026, 1, 1) + timedelta(seconds=start)
+    return optuna.trial.FrozenTrial(
+        number,
+        optuna.trial.TrialState.COMPLETE,
+        0.0,
+        begin,
+        begin + timedelta(seconds=seconds),
+        params={},
+        distributions={},
+        user_attrs={"treecv": {"seconds_store": store}},
+        system_attrs={},
+        intermediate_values={},
+        trial_id=number,
+    )
+
+
+def test_optunas_time_is_what_remains():
+    trials = {
+        0: trial_with(0, start=0, seconds=5, store=0.5),
+        1: trial_with(1, start=6, seconds=4, store=0.5),
+        2: trial_with(2, start=110, seconds=2, store=0),  # after a pause of 100 s
+    }
+    frame = pandas.DataFrame({"seconds": [3.0, 2.0, 1.0], "seconds_prepare": [1.0, 0.0, 0.0]})
+    whole = "112 s from the first start to the last end"
+    said = "of which 4 s (4%) in Optuna and 100 s in pauses"  # 112 - 100 - 3 - 2 - 1 - 1 - 0.5 * 2
+    assert clock_of(trials, frame) == f"{whole}, {said}"
+    # What the evaluation took is not known of all, or workers ran at the same time.
+    assert clock_of(trials, frame[:2]) == whole
+    trials[1] = trial_with(1, start=4, seconds=4, store=0)
+    assert clock_of(trials, frame) == whole
 
 
 class StopsAfterOneFold(optuna.pruners.BasePruner):
@@ -489,10 +559,8 @@ def test_the_example(tmp_path, monkeypatch, capsys):
     note = optuna_dashboard.get_note(study)
     assert f"## Best: trial {study.best_trial.number}, error {study.best_value:.4f} ± " in note
     assert set(figures_of(study)) == set(FIGURES)
-    # The columns should be few, short-named and numeric, so that users can sort by them.
+    # The dashboard shows the first 1,024 characters of a dict, here the score and its error first.
     for trial in study.trials:
-        assert len(trial.user_attrs) <= 8
-        columns = dict(trial.user_attrs)
-        assert columns.pop("treecv_method") == "treecv" and columns.pop("treecv_run")
-        assert all(isinstance(value, (int, float)) for value in columns.values())
-        assert max(map(len, columns)) <= 18
+        assert list(trial.user_attrs) == ["treecv"]
+        assert list(trial.user_attrs["treecv"])[:2] == ["mean_test_score", "std_test_score"]
+        assert len(str(trial.user_attrs["treecv"])) < 1024

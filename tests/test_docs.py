@@ -205,7 +205,9 @@ def test_snippets_of_any_estimator_do_what_the_page_says(name, tmp_path, monkeyp
         assert len(fits) == 10
     if name == "forest":
         scores = optuna_treecv.history.load_fold_scores("sqlite:///treecv_store.db")
-        assert len(scores) == sum(t.user_attrs["folds_scored"] for t in names["study"].trials)
+        assert len(scores) == sum(
+            t.user_attrs["treecv"]["folds_scored"] for t in names["study"].trials
+        )
 
 
 @pytest.mark.parametrize("page", ["exact_folds", "trees"])

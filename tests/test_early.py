@@ -431,9 +431,9 @@ def test_a_pruned_trial_is_recorded(tmp_path):
     for trial in study.trials:
         assert trial.state == optuna.trial.TrialState.PRUNED
         assert list(trial.intermediate_values) == [2]
-        assert trial.user_attrs["folds_scored"] == 0
-        assert trial.user_attrs["n_updates"] == 20
-        assert "mean_test_score" not in trial.user_attrs
+        assert trial.user_attrs["treecv"]["folds_scored"] == 0
+        assert trial.user_attrs["treecv"]["n_updates"] == 20
+        assert "mean_test_score" not in trial.user_attrs["treecv"]
     from optuna_treecv import history
 
     rows = history.load_evaluations(store)

@@ -295,8 +295,14 @@ def test_a_study_reads_the_rows_once():
     )
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     study.optimize(objective, n_trials=5)
-    assert [trial.user_attrs["n_updates"] for trial in study.trials] == [2000, 0, 0, 0, 0]
-    assert {trial.user_attrs["treecv_method"] for trial in study.trials} == {"exact"}
+    assert [trial.user_attrs["treecv"]["n_updates"] for trial in study.trials] == [
+        2000,
+        0,
+        0,
+        0,
+        0,
+    ]
+    assert {trial.user_attrs["treecv"]["method"] for trial in study.trials} == {"exact"}
     for trial in study.trials:
         fresh = tree_cross_validate(
             make_pipeline(StandardScaler(), Ridge(trial.params["ridge__alpha"])), rows, y

@@ -53,7 +53,7 @@ def test_the_same_configuration_trains_nothing_twice():
     study.optimize(objective, n_trials=3)
     assert len(Counting.fits) == 5
     assert len({trial.value for trial in study.trials}) == 1
-    assert [trial.user_attrs["n_updates"] for trial in study.trials][1:] == [0, 0]
+    assert [trial.user_attrs["treecv"]["n_updates"] for trial in study.trials][1:] == [0, 0]
 
 
 class SlowPCA(PCA):
@@ -180,7 +180,7 @@ def test_scores_of_other_versions_are_not_taken(tmp_path, monkeypatch):
         )
         study = optuna.create_study()
         study.optimize(objective, n_trials=1)
-        updates.append(study.trials[0].user_attrs["n_updates"])
+        updates.append(study.trials[0].user_attrs["treecv"]["n_updates"])
     assert updates == [569 * 2, 569 * 2, 0]
 
 
@@ -254,7 +254,7 @@ class Die(optuna.pruners.BasePruner):
 study = optuna.create_study(pruner=Die() if sys.argv[2] == "die" else None)
 study.enqueue_trial({"randomforestclassifier__max_depth": 3})
 study.optimize(objective, n_trials=1)
-print(study.trials[0].value, study.trials[0].user_attrs["n_updates"])
+print(study.trials[0].value, study.trials[0].user_attrs["treecv"]["n_updates"])
 """
 
 
@@ -300,7 +300,7 @@ def test_what_later_processes_may_not_know_stays_in_memory(tmp_path, what):
         objective = treecv_objective(lambda trial: clone(model), X, y, cv=3, store=store)
         study = optuna.create_study()
         study.optimize(objective, n_trials=1)
-        updates.append(study.trials[0].user_attrs["n_updates"])
+        updates.append(study.trials[0].user_attrs["treecv"]["n_updates"])
     assert updates == [569 * 2, 569 * 2]
 
 
@@ -322,7 +322,7 @@ def test_a_damaged_fold_result_is_fitted_again(tmp_path):
             with sqlite3.connect(tmp_path / "store.db") as connection:
                 connection.execute("UPDATE treecv_models SET payload = zeroblob(24) WHERE id = 2")
     assert values[0] == values[1]
-    assert study.trials[0].user_attrs["n_updates"] == pytest.approx(569 * 3 / 4, abs=2)
+    assert study.trials[0].user_attrs["treecv"]["n_updates"] == pytest.approx(569 * 3 / 4, abs=2)
 
 
 def test_each_fold_is_kept_with_its_own_rows_labels_and_scoring():
@@ -410,4 +410,4 @@ def test_functions_of_packages_have_keys_without_a_store():
     objective = treecv_objective(lambda trial: model, X_CLASSES, Y_CLASSES, cv=3)
     study = optuna.create_study()
     study.optimize(objective, n_trials=2)
-    assert [trial.user_attrs["n_updates"] for trial in study.trials] == [2 * 569, 0]
+    assert [trial.user_attrs["treecv"]["n_updates"] for trial in study.trials] == [2 * 569, 0]

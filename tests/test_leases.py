@@ -337,7 +337,7 @@ def n_left(objective):
 
 def evaluation_of(url, trial):
     """Return what the store says of a trial."""
-    return load_evaluations(url).set_index("run").loc[trial.user_attrs["treecv_run"]]
+    return load_evaluations(url).set_index("run").loc[trial.user_attrs["treecv"]["run"]]
 
 
 def assert_as_alone(url, trials, left=0):
@@ -351,13 +351,16 @@ def assert_as_alone(url, trials, left=0):
     for trial in done:
         assert trial.value == values[tuple(trial.params.values())]
         found = evaluation_of(url, trial)
-        assert found.n_updates == trial.user_attrs["n_updates"]
-        assert found.n_updates + found.n_updates_saved == study.trials[0].user_attrs["n_updates"]
+        assert found.n_updates == trial.user_attrs["treecv"]["n_updates"]
+        assert (
+            found.n_updates + found.n_updates_saved
+            == study.trials[0].user_attrs["treecv"]["n_updates"]
+        )
     assert n_updates(done) + left == n_updates(study.trials)
 
 
 def n_updates(trials):
-    return sum(trial.user_attrs["n_updates"] for trial in trials)
+    return sum(trial.user_attrs["treecv"]["n_updates"] for trial in trials)
 
 
 def test_who_is_alone_takes_and_releases_leases_of_a_batch_once(store_url, walks):
@@ -448,7 +451,7 @@ def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found)
             run.finish()
     expected = make_objective().evaluate(params)
     assert waiting.end() == expected.mean
-    done = trial.user_attrs["n_updates"]
+    done = trial.user_attrs["treecv"]["n_updates"]
     assert done == (0 if is_found else expected.n_updates)
     found = evaluation_of(store_url, trial)
     assert found.n_updates == done
@@ -480,7 +483,7 @@ def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
     assert isinstance(failing.end(), RuntimeError)
     expected = make_objective().evaluate(params)
     assert waiting.end() == expected.mean
-    assert trial.user_attrs["n_updates"] == expected.n_updates
+    assert trial.user_attrs["treecv"]["n_updates"] == expected.n_updates
     assert expiries(store_url) == []
 
 
@@ -516,7 +519,9 @@ def test_the_owner_of_a_lone_point_ends_is_pruned_or_fails(store_url, waits, out
     else:
         kind = optuna.TrialPruned if outcome is True else RuntimeError
         assert isinstance(working.end(), kind)
-    assert trial.user_attrs["n_updates"] == (0 if outcome is False else expected.n_updates)
+    assert trial.user_attrs["treecv"]["n_updates"] == (
+        0 if outcome is False else expected.n_updates
+    )
     assert expiries(store_url) == []
 
 
@@ -540,7 +545,7 @@ def test_the_store_is_lost_while_somebody_waits(store_url, request, waits):
             finally:
                 if server is not None:
                     server.start()
-    assert trial.user_attrs["n_updates"] > 0
+    assert trial.user_attrs["treecv"]["n_updates"] > 0
 
 
 def test_a_store_that_shows_no_leases_is_not_besieged(store_url, waits, monkeypatch):

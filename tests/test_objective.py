@@ -99,15 +99,15 @@ def test_a_study_on_each_storage(storage, binary, results):
             PegasosClassifier(alpha=trial.params["alpha"]), X, y, cv="loo"
         )
         assert trial.value == expected.mean
-        assert trial.user_attrs["mean_test_score"] == float(f"{expected.mean:.6g}")
-        assert trial.user_attrs["std_test_score"] == float(f"{expected.std:.6g}")
+        assert trial.user_attrs["treecv"]["mean_test_score"] == float(f"{expected.mean:.6g}")
+        assert trial.user_attrs["treecv"]["std_test_score"] == float(f"{expected.std:.6g}")
         found = results[study.study_name, trial.number]
-        assert trial.user_attrs["n_updates"] == found.n_updates
+        assert trial.user_attrs["treecv"]["n_updates"] == found.n_updates
         assert found.n_updates + found.n_updates_saved == expected.n_updates
-        assert trial.user_attrs["treecv_method"] == found.method == "treecv"
-        assert trial.user_attrs["folds_scored"] == len(y)
-        assert len(trial.user_attrs) <= 8
-        assert all(type(value) in (int, float, str) for value in trial.user_attrs.values())
+        assert trial.user_attrs["treecv"]["method"] == found.method == "treecv"
+        assert trial.user_attrs["treecv"]["folds_scored"] == len(y)
+        assert list(trial.user_attrs) == ["treecv"]
+        assert {type(value) for value in trial.user_attrs["treecv"].values()} == {int, float, str}
         assert len(trial.intermediate_values) == 32
         assert trial.intermediate_values[31] == pytest.approx(trial.value)
 
@@ -365,10 +365,10 @@ def test_divergence_is_a_value(regression):
     study.optimize(objective, n_trials=5)
     wild, tame = study.trials[:2]
     assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
-    assert wild.value == np.inf and wild.user_attrs["diverged_folds"] == 10
-    assert "std_test_score" not in wild.user_attrs
+    assert wild.value == np.inf and wild.user_attrs["treecv"]["diverged_folds"] == 10
+    assert "std_test_score" not in wild.user_attrs["treecv"]
     assert wild.intermediate_values == dict.fromkeys(range(10), 1e300)
-    assert tame.value < 1 and "diverged_folds" not in tame.user_attrs
+    assert tame.value < 1 and "diverged_folds" not in tame.user_attrs["treecv"]
     assert study.best_value < 1
 
 
@@ -454,8 +454,13 @@ def test_pruning(report, pruner, n_jobs, make_data):
     pruned = study.get_trials(states=[TrialState.PRUNED])
     assert len(pruned) >= 1 and all(trial.params["flipped"] for trial in pruned)
     for trial in pruned:
-        assert 1 <= trial.user_attrs["folds_scored"] == len(trial.intermediate_values) < 10
-        assert trial.user_attrs["n_updates"] < study.trials[0].user_attrs["n_updates"]
+        assert (
+            1 <= trial.user_attrs["treecv"]["folds_scored"] == len(trial.intermediate_values) < 10
+        )
+        assert (
+            trial.user_attrs["treecv"]["n_updates"]
+            < study.trials[0].user_attrs["treecv"]["n_updates"]
+        )
     assert study.best_trial.number < 4
 
 
@@ -526,5 +531,5 @@ def test_few_commits_a_trial(binary, tmp_path):
     objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA, cv="loo")
     study = optuna.create_study(storage=f"sqlite:///{tmp_path}/study.db")
     study.optimize(objective, n_trials=1)
-    assert len(study.trials[0].user_attrs) <= 8
+    assert list(study.trials[0].user_attrs) == ["treecv"]
     assert not study.trials[0].intermediate_values

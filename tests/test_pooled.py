@@ -174,8 +174,8 @@ def test_the_objective_pools_all_scores(data):
     (first, _) = study.trials
     result = objective.evaluate(first.params)
     assert first.value == result.scores["pooled_roc_auc"].mean
-    assert first.user_attrs["std_error"] == pytest.approx(result.std_error, rel=1e-5)
-    assert "std_test_score" not in first.user_attrs and len(first.user_attrs) <= 8
+    assert first.user_attrs["treecv"]["std_error"] == pytest.approx(result.std_error, rel=1e-5)
+    assert "std_test_score" not in first.user_attrs["treecv"]
     default = treecv_objective(
         PegasosClassifier(),
         X,

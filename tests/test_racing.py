@@ -330,7 +330,9 @@ def test_lanes_race_in_their_batch(estimator, cv, weighted, batch_size):
             reported = trial.intermediate_values
             assert reported
             assert reported.items() <= alone.intermediate_values.items()
-            assert trial.user_attrs["n_updates"] < alone.user_attrs["n_updates"]
+            assert (
+                trial.user_attrs["treecv"]["n_updates"] < alone.user_attrs["treecv"]["n_updates"]
+            )
 
 
 class Drops:

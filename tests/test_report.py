@@ -170,6 +170,44 @@ def test_axes_are_those_of_the_distributions(fill):
     assert len(shown) == 1
 
 
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_two_numbers_span_a_plane(fill, direction):
+    filled = fill(direction=direction, n_folds=4)
+    sign = 1 if direction == "minimize" else -1
+    space = {"a": LOG, "n": IntDistribution(1, 9)}
+    for i, value in enumerate((0.1, 0.2, 0.3, 0.4, 5.0)):
+        filled.add([sign * value] * 4, {"a": 10.0**-i, "n": i + 1}, space)
+    filled.add([0.5, 0.5], {"a": 7.0, "n": 9}, space, state="pruned")
+    filled.add([sign * np.inf] * 4, {"a": 8.0, "n": 8}, space)
+    figure = report.plot_parameters(filled.study, filled.store)
+    layout = figure.layout
+    assert (layout.xaxis.title.text, layout.yaxis.title.text) == ("a", "n")
+    assert (layout.xaxis.type, layout.yaxis.type) == ("log", None)
+    trace = trace_of(figure, "complete")
+    np.testing.assert_allclose(trace.x, [1, 0.1, 0.01, 0.001, 1e-4])
+    assert list(trace.y) == [1, 2, 3, 4, 5]
+    np.testing.assert_allclose(trace.marker.color, sign * np.array([0.1, 0.2, 0.3, 0.4, 5.0]))
+    # The worst quarter has one colour, and Cividis is brightest, for the best, at its end.
+    assert sorted([trace.marker.cmin, trace.marker.cmax], key=abs) == [
+        pytest.approx(sign * 0.1),
+        pytest.approx(sign * 0.4),
+    ]
+    assert trace.marker.reversescale == (direction == "minimize")
+    assert trace.marker.colorbar.title.text == "error"
+    assert trace.customdata[1][0] == 1 and trace.customdata[1][1] == pytest.approx(sign * 0.2)
+    assert list(trace_of(figure, "best: trial 0").x) == [1.0]
+    assert list(trace_of(figure, "pruned").y) == [9]
+    assert list(trace_of(figure, "infinite").y) == [8]
+
+
+def test_a_parameter_of_words_spans_no_plane(fill):
+    filled = fill()
+    space = {"a": LOG, "kind": CategoricalDistribution(["x", "y"])}
+    filled.add([0.1, 0.2], {"a": 1.0, "kind": "x"}, space)
+    figure = report.plot_parameters(filled.study, filled.store)
+    assert figure.layout.xaxis2.title.text == "kind"
+
+
 def test_choices_that_look_alike_keep_all_digits(fill):
     filled = fill()
     both = CategoricalDistribution([0.12345, 0.12346])
@@ -214,7 +252,7 @@ def test_few_folds_are_boxes_best_first(fill, monkeypatch):
     np.testing.assert_allclose(figure.data[1].y, all_scores[2])
     # std of .1, .2, .3 is sqrt(.02 / 3) = 0.0816; divided by sqrt(3) it is 0.0471.
     assert figure.data[0].name == "1<br>0.200<br>± 0.047"
-    runs = [trial.user_attrs["treecv_run"] for trial in filled.study.trials]
+    runs = [trial.user_attrs["treecv"]["run"] for trial in filled.study.trials]
     assert asked_for == runs[1:3]  # all scores of a study might not fit into memory
     assert "std / √folds" in title_of(figure)
     assert (
@@ -386,7 +424,7 @@ def test_fold_scores_that_are_gone(fill):
     filled = fill()
     one_parameter(filled, [[0.1, 0.2], [0.3, 0.4]])
     with filled.database.writing() as session:
-        gone = FoldScoreRow.run == filled.study.trials[0].user_attrs["treecv_run"]
+        gone = FoldScoreRow.run == filled.study.trials[0].user_attrs["treecv"]["run"]
         session.execute(delete(FoldScoreRow).where(gone))
     figure = report.plot_fold_scores(filled.study, filled.store)
     assert [list(trace.y) for trace in figure.data] == [[0.3, 0.4]]

@@ -390,7 +390,7 @@ def test_the_best_of_a_tree_predicts_all_targets():
     )
     study = optuna.create_study()
     study.optimize(objective, n_trials=2)
-    assert study.best_trial.user_attrs["treecv_method"] == "treecv"
+    assert study.best_trial.user_attrs["treecv"]["method"] == "treecv"
     assert objective.best_estimator(study).predict(X).shape == Y.shape
 
 
@@ -413,7 +413,7 @@ def test_other_targets_are_another_evaluation(tmp_path):
         study.optimize(objective, n_trials=2)
         digests[name] = study.user_attrs["treecv_evaluation"]["digest"]
         values[name] = study.best_value
-        saved = [trial.user_attrs["n_updates"] for trial in study.trials]
+        saved = [trial.user_attrs["treecv"]["n_updates"] for trial in study.trials]
         assert saved == [2 * N_ROWS, 0]  # the second trial finds the folds of the first
     assert len(set(digests.values())) == 3
     assert values["one"] == pytest.approx(values["two"], rel=1e-12) != values["other"]

@@ -352,7 +352,7 @@ def test_a_second_study_on_the_same_data_costs_nothing():
         )
         study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
         study.optimize(objective, n_trials=6)
-        n_updates = sum(trial.user_attrs["n_updates"] for trial in study.trials)
+        n_updates = sum(trial.user_attrs["treecv"]["n_updates"] for trial in study.trials)
         assert (n_updates > 0) == first
 
 

@@ -393,7 +393,7 @@ def test_a_study_grows_once(kind):
         tree, X, y, param_distributions=space, sample_weight=weights, cv=5
     )
     study = study_of(objective)
-    counts = [trial.user_attrs["n_updates"] for trial in study.trials]
+    counts = [trial.user_attrs["treecv"]["n_updates"] for trial in study.trials]
     assert counts[0] > 0 and not any(counts[1:])
     for trial in study.trials[::5]:
         alone = tree_cross_validate(
@@ -421,7 +421,7 @@ def test_a_study_whose_space_is_not_known():
         return clone(tree).set_params(max_depth=trial.suggest_int("max_depth", 1, 40))
 
     study = study_of(treecv_objective(suggest, X, y, cv=5), 60)
-    counts = [trial.user_attrs["n_updates"] for trial in study.trials]
+    counts = [trial.user_attrs["treecv"]["n_updates"] for trial in study.trials]
     assert 1 < np.count_nonzero(counts) <= 6
     for trial in study.trials[::20]:
         alone = tree_cross_validate(
@@ -463,7 +463,7 @@ def test_threads_share_a_forest():
                 }
             )
         study.optimize(objective, n_trials=8, n_jobs=n_jobs)
-        assert sum(trial.user_attrs["n_updates"] > 0 for trial in study.trials) == 1
+        assert sum(trial.user_attrs["treecv"]["n_updates"] > 0 for trial in study.trials) == 1
         by_depth = {trial.params["max_depth"]: trial.value for trial in study.trials}
         values.append([by_depth[depth] for depth in range(1, 9)])
     assert values[0] == values[1] == values[2]
@@ -501,7 +501,7 @@ def test_a_grid():
     study = optuna.create_study(direction=objective.direction, sampler=objective.grid_sampler())
     study.optimize(objective)
     assert len(study.trials) == 6
-    assert sum(trial.user_attrs["n_updates"] > 0 for trial in study.trials) == 1
+    assert sum(trial.user_attrs["treecv"]["n_updates"] > 0 for trial in study.trials) == 1
 
 
 # Splits and bad input.

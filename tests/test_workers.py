@@ -101,7 +101,7 @@ def test_a_killed_trial_goes_on(study, postgres_url):
     assert retried.value == expected.mean
     evaluations = load_evaluations(postgres_url, study=study).set_index("trial_number")
     done, saved = evaluations.loc[retried.number, ["n_updates", "n_updates_saved"]]
-    assert done == retried.user_attrs["n_updates"]
+    assert done == retried.user_attrs["treecv"]["n_updates"]
     assert done + saved == expected.n_updates
     # The worker was killed between two writes, after a phase of training on half of the rows.
     assert 10_000 <= saved < expected.n_updates

@@ -19,5 +19,5 @@ objective = treecv_objective(
 )
 study = optuna.create_study(direction=objective.direction, sampler=objective.grid_sampler())
 study.optimize(objective)
-print(study.best_trial.user_attrs["treecv_method"], len(study.trials), len(y))
+print(study.best_trial.user_attrs["treecv"]["method"], len(study.trials), len(y))
 model = objective.best_estimator(study)

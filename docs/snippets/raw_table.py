@@ -74,7 +74,7 @@ print(objective.explain())
 sampler = objective.grid_sampler(seed=0)
 study = optuna.create_study(direction=objective.direction, sampler=sampler)
 study.optimize(objective)
-n_updates = sum(trial.user_attrs["n_updates"] for trial in study.trials)
+n_updates = sum(trial.user_attrs["treecv"]["n_updates"] for trial in study.trials)
 print(f"{len(study.trials)} trials, {n_updates:,} row updates")
 
 simpler = {"learn__step_size": "smaller", "learn__alpha": "larger"}

@@ -21,6 +21,6 @@ objective = treecv_objective(
 sampler = optuna.samplers.RandomSampler(seed=0)
 study = optuna.create_study(direction=objective.direction, sampler=sampler)
 study.optimize(objective, n_trials=100)
-n_grown = sum(trial.user_attrs["n_updates"] > 0 for trial in study.trials)
-print(study.best_trial.user_attrs["treecv_method"], len(study.trials), n_grown)
+n_grown = sum(trial.user_attrs["treecv"]["n_updates"] > 0 for trial in study.trials)
+print(study.best_trial.user_attrs["treecv"]["method"], len(study.trials), n_grown)
 model = objective.best_estimator(study)

@@ -29,31 +29,47 @@ RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samp
 
 
 def predict_out_of_fold(
-    evaluation: Evaluation, estimator: Any, response_method: str
+    evaluation: Evaluation,
+    estimator: Any,
+    response_method: str,
+    argument: str = "response_method",
+    n_epochs: int | None = None,
 ) -> np.ndarray:
-    """Return the out-of-fold responses of the first repeat, in the order of the rows as given."""
-    check_choice("response_method", response_method, RESPONSE_METHODS)
+    """Return the out-of-fold responses, in the order of the rows as given.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+    estimator : estimator
+    response_method : str
+    argument : str
+        What the caller calls ``response_method``.
+    n_epochs : int or None
+        The epochs of a trial; None: those of the evaluation.
+    """
+    check_choice(argument, response_method, RESPONSE_METHODS)
     if evaluation.asked_method == "progressive":
         raise ValueError(
             "method must be another than 'progressive' for predictions, since its first eighth of "
             "the rows is only trained on; 'auto' would be right."
         )
     estimator = as_estimator(estimator)
-    method = method_for(evaluation, estimator)
+    method = method_for(evaluation, estimator, n_epochs=n_epochs)
     method.check(estimator)
-    n_epochs = epochs_of(evaluation, estimator, method)
-    check_methods(estimator, response_method, f"response_method={response_method!r}")
+    n_passes = epochs_of(evaluation, estimator, method, n_epochs=n_epochs)
+    check_methods(estimator, response_method, f"{argument}={response_method!r}")
     repeat = evaluation.repeats[0]
     cut = repeat.cut
     is_repeated = len(evaluation.repeats) > 1
     if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows or is_repeated:
         raise ValueError(
-            "cv must be a splitter whose test sets hold every row once, since each row gets one "
-            "prediction, got one that leaves rows untested or tests them several times."
+            "cv must be a splitter whose test sets hold every row once, and n_repeats must be 1, "
+            "since each row gets one prediction, got folds that leave rows untested or test them "
+            "several times."
         )
     if isinstance(method, Trained):
-        evaluation.unused.warn(estimator, n_epochs=evaluation.n_epochs)
-        repeat = evaluation.repeats_for(n_epochs)[0]
+        evaluation.unused.warn(estimator, n_epochs=n_epochs or evaluation.n_epochs)
+        repeat = evaluation.repeats_for(n_passes)[0]
         return _of_trained_models(evaluation, repeat, method, estimator, response_method)
     if isinstance(method, Grown):
         return predictions_of_forest(evaluation, repeat, estimator, response_method)

@@ -28,7 +28,7 @@ from optuna_treecv.crossval.result import Score
 from optuna_treecv.crossval.row_losses import RowLosses
 from optuna_treecv.crossval.subtrees import pieces
 from optuna_treecv.learners.from_estimator import as_estimator
-from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.from_estimator import described
 from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import in_full
 from optuna_treecv.scoring import Pooled
@@ -207,7 +207,7 @@ class Run(Request):
             "method": self.method_name,
             "key": self.key,
             "fingerprint": self.fingerprint,
-            "learner": name_of(self.estimator),
+            "learner": described(self.estimator),
         }
 
     def fold_scores(self, number: int) -> np.ndarray:

@@ -49,6 +49,15 @@ def name_of(estimator: Any) -> str:
     return type(as_given(estimator)).__name__
 
 
+def described(estimator: Any) -> str:
+    """Return the class of an estimator; of a Pipeline that of its last step, after the others."""
+    if not isinstance(estimator, Pipeline):
+        return name_of(estimator)
+    *before, last = [step for _, step in estimator.steps if step not in (None, "passthrough")]
+    after = ", ".join(map(described, before))
+    return f"{described(last)} after {after}" if after else described(last)
+
+
 def layout_for(estimator: Any) -> RowLayout:
     """Return the layout of the rows that an estimator needs."""
     return (

@@ -39,7 +39,8 @@ from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
 from optuna_treecv.reporting.history import check_study
-from optuna_treecv.storage.evaluations import scores_of_trial
+from optuna_treecv.storage.attributes import scores_of_trial
+from optuna_treecv.study.edges import edges_of
 
 try:
     from optuna_dashboard import get_note
@@ -217,7 +218,8 @@ def _best(
         plus_minus(mean, error)
         for mean, error in zip(best["mean"], best["standard_error"], strict=True)
     ]
-    others = list(scores_of_trial(trials[best["trial_number"].iloc[0]].user_attrs))
+    best_trial = trials[best["trial_number"].iloc[0]]
+    others = list(scores_of_trial(best_trial.user_attrs))
     others = [name for name in others if name != metric]
     paired = {}
     if compared is not None:
@@ -237,13 +239,20 @@ def _best(
     error = "± is the standard error of the fold mean, std / √folds, as if folds were independent."
     if (said := how_sure(frame)) != "std / √folds":
         error = f"± is the standard error, {said}."
+    values = {name: {trial.params.get(name) for trial in trials.values()} for name in names}
+    edges = [
+        f" {_said(name)} is {where}; a wider range may hold a better value."
+        for name, where in edges_of(best_trial, {})
+        if len(values[name]) > 2
+    ]
     if paired:
         error += " Differences are paired by folds, with their intervals at level 0.95."
     return (
-        f"## Best: trial {best['trial_number'].iloc[0]}, {said_metric} {estimates[0]}\n\n"
+        f"## Best: trial {best_trial.number}, {said_metric} {estimates[0]}\n\n"
         f"{_table(head, rows)}\n\n"
         f"{error} "
         f"The best of {len(frame)} trials on the same folds looks a little better than it is."
+        f"{''.join(edges)}"
     )
 
 
@@ -376,7 +385,7 @@ def _facts(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame)
         "baseline": _baseline(study, frame),
         "trials": ", ".join(counts),
         "row updates": work_of(frame),
-        "time": f"{time_of(frame)}; {clock_of(trials)}",
+        "time": f"{time_of(frame)}; {clock_of(trials, frame)}",
     }
     return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items() if value])
 

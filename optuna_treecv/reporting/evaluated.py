@@ -19,11 +19,10 @@ from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
-from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
-from optuna_treecv.storage.evaluations import scores_of_trial
-from optuna_treecv.storage.evaluations import STD_ATTRIBUTE
-from optuna_treecv.storage.evaluations import STD_ERROR_ATTRIBUTE
-from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
+from optuna_treecv.storage.attributes import known_of_trial
+from optuna_treecv.storage.attributes import runs_of_trial
+from optuna_treecv.storage.attributes import scores_of_trial
+from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 
 #: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
 Frame: TypeAlias = Any
@@ -31,6 +30,10 @@ Frame: TypeAlias = Any
 #: Fold scores of two evaluations can be paired if these are equal; the fingerprint is of the rows
 #: in the order in which they are cut into folds.
 ALIKE_IF_PAIRED = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state", "scoring")
+
+
+#: More seconds than this between two trials are a pause.
+PAUSE = 60.0
 
 
 def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTrial], Frame]:
@@ -48,14 +51,15 @@ def evaluations_of(study: optuna.Study, store: Any) -> tuple[dict[int, FrozenTri
         frame = _from_attributes(trials, facts_of(study))
     else:
         frame = load_evaluations(store, study=study)
-        first = {trial.user_attrs.get(RUN_ATTRIBUTE) for trial in trials.values()}
+        first = {run for trial in trials.values() for run in runs_of_trial(trial.user_attrs)[:1]}
         frame = frame[frame["trial_number"].isin(list(trials)) & frame["run"].isin(first)]
     frame = frame.astype({"trial_number": int, "mean": float, "std": float})
     frame = frame.sort_values("trial_number", ignore_index=True)
     # Repeats use the same rows, so they do not count as additional folds for the standard error.
     n_folds = np.minimum(frame["folds_scored"], frame["n_folds"])
     errors = frame["std"] / np.sqrt(n_folds.astype(float))
-    pooled = [trials[n].user_attrs.get(STD_ERROR_ATTRIBUTE, np.nan) for n in frame["trial_number"]]
+    known = [known_of_trial(trials[number].user_attrs) for number in frame["trial_number"]]
+    pooled = [one.get("std_error", np.nan) for one in known]
     return trials, frame.assign(standard_error=errors.where(errors.notna(), pooled))
 
 
@@ -70,7 +74,7 @@ def _from_attributes(trials: Mapping[int, FrozenTrial], facts: Mapping[str, Any]
     pandas = import_pandas("a figure without a store")
     rows = []
     for number, trial in trials.items():
-        known = trial.user_attrs
+        known = known_of_trial(trial.user_attrs)
         if "n_updates" not in known:
             continue
         is_complete = trial.state == TrialState.COMPLETE
@@ -79,8 +83,8 @@ def _from_attributes(trials: Mapping[int, FrozenTrial], facts: Mapping[str, Any]
                 "trial_number": number,
                 "state": trial.state.name.lower(),
                 "scoring": facts.get("scoring", "value"),
-                "mean": trial.values[0] if is_complete else _mean_of(known, facts),
-                "std": known.get(STD_ATTRIBUTE, np.nan),
+                "mean": trial.values[0] if is_complete else _mean_of(trial, facts),
+                "std": known.get("std_test_score", np.nan),
                 "folds_scored": known["folds_scored"],
                 "n_folds": facts.get("n_folds", known["folds_scored"]),
                 "n_repeats": facts.get("n_repeats", 1),
@@ -94,11 +98,13 @@ def _from_attributes(trials: Mapping[int, FrozenTrial], facts: Mapping[str, Any]
     return pandas.DataFrame(rows, columns=columns)
 
 
-def _mean_of(known: Mapping[str, Any], facts: Mapping[str, Any]) -> float:
+def _mean_of(trial: FrozenTrial, facts: Mapping[str, Any]) -> float:
     """Return the mean of the first optimised score of a pruned trial from its attributes."""
+    known = known_of_trial(trial.user_attrs)
     if "mean_test_score" in known:
         return known["mean_test_score"]
-    return float(scores_of_trial(known).get(str(facts.get("scoring")), np.nan))
+    scores = scores_of_trial(trial.user_attrs)  # an earlier version did not write the first
+    return float(scores.get(str(facts.get("scoring")), np.nan))
 
 
 def number_of_trials(argument: str, value: Any) -> int:
@@ -174,12 +180,30 @@ def time_of(frame: Frame) -> str:
     return f"{_duration(frame['seconds'].sum())} of evaluation"
 
 
-def clock_of(trials: Mapping[int, FrozenTrial]) -> str:
-    """Return as text the time from the start of the first trial to the end of the last."""
-    begun = [trial.datetime_start for trial in trials.values() if trial.datetime_start]
-    ended = [trial.datetime_complete for trial in trials.values() if trial.datetime_complete]
-    seconds = (max(ended) - min(begun)).total_seconds() if begun and ended else 0.0
-    return f"{_duration(seconds)} from the first start to the last end"
+def clock_of(trials: Mapping[int, FrozenTrial], frame: Frame) -> str:
+    """Return as text the time from the first start to the last end, and Optuna's part of it.
+
+    Optuna's part is what remains of trials, and between them, without the evaluation and the
+    store; callbacks are in it. It is left out if trials overlap, failed or are not in the store.
+    """
+    spans = sorted(
+        (trial.datetime_start, trial.datetime_complete)
+        for trial in trials.values()
+        if trial.datetime_start and trial.datetime_complete
+    )
+    if not spans:
+        return f"{_duration(0.0)} from the first start to the last end"
+    seconds = (max(end for _, end in spans) - spans[0][0]).total_seconds()
+    clock = f"{_duration(seconds)} from the first start to the last end"
+    gaps = [(b[0] - a[1]).total_seconds() for a, b in zip(spans, spans[1:], strict=False)]
+    stored = [known_of_trial(one.user_attrs).get("seconds_store", 0.0) for one in trials.values()]
+    own = frame["seconds"].sum() + frame["seconds_prepare"].sum() + sum(stored)
+    pauses = sum(gap for gap in gaps if gap > PAUSE)
+    optunas = seconds - pauses - own
+    if len(frame) <= max(trials) or min(gaps, default=0.0) < 0 or not 0 < optunas:
+        return clock
+    said = f"{clock}, of which {_duration(optunas)} ({optunas / seconds:.0%}) in Optuna"
+    return f"{said} and {_duration(pauses)} in pauses" if pauses else said
 
 
 def _duration(seconds: float) -> str:

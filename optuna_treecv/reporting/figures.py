@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial
 
 from optuna_treecv.crossval.paired import PairedDifference
@@ -40,6 +42,8 @@ from optuna_treecv.study.objective import TreeCVObjective
 try:
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
+
+    from optuna_treecv.reporting.plane import plane_of
 except ImportError as error:
     raise ImportError(
         "optuna_treecv.report needs plotly: pip install 'optuna-treecv[dashboard]'."
@@ -72,11 +76,13 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        One panel per hyper-parameter (the first six by name), with a logarithmic axis if its
-        distribution is logarithmic. Error bars are standard errors of the fold mean,
-        std / sqrt(n_folds), as if folds were independent. Pruned trials are drawn at the mean of
-        the folds that they reached. Infinite values, and values so bad that the others would be
-        squeezed together, are drawn at the edge.
+        Two hyper-parameters that are numbers span a plane, in which colours show the value; the
+        worst quarter of the trials has one colour. Otherwise there is one panel per
+        hyper-parameter (the first six by name). An axis is logarithmic if the distribution is.
+        Error bars are standard errors of the fold mean, std / sqrt(n_folds), as if folds were
+        independent. Pruned trials are drawn at the mean of the folds that they reached. Infinite
+        values, and values so bad that the others would be squeezed together, are drawn at the
+        edge.
 
     Examples
     --------
@@ -92,6 +98,14 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     names = sorted({name for number in frame["trial_number"] for name in trials[number].params})
     if not names:
         return _message(title, trials, frame, store, "The study has no hyper-parameters.")
+    away = _is_away(study, frame)
+    if _span_plane(names, trials):
+        axes = {name: _parameter_axis(name, trials, n_ticks=6)[0] for name in names}
+        groups = _groups(study, frame, away, edge="")
+        figure = plane_of(axes, groups, trials, metric_of(frame), sign_of(study))
+        title = "Value against both hyper-parameters"
+        subtitle = "the worst quarter of the complete trials has one colour"
+        return _finish(figure, title, subtitle, trials, frame, store)
     if len(names) > MAX_PANELS:
         title += f" (the first {MAX_PANELS} of {len(names)})"
         names = names[:MAX_PANELS]
@@ -100,7 +114,6 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     figure = make_subplots(
         n_rows, n_columns, shared_yaxes="all", horizontal_spacing=0.04, vertical_spacing=0.24
     )
-    away = _is_away(study, frame)
     edge, y_axis = _edge_and_axis(frame["mean"][~away].to_numpy(), sign_of(study))
     labels = set()
     for i, name in enumerate(names):
@@ -425,7 +438,7 @@ def _is_away(study: optuna.Study, frame: Frame) -> Any:
 
 
 def _groups(
-    study: optuna.Study, frame: Frame, away: Any
+    study: optuna.Study, frame: Frame, away: Any, edge: str = ", at the edge"
 ) -> Iterator[tuple[str, dict[str, Any], Frame]]:
     """Yield (label, marker, evaluations) for each group drawn with the same marker."""
     complete = frame["state"] == "complete"
@@ -433,7 +446,7 @@ def _groups(
     yield "complete", {"color": BLUE}, frame[~away & complete]
     pointing = "triangle-up" if sign_of(study) > 0 else "triangle-down"
     off = {"color": ORANGE, "symbol": pointing, "size": 9}
-    yield "infinite or far off, at the edge", off, frame[away]
+    yield f"infinite or far off{edge}", off, frame[away]
     best = best_of(study, frame, 1)
     ring = {"color": ORANGE, "symbol": "circle-open", "size": 13, "line_width": 2}
     yield f"best: trial {best['trial_number'].sum()}", ring, best
@@ -484,6 +497,15 @@ def _parameter_axis(
     else:
         axis = {"nticks": n_ticks + 1}
     return axis | {"title_text": name}, lambda value: value
+
+
+def _span_plane(names: list[str], trials: Mapping[int, FrozenTrial]) -> bool:
+    """Return whether there are two parameters, and all trials have numbers for them."""
+    return len(names) == 2 and all(
+        isinstance(trial.distributions.get(name), IntDistribution | FloatDistribution)
+        for trial in trials.values()
+        for name in names
+    )
 
 
 def _is_number(value: Any) -> bool:

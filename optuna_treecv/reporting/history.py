@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from optuna_treecv.storage.attributes import runs_of_trial
 from optuna_treecv.storage.database import AnyStore
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import FAILURES
@@ -23,7 +24,6 @@ from optuna_treecv.storage.evaluations import COLUMNS
 from optuna_treecv.storage.evaluations import delete_evaluations
 from optuna_treecv.storage.evaluations import read_evaluations
 from optuna_treecv.storage.evaluations import read_scores
-from optuna_treecv.storage.evaluations import runs_of_trial
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,7 +50,7 @@ def load_evaluations(
     study_name : str, default=None
         Return only evaluations recorded under this name of a study.
     study : optuna.Study, default=None
-        Return only evaluations that the study's trials name in their attribute ``treecv_run``,
+        Return only evaluations that the study's trials name in their attribute ``treecv``,
         even if the study was renamed. The result has the study's present name and its trials'
         present numbers.
 

@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.search.results import Row
-from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
+from optuna_treecv.storage.attributes import runs_of_trial
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import known_direction
 from optuna_treecv.study.objective import TreeCVObjective
@@ -65,7 +65,7 @@ def warn_of_unknown_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
     """
     n_unknown = sum(
         trial.state == TrialState.COMPLETE
-        and (store is None or RUN_ATTRIBUTE not in trial.user_attrs)
+        and (store is None or not runs_of_trial(trial.user_attrs))
         for trial in earlier
     )
     if n_unknown:

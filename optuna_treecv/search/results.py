@@ -15,8 +15,8 @@ from scipy.stats import rankdata
 
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.storage.evaluations import scores_of_trial
-from optuna_treecv.storage.evaluations import STD_ATTRIBUTE
+from optuna_treecv.storage.attributes import known_of_trial
+from optuna_treecv.storage.attributes import scores_of_trial
 
 #: With more splits than this, ``cv_results_`` has no columns for them.
 MOST_SPLITS = 100
@@ -95,13 +95,13 @@ def found_before(
     stored : dict of str to ndarray of shape (n_splits,)
         The fold scores in the store, by the names of the scores.
     """
-    known = scores_of_trial(trial.user_attrs)
+    known, scores = known_of_trial(trial.user_attrs), scores_of_trial(trial.user_attrs)
     signs = np.array([sign_of(direction) for direction in directions])
-    means = np.array([known.get(name, np.nan) for name in names], float)
+    means = np.array([scores.get(name, np.nan) for name in names], float)
     stds = np.full(len(names), np.nan)
     if trial.state == TrialState.COMPLETE and trial.values is not None:
         means[optimized] = trial.values[0]
-        stds[optimized] = trial.user_attrs.get(STD_ATTRIBUTE, np.nan)
+        stds[optimized] = known.get("std_test_score", np.nan)
     splits: list[np.ndarray | None] = [None] * len(names)
     for number, name in enumerate(names):
         if name not in stored:
@@ -111,7 +111,7 @@ def found_before(
             stds[number] = stored[name].std()
             if number != optimized:
                 means[number] = stored[name].mean()
-    seconds = trial.user_attrs.get("seconds", np.nan)
+    seconds = known.get("seconds", np.nan)
     return Found(signs * means, stds, splits, float(seconds))
 
 

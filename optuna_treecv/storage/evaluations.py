@@ -6,7 +6,6 @@ from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from datetime import datetime
-import json
 from typing import Any
 import zlib
 
@@ -25,16 +24,6 @@ from optuna_treecv.storage.tables import EvaluationRow
 from optuna_treecv.storage.tables import FoldScoreBlockRow
 from optuna_treecv.storage.tables import FoldScoreRow
 
-#: The user attribute in which a trial names its evaluation.
-RUN_ATTRIBUTE = "treecv_run"
-#: The user attribute in which a trial with several scores has their means, as JSON.
-SCORES_ATTRIBUTE = "treecv_scores"
-#: The user attribute with the standard deviation of fold scores.
-STD_ATTRIBUTE = "std_test_score"
-#: The user attribute with the standard error of a pooled score, which has no standard deviation.
-STD_ERROR_ATTRIBUTE = "std_error"
-#: The user attribute of a study that says what its trials evaluate.
-STUDY_ATTRIBUTE = "treecv_evaluation"
 #: An evaluation with more fold scores than this stores them in one block instead of in rows.
 MAX_SCORE_ROWS = 1000
 
@@ -55,30 +44,6 @@ def further_run(run: str, number: int | str) -> str:
 def first_run(run: str) -> str:
     """Return the name of the evaluation that has the first score of the same trial."""
     return run.partition("-")[0]
-
-
-def scores_of_trial(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the means of a trial's scores by name; empty if it has only one."""
-    try:
-        scores = json.loads(attributes.get(SCORES_ATTRIBUTE, "{}"))
-    except (TypeError, ValueError):  # someone has changed it
-        return {}
-    return scores if isinstance(scores, dict) else {}
-
-
-def runs_of_trial(attributes: Mapping[str, Any]) -> list[str]:
-    """Return the names of a trial's evaluations, one for each score, the first one first.
-
-    Parameters
-    ----------
-    attributes : dict
-        The user attributes of the trial.
-    """
-    run = attributes.get(RUN_ATTRIBUTE)
-    if not isinstance(run, str):
-        return []
-    n_scores = len(scores_of_trial(attributes))
-    return [run, *(further_run(run, number) for number in range(1, n_scores))]
 
 
 def record(

@@ -99,8 +99,8 @@ class EvaluationRow(Base, kw_only=True):
 
     __tablename__ = "treecv_evaluations"
 
-    #: Chosen by us and kept in the trial's user attribute "treecv_run". It stays valid if a study
-    #: is copied or renamed.
+    #: Chosen by us and kept in the trial's user attribute "treecv". It stays valid if a study is
+    #: copied or renamed.
     run: Mapped[str] = mapped_column(
         String(32), primary_key=True, default_factory=lambda: uuid4().hex[:16]
     )

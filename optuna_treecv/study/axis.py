@@ -88,6 +88,11 @@ class Axis:
         """Return the value that a code means; numbers off a grid mean themselves."""
         return code if self._values is None else self._values.get(code, code)
 
+    @property
+    def codes(self) -> tuple[Any, ...]:
+        """The codes of the values in a list; none of a range."""
+        return tuple(self._values or ())
+
     def ends(self) -> tuple[Any, ...]:
         """Return the ends of a range, or all values."""
         if isinstance(self.distribution, IntDistribution | FloatDistribution):

@@ -25,7 +25,7 @@ from optuna_treecv.crossval.paired import difference_by_folds
 from optuna_treecv.crossval.paired import difference_by_rows
 from optuna_treecv.crossval.paired import PairedDifference
 from optuna_treecv.crossval.paired import student_quantile
-from optuna_treecv.storage.evaluations import STD_ATTRIBUTE
+from optuna_treecv.storage.attributes import known_of_trial
 
 #: What users may ask for besides a callable.
 RULES = ("best", "one_se")
@@ -283,7 +283,9 @@ def _may_be_near(contest: Contest, trial: FrozenTrial, level: float) -> bool:
     trials have as attributes. So the scores of most trials are never read.
     """
     best = contest.trials[0]
-    stds: list[Any] = [one.user_attrs.get(STD_ATTRIBUTE) for one in (best, trial)]
+    stds: list[Any] = [
+        known_of_trial(one.user_attrs).get("std_test_score") for one in (best, trial)
+    ]
     if best.number in contest.rows and trial.number in contest.rows:
         return True
     if contest.n_folds < 2 or not all(map(_is_number, stds)):

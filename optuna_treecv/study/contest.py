@@ -14,10 +14,10 @@ from optuna.trial import TrialState
 
 from optuna_treecv.crossval.intervals import note_of_dependence
 from optuna_treecv.crossval.run import Run
+from optuna_treecv.storage.attributes import runs_of_trial
+from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import read_scores
-from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
-from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.held_scores import HeldScores
 
@@ -145,9 +145,7 @@ class _KnownScores:
     ) -> dict[int, np.ndarray]:
         """Return the fold scores that the store holds in full."""
         runs = {
-            trial.user_attrs[RUN_ATTRIBUTE]: trial.number
-            for trial in trials
-            if isinstance(trial.user_attrs.get(RUN_ATTRIBUTE), str)
+            run: trial.number for trial in trials for run in runs_of_trial(trial.user_attrs)[:1]
         }
         n_scores = dict.fromkeys(runs, self._n_scores)
         nothing: dict[str, tuple[np.ndarray, np.ndarray]] = {}

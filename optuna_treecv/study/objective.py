@@ -21,9 +21,11 @@ from sklearn.base import clone
 
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
+from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.choice import settle
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.explain import explain
+from optuna_treecv.crossval.predict import predict_out_of_fold
 from optuna_treecv.crossval.refit import fit_on_all_rows
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.run import Run
@@ -46,6 +48,7 @@ from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.contest import contest_of
+from optuna_treecv.study.edges import edges_of
 from optuna_treecv.study.fold_race import FoldRace
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import as_grids
@@ -383,6 +386,8 @@ class TreeCVObjective:
     ) -> Any:
         """The fitted estimator of a study's best trial, or of another one that a rule chooses.
 
+        Where a value of the trial lies at the edge of its range, a warning says so.
+
         Parameters
         ----------
         study : optuna.Study or optuna.trial.FrozenTrial
@@ -410,6 +415,74 @@ class TreeCVObjective:
         """
         check_choice("kind", kind, ("refit", "kfold_average"))
         check_rule(rule)
+        trial, candidate = self._trial_and_candidate(study, rule, simpler)
+        lists = {name: axis.codes for name, axis in self._axes.items() if axis.codes}
+        if edges := edges_of(trial, lists):
+            listed = " and ".join(f"{name}={where}" for name, where in edges)
+            warn_caller(
+                f"trial {trial.number} has {listed}; a wider range may hold a better value."
+            )
+        if kind == "refit":
+            return fit_on_all_rows(self._evaluation, *candidate)
+        run = Run(self._evaluation, *candidate)
+        run.average_models()
+        return run.finish().kfold_estimator()
+
+    def predict_oof(
+        self,
+        study: optuna.Study | optuna.trial.FrozenTrial,
+        method: Literal[
+            "predict", "decision_function", "predict_proba", "score_samples"
+        ] = "predict",
+    ) -> np.ndarray:
+        """Return the out-of-fold predictions of a study's best trial, or of another one.
+
+        Each row is predicted by the model that was trained without its fold, on the folds and in
+        the order in which the trial was evaluated. All folds are trained once more.
+
+        Parameters
+        ----------
+        study : optuna.Study or optuna.trial.FrozenTrial
+            A study with at least one completed trial of this objective, or a trial of it.
+        method : {"predict", "decision_function", "predict_proba", "score_samples"}, \
+                default="predict"
+            The method of the estimator whose response is returned.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,), (n_rows, n_classes) or (n_rows, n_targets)
+            In the order of the rows of X.
+
+        Raises
+        ------
+        ValueError
+            If an argument is wrong, rows are not tested once each, or a model diverges whose
+            labels are asked for.
+
+        See Also
+        --------
+        optuna_treecv.tree_cross_val_predict : The same without a study.
+
+        Examples
+        --------
+        >>> import optuna
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.linear_model import Ridge
+        >>> from optuna_treecv import treecv_objective
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0]})
+        >>> study = optuna.create_study(sampler=objective.grid_sampler())
+        >>> study.optimize(objective)
+        >>> objective.predict_oof(study).shape
+        (442,)
+        """
+        _, (estimator, n_epochs) = self._trial_and_candidate(study)
+        return predict_out_of_fold(self._evaluation, estimator, method, "method", n_epochs)
+
+    def _trial_and_candidate(
+        self, study: Any, rule: Any = "best", simpler: Any = None
+    ) -> tuple[optuna.trial.FrozenTrial, Candidate]:
+        """Return a given trial, or the one of a study that a rule chooses, and its estimator."""
         if isinstance(study, optuna.trial.FrozenTrial):
             if rule != "best":
                 raise ValueError(f"rule must be 'best' where study is a trial, got {rule!r}.")
@@ -427,12 +500,7 @@ class TreeCVObjective:
             argument = "study must be one of this objective: its best trial"
         else:
             raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
-        candidate = self._candidate_of(trial, argument)
-        if kind == "refit":
-            return fit_on_all_rows(self._evaluation, *candidate)
-        run = Run(self._evaluation, *candidate)
-        run.average_models()
-        return run.finish().kfold_estimator()
+        return trial, self._candidate_of(trial, argument)
 
     def _choose(self, study: Any, rule: Any, simpler: Any, level: float = 0.95) -> Choice:
         """Choose a trial of a study."""
@@ -801,12 +869,12 @@ def treecv_objective(
 
     Notes
     -----
-    Each trial gets these user attributes: ``mean_test_score`` and ``std_test_score`` to 6 digits
-    (in place of the first, several scores are in ``treecv_scores``, as JSON; in place of the
-    second, a pooled score and a hold-out have ``std_error``),
-    ``folds_scored``, ``treecv_method`` (how the folds were evaluated), ``n_updates`` (rows trained
-    on), ``seconds``, with a store ``treecv_run`` (the evaluation's name
-    there), and ``diverged_folds`` if there are any.
+    Each trial gets one user attribute, ``treecv``, a dict: ``mean_test_score`` and
+    ``std_test_score`` to 6 digits (in place of the second, a pooled score and a hold-out have
+    ``std_error``), with several scores ``score_<name>`` for each of them, ``folds_scored``,
+    ``n_updates`` (rows trained on), ``method`` (how the folds were evaluated), ``seconds``, with a
+    store ``run`` (the evaluation's name there) and ``seconds_store``, and ``diverged_folds`` if
+    there are any.
 
     The first fold of a tree is ready after about one reading of the data. With reports of folds,
     pruning saves what follows; early reports come before. Where folds are fitted, pruning saves

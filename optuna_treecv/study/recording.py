@@ -1,55 +1,56 @@
-"""Writes the result of a trial to the store and to the trial's attributes."""
+"""Writes the result of a trial to the store and to the trial's attribute."""
 
 from __future__ import annotations
 
 from importlib.metadata import version
-import json
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.run import Run
+from optuna_treecv.storage.attributes import SCORE_PREFIX
+from optuna_treecv.storage.attributes import TRIAL_ATTRIBUTE
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import record
-from optuna_treecv.storage.evaluations import RUN_ATTRIBUTE
-from optuna_treecv.storage.evaluations import SCORES_ATTRIBUTE
-from optuna_treecv.storage.evaluations import STD_ATTRIBUTE
-from optuna_treecv.storage.evaluations import STD_ERROR_ATTRIBUTE
 from optuna_treecv.storage.tables import EvaluationRow
-from optuna_treecv.storage.tables import plain
 from optuna_treecv.study.grid import AnyTrial
 
 _VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
 
 
 def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResult:
-    """Write a run to the store, if there is one, and to the trial's user attributes.
+    """Write a run to the store, if there is one, and to the trial's user attribute ``treecv``.
 
-    A trial gets at most 8 attributes, since Optuna's storage is slow.
+    It is a single attribute, since each one is a transaction of Optuna's storage, which takes
+    longer than a short evaluation.
     """
     result = run.result()
-    if database is not None:
-        written = _record_in_store(trial, run, result, database)
-        if written is not None:
-            trial.set_user_attr(RUN_ATTRIBUTE, written)
-    if run.n_scored == 0:
-        pass  # the trial was pruned before its first fold
-    elif len(result.scores) > 1:
-        means = {name: _for_display(score.mean) for name, score in result.scores.items()}
-        trial.set_user_attr(SCORES_ATTRIBUTE, json.dumps(plain(means)))
-    else:
-        trial.set_user_attr("mean_test_score", _for_display(result.mean))
+    known: dict[str, Any] = {}
+    if run.n_scored:  # otherwise the trial was pruned before its first fold
+        known["mean_test_score"] = _for_display(result.mean)
     if result.std is not None:
-        trial.set_user_attr(STD_ATTRIBUTE, _for_display(result.std))
+        known["std_test_score"] = _for_display(result.std)
     elif result.std_error is not None:
-        trial.set_user_attr(STD_ERROR_ATTRIBUTE, _for_display(result.std_error))
-    trial.set_user_attr("folds_scored", run.n_scored)
-    trial.set_user_attr("n_updates", result.n_updates)
-    trial.set_user_attr("treecv_method", result.method)
-    trial.set_user_attr("seconds", round(result.seconds, 6))
+        known["std_error"] = _for_display(result.std_error)
+    if run.n_scored and len(result.scores) > 1:
+        for name, score in result.scores.items():
+            known[f"{SCORE_PREFIX}{name}"] = _for_display(score.mean)
+    known["folds_scored"] = run.n_scored
+    known["n_updates"] = result.n_updates
+    known["method"] = result.method
+    known["seconds"] = round(result.seconds, 6)
     if result.diverged_folds:
-        trial.set_user_attr("diverged_folds", result.diverged_folds)
+        known["diverged_folds"] = result.diverged_folds
+    if database is not None:
+        began = perf_counter()
+        written = _record_in_store(trial, run, result, database)
+        known["seconds_store"] = round(perf_counter() - began, 6)
+        if written is not None:
+            known["run"] = written
+    trial.set_user_attr(TRIAL_ATTRIBUTE, known)
     return result
 
 

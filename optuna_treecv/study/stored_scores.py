@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 from optuna.trial import FrozenTrial
 
+from optuna_treecv.storage.attributes import runs_of_trial
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import read_named_scores
-from optuna_treecv.storage.evaluations import runs_of_trial
 
 
 def stored_scores(

@@ -18,7 +18,8 @@ from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
-from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
+from optuna_treecv.storage.attributes import known_of_trial
+from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import is_point_of
@@ -197,7 +198,7 @@ class StudyCheck:
 
 def is_one_pass(trial: FrozenTrial) -> bool:
     """Return whether the models of a trial were trained by passes of ``partial_fit``."""
-    return trial.user_attrs.get("treecv_method") in _ONE_PASS
+    return known_of_trial(trial.user_attrs).get("method") in _ONE_PASS
 
 
 def warn_if_mixed(study: optuna.Study) -> None:
@@ -226,7 +227,7 @@ def _by_kind(study: optuna.Study) -> dict[bool, list[int]]:
     """Return the numbers of the completed trials, by whether models were trained by passes."""
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for trial in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE]):
-        if "treecv_method" in trial.user_attrs:
+        if "method" in known_of_trial(trial.user_attrs):
             kinds[is_one_pass(trial)].append(trial.number)
     return kinds
 

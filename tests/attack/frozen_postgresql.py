@@ -174,7 +174,7 @@ def attack(seed: int, n_rounds: int, servers: list[PostgresServer]) -> None:
         assert all(one.startswith("store postgresql") for one in said), where
         for trial in study.trials:
             assert trial.value == expected.evaluate(trial.params).mean, f"{where}: a wrong value"
-        is_recorded = ["treecv_run" in trial.user_attrs for trial in study.trials]
+        is_recorded = ["run" in trial.user_attrs["treecv"] for trial in study.trials]
         print(
             f"{i}: {what}; {len(is_recorded)} trials, {is_recorded.count(False)} not recorded, "
             f"the slowest took {slowest:.1f} s; {[one.split(': ', 1)[1][:90] for one in said]}",
@@ -204,7 +204,7 @@ def run(
     latest = time.monotonic() + 120
     while time.monotonic() < latest:
         study.optimize(objective, n_trials=1)
-        if "treecv_run" in study.trials[-1].user_attrs:
+        if "run" in study.trials[-1].user_attrs["treecv"]:
             return what
         time.sleep(0.2)
     raise AssertionError(f"{what}: nothing is recorded after it")

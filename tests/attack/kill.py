@@ -119,7 +119,7 @@ def check(seed: int, storage: str, store: str) -> tuple[int, int]:
         assert evaluations["mean"][trial.number] == expected.mean
         assert scores.get_group(trial.number).tolist() == expected.test_score.tolist()
         n_done, n_saved = evaluations.loc[trial.number, ["n_updates", "n_updates_saved"]]
-        assert n_done == trial.user_attrs["n_updates"]
+        assert n_done == trial.user_attrs["treecv"]["n_updates"]
         assert n_done + n_saved == expected.n_updates + expected.n_updates_saved
     states = {trial.state for trial in study.trials}
     assert states <= {TrialState.COMPLETE, TrialState.RUNNING}, states

@@ -300,7 +300,7 @@ def our_study(contest: str, task: Task, step: Any, alpha: Any) -> Entry:
         )
         study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
         study.optimize(objective, n_trials=10)
-        return study.best_value, sum(one.user_attrs["n_updates"] for one in study.trials)
+        return study.best_value, sum(one.user_attrs["treecv"]["n_updates"] for one in study.trials)
 
     return Entry(contest, "ours, `study.optimize`", run)
 

@@ -65,7 +65,7 @@ def costs(X: np.ndarray, y: np.ndarray) -> None:
                     studies[report].optimize(objective, n_trials=1)
                     whole[report].append(perf_counter() - began)
             inside = {
-                report: median(trial.user_attrs["seconds"] for trial in study.trials)
+                report: median(trial.user_attrs["treecv"]["seconds"] for trial in study.trials)
                 for report, study in studies.items()
             }
             reports = ("mean", "progressive")
@@ -101,7 +101,9 @@ def savings(X: np.ndarray, y: np.ndarray) -> None:
                 began = perf_counter()
                 study.optimize(objective, n_trials=TRIALS)
                 seconds.append(perf_counter() - began)
-                updates.append(sum(trial.user_attrs["n_updates"] for trial in study.trials))
+                updates.append(
+                    sum(trial.user_attrs["treecv"]["n_updates"] for trial in study.trials)
+                )
             saved, work = seconds[0] / seconds[1], updates[0] / updates[1]
             print(
                 f"| {n_rows:,}, {cv} | {learner} | {seconds[0]:.2f} | {seconds[1]:.2f} | "

@@ -251,7 +251,7 @@ def trials(tasks: list[Task], runs: int) -> None:
             found = optuna.create_study(direction="maximize", sampler=sampler)
             found.optimize(objective, n_trials=100)
             asked[:] = [trial.params for trial in found.trials]
-            answers[:] = [trial.user_attrs["seconds"] for trial in found.trials[1:]]
+            answers[:] = [trial.user_attrs["treecv"]["seconds"] for trial in found.trials[1:]]
 
         ours = in_turn({"ours": study}, runs)["ours"]
         every = asked[:: 50 if task.is_large else 10]
