@@ -326,5 +326,7 @@ def fit_on_rows_as_given(evaluation: Evaluation, estimator: Any) -> Any:
     params = part_of(passed.to_fit(estimator), X, None)
     with passed.as_configured():
         fitted.fit(X, *(() if y is None else (y,)), **params)
-    given = estimator.get_params(deep=True)
-    return fitted.set_params(**{name: given[name] for name in unset_seeds(estimator)})
+    if unset := unset_seeds(estimator):
+        given = estimator.get_params(deep=True)
+        fitted.set_params(**{name: given[name] for name in unset})
+    return fitted
