@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import deepcopy
+from functools import partial
 from numbers import Integral
 from numbers import Real
 from time import perf_counter
@@ -20,6 +21,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 from sklearn.base import BaseEstimator
 from sklearn.base import MetaEstimatorMixin
+from sklearn.metrics import get_scorer_names
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
@@ -54,6 +56,7 @@ from optuna_treecv.search.studies import make_study
 from optuna_treecv.search.studies import over
 from optuna_treecv.search.studies import PointSampler
 from optuna_treecv.search.studies import report_for
+from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
@@ -288,23 +291,40 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         self._check_arguments()
         X, y, sample_weight = indexable(X, y, sample_weight)
         self._check_numbers(X)
-        scores = scores_of(self.scoring, self.estimator)
+        scores = scores_of(self.scoring, self.estimator, has_y=y is not None)
         self._check_refit(scores)
         seed = draw_seed(self.random_state)
         points = self._points(seed)
-        objective = self._objective(X, y, groups, sample_weight, params, scores, seed, points)
+        build = partial(self._objective, X, y, groups, sample_weight, params, seed, points)
+        objective = build(scores)
         if self._is_one_se:
             check_one_se(objective)
         study = self._study_for(objective, seed)
         if self._is_one_se:
             warn_of_unknown_scores(over(study), self.store)
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+
+        def with_names(names: Sequence[str]) -> TreeCVObjective:
+            nonlocal scores
+            if self.study is not None or self.storage is not None:
+                raise ValueError(
+                    "scoring must be a dict of scorers where study or storage is given, got a "
+                    f"callable that returns several scores: {', '.join(names)}."
+                )
+            scores = scores.by_names(names)
+            self._check_refit(scores)
+            study.set_user_attr(STUDY_ATTRIBUTE, None)  # says what is scored
+            return build(scores)
+
         with FitTasks(self, self._refits, X=X, y=y, metadata=metadata) as tasks:
-            keeper = Keeper(objective, self.error_score, tasks, self.verbose)
+            keeper = Keeper(
+                objective, self.error_score, tasks, self.verbose, scores.names, with_names
+            )
             self._optimize(study, objective, keeper, points, tasks)
+            objective = keeper.objective
             optimized = self._optimized(scores)
             rows = self._rows(study, objective, keeper, points, optimized)
-            results = table(rows, scores.names, keeper.n_splits)
+            results = table(rows, scores.names, keeper.n_splits, self.return_train_score)
             # These are kept also where the choice or the fit on all rows fails.
             self._take(
                 {
@@ -361,6 +381,13 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         if self.error_score != "raise" and not _is_number(self.error_score):
             raise ValueError(f"error_score must be 'raise' or a number, got {self.error_score!r}.")
         check_choice("progress", self.progress, (True, False))
+        check_choice("return_train_score", self.return_train_score, (True, False))
+        if self.return_train_score and self.method not in ("auto", "fit"):
+            raise ValueError(
+                "return_train_score must be False where folds are not fitted, since no model "
+                f"then predicts the rows that it has seen, got True with method={self.method!r}; "
+                "method='auto' or 'fit' would be right."
+            )
         kinds: dict[str, tuple[Any, type, str]] = {
             "sampler": (self.sampler, optuna.samplers.BaseSampler, "a sampler of Optuna"),
             "pruner": (self.pruner, optuna.pruners.BasePruner, "a pruner of Optuna"),
@@ -398,7 +425,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         if callable(refit) or self._is_one_se:
             return
         known = scores.names if scores.is_multiple else []
-        if not isinstance(refit, str) or refit not in known:
+        # The name of a single score says nothing, and those of a callable may be found later.
+        is_one = not scores.is_multiple and (callable(self.scoring) or refit in get_scorer_names())
+        if not isinstance(refit, str) or not (is_one or refit in known):
             values = ", ".join(map(repr, [False, *known] if known else [True, False]))
             why = " where there are several scores" if known else ""
             raise ValueError(
@@ -417,9 +446,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         groups: Any,
         sample_weight: Any,
         params: dict[str, Any],
-        scores: Scores,
         seed: int,
         points: Points | None,
+        scores: Scores,
     ) -> TreeCVObjective:
         """Return the objective."""
         if points is not None:
@@ -432,19 +461,21 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             "shuffle": self.shuffle,
             "groups": groups,
             "order": self.order,
-            "method": self.method,
+            "method": "fit" if self.return_train_score else self.method,
             "n_repeats": self.n_repeats,
             "n_epochs": self.n_epochs,
-            "scoring": scores.asked,
+            "scoring": scores.with_train if self.return_train_score else scores.asked,
             "sample_weight": sample_weight,
             "params": params or None,
             "random_state": seed,
             "n_jobs": self.n_jobs,
             "store": self.store,
         }
-        if scores.is_multiple:
+        if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
         objective = treecv_objective(self.estimator, X, y, **options)
+        tries_all = self.error_score != "raise" and self.n_repeats == 1
+        objective._evaluation.tries_all_folds = tries_all
         pruner = self.pruner if self.study is None else self.study.pruner
         # Every study has a pruner, which the user may not know.
         is_meant = self.study is None or isinstance(pruner, RacingPruner)
@@ -548,16 +579,12 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         optimized: int,
     ) -> list[Row]:
         """Return the rows of ``cv_results_``."""
-        trials = [
-            trial
-            for trial in over(study)
-            if trial.state != TrialState.FAIL or trial.number in keeper.errors
-        ]
+        trials = [trial for trial in over(study) if keeper.has(trial)]
         if points is None or points.is_sample:
             asked = [(objective.values_of(trial.params), trial) for trial in trials]
         else:
             asked = points.tried(objective, trials)
-        keeper.check(len(asked))
+        keeper.check([trial for _, trial in asked])
         keeper.read_earlier([trial for _, trial in asked])
         metrics = objective.score_directions
         return [
@@ -616,7 +643,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             method_mapping=MethodMapping().add(caller="fit", callee="fit"),
         )
         to_scorer = MethodMapping().add(caller="score", callee="score")
-        scores = scores_of(self.scoring, self.estimator)
+        scores = scores_of(self.scoring, self.estimator, has_y=False)
         for name, scorer in scores.scorers.items():
             if hasattr(scorer, "get_metadata_routing"):
                 router.add(
