@@ -11,6 +11,7 @@ import numpy as np
 import optuna
 import pytest
 from sklearn.base import clone
+from sklearn.linear_model import Ridge
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler
@@ -167,14 +168,38 @@ def test_a_list_with_one_dict_is_that_dict():
     assert isinstance(objective.grid_sampler(), optuna.samplers.GridSampler)
 
 
-def test_an_inner_parameter_must_be_in_each_dict_with_its_estimator():
+def test_an_inner_parameter_is_not_set_beside_another_inner_estimator():
+    """A dict that puts in an estimator keeps its parameters; others have those as given."""
     pipeline = Pipeline([("scale", MinMaxScaler()), ("model", PegasosClassifier())])
-    grids = [{"model": [PegasosClassifier(alpha=5)]}, {"model__alpha": [0.1, 1.0]}]
-    with pytest.raises(ValueError, match="a dict with 'model' must also have 'model__alpha'"):
-        treecv_objective(pipeline, X, Y, param_grid=grids)
+    grids = [
+        {"model": [PegasosClassifier(alpha=5)]},
+        {"model__alpha": [0.1, 1.0]},
+        {"model": [Ridge()], "model__solver": ["cholesky"]},
+        {},
+    ]
+    objective = treecv_objective(pipeline, X, Y, param_grid=grids, cv=3, scoring="r2")
+    study = optuna.create_study(direction="maximize", sampler=objective.grid_sampler())
+    study.optimize(objective)
+    found = []
+    for trial in study.trials:
+        values = objective.values_of(trial.params)
+        found.append((type(values["model"]).__name__, sorted(values)))
+        alone = tree_cross_validate(
+            clone(pipeline).set_params(**values), X, Y, cv=3, scoring="r2", method="fit"
+        )
+        assert trial.value == pytest.approx(alone.mean, abs=1e-9)
+        assert objective.evaluate(values).mean == trial.value
+    pegasos = ("PegasosClassifier", ["model", "model__alpha"])
+    assert sorted(found) == [
+        ("PegasosClassifier", ["model"]),
+        *[pegasos] * 3,
+        ("Ridge", ["model", "model__solver"]),
+    ]
+    best = objective.best_estimator(study)
+    assert type(best[-1]).__name__ in ("PegasosClassifier", "Ridge")
 
 
-@pytest.mark.parametrize("grids", [[], [{"alpha": [1]}, {}], [{"alpha": [1]}, 3], "alpha"])
+@pytest.mark.parametrize("grids", [[], [{"alpha": [1]}, 3], "alpha"])
 def test_what_is_no_grid_is_refused(grids):
     with pytest.raises(ValueError, match="param_grid must be a dict such as .*, or a list of"):
         treecv_objective(PegasosClassifier(), X, Y, param_grid=grids)

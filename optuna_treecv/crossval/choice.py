@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from sklearn.base import is_classifier
+
 from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.chain import Chain
 from optuna_treecv.crossval.early import check_has_first_pass
@@ -22,6 +24,7 @@ from optuna_treecv.crossval.progressive import Progressive
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.standard import Standard
 from optuna_treecv.crossval.treecv import TreeCV
+from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.exact.families import FAMILIES
 from optuna_treecv.learners.from_estimator import check_targets
 from optuna_treecv.learners.from_estimator import name_of
@@ -147,6 +150,8 @@ def _choose(
         into splits that the tree does not train.
     """
     asked, cut = evaluation.asked_method, evaluation.repeats[0].cut
+    if why := evaluation.data.why_only_fit(is_classifier(estimator)):
+        return _only_fit(estimator, asked, why), ""
     if asked == "fit":
         return Fit(), ""
     if asked == "standard" and not isinstance(estimator, HistTree):
@@ -198,6 +203,18 @@ def _choose(
     elif refused := refused_setting(estimator):
         why_not = refused
     return Fit(why_not), ""
+
+
+def _only_fit(estimator: Any, asked: str, why: str) -> Method:
+    """Return fits, for rows of more dimensions or targets that no other method takes."""
+    is_compiled = isinstance(last_step(estimator), CompiledEstimator)
+    if is_compiled or asked not in ("auto", "fit", "holdout"):
+        whose = f" for {name_of(estimator)}" if is_compiled else f" for method={asked!r}"
+        raise ValueError(
+            f"X must have 2 dimensions, rows and features, and y one column of classes, or "
+            f"columns of numbers{whose}, but {why}."
+        )
+    return Fit(why)
 
 
 def _why_further(estimator: Any, ahead: Any) -> str:

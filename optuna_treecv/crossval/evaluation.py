@@ -155,6 +155,8 @@ class Evaluation:
         The rows in bins that were asked for last.
     searched : dict
         By parameter, the values at the ends of a search, where they are known.
+    tries_all_folds : bool
+        Whether fits go on where a fold has failed, to raise ``FoldsFailed`` in the end.
     row_losses : bool
         Whether the scores of all rows are kept with results.
     scoring : Scoring or None
@@ -250,6 +252,7 @@ class Evaluation:
         self.growing = Lock()
         self.binned: dict[Any, Any] = {}
         self.searched: dict[str, tuple[Any, ...]] = {}
+        self.tries_all_folds = False
         if not self._depends_on_estimator() or estimator is not None:
             self.cut_for(estimator)
 
@@ -357,6 +360,7 @@ class Evaluation:
             self.data.y is not None
             and (is_integer(self._cv) or isinstance(self._cv, float | np.floating))
             and self._cv != self.data.n_rows
+            and (self.data.y.ndim == 1 or self._stratify is True)
         )
 
     def cut_for(self, estimator: Any) -> None:
@@ -492,7 +496,12 @@ class Evaluation:
 
     def scores_rows(self, metric: Metric, estimator: Any) -> bool:
         """Return whether a metric is a mean over rows, whose scores are known row by row."""
-        return scores_rows(metric, self.data.classes() if is_classifier(estimator) else None)
+        return scores_rows(metric, self.classes_for(estimator))
+
+    def classes_for(self, estimator: Any) -> np.ndarray | None:
+        """Return the sorted classes for a classifier; None for others and for several columns."""
+        has_one = self.data.y is None or self.data.y.ndim == 1
+        return self.data.classes() if is_classifier(estimator) and has_one else None
 
     def check_scores_rows(self, scoring: Scoring, estimator: Any) -> None:
         """Refuse a metric that is no mean over rows where the scores of rows are needed."""
@@ -594,6 +603,7 @@ class Evaluation:
             kind = "classifier" if is_classifier(estimator) else "regressor"
             raise ValueError(f"y must be given for a {kind}, got None.")
         for metric in scoring.metrics:
+            self._check_takes_columns(metric, estimator)
             check_methods(estimator, metric.methods, f"scoring={metric.name!r}", of_class)
             self._check_takes_weights(metric)
         if self._order == "random" and not is_one_pass:
@@ -614,6 +624,15 @@ class Evaluation:
             raise ValueError(
                 f"score_weight must be None with scoring={metric.name!r}, which takes no "
                 "sample_weight."
+            )
+
+    def _check_takes_columns(self, metric: Metric, estimator: Any) -> None:
+        """Refuse a loss of classes for several columns of them."""
+        columns = self.data.why_only_fit(is_classifier(estimator)).startswith("y has")
+        if columns and not isinstance(metric, Scorer):
+            raise ValueError(
+                f"scoring must be a scorer for y of shape {self.data.y.shape}, such as 'accuracy' "
+                f"or a scorer(estimator, X, y), got {metric.name!r}."
             )
 
     def _check_repeats_differ(self, estimator: Any, is_one_pass: bool) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 from joblib import effective_n_jobs
 import numpy as np
 from sklearn.base import clone
-from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
 
 from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.failed_folds import FoldsFailed
 from optuna_treecv.crossval.fold_task import Failed
 from optuna_treecv.crossval.fold_task import FoldTask
 from optuna_treecv.crossval.identity import under_configuration
@@ -126,16 +126,19 @@ class FittedRepeat:
         self.fingerprint = data[0].hex() if self.key else ""
         self._task = FoldTask(
             estimator,
-            evaluation.data.X,
+            evaluation.data.X_given,
             evaluation.data.y_given,
             self._metrics,
             evaluation.data.score_weights,
-            evaluation.data.classes() if is_classifier(estimator) else None,
+            evaluation.classes_for(estimator),
             beginnings,
             passed.to_fit(estimator),
             passed.is_routed,
             count_targets(evaluation.data.y),
+            evaluation.tries_all_folds,
         )
+        self._errors: dict[int, Exception] = {}
+        self._by_fold = [not isinstance(metric, Pooled) for metric in self._metrics]
         # The columns of the responses that each pooled score needs, which are kept until the end.
         self._pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
         self._methods = [response_of(metric, estimator) for metric in self._pooled]
@@ -169,7 +172,15 @@ class FittedRepeat:
                     self._diverged[chunk] = found.has_diverged
                     if self._methods:
                         self._responses.append(found.responses)
+                if block.last == self._cut.n_folds:
+                    self._check_all()
                 yield TestedBlock(block, n_rows)
+
+    def _check_all(self) -> None:
+        """Raise the errors of all folds where all of them are tried."""
+        if self._evaluation.tries_all_folds and np.isnan(self._scores[self._by_fold]).any():
+            scores = np.array([self._cut.by_number(of_metric) for of_metric in self._scores])
+            raise FoldsFailed(scores, dict(sorted(self._errors.items())))
 
     def _fits(self, missing: list[int], n_jobs: int | None) -> Generator[FoldResult]:
         """Fit some chunks in parallel, and yield their results in order.
@@ -200,6 +211,10 @@ class FittedRepeat:
                         if isinstance(fitted, Failed):
                             error = _with_traceback(fitted)
                             error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
+                            if self._evaluation.tries_all_folds:
+                                self._errors[self._cut.number(chunk)] = error
+                                yield self._without_scores(chunk)
+                                continue
                             with naming_steps(self._task.estimator, self._task.X):
                                 raise error
                         yield self._take(fitted, chunk)
@@ -273,8 +288,16 @@ class FittedRepeat:
     def _take(self, fitted: FoldResult, chunk: int) -> FoldResult:
         """Take note of a fit."""
         self.n_updates += fitted.n_trained
-        self._results.keep(self._name(chunk), fitted)
+        if not np.isnan(fitted.scores[self._by_fold]).any():
+            self._results.keep(self._name(chunk), fitted)
         return fitted
+
+    def _without_scores(self, chunk: int) -> FoldResult:
+        """Return what a fit that has failed has given."""
+        nothing = np.full(len(self._metrics), np.nan)
+        width = int(self._ends[-1]) if len(self._ends) else 0
+        responses = np.full((len(self._cut.test_rows(chunk)), width), np.nan)
+        return FoldResult(nothing, unknown_spreads(len(nothing), 1)[:, :, 0], responses, True, 0)
 
 
 def _with_traceback(failed: Failed) -> Exception:
@@ -290,11 +313,11 @@ def predictions_of_fits(
     """Return the out-of-fold responses of fits, in the order of the rows as given."""
     data, cut = evaluation.data, repeat.cut
     estimator = seeded(clone(estimator), evaluation.seed % 2**32)
-    classes = data.classes() if is_classifier(estimator) else None
+    classes = evaluation.classes_for(estimator)
     passed = evaluation.passed_to(estimator)
     task = FoldTask(
         estimator,
-        data.X,
+        data.X_given,
         data.y_given,
         (),
         None,
@@ -321,10 +344,12 @@ def fit_on_rows_as_given(evaluation: Evaluation, estimator: Any) -> Any:
     The seeds that it lacks are the evaluation's while it is fitted.
     """
     fitted = seeded(clone(estimator), evaluation.seed)
-    X, y = unshared(estimator, evaluation.data.X), evaluation.data.y_given
+    X, y = unshared(estimator, evaluation.data.X_given), evaluation.data.y_given
     passed = evaluation.passed_to(estimator)
     params = part_of(passed.to_fit(estimator), X, None)
     with passed.as_configured():
         fitted.fit(X, *(() if y is None else (y,)), **params)
-    given = estimator.get_params(deep=True)
-    return fitted.set_params(**{name: given[name] for name in unset_seeds(estimator)})
+    if unset := unset_seeds(estimator):
+        given = estimator.get_params(deep=True)
+        fitted.set_params(**{name: given[name] for name in unset})
+    return fitted

@@ -55,6 +55,8 @@ from optuna_treecv.scoring import Scored
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import spread_of_counts
 from optuna_treecv.scoring import TestedRows
+from optuna_treecv.scoring import TrainScorer
+from optuna_treecv.scoring import UndefinedScore
 from optuna_treecv.scoring import unknown_spreads
 from optuna_treecv.sharing.beginnings import Beginnings
 from optuna_treecv.sharing.fold_results import FoldResult
@@ -89,6 +91,14 @@ class Failed(NamedTuple):
         return Failed, tuple(self)
 
 
+class _Rows(NamedTuple):
+    """Rows that are scored, with their weights or None."""
+
+    X: Any
+    y: Any
+    weights: np.ndarray | None
+
+
 @dataclass(frozen=True)
 class FoldTask:
     """What the fits of all folds have in common.
@@ -112,6 +122,8 @@ class FoldTask:
         Whether scikit-learn's metadata routing is enabled.
     n_targets : int
         The number of columns of y.
+    keeps_undefined : bool
+        Whether a score that is undefined is NaN, and no error.
     owner : int
         The process that takes the results.
     """
@@ -126,6 +138,7 @@ class FoldTask:
     params: Mapping[str, Any] = field(default_factory=dict)
     is_routed: bool = False
     n_targets: int = 1
+    keeps_undefined: bool = False
     owner: int = field(default_factory=os.getpid)
 
     def attempt(self, name: bytes, split: Split) -> FoldResult | Failed:
@@ -151,14 +164,15 @@ class FoldTask:
         began = perf_counter()
         train = split.train_rows()
         fitted, X, y = self._fitted(name, train, split.test)
-        found = _writable_if_asked(partial(self._scored, fitted, split.test), X, y)
+        found = _writable_if_asked(partial(self._scored, fitted, train, split.test), X, y)
         return FoldResult(*found, len(train), perf_counter() - began)
 
     def _scored(
-        self, fitted: Any, test: np.ndarray, X: Any, y: Any
+        self, fitted: Any, train: np.ndarray, test: np.ndarray, X: Any, y: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
         """Return the scores, their spreads, the responses, and whether the model has diverged."""
-        weights = None if self.score_weights is None else self.score_weights[test]
+        scored = self._rows_of(test, X, y)
+        weights = scored.weights
         scores = np.full(len(self.metrics), np.nan)
         spreads = unknown_spreads(len(self.metrics), 1)
         columns = [np.empty((len(test), 0))]
@@ -169,20 +183,38 @@ class FoldTask:
                 has_diverged |= not np.all(np.isfinite(columns[-1]))
                 continue
             scores[number] = metric.if_diverged
-            if isinstance(metric, Scorer) and fitted is not None:
-                params = {} if weights is None else {"sample_weight": weights}
-                with _explaining(fitted):
-                    scores[number] = score_of(metric, fitted, X, y, self.classes, params)
+            if isinstance(metric, TrainScorer) and fitted is not None:
+                trained_on = map(_protected, _safe_split(fitted, self.X, self.y, train))
+                scores[number] = self._score(metric, fitted, self._rows_of(train, *trained_on))
+            elif isinstance(metric, Scorer) and fitted is not None:
+                scores[number] = self._score(metric, fitted, scored)
                 has_diverged |= scores[number] == metric.if_diverged
                 if are_counts(metric) and weights is None:
                     n_rows = np.array([len(test)])
                     spreads[number] = spread_of_counts(scores[[number]], n_rows)
             elif isinstance(metric, Loss) and fitted is not None:
                 with _explaining(fitted):
-                    scored = mean_loss(metric, fitted, X, y, weights, self.classes, self.n_targets)
-                scores[number], spreads[number] = scored.scores[0], scored.spread
-                has_diverged |= scored.diverged is not None
+                    found = mean_loss(metric, fitted, X, y, weights, self.classes, self.n_targets)
+                scores[number], spreads[number] = found.scores[0], found.spread
+                has_diverged |= found.diverged is not None
         return scores, spreads[:, :, 0], np.hstack(columns), has_diverged
+
+    def _rows_of(self, rows: np.ndarray, X: Any, y: Any) -> _Rows:
+        """Return rows with their weights in scores."""
+        return _Rows(X, y, None if self.score_weights is None else self.score_weights[rows])
+
+    def _score(self, metric: Scorer, fitted: Any, rows: _Rows) -> float:
+        """Return a scorer's score; NaN if it is undefined and that is no error."""
+        params = {}
+        if rows.weights is not None and metric.takes_weights:
+            params = {"sample_weight": rows.weights}
+        try:
+            with _explaining(fitted):
+                return score_of(metric, fitted, rows.X, rows.y, self.classes, params)
+        except UndefinedScore:
+            if not self.keeps_undefined:
+                raise
+            return np.nan
 
     def respond(self, split: Split, method: str) -> np.ndarray:
         """Fit a clone on the training rows and return its response to the test rows."""
@@ -287,7 +319,7 @@ def mean_loss(
 
 def _fit(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> None:
     labels = () if y is None else (y,)
-    shape = np.shape(X)
+    shape = np.shape(X) if hasattr(X, "columns") else ()
     _writable_if_asked(partial(estimator.fit, **params), X, *labels)
     if hasattr(X, "columns") and np.shape(X) != shape:
         raise _mutation(estimator)

@@ -46,7 +46,7 @@ def why_too_small(scoring: Metric, estimator: Any, data: Data, folds: Cut) -> st
     if not isinstance(scoring, Scorer) or scoring.is_mean:
         return None
     codes = None
-    if is_classifier(estimator) and data.y is not None:
+    if is_classifier(estimator) and data.y is not None and data.y.ndim == 1:
         codes = as_codes(data.y, data.classes())
     n_rows = folds.fewest_rows()
     if n_rows < FEWEST_ROWS:

@@ -117,8 +117,12 @@ def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) ->
         if (prefix := prefix + name) in searched:
             return
         prefix += "__"
+    if data.y.ndim > 2:
+        return  # of which nothing is known here
     if is_classifier(estimator):
-        data.classes()  # raises
+        if not _takes_columns_of_classes(estimator):
+            data.classes()  # raises
+        return
     if not is_regressor(estimator):
         raise ValueError(
             f"y must have one column or be None for {name_of(estimator)}, got shape "
@@ -133,6 +137,14 @@ def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) ->
             f"y must have one column for {name_of(estimator)}, got shape {data.y.shape}; {right} "
             "would be right."
         )
+
+
+def _takes_columns_of_classes(classifier: Any) -> bool:
+    """Return whether a classifier may take several columns; libraries without tags may."""
+    if type(classifier).__module__.partition(".")[0] not in ("sklearn", "optuna_treecv"):
+        return as_given(classifier) is classifier
+    tags = get_tags(classifier)
+    return bool(tags.target_tags.multi_output or tags.classifier_tags.multi_label)
 
 
 def _takes_one_target(regressor: Any) -> bool:

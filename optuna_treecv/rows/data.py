@@ -304,6 +304,8 @@ class Data:
     n_rows, n_features : int
     X : array, sparse matrix or data frame
         The rows as given; lists become arrays, and sparse rows CSR.
+    X_given : array, sparse matrix, data frame or list
+        The same, but lists stay lists.
     y : ndarray of shape (n_rows,) or, with more than one column, (n_rows, n_targets); or None
     y_given : array-like or None
         ``y`` in the form in which it was given.
@@ -314,10 +316,18 @@ class Data:
 
     def __init__(self, X: Any, y: Any = None) -> None:
         X, y = in_memory("X", X), in_memory("y", y)
+        given = None
         if not hasattr(X, "shape"):
+            given = X
             with naming("X"):
-                X = check_array(X, ensure_all_finite=False, dtype=None, ensure_2d=not _is_text(X))
-        if len(X.shape) != 2 and not _is_text(X):
+                X = check_array(
+                    X,
+                    ensure_all_finite=False,
+                    dtype=None,
+                    ensure_2d=not _is_text(X),
+                    allow_nd=True,
+                )
+        if len(X.shape) < 2 and not _is_text(X):
             raise ValueError(
                 f"X must have 2 dimensions, rows and features, got shape {tuple(X.shape)}."
             )
@@ -349,6 +359,7 @@ class Data:
         if self.n_rows >= 2**31:
             raise ValueError(f"X must have fewer than 2**31 rows, got {self.n_rows}.")
         self.X = X
+        self.X_given = X if given is None else given
         self.y = y
         self.weights: np.ndarray | None = None
         self.score_weights: np.ndarray | None = None
@@ -430,6 +441,21 @@ class Data:
             may_miss=bool(layout.missing),
         )
 
+    def why_only_fit(self, has_classes: bool) -> str:
+        """Return why only ``fit`` of an estimator takes the rows, a clause; "" if others do.
+
+        Parameters
+        ----------
+        has_classes : bool
+            Whether y holds classes.
+        """
+        if len(self.X.shape) > 2:
+            return f"X has {len(self.X.shape)} dimensions, got shape {tuple(self.X.shape)}"
+        if self.y is None or self.y.ndim == 1 or (self.y.ndim == 2 and not has_classes):
+            return ""
+        columns = "several columns of classes" if self.y.ndim == 2 else f"{self.y.ndim} dimensions"
+        return f"y has {columns}, got shape {self.y.shape}"
+
     def feature_names(self) -> np.ndarray | None:
         """Return the column names of a data frame if all are strings, as scikit-learn does."""
         names = getattr(self.X, "columns", None)
@@ -442,7 +468,7 @@ class Data:
         if self.y is None:
             raise ValueError("y must be given for a classifier, got None.")
         if self._classes is None:
-            if self.y.ndim == 2:
+            if self.y.ndim > 1:
                 raise ValueError(
                     "y must have one column where it holds classes, got shape "
                     f"{self.y.shape}; one evaluation for each column would be right."
@@ -456,10 +482,12 @@ def _as_targets(y: Any) -> np.ndarray:
     shape = np.shape(y)
     if len(shape) == 2 and shape[1] > 1:
         return check_array(y, dtype=None, order="C", ensure_all_finite=False, input_name="y")
-    if len(shape) > 2 or 0 in shape[1:]:
+    if 0 in shape[1:]:
         raise ValueError(
             f"y must have the shape (n_rows,) or (n_rows, n_targets), got shape {shape}."
         )
+    if len(shape) > 2:
+        return np.asarray(y)
     return column_or_1d(y, warn=True)
 
 

@@ -21,8 +21,11 @@ from optuna_treecv.scoring.pooled import pooled_score
 from optuna_treecv.scoring.pooled import PooledScore
 from optuna_treecv.scoring.ranges import range_by_name
 from optuna_treecv.scoring.ranges import range_of
+from optuna_treecv.scoring.scorers import ReturnsSeveral
 from optuna_treecv.scoring.scorers import score_of
 from optuna_treecv.scoring.scorers import Scorer
+from optuna_treecv.scoring.scorers import TrainScorer
+from optuna_treecv.scoring.scorers import UndefinedScore
 from optuna_treecv.scoring.spread import are_counts
 from optuna_treecv.scoring.spread import FoldScores
 from optuna_treecv.scoring.spread import in_full
@@ -44,10 +47,13 @@ __all__ = [
     "Metric",
     "Pooled",
     "PooledScore",
+    "ReturnsSeveral",
     "Scored",
     "Scorer",
     "Scoring",
     "TestedRows",
+    "TrainScorer",
+    "UndefinedScore",
     "are_counts",
     "by_loss",
     "follows_from_squares",

@@ -71,6 +71,32 @@ class Scorer:
         return takes_any or any(p.name == "sample_weight" for p in parameters)
 
 
+@dataclass(frozen=True)
+class TrainScorer(Scorer):
+    """A scorer of the rows that a model was trained on; folds must be fitted."""
+
+
+class UndefinedScore(ValueError):
+    """A score that is not defined on the rows of a fold."""
+
+
+class ReturnsSeveral(ValueError):
+    """A scorer has returned several scores by name.
+
+    Parameters
+    ----------
+    message : str
+    names : list of str
+    """
+
+    def __init__(self, message: str, names: Sequence[str]) -> None:
+        super().__init__(message, names)
+        self.names = names
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 # The metrics of scikit-learn that are means over rows.
 _MEANS = (
     metrics.accuracy_score,
@@ -167,7 +193,7 @@ def score_of(
     """
     n_rows = _num_samples(X)
     try:
-        returned = scorer.score(estimator, X, y, **params)
+        returned = _called(scorer, estimator)(estimator, X, y, **params)
     except (TypeError, ValueError) as error:
         is_value = isinstance(error, ValueError)
         if is_value and classes is not None and len(np.unique(y)) < len(classes):
@@ -179,29 +205,38 @@ def score_of(
     try:
         score = float(returned)
     except (TypeError, ValueError) as error:
-        advice = _DICT_ADVICE if isinstance(returned, Mapping) else _SCORER_ADVICE
-        raise ValueError(
-            f"{_SCORER_EXPECTED}, but {scorer.name} returned {returned!r}; {advice}."
-        ) from error
+        message = f"{_SCORER_EXPECTED}, but {scorer.name} returned {returned!r}; "
+        if isinstance(returned, Mapping):
+            raise ReturnsSeveral(f"{message}{_DICT_ADVICE}.", list(returned)) from error
+        raise ValueError(f"{message}{_SCORER_ADVICE}.") from error
     if np.isnan(score):
         raise undefined(scorer, "NaN", estimator, n_rows, is_pooled)
     return score if np.isfinite(score) else scorer.if_diverged
 
 
+def _called(scorer: Scorer, estimator: Any) -> Callable[..., Any]:
+    """Return what is called for a score; scikit-learn's accuracy asks classifiers for classes."""
+    if scorer.is_registered and scorer.name == "accuracy" and not hasattr(estimator, "classes_"):
+        return lambda _, X, y, **weights: metrics.accuracy_score(
+            y, estimator.predict(X), **weights
+        )
+    return scorer.score
+
+
 def undefined(
     scorer: Scorer, what: str, estimator: Any, n_rows: int, is_pooled: bool = False
-) -> ValueError:
+) -> UndefinedScore:
     """Return the error for rows that are too few or of too few classes for the scorer."""
     loss = "squared_error" if is_regressor(estimator) else "squared_distance"
     if is_classifier(estimator):
         loss = "error"
     if is_pooled:
-        return ValueError(
+        return UndefinedScore(
             f"scoring={scorer.name!r} is undefined ({what}) on all {n_rows} tested rows together; "
             f"a loss that is a mean over rows, such as {loss!r}, would be right."
         )
     pooled = f"pooled({scorer.name!r}), " if scorer.is_registered else ""
-    return ValueError(
+    return UndefinedScore(
         f"scoring={scorer.name!r} is undefined ({what}) on a fold of {n_rows} row(s); use "
         f"{pooled}a smaller cv, stratified folds, or a loss that is a mean over rows, such as "
         f"{loss!r}."

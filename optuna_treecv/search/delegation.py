@@ -10,8 +10,8 @@ from typing import Any
 class Delegated:
     """A method that is there if the search says so.
 
-    It does what ``available_if`` of scikit-learn does, but its AttributeError says why the method
-    is not there.
+    It does what ``available_if`` of scikit-learn does, but its AttributeError also says itself why
+    the method is not there.
 
     Parameters
     ----------
@@ -28,7 +28,12 @@ class Delegated:
     def __get__(self, search: Any, owner: Any = None) -> Any:
         if search is None:
             return self._method
-        search._check_has(self._name)
+        try:
+            search._check_has(self._name)
+        except AttributeError as error:
+            raise AttributeError(
+                f"'{type(search).__name__}' has no attribute {self._method.__name__!r}: {error}"
+            ) from error
         return MethodType(self._method, search)
 
 

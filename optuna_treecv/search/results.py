@@ -14,6 +14,7 @@ from optuna.trial import TrialState
 from scipy.stats import rankdata
 
 from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.crossval.failed_folds import FoldsFailed
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.storage.attributes import known_of_trial
 from optuna_treecv.storage.attributes import scores_of_trial
@@ -122,12 +123,55 @@ def failed(n_scores: int, n_splits: int, error_score: float) -> Found:
     return Found(means, means - means, [splits] * n_scores, 0.0)
 
 
+def found_by_folds(some: FoldsFailed, directions: Sequence[str], error_score: Any) -> Found:
+    """Return what is kept of a trial some of whose folds have failed.
+
+    Parameters
+    ----------
+    some : FoldsFailed
+    directions : sequence of {"minimize", "maximize"}
+        Of the scores.
+    error_score : "raise" or float
+    """
+    signs = np.array([sign_of(direction) for direction in directions])
+    splits = signs[:, None] * some.scores
+    splits[:, list(some.errors)] = np.nan if error_score == "raise" else error_score
+    kept = list(splits) if splits.shape[1] <= MOST_SPLITS else [None] * len(splits)
+    return Found(splits.mean(axis=1), splits.std(axis=1), kept, 0.0)
+
+
+def lines_of(found: Found, params: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return a line for each split of a trial: its parameters and scores.
+
+    Parameters
+    ----------
+    found : Found
+    params : dict
+    names : sequence of str
+        Of the scores of test rows. Those of training rows, if there are any, come after them.
+    """
+    given = ", ".join(f"{name}={value}" for name, value in params.items())
+    n_splits = min(0 if one is None else len(one) for one in found.splits)
+    lines = []
+    for split in range(n_splits):
+        values = [f"{one[split]:.3f}" for one in found.splits if one is not None]
+        tested, trained = values[: len(names)], values[len(names) :]
+        if trained:
+            pairs = zip(trained, tested, strict=True)
+            tested = [f"(train={train}, test={test})" for train, test in pairs]
+        scores = [f"{name}={score}" for name, score in zip(names, tested, strict=True)]
+        lines.append(f"split {split}: {given}; {', '.join(scores)}")
+    return lines
+
+
 def sign_of(direction: str) -> float:
     """Return by what a score is multiplied, so that larger values are better."""
     return -1.0 if direction == "minimize" else 1.0
 
 
-def table(rows: Sequence[Row], names: Sequence[str], n_splits: int) -> dict[str, Any]:
+def table(
+    rows: Sequence[Row], names: Sequence[str], n_splits: int, with_train: bool = False
+) -> dict[str, Any]:
     """Return ``cv_results_``.
 
     Parameters
@@ -136,6 +180,8 @@ def table(rows: Sequence[Row], names: Sequence[str], n_splits: int) -> dict[str,
     names : sequence of str
         The names of the scores in the columns.
     n_splits : int
+    with_train : bool
+        Whether rows have the same scores of training rows after them.
     """
     seconds = np.array([row.found.seconds for row in rows]) / n_splits
     results: dict[str, Any] = {
@@ -147,18 +193,29 @@ def table(rows: Sequence[Row], names: Sequence[str], n_splits: int) -> dict[str,
     results |= _columns_of([row.params for row in rows])
     results["params"] = [row.params for row in rows]
     for number, name in enumerate(names):
-        splits = [row.found.splits[number] for row in rows]
-        for split in range(0 if all(one is None for one in splits) else n_splits):
-            results[f"split{split}_test_{name}"] = np.array(
-                [np.nan if one is None else one[split] for one in splits]
-            )
-        means = np.array([row.found.means[number] for row in rows])
-        if any(row.trial.state != TrialState.PRUNED for row in _not_finite(rows, means)):
-            warn_caller(f"One or more of the test scores are non-finite: {means}")
-        results[f"mean_test_{name}"] = means
-        results[f"std_test_{name}"] = np.array([row.found.stds[number] for row in rows])
-        results[f"rank_test_{name}"] = _ranks(means)
+        results |= _scores_of(rows, number, name, n_splits, "test")
+        results[f"rank_test_{name}"] = _ranks(results[f"mean_test_{name}"])
+        if with_train:
+            results |= _scores_of(rows, len(names) + number, name, n_splits, "train")
     return results
+
+
+def _scores_of(
+    rows: Sequence[Row], number: int, name: str, n_splits: int, which: str
+) -> dict[str, np.ndarray]:
+    """Return the columns of one score: those of splits, the mean and the standard deviation."""
+    columns = {}
+    splits = [row.found.splits[number] for row in rows]
+    for split in range(0 if all(one is None for one in splits) else n_splits):
+        columns[f"split{split}_{which}_{name}"] = np.array(
+            [np.nan if one is None else one[split] for one in splits]
+        )
+    means = np.array([row.found.means[number] for row in rows])
+    if any(row.trial.state != TrialState.PRUNED for row in _not_finite(rows, means)):
+        warn_caller(f"One or more of the {which} scores are non-finite: {means}")
+    columns[f"mean_{which}_{name}"] = means
+    columns[f"std_{which}_{name}"] = np.array([row.found.stds[number] for row in rows])
+    return columns
 
 
 def _not_finite(rows: Sequence[Row], means: np.ndarray) -> list[Row]:

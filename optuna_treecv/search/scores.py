@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -22,8 +23,13 @@ from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scoring
+from optuna_treecv.scoring import TrainScorer
 from optuna_treecv.scoring.asked import make_scoring
 from optuna_treecv.scoring.losses import LOSSES
+from optuna_treecv.search.called_scorers import OneOf
+from optuna_treecv.search.called_scorers import Several
+from optuna_treecv.search.called_scorers import takes_no_y
+from optuna_treecv.search.called_scorers import WithoutY
 
 #: (estimator, X, y, **params) -> a number of which larger ones are better.
 SignedScorer = Callable[..., float]
@@ -54,8 +60,26 @@ class Scores(NamedTuple):
         """The attribute ``scorer_``."""
         return self.scorers if self.is_multiple else self.scorers["score"]
 
+    @property
+    def with_train(self) -> dict[str, Any]:
+        """``scoring`` of an objective that has the same scores of training rows too."""
+        given = self.asked if self.is_multiple else {"score": self.asked}
+        if not isinstance(given, Mapping):
+            given = dict(zip(self.names, given, strict=True))
+        on_training = {
+            f"train_{name}": TrainScorer(f"train_{name}", score, is_mean=True)
+            for name, score in self.scorers.items()
+        }
+        return {**given, **on_training}
 
-def scores_of(scoring: Any, estimator: Any) -> Scores:
+    def by_names(self, names: Sequence[str]) -> Scores:
+        """Return the scores of a callable that has returned a dict of these names."""
+        several = Several(self.asked)
+        scorers: dict[str, SignedScorer] = {name: OneOf(several, name) for name in names}
+        return Scores(scorers, list(names), scorers, is_multiple=True)
+
+
+def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
     """Return what ``scoring`` of a search means for an estimator.
 
     Parameters
@@ -63,14 +87,20 @@ def scores_of(scoring: Any, estimator: Any) -> Scores:
     scoring : None, str, callable, ``pooled(...)``, or several of these in a list or dict
         None: what ``score`` of the estimator returns.
     estimator : estimator
+    has_y : bool
+        Whether rows have targets.
 
     Raises
     ------
     ValueError
-        If ``scoring`` is wrong, or None for an estimator without ``score``.
+        If ``scoring`` is wrong.
+    TypeError
+        If it is None for an estimator without ``score``.
     """
     if isinstance(scoring, set | frozenset):
         scoring = sorted(scoring)
+    if not has_y and takes_no_y(scoring):
+        scoring = WithoutY(scoring)
     if scoring is None:
         own, asked = check_score(estimator), _own_score(estimator)
         return Scores(asked, ["score"], {"score": own}, is_multiple=False)
@@ -85,9 +115,9 @@ def scores_of(scoring: Any, estimator: Any) -> Scores:
 def check_score(estimator: Any) -> SignedScorer:
     """Return the estimator's own score as a scorer."""
     if not hasattr(estimator, "score"):
-        raise ValueError(
-            f"scoring must be given for {name_of(estimator)}, which has no score; the name of a "
-            "scorer or a callable scorer(estimator, X, y) would be right."
+        raise TypeError(
+            f"scoring must be given for {name_of(estimator)}, which has no score, but there is no "
+            "scoring; the name of a scorer or a callable scorer(estimator, X, y) would be right."
         )
     scorer: SignedScorer = check_scoring(estimator)
     return scorer

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import nullcontext
 from copy import deepcopy
-from math import prod
+from functools import partial
 from numbers import Integral
 from numbers import Real
 from time import perf_counter
 from typing import Any
 from typing import Literal
 from typing import Self
-import warnings
 
 import numpy as np
 import optuna
@@ -21,47 +21,42 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 from sklearn.base import BaseEstimator
 from sklearn.base import MetaEstimatorMixin
-from sklearn.exceptions import FitFailedWarning
-from sklearn.exceptions import NotFittedError
+from sklearn.metrics import get_scorer_names
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils import indexable
 from sklearn.utils import Tags
 from sklearn.utils._repr_html.estimator import _VisualBlock
-from sklearn.utils._set_output import _safe_set_output
 from sklearn.utils.metadata_routing import MetadataRouter
 from sklearn.utils.metadata_routing import MethodMapping
-from sklearn.utils.metadata_routing import process_routing
-from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
-from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.rows.checks import is_integer
-from optuna_treecv.search.delegation import delegated
+from optuna_treecv.search.best_estimator import OfBestEstimator
+from optuna_treecv.search.fit_tasks import CallbackSupportMixin
+from optuna_treecv.search.fit_tasks import FitTasks
+from optuna_treecv.search.keeper import Keeper
 from optuna_treecv.search.one_se import check_one_se
 from optuna_treecv.search.one_se import row_by_one_se
 from optuna_treecv.search.one_se import warn_of_unknown_scores
-from optuna_treecv.search.results import failed
-from optuna_treecv.search.results import Found
-from optuna_treecv.search.results import found_before
-from optuna_treecv.search.results import found_by
-from optuna_treecv.search.results import MOST_SPLITS
+from optuna_treecv.search.points import are_lists
+from optuna_treecv.search.points import Points
+from optuna_treecv.search.quiet import quiet
 from optuna_treecv.search.results import Row
 from optuna_treecv.search.results import table
 from optuna_treecv.search.scores import Scores
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.spaces import as_distributions
-from optuna_treecv.search.studies import by_point
 from optuna_treecv.search.studies import check_direction
 from optuna_treecv.search.studies import check_trials
 from optuna_treecv.search.studies import make_study
 from optuna_treecv.search.studies import over
 from optuna_treecv.search.studies import PointSampler
 from optuna_treecv.search.studies import report_for
-from optuna_treecv.study.grid import codes_of
+from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
@@ -69,7 +64,7 @@ from optuna_treecv.study.racing import RacingPruner
 _TRIALS = 10  # of a search that is no grid, as for OptunaSearchCV and RandomizedSearchCV
 
 
-class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
+class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     """Search parameters by fast cross-validation, then fit the best estimator on all rows.
 
     It is used as ``GridSearchCV``, ``RandomizedSearchCV`` and ``OptunaSearchCV`` are, and hides an
@@ -82,17 +77,24 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         The estimator whose parameters are searched.
     param_distributions : dict of str to distribution or list, default=None
         Distributions of Optuna, ``uniform``, ``loguniform`` or ``randint`` of SciPy, or lists of
-        values. Either this or ``param_grid`` is required.
+        values. If all are lists, trials are a sample of their points without repetition, that of
+        ``RandomizedSearchCV``, unless ``sampler`` or ``study`` is given. A list of such dicts of
+        lists is possible too. Either this or ``param_grid`` is required.
     param_grid : dict of str to list, or list of such dicts, default=None
         The grid to search, all points of it unless ``n_trials`` or ``timeout`` ends it sooner.
     n_trials : int, default=None
         The number of trials. None: all points of the grid, or 10. In a ``storage``, trials of the
         same search that are over are among them; in a ``study`` they come on top.
+    n_iter : int, default=None
+        The same as ``n_trials``, by its name in ``RandomizedSearchCV``.
     timeout : float, default=None
         Seconds after which no trial begins.
     cv : int, float, "loo", splitter, array-like, iterable of pairs or None, default=10
         The folds, see ``treecv_objective``; None means 5, as for ``GridSearchCV``. Those of an int
         are shuffled.
+    shuffle : bool, default=True
+        Whether an int or a share as ``cv`` cuts a permutation of the rows. False makes the folds
+        of ``GridSearchCV``.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         Scorers of scikit-learn, or losses of this package, of which the negative is taken, so that
         larger scores are better. None means the estimator's ``score``. Several need ``refit``.
@@ -130,6 +132,12 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         given.
     error_score : "raise" or float, default="raise"
         What a trial scores whose estimator raises an error; "raise" ends the search.
+    return_train_score : bool, default=False
+        Whether ``cv_results_`` has the scores on training rows too. Each fold is then fitted, so
+        ``method`` must be "auto" or "fit".
+    verbose : int, default=0
+        0: warnings alone; 1: also the messages of Optuna, as ``optuna.logging`` sets them; 3 and
+        more: also the scores of each split.
     progress : bool, default=False
         Show a bar.
 
@@ -197,8 +205,10 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]] | None = None,
         *,
         n_trials: int | None = None,
+        n_iter: int | None = None,
         timeout: float | None = None,
         cv: Any = 10,
+        shuffle: bool = True,
         scoring: Any = None,
         refit: bool | str | Callable[[dict[str, Any]], int] = True,
         sampler: optuna.samplers.BaseSampler | None = None,
@@ -216,14 +226,18 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         n_jobs: int | None = 1,
         random_state: Any = None,
         error_score: Literal["raise"] | float = "raise",
+        return_train_score: bool = False,
+        verbose: int = 0,
         progress: bool = False,
     ) -> None:
         self.estimator = estimator
         self.param_distributions = param_distributions
         self.param_grid = param_grid
         self.n_trials = n_trials
+        self.n_iter = n_iter
         self.timeout = timeout
         self.cv = cv
+        self.shuffle = shuffle
         self.scoring = scoring
         self.refit = refit
         self.sampler = sampler
@@ -239,6 +253,8 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.error_score = error_score
+        self.return_train_score = return_train_score
+        self.verbose = verbose
         self.progress = progress
 
     # --- The search ---
@@ -275,43 +291,63 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         self._check_arguments()
         X, y, sample_weight = indexable(X, y, sample_weight)
         self._check_numbers(X)
-        scores = scores_of(self.scoring, self.estimator)
+        scores = scores_of(self.scoring, self.estimator, has_y=y is not None)
         self._check_refit(scores)
-        self._warn_of_lists()
         seed = draw_seed(self.random_state)
-        objective = self._objective(X, y, groups, sample_weight, params, scores, seed)
+        points = self._points(seed)
+        build = partial(self._objective, X, y, groups, sample_weight, params, seed, points)
+        objective = build(scores)
         if self._is_one_se:
             check_one_se(objective)
         study = self._study_for(objective, seed)
         if self._is_one_se:
             warn_of_unknown_scores(over(study), self.store)
-        keeper = _Keeper(objective, self.error_score)
-        self._optimize(study, objective, keeper)
-        optimized = self._optimized(scores)
-        rows = self._rows(study, objective, keeper, scores, optimized)
-        results = table(rows, scores.names, keeper.n_splits)
-        # These are kept also where the choice or the fit on all rows fails.
-        self._take(
-            {
-                "study_": study,
-                "n_splits_": keeper.n_splits,
-                "multimetric_": scores.is_multiple,
-                "scorer_": scores.scorer,
-                "cv_results_": results,
-            }
-        )
-        if self._refits or not scores.is_multiple:
-            name = scores.names[optimized]
-            self.best_index_ = self._best_index(rows, results, objective, study, name)
-            self.best_params_ = results["params"][self.best_index_]
-            if not callable(self.refit):
-                self.best_score_ = float(results[f"mean_test_{name}"][self.best_index_])
-        if self._refits:
-            began = perf_counter()
-            self.best_estimator_ = objective.best_estimator(rows[self.best_index_].trial)
-            self.refit_time_ = perf_counter() - began
-            if hasattr(self.best_estimator_, "feature_names_in_"):
-                self.feature_names_in_ = self.best_estimator_.feature_names_in_
+        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+
+        def with_names(names: Sequence[str]) -> TreeCVObjective:
+            nonlocal scores
+            if self.study is not None or self.storage is not None:
+                raise ValueError(
+                    "scoring must be a dict of scorers where study or storage is given, got a "
+                    f"callable that returns several scores: {', '.join(names)}."
+                )
+            scores = scores.by_names(names)
+            self._check_refit(scores)
+            study.set_user_attr(STUDY_ATTRIBUTE, None)  # says what is scored
+            return build(scores)
+
+        with FitTasks(self, self._refits, X=X, y=y, metadata=metadata) as tasks:
+            keeper = Keeper(
+                objective, self.error_score, tasks, self.verbose, scores.names, with_names
+            )
+            self._optimize(study, objective, keeper, points, tasks)
+            objective = keeper.objective
+            optimized = self._optimized(scores)
+            rows = self._rows(study, objective, keeper, points, optimized)
+            results = table(rows, scores.names, keeper.n_splits, self.return_train_score)
+            # These are kept also where the choice or the fit on all rows fails.
+            self._take(
+                {
+                    "study_": study,
+                    "n_splits_": keeper.n_splits,
+                    "multimetric_": scores.is_multiple,
+                    "scorer_": scores.scorer,
+                    "cv_results_": results,
+                }
+            )
+            if self._refits or not scores.is_multiple:
+                name = scores.names[optimized]
+                self.best_index_ = self._best_index(rows, results, objective, study, name)
+                self.best_params_ = results["params"][self.best_index_]
+                if not callable(self.refit):
+                    self.best_score_ = float(results[f"mean_test_{name}"][self.best_index_])
+            if self._refits:
+                began = perf_counter()
+                with tasks.refit():
+                    self.best_estimator_ = objective.best_estimator(rows[self.best_index_].trial)
+                self.refit_time_ = perf_counter() - began
+                if hasattr(self.best_estimator_, "feature_names_in_"):
+                    self.feature_names_in_ = self.best_estimator_.feature_names_in_
         return self
 
     def _take(self, found: dict[str, Any]) -> None:
@@ -331,15 +367,27 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             raise ValueError(
                 f"param_grid or param_distributions must be given, and not both, got {both}."
             )
-        if self.n_trials is not None and not (is_integer(self.n_trials) and self.n_trials > 0):
-            raise ValueError(
-                f"n_trials must be None or a positive integer, got {self.n_trials!r}."
-            )
+        if self.param_grid is not None:
+            ParameterGrid(self.param_grid)  # its errors are those of GridSearchCV
+        for name, given in (("n_trials", self.n_trials), ("n_iter", self.n_iter)):
+            if given is not None and not (is_integer(given) and given > 0):
+                raise ValueError(f"{name} must be None or a positive integer, got {given!r}.")
+        if self.n_trials is not None and self.n_iter is not None:
+            raise ValueError("n_iter must be None where n_trials is given, which means the same.")
+        if not (_is_number(self.verbose) and self.verbose >= 0):
+            raise ValueError(f"verbose must be 0 or a positive integer, got {self.verbose!r}.")
         if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
             raise ValueError(f"timeout must be None or positive seconds, got {self.timeout!r}.")
         if self.error_score != "raise" and not _is_number(self.error_score):
             raise ValueError(f"error_score must be 'raise' or a number, got {self.error_score!r}.")
         check_choice("progress", self.progress, (True, False))
+        check_choice("return_train_score", self.return_train_score, (True, False))
+        if self.return_train_score and self.method not in ("auto", "fit"):
+            raise ValueError(
+                "return_train_score must be False where folds are not fitted, since no model "
+                f"then predicts the rows that it has seen, got True with method={self.method!r}; "
+                "method='auto' or 'fit' would be right."
+            )
         kinds: dict[str, tuple[Any, type, str]] = {
             "sampler": (self.sampler, optuna.samplers.BaseSampler, "a sampler of Optuna"),
             "pruner": (self.pruner, optuna.pruners.BasePruner, "a pruner of Optuna"),
@@ -356,18 +404,6 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             raise ValueError(
                 "sampler must be None where param_grid is given, whose points it would leave, got "
                 f"{type(self.sampler).__name__}; param_distributions with lists would be right."
-            )
-
-    def _warn_of_lists(self) -> None:
-        """Warn of a grid in place of distributions, whose points the sampler would draw."""
-        given = self.param_distributions
-        if self.n_trials is not None or self.sampler is not None or not isinstance(given, Mapping):
-            return
-        if given and all(isinstance(one, list | tuple | np.ndarray) for one in given.values()):
-            warn_caller(
-                f"param_distributions has lists only, of which {_TRIALS} trials are drawn, some "
-                f"perhaps twice; param_grid=, which tries each of the {_n_points(given):,} points "
-                "once, would be right, or n_trials."
             )
 
     def _check_numbers(self, X: Any) -> None:
@@ -389,7 +425,9 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         if callable(refit) or self._is_one_se:
             return
         known = scores.names if scores.is_multiple else []
-        if not isinstance(refit, str) or refit not in known:
+        # The name of a single score says nothing, and those of a callable may be found later.
+        is_one = not scores.is_multiple and (callable(self.scoring) or refit in get_scorer_names())
+        if not isinstance(refit, str) or not (is_one or refit in known):
             values = ", ".join(map(repr, [False, *known] if known else [True, False]))
             why = " where there are several scores" if known else ""
             raise ValueError(
@@ -408,31 +446,36 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         groups: Any,
         sample_weight: Any,
         params: dict[str, Any],
-        scores: Scores,
         seed: int,
+        points: Points | None,
+        scores: Scores,
     ) -> TreeCVObjective:
         """Return the objective."""
-        space: dict[str, Any] = {"param_grid": self.param_grid}
-        if self.param_distributions is not None:
+        if points is not None:
+            space: dict[str, Any] = {"param_grid": points.grid}
+        else:
             space = {"param_distributions": as_distributions(self.param_distributions)}
         options = {
             **space,
             "cv": 5 if self.cv is None else self.cv,
+            "shuffle": self.shuffle,
             "groups": groups,
             "order": self.order,
-            "method": self.method,
+            "method": "fit" if self.return_train_score else self.method,
             "n_repeats": self.n_repeats,
             "n_epochs": self.n_epochs,
-            "scoring": scores.asked,
+            "scoring": scores.with_train if self.return_train_score else scores.asked,
             "sample_weight": sample_weight,
             "params": params or None,
             "random_state": seed,
             "n_jobs": self.n_jobs,
             "store": self.store,
         }
-        if scores.is_multiple:
+        if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
         objective = treecv_objective(self.estimator, X, y, **options)
+        tries_all = self.error_score != "raise" and self.n_repeats == 1
+        objective._evaluation.tries_all_folds = tries_all
         pruner = self.pruner if self.study is None else self.study.pruner
         # Every study has a pruner, which the user may not know.
         is_meant = self.study is None or isinstance(pruner, RacingPruner)
@@ -449,7 +492,10 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
                     "the rows anew in each search, which then makes a new study."
                 )
             pruner = optuna.pruners.NopPruner() if self.pruner is None else deepcopy(self.pruner)
-            return make_study(objective, self.estimator, self.storage, self.sampler, pruner, seed)
+            with nullcontext() if self.verbose else quiet():
+                return make_study(
+                    objective, self.estimator, self.storage, self.sampler, pruner, seed
+                )
         check_direction(self.study, objective)
         try:
             objective.check_study(self.study)
@@ -463,27 +509,54 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         check_trials(self.study, objective._axes)
         return self.study
 
-    def _optimize(self, study: optuna.Study, objective: TreeCVObjective, keeper: _Keeper) -> None:
+    @property
+    def _n_trials(self) -> int | None:
+        return self.n_iter if self.n_trials is None else self.n_trials
+
+    def _points(self, seed: int) -> Points | None:
+        """Return the points of a grid, or of a sample of one; None if a sampler suggests them."""
+        if self.param_grid is not None:
+            return Points(self.param_grid, self.estimator)
+        is_sample = are_lists(self.param_distributions)
+        if not is_sample or self.sampler is not None or self.study is not None:
+            return None
+        drawn = self.random_state if is_integer(self.random_state) else seed
+        return Points(self.param_distributions, self.estimator, self._n_trials or _TRIALS, drawn)
+
+    def _optimize(
+        self,
+        study: optuna.Study,
+        objective: TreeCVObjective,
+        keeper: Keeper,
+        points: Points | None,
+        tasks: FitTasks,
+    ) -> None:
         """Run the trials that are missing."""
         before, sampler = over(study), study.sampler
-        n_trials = _TRIALS if self.n_trials is None else self.n_trials
-        if self.param_grid is not None:
-            missing = self._missing_points(objective, before)
-            n_trials = len(missing) if self.n_trials is None else min(n_trials, len(missing))
-            study.sampler = PointSampler(missing[:n_trials])
-            n_trials += len(study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
-        elif self.study is None:
-            n_trials -= _n_scored(before)
+        n_trials = self._n_trials or _TRIALS
+        if self.study is None and (points is None or points.is_sample):
+            n_trials = max(0, n_trials - _n_scored(before))
+        if points is not None:
+            missing = points.missing(objective, before)
+            is_all = self._n_trials is None and not points.is_sample
+            missing = missing if is_all else missing[:n_trials]
+            if points.is_sample:
+                objective._keep_to(missing)
+            study.sampler = PointSampler(missing)
+            waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+            n_trials = len(missing) + len(waiting)
+        tasks.begin_trials(n_trials * keeper.n_splits)
         try:
             if n_trials > 0:
-                study.optimize(
-                    keeper,
-                    n_trials=n_trials,
-                    timeout=self.timeout,
-                    catch=() if self.error_score == "raise" else (Exception,),
-                    callbacks=None if self.callbacks is None else list(self.callbacks),
-                    show_progress_bar=bool(self.progress),
-                )
+                with nullcontext() if self.verbose else quiet():
+                    study.optimize(
+                        keeper,
+                        n_trials=n_trials,
+                        timeout=self.timeout,
+                        catch=() if self.error_score == "raise" else (Exception,),
+                        callbacks=None if self.callbacks is None else list(self.callbacks),
+                        show_progress_bar=bool(self.progress),
+                    )
         except KeyboardInterrupt:
             if not _n_scored(over(study)):
                 raise
@@ -493,24 +566,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             )
         finally:
             study.sampler = sampler
-
-    def _missing_points(
-        self, objective: TreeCVObjective, before: list[FrozenTrial]
-    ) -> list[dict[str, Any]]:
-        """Return the points of the grid without a result, each once."""
-        known = by_point(before, list(objective._axes))
-        done = {point for point, trial in known.items() if trial.state != TrialState.FAIL}
-        missing = {}
-        for given in ParameterGrid(self.param_grid):
-            codes = self._codes_at(given, objective)
-            point = tuple(codes.values())
-            if point not in done:
-                missing[point] = codes
-        return list(missing.values())
-
-    def _codes_at(self, point: Mapping[str, Any], objective: TreeCVObjective) -> dict[str, Any]:
-        """Return what trials store for each parameter at a point of the grid."""
-        return codes_of({**self.estimator.get_params(deep=True), **point}, objective._axes)
+        tasks.end_trials()
 
     # --- The results ---
 
@@ -518,26 +574,17 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         self,
         study: optuna.Study,
         objective: TreeCVObjective,
-        keeper: _Keeper,
-        scores: Scores,
+        keeper: Keeper,
+        points: Points | None,
         optimized: int,
     ) -> list[Row]:
         """Return the rows of ``cv_results_``."""
-        trials = [
-            trial
-            for trial in over(study)
-            if trial.state != TrialState.FAIL or trial.number in keeper.errors
-        ]
-        if self.param_grid is None:
+        trials = [trial for trial in over(study) if keeper.has(trial)]
+        if points is None or points.is_sample:
             asked = [(objective.values_of(trial.params), trial) for trial in trials]
         else:
-            known = by_point(trials, list(objective._axes))
-            points = [
-                (point, known.get(tuple(self._codes_at(point, objective).values())))
-                for point in ParameterGrid(self.param_grid)
-            ]
-            asked = [(point, trial) for point, trial in points if trial is not None]
-        keeper.check(len(asked))
+            asked = points.tried(objective, trials)
+        keeper.check([trial for _, trial in asked])
         keeper.read_earlier([trial for _, trial in asked])
         metrics = objective.score_directions
         return [
@@ -556,224 +603,19 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         if callable(self.refit):
             index = self.refit(results)
             if not isinstance(index, Integral):
-                raise TypeError(f"refit must return an integer, the best_index_, got {index!r}.")
+                raise TypeError(
+                    f"refit must return an integer; the best_index_ returned is not an integer: "
+                    f"{index!r}."
+                )
             if not 0 <= index < len(rows):
                 raise IndexError(
-                    f"refit must return a row of cv_results_, 0 to {len(rows) - 1}, got {index}."
+                    f"refit must return a row of cv_results_, 0 to {len(rows) - 1}; best_index_ "
+                    f"index out of range: {index}."
                 )
             return int(index)
         if self._is_one_se:
             return row_by_one_se(objective, study, rows)
         return int(results[f"rank_test_{name}"].argmin())
-
-    # --- What the best estimator does ---
-
-    @property
-    def _is_one_se(self) -> bool:
-        return isinstance(self.refit, str) and self.refit == "one_se"
-
-    @property
-    def _refits(self) -> bool:
-        return not isinstance(self.refit, bool | np.bool_) or bool(self.refit)
-
-    def _check_refits(self, name: str) -> None:
-        if not self._refits:
-            raise AttributeError(
-                f"This {type(self).__name__} instance was initialized with `refit=False`. {name} "
-                "is available only after refitting on the best parameters, by refit=True or with "
-                "an estimator of your own that has best_params_."
-            )
-
-    def _check_has(self, name: str) -> None:
-        """Refuse what the best estimator, or before ``fit`` the estimator, does not have."""
-        self._check_refits(name)
-        getattr(getattr(self, "best_estimator_", self.estimator), name)
-
-    def score(self, X: Any, y: Any = None, **params: Any) -> float:
-        """Score the best estimator by ``scorer_``; of several scores by that of ``refit``.
-
-        With ``refit="one_se"`` it is the first of several scores.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        y : array-like of shape (n_samples,) or (n_samples, n_targets), default=None
-            Labels or targets.
-        **params : dict
-            Arguments of the scorer, where metadata routing is enabled.
-
-        Returns
-        -------
-        float
-            Larger is better.
-        """
-        self._check_refits("score")
-        check_is_fitted(self, "best_estimator_")
-        if params:
-            params = process_routing(self, "score", **params).scorer["score"]
-        scorer = self.scorer_
-        if isinstance(scorer, dict):
-            name = next(iter(scorer)) if self.refit == "one_se" else self.refit
-            if name not in scorer:
-                raise ValueError(
-                    "refit must name one of the scores for score, since there are several, got "
-                    f"{self.refit!r}."
-                )
-            scorer = scorer[name]
-        return float(scorer(self.best_estimator_, X, y, **params))
-
-    @delegated("predict")
-    def predict(self, X: Any) -> np.ndarray:
-        """Predict by the best estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_targets)
-            Labels or numbers.
-        """
-        return self._best("predict", X)
-
-    @delegated("predict_proba")
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probabilities of classes by the best estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            In the order of ``classes_``.
-        """
-        return self._best("predict_proba", X)
-
-    @delegated("predict_log_proba")
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithms of the probabilities of classes by the best estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            In the order of ``classes_``.
-        """
-        return self._best("predict_log_proba", X)
-
-    @delegated("decision_function")
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Return the decision function of the best estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Its values.
-        """
-        return self._best("decision_function", X)
-
-    @delegated("score_samples")
-    def score_samples(self, X: Any) -> np.ndarray:
-        """Return the scores of rows by the best estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Such as log densities.
-        """
-        return self._best("score_samples", X)
-
-    @delegated("transform")
-    def transform(self, X: Any) -> Any:
-        """Transform rows by the best estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        array-like or sparse matrix of shape (n_samples, n_outputs)
-            Transformed rows.
-        """
-        return self._best("transform", X)
-
-    @delegated("inverse_transform")
-    def inverse_transform(self, X: Any) -> Any:
-        """Transform rows back by the best estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_outputs)
-            Transformed rows.
-
-        Returns
-        -------
-        array-like or sparse matrix of shape (n_samples, n_features)
-            Rows.
-        """
-        return self._best("inverse_transform", X)
-
-    @delegated("transform")
-    def set_output(self, *, transform: Any = None) -> Self:
-        """Choose the type of what ``transform`` returns.
-
-        Parameters
-        ----------
-        transform : {"default", "pandas", "polars"}, default=None
-            None changes nothing.
-
-        Returns
-        -------
-        self
-            With its estimator, fitted or not, changed so.
-        """
-        _safe_set_output(self.estimator, transform=transform)
-        if hasattr(self, "best_estimator_"):
-            _safe_set_output(self.best_estimator_, transform=transform)
-        return self
-
-    def _best(self, method: str, X: Any) -> Any:
-        check_is_fitted(self, "best_estimator_")
-        return getattr(self.best_estimator_, method)(X)
-
-    @property
-    def classes_(self) -> np.ndarray:
-        """The labels, of classifiers."""
-        self._check_has("classes_")
-        classes: np.ndarray = self.best_estimator_.classes_
-        return classes
-
-    @property
-    def n_features_in_(self) -> int:
-        """The number of columns of X."""
-        self._check_refits("n_features_in_")
-        try:
-            check_is_fitted(self, "best_estimator_")
-        except NotFittedError as error:
-            raise AttributeError(f"{name_of(self)} has no n_features_in_ before fit.") from error
-        return int(self.best_estimator_.n_features_in_)
 
     # --- What scikit-learn asks ---
 
@@ -801,7 +643,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
             method_mapping=MethodMapping().add(caller="fit", callee="fit"),
         )
         to_scorer = MethodMapping().add(caller="score", callee="score")
-        scores = scores_of(self.scoring, self.estimator)
+        scores = scores_of(self.scoring, self.estimator, has_y=False)
         for name, scorer in scores.scorers.items():
             if hasattr(scorer, "get_metadata_routing"):
                 router.add(
@@ -820,79 +662,9 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
         return _VisualBlock("parallel", [inner], names=names, name_details=[str(inner)])
 
 
-class _Keeper:
-    """The function that a study runs: an objective, and what is kept of its results.
-
-    Parameters
-    ----------
-    objective : TreeCVObjective
-    error_score : "raise" or float
-    """
-
-    def __init__(self, objective: TreeCVObjective, error_score: Any) -> None:
-        self._objective = objective
-        self._error_score = error_score
-        self._found: dict[int, Found] = {}
-        self._stored: Mapping[int, Mapping[str, np.ndarray]] = {}
-        self.errors: dict[int, Exception] = {}
-        self.n_splits = objective.n_splits
-
-    def __call__(self, trial: optuna.Trial) -> float:
-        try:
-            result = self._objective.evaluate_trial(trial)
-        except optuna.TrialPruned:
-            raise
-        except Exception as error:
-            self.errors[trial.number] = error
-            if self._error_score == "raise":
-                raise
-            # Optuna logs a failed trial with its traceback: without ours that is a few lines.
-            raise error.with_traceback(None) from None
-        self._found[trial.number] = found_by(result, self.n_splits)
-        return result.mean
-
-    def found(self, trial: FrozenTrial, metrics: dict[str, str], optimized: int) -> Found:
-        """Return what is known of a trial."""
-        if trial.number in self._found:
-            return self._found[trial.number]
-        if trial.state == TrialState.FAIL:
-            return failed(len(metrics), self.n_splits, float(self._error_score))
-        stored = self._stored.get(trial.number, {})
-        return found_before(trial, list(metrics), list(metrics.values()), optimized, stored)
-
-    def read_earlier(self, trials: Sequence[FrozenTrial]) -> None:
-        """Read the fold scores of trials of earlier runs, where a store keeps them."""
-        if self.n_splits <= MOST_SPLITS:
-            earlier = [trial for trial in trials if trial.number not in self._found]
-            self._stored = self._objective._stored_scores(earlier)
-
-    def check(self, n_rows: int) -> None:
-        """Refuse a search in which all trials have failed; warn of some that have."""
-        if not n_rows:
-            raise ValueError("timeout must leave time for one trial, but none is complete.")
-        if not self.errors:
-            return
-        n_failed, first = len(self.errors), next(iter(self.errors.values()))
-        about = (
-            f"{n_failed} of {n_rows} trials have failed, the first one with: {first!r}; "
-            "error_score='raise' shows where."
-        )
-        if n_failed == n_rows:
-            raise ValueError(
-                f"estimator must be one that can be fitted, but all {about}"
-            ) from first
-        warnings.warn(
-            f"{about} They score error_score={self._error_score}.", FitFailedWarning, stacklevel=3
-        )
-
-
 def _n_scored(trials: Sequence[FrozenTrial]) -> int:
     """Return how many trials have not failed."""
     return sum(trial.state != TrialState.FAIL for trial in trials)
-
-
-def _n_points(lists: Mapping[str, Sequence[Any]]) -> int:
-    return prod(map(len, lists.values()))
 
 
 def _is_number(value: Any) -> bool:

@@ -34,6 +34,19 @@ _ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 _MOST_CHARACTERS = 60
 
 
+class _NotSet:
+    """What stands for a parameter that only some points of a search have."""
+
+    def __reduce__(self) -> str:
+        return "NOT_SET"
+
+    def __repr__(self) -> str:
+        return "not set"
+
+
+NOT_SET = _NotSet()
+
+
 class Axis:
     """One parameter of a search: its Optuna distribution, and the values that its codes mean.
 
@@ -83,6 +96,13 @@ class Axis:
             return self._codes[text]
         known = ", ".join(map(repr, self._values))
         raise ValueError(f"it must be one of {known}, got {value!r}.")
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values of a list; empty for a range."""
+        if self._values is not None:
+            return tuple(self._values.values())
+        return tuple(getattr(self.distribution, "choices", ()))
 
     def value_of(self, code: Any) -> Any:
         """Return the value that a code means; numbers off a grid mean themselves."""
@@ -180,6 +200,8 @@ def _plain(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     """Return a text that tells a value from all others, by its type too, and in each process."""
+    if value is NOT_SET:
+        return repr(value)
     if isinstance(value, np.float64):  # a float of Python too
         value = float(value)
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":

@@ -23,15 +23,18 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
+from sklearn.base import clone
 
 from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.arguments import MOST_EPOCHS
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.set_values import with_values
 from optuna_treecv.learners.without_effect import check_effect
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.study.axis import Axis
 from optuna_treecv.study.axis import axis_of
+from optuna_treecv.study.axis import NOT_SET
 
 #: Optuna's Trial, FixedTrial and FrozenTrial have no public base class in common.
 AnyTrial: TypeAlias = Any
@@ -180,16 +183,59 @@ def as_grids(param_grid: Any, estimator: Any) -> list[Grid]:
     )
     grids = [_as_lists(grid) for grid in (param_grid if is_list else [param_grid])]
     names = list(dict.fromkeys(chain(*grids)))
-    check_known("param_grid", estimator, names)
+    if not names:
+        raise ValueError(f"param_grid must name at least one parameter, got {param_grid!r}.")
+    for grid in grids:
+        check_known("param_grid", estimator, grid)
     own = {"n_epochs": 1, **estimator.get_params(deep=True)}
-    for grid, name in product(grids, names):
-        outer = [other for other in grid if name.startswith(f"{other}__")]
-        if name not in grid and outer:  # the estimator's value is that of another inner estimator
-            raise ValueError(
-                f"param_grid: a dict with {outer[0]!r} must also have {name!r}, as another dict "
-                "does."
-            )
-    return [{name: grid.get(name) or [own[name]] for name in names} for grid in grids]
+    return [
+        {name: grid.get(name) or [_value_elsewhere(name, grid, own)] for name in names}
+        for grid in grids
+    ]
+
+
+def in_full(
+    point: Mapping[str, Any], names: Iterable[str], own: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a point of a grid with a value for each name.
+
+    Parameters
+    ----------
+    point : dict
+    names : iterable of str
+        Those of all grids.
+    own : dict
+        The parameters of the estimator as given.
+    """
+    return {
+        name: point[name] if name in point else _value_elsewhere(name, point, own)
+        for name in names
+    }
+
+
+def _value_elsewhere(name: str, given: Iterable[str], own: Mapping[str, Any]) -> Any:
+    """Return the value of a parameter where a grid does not give one.
+
+    It is not set where the grid puts in another inner estimator, or the estimator lacks it.
+    """
+    is_replaced = any(name.startswith(f"{outer}__") for outer in given)
+    return NOT_SET if is_replaced else own.get(name, NOT_SET)
+
+
+def typical(estimator: Any, axes: Mapping[str, Axis]) -> Any:
+    """Return an estimator that a search evaluates, by which it can be checked.
+
+    It is the estimator as given, with an inner estimator where the search puts one in the place of
+    None or "passthrough".
+    """
+    own = estimator.get_params(deep=True)
+    values = {
+        name: next((value for value in axis.values if hasattr(value, "fit")), None)
+        for name, axis in axes.items()
+        if not hasattr(own.get(name), "fit")
+    }
+    put_in = {name: clone(value) for name, value in values.items() if value is not None}
+    return with_values(estimator, put_in) if put_in else estimator
 
 
 def axes_of(grids: Sequence[Grid]) -> dict[str, Axis]:
@@ -211,7 +257,7 @@ def codes_of(values: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, A
 
 def _as_lists(grid: Any) -> Grid:
     """Return a grid with a list of values for each parameter."""
-    if not isinstance(grid, Mapping) or not grid:
+    if not isinstance(grid, Mapping):
         raise ValueError(
             "param_grid must be a dict such as {'alpha': [0.01, 0.1, 1.0]}, or a list of such "
             f"dicts, got {grid!r}."
@@ -257,7 +303,6 @@ def axes_in(
             "param_distributions must name at least one parameter to search, such as "
             "{'alpha': ...}; or param_grid, such as {'alpha': [0.01, 0.1, 1.0]}."
         )
-    check_known("param_distributions", estimator, distributions)
     axes = {}
     for name, given in distributions.items():
         axes[name] = given if isinstance(given, Axis) else Axis(given)
@@ -269,6 +314,8 @@ def axes_in(
                 f"param_distributions: {name!r} must have a FloatDistribution, IntDistribution or "
                 f"CategoricalDistribution of optuna.distributions, got {distribution!r}."
             )
+    lists = {name: axis.values for name, axis in axes.items()}
+    check_known("param_distributions", estimator, lists)
     return axes
 
 
@@ -285,15 +332,38 @@ def check_epochs(argument: str, axes: Mapping[str, Axis]) -> None:
             check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
 
 
-def check_known(argument: str, estimator: Any, names: Iterable[str]) -> None:
-    """Refuse names that are neither those of an estimator's parameters nor "n_epochs"."""
+def check_known(argument: str, estimator: Any, lists: Mapping[str, Collection[Any]]) -> None:
+    """Refuse names that are neither those of an estimator's parameters nor "n_epochs".
+
+    Parameters
+    ----------
+    argument : str
+    estimator : estimator
+    lists : dict of str to collection
+        The values of each parameter, among which may be inner estimators with other parameters.
+    """
     known = estimator.get_params(deep=True)
-    for name in names:
-        if name not in known and name != "n_epochs":
-            raise ValueError(
-                f"{argument}: {name_of(estimator)} has no parameter {name!r}; it "
-                f"has {', '.join(known)}."
-            )
+    for name in lists:
+        outer = [other for other in lists if name.startswith(f"{other}__")]
+        if (name in known and not outer) or name == "n_epochs":
+            continue
+        for inner in product(*(lists[other] for other in outer)):
+            put_in = {
+                other: clone(value, safe=False) for other, value in zip(outer, inner, strict=True)
+            }
+            changed = with_values(estimator, put_in) if put_in else estimator
+            _check_can_set(argument, changed, name)
+
+
+def _check_can_set(argument: str, estimator: Any, name: str) -> None:
+    """Refuse a name that ``set_params`` of an estimator does; it need not be a parameter."""
+    try:
+        with_values(estimator, {name: None})
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{argument}: {name_of(estimator)} has no parameter {name!r}; it "
+            f"has {', '.join(estimator.get_params(deep=True))}."
+        ) from error
 
 
 def check_names(argument: str, given: Mapping[str, Any], wanted: Collection[str]) -> None:

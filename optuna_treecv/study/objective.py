@@ -40,6 +40,7 @@ from optuna_treecv.storage.leases import Leases
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.study.axis import Axis
+from optuna_treecv.study.axis import NOT_SET
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.choice import check_rule
@@ -65,6 +66,7 @@ from optuna_treecv.study.grid import is_continuous
 from optuna_treecv.study.grid import missing_value
 from optuna_treecv.study.grid import points_beside
 from optuna_treecv.study.grid import suggest
+from optuna_treecv.study.grid import typical
 from optuna_treecv.study.held_scores import HeldScores
 from optuna_treecv.study.incumbent import BatchRace
 from optuna_treecv.study.incumbent import Incumbents
@@ -152,6 +154,10 @@ class TreeCVObjective:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._make_room()
+
+    def _keep_to(self, points: Sequence[Mapping[str, Any]]) -> None:
+        """Evaluate no other points of the grid ahead of their trials; points are in codes."""
+        self._grids = [{name: [code] for name, code in point.items()} for point in points]
 
     def _report_as(self, report: str) -> None:
         """Make this kind of reports, from before the first trial on."""
@@ -345,7 +351,8 @@ class TreeCVObjective:
         """
         if not self._axes:
             return dict(params)
-        return {name: axis.value_of(params[name]) for name, axis in self._axes.items()}
+        values = {name: axis.value_of(params[name]) for name, axis in self._axes.items()}
+        return {name: value for name, value in values.items() if value is not NOT_SET}
 
     def explain(self, params: Mapping[str, Any] | None = None) -> str:
         """Return how the estimator is evaluated, why so, and what it costs, in words.
@@ -581,7 +588,8 @@ class TreeCVObjective:
             return self._candidate_at(params, "params")
         if not self._axes:
             raise ValueError("params must be given where a callable makes the estimator.")
-        return Candidate(clone(self._estimator), 1 if self._searches_epochs else None)
+        epochs = 1 if self._searches_epochs else None
+        return Candidate(clone(typical(self._estimator, self._axes)), epochs)
 
     def _candidate_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Candidate:
         """Return what a trial that is over evaluated; errors begin with ``argument``."""
@@ -604,6 +612,12 @@ class TreeCVObjective:
     ) -> Candidate:
         """Return the estimator at the values, or codes of values, that an argument gives."""
         if self._axes:
+            unset = {
+                name: NOT_SET
+                for name, axis in self._axes.items()
+                if name not in given and any(value is NOT_SET for value in axis.values)
+            }
+            given = {**given, **unset}
             check_names(argument, given, self._axes)
             return self._set(codes_of(given, self._axes), n_epochs)
         trial = optuna.trial.FixedTrial(dict(given))
@@ -624,7 +638,7 @@ class TreeCVObjective:
         """
         values = self.values_of(params)
         if self._searches_epochs:
-            n_epochs = values.pop("n_epochs")
+            n_epochs = values.pop("n_epochs", n_epochs)
         own = {name: clone(value, safe=False) for name, value in values.items()}
         return Candidate(with_values(self._estimator, own), n_epochs)
 
@@ -948,7 +962,7 @@ def treecv_objective(
         random_state=random_state,
         n_jobs=n_jobs,
         row_losses=row_losses,
-        estimator=estimator if is_estimator else None,
+        estimator=typical(estimator, axes) if axes is not None else None,
         cache=_make_cache(cache, models),
         with_others=isinstance(cache, ModelCache) or database is not None,
         report=report,
@@ -957,19 +971,20 @@ def treecv_objective(
         argument = "param_distributions" if grids is None else "param_grid"
         if not hasattr(estimator, "n_epochs"):
             check_epochs(argument, axes)
+        shown = typical(estimator, axes)
         evaluation.searched = {name: axis.ends() for name, axis in axes.items()}
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = [axis.distribution for axis in axes.values()]
         choices = any(isinstance(one, CategoricalDistribution) for one in distributions)
-        found, _ = settle(evaluation, estimator, of_class=choices, searched=axes)
+        found, _ = settle(evaluation, shown, of_class=choices, searched=axes)
         if found.is_one_pass:
-            check_effects(argument, estimator, axes)
-            evaluation.unused.warn(estimator, axes, evaluation.n_epochs)
-            evaluation.rows(estimator)
+            check_effects(argument, shown, axes)
+            evaluation.unused.warn(shown, axes, evaluation.n_epochs)
+            evaluation.rows(shown)
     leases = None
     if grids is not None and batch_size > 1 and models is not None:
-        if isinstance(evaluation.shared.cache_for(estimator), StoredModelCache):
+        if isinstance(evaluation.shared.cache_for(shown), StoredModelCache):
             leases = Leases(models)
     if is_estimator:
         estimator = clone(estimator)  # the caller may change theirs

@@ -1,0 +1,242 @@
+"""What a search does by its best estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from typing import Self
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+from sklearn.utils._set_output import _safe_set_output
+from sklearn.utils.metadata_routing import _raise_for_params
+from sklearn.utils.metadata_routing import process_routing
+from sklearn.utils.validation import check_is_fitted
+
+from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.search.delegation import delegated
+
+
+class OfBestEstimator:
+    """The methods and attributes that a search has from its best estimator.
+
+    Attributes
+    ----------
+    estimator, refit
+        As for ``TreeCVSearchCV``.
+    best_estimator_, scorer_
+        As for ``TreeCVSearchCV``, once it is fitted.
+    """
+
+    estimator: Any
+    refit: bool | str | Callable[[dict[str, Any]], int]
+    best_estimator_: Any
+    scorer_: Any
+
+    @property
+    def _is_one_se(self) -> bool:
+        return isinstance(self.refit, str) and self.refit == "one_se"
+
+    @property
+    def _refits(self) -> bool:
+        return not isinstance(self.refit, bool | np.bool_) or bool(self.refit)
+
+    def _check_refits(self, name: str) -> None:
+        if not self._refits:
+            raise AttributeError(
+                f"This {type(self).__name__} instance was initialized with `refit=False`. {name} "
+                "is available only after refitting on the best parameters, by refit=True or with "
+                "an estimator of your own that has best_params_."
+            )
+
+    def _check_has(self, name: str) -> None:
+        """Refuse what the best estimator, or before ``fit`` the estimator, does not have."""
+        self._check_refits(name)
+        getattr(getattr(self, "best_estimator_", self.estimator), name)
+
+    def score(self, X: Any, y: Any = None, **params: Any) -> float:
+        """Score the best estimator by ``scorer_``; of several scores by that of ``refit``.
+
+        With ``refit="one_se"`` it is the first of several scores.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets), default=None
+            Labels or targets.
+        **params : dict
+            Arguments of the scorer, where metadata routing is enabled.
+
+        Returns
+        -------
+        float
+            Larger is better.
+        """
+        self._check_refits("score")
+        check_is_fitted(self, "best_estimator_")
+        _raise_for_params(params, self, "score")
+        if params:
+            params = process_routing(self, "score", **params).scorer["score"]
+        scorer = self.scorer_
+        if isinstance(scorer, dict):
+            name = next(iter(scorer)) if self.refit == "one_se" else self.refit
+            if name not in scorer:
+                raise ValueError(
+                    "refit must name one of the scores for score, since there are several, got "
+                    f"{self.refit!r}."
+                )
+            scorer = scorer[name]
+        return float(scorer(self.best_estimator_, X, y, **params))
+
+    @delegated("predict")
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict by the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_targets)
+            Labels or numbers.
+        """
+        return self._best("predict", X)
+
+    @delegated("predict_proba")
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probabilities of classes by the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            In the order of ``classes_``.
+        """
+        return self._best("predict_proba", X)
+
+    @delegated("predict_log_proba")
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithms of the probabilities of classes by the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            In the order of ``classes_``.
+        """
+        return self._best("predict_log_proba", X)
+
+    @delegated("decision_function")
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the decision function of the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Its values.
+        """
+        return self._best("decision_function", X)
+
+    @delegated("score_samples")
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Return the scores of rows by the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Such as log densities.
+        """
+        return self._best("score_samples", X)
+
+    @delegated("transform")
+    def transform(self, X: Any) -> Any:
+        """Transform rows by the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        array-like or sparse matrix of shape (n_samples, n_outputs)
+            Transformed rows.
+        """
+        return self._best("transform", X)
+
+    @delegated("inverse_transform")
+    def inverse_transform(self, X: Any) -> Any:
+        """Transform rows back by the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_outputs)
+            Transformed rows.
+
+        Returns
+        -------
+        array-like or sparse matrix of shape (n_samples, n_features)
+            Rows.
+        """
+        return self._best("inverse_transform", X)
+
+    @delegated("transform")
+    def set_output(self, *, transform: Any = None) -> Self:
+        """Choose the type of what ``transform`` returns.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, default=None
+            None changes nothing.
+
+        Returns
+        -------
+        self
+            With its estimator, fitted or not, changed so.
+        """
+        _safe_set_output(self.estimator, transform=transform)
+        if hasattr(self, "best_estimator_"):
+            _safe_set_output(self.best_estimator_, transform=transform)
+        return self
+
+    def _best(self, method: str, X: Any) -> Any:
+        check_is_fitted(self, "best_estimator_")
+        return getattr(self.best_estimator_, method)(X)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels, of classifiers."""
+        self._check_has("classes_")
+        classes: np.ndarray = self.best_estimator_.classes_
+        return classes
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of columns of X."""
+        self._check_refits("n_features_in_")
+        try:
+            check_is_fitted(self, "best_estimator_")
+        except NotFittedError as error:
+            raise AttributeError(f"{name_of(self)} has no n_features_in_ before fit.") from error
+        return int(self.best_estimator_.n_features_in_)
