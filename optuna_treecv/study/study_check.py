@@ -1,4 +1,4 @@
-"""Finds studies that do not fit their objective: another direction, sampler or evaluation."""
+"""Finds studies that do not fit their objective: other direction, sampler, pruner, evaluation."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import is_point_of
 from optuna_treecv.study.grid import key_of_point
+from optuna_treecv.study.pruner_fit import misfit
 
 
 class StudyCheck:
@@ -65,7 +66,7 @@ class StudyCheck:
             )
 
     def trial(self, trial: AnyTrial, run: Run) -> None:
-        """Warn, once, of values that cannot be compared and of a grid without its sampler.
+        """Warn, once, of values that cannot be compared, and of a pruner or sampler that is wrong.
 
         Parameters
         ----------
@@ -84,6 +85,8 @@ class StudyCheck:
             for difference in self.differences(study, run):
                 warn_caller(difference)
             self._note_evaluation(study, run)
+            if (why := misfit(study.pruner, self._evaluation.report)) is not None:
+                warn_caller(why)
         if self._grids is not None and self._keeps_to_grid:
             self._check_sampler(study, trial)
 
