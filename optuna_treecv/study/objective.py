@@ -575,6 +575,8 @@ class TreeCVObjective:
         """Evaluate and report; a trial that is pruned is recorded too."""
         report = self._evaluation.report
         assert report is not None
+        if race is not None and run.ahead:
+            race.early = None  # its final score needs no forecast
         try:
             if isinstance(race, Race):
                 early = report_early(trial, run, report, self._clock, race.before_report)

@@ -15,7 +15,11 @@ import optuna
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.early_scores import LAST_STEP
+from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.study.comparison import Comparison
+from optuna_treecv.study.futility import Calibration
+from optuna_treecv.study.futility import is_spared
+from optuna_treecv.study.futility import N_CALIBRATING
 
 
 class RacingPruner(optuna.pruners.BasePruner):
@@ -100,6 +104,8 @@ class RacingPruner(optuna.pruners.BasePruner):
         rung_z: float = 2.0,
         *,
         loss_range: tuple[float, float] | None = None,
+        futility: float | None = 0.05,
+        seed: int = 0,
     ) -> None:
         check_choice("bound", bound, ("bernstein", "hoeffding"))
         if not _is_number(delta) or not 0 < delta < 1:
@@ -117,11 +123,19 @@ class RacingPruner(optuna.pruners.BasePruner):
                 "loss_range must be None or two finite numbers, the least loss first, got "
                 f"{loss_range!r}."
             )
+        if futility is not None and (not _is_number(futility) or not 0 < futility < 1):
+            raise ValueError(
+                f"futility must be None or a probability between 0 and 1, got {futility!r}."
+            )
+        if not is_integer(seed) or not 0 <= seed < 2**64:
+            raise ValueError(f"seed must be an integer of 0 to 2**64 - 1, got {seed!r}.")
         self.bound = bound
         self.delta = delta
         self.warmup = warmup
         self.rung_z = rung_z
         self.loss_range = loss_range
+        self.futility = futility
+        self.seed = int(seed)
         self._make_room()
 
     def _make_room(self) -> None:
@@ -200,7 +214,18 @@ class RacingPruner(optuna.pruners.BasePruner):
         if told is None:
             return False
         step, comparison = told
-        return comparison is not None and loses(self, step, comparison)
+        if comparison is None:
+            return False
+        early = comparison.early if step in trial.intermediate_values else None
+        if self.futility is None or early is None:
+            return loses(self, step, comparison)
+        known = Calibration(study, trial, step, early == "mean")
+        if known.n_trials < N_CALIBRATING:
+            return False
+        if not known.covers:
+            return loses(self, step, comparison)
+        is_futile = step >= self.warmup and known.chance < self.futility
+        return is_futile and not is_spared(self.seed, trial.number)
 
 
 def loses(pruner: RacingPruner, step: int, comparison: Comparison) -> bool:

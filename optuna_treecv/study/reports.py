@@ -15,11 +15,9 @@ from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.result import mean_and_std
 from optuna_treecv.crossval.run import Run
+from optuna_treecv.study.futility import HUGE
 from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.pruner_fit import PrunerClock
-
-# Reported in place of an infinite mean: pruners rank it last, and a sum of 32 stays finite.
-_HUGE = 1e300
 
 #: (step, scores of rows, which of them are compared) -> None: called before each report of early
 #: scores. The step of a whole level of the tree compares all rows.
@@ -116,4 +114,4 @@ def report_early(
 def _report(trial: AnyTrial, value: float, step: int) -> None:
     """Report a value that is known; FixedTrial and FrozenTrial ignore it."""
     if not isnan(value):
-        trial.report(float(np.clip(value, -_HUGE, _HUGE)), step)
+        trial.report(float(np.clip(value, -HUGE, HUGE)), step)
