@@ -21,8 +21,11 @@ N_CALIBRATING = 8
 #: Reported in place of an infinite mean: pruners rank it last, and a sum of 32 stays finite.
 HUGE = 1e300
 
-# No chance is estimated before this share of a trial's reports: early losses mislead.
-_FIRST_SHARE = 1 / 3
+#: The first step of the first pass at which a chance counts: models of fewer rows mislead.
+FIRST_FUTILE_STEP = 6
+
+# A line through fewer trials has no error.
+_FEWEST = 3
 
 # How often a trial without a chance is completed, so that the study goes on learning.
 _SPARED = 0.1
@@ -44,6 +47,8 @@ class Calibration:
     ----------
     n_trials : int
         The completed trials that have reported at the step.
+    in_first_pass : bool
+        Whether the reports are those of the first pass, and not those of folds.
     """
 
     def __init__(self, study: optuna.Study, trial: FrozenTrial, step: int, averages: bool) -> None:
@@ -54,12 +59,11 @@ class Calibration:
             if step in one.intermediate_values
         ]
         self.n_trials = len(known)
+        self.in_first_pass = 0 not in trial.intermediate_values
         self._own = sign * _early_value(trial, step, averages)
         self._early = sign * np.array([_early_value(one, step, averages) for one in known])
         values = np.array([one.value for one in known], dtype=float)
         self._final = sign * np.clip(values, -HUGE, HUGE)
-        steps = sorted(known[0].intermediate_values) if known else []
-        self._share = (steps.index(step) + 1) / len(steps) if known else 0.0
 
     @property
     def covers(self) -> bool:
@@ -69,8 +73,6 @@ class Calibration:
     @property
     def chance(self) -> float:
         """The chance that the trial ends better than the best one; 1.0 if it is not known."""
-        if self._share < _FIRST_SHARE:
-            return 1.0
         return chance_to_win(self._early, self._final, self._own)
 
 
@@ -98,7 +100,7 @@ def chance_to_win(early: np.ndarray, final: np.ndarray, own: float) -> float:
     Returns
     -------
     float
-        1.0 if it is better than all others so far, or too few are near it.
+        1.0 if it is better than all others so far.
     """
     if own <= early.min():
         return 1.0
@@ -112,9 +114,10 @@ def chance_to_win(early: np.ndarray, final: np.ndarray, own: float) -> float:
         n_near = min(len(early), max(N_CALIBRATING, ceil(len(early) / 2)))
         reach = max(np.partition(distances, n_near - 1)[n_near - 1], 1e-12) * 1.0001
         weights = np.maximum(0.0, 1 - (distances / reach) ** 3) ** 3
-    n = weights.sum() ** 2 / (weights @ weights)  # the effective number of trials
-    if n < 3:
-        return 1.0
+    n = _effective(weights)
+    if n < _FEWEST:  # most of them are far away
+        weights = (distances <= reach).astype(float)
+        n = _effective(weights)
     weights /= weights.sum()
     centre, level = weights @ early, weights @ final
     spread = weights @ (early - centre) ** 2
@@ -125,6 +128,11 @@ def chance_to_win(early: np.ndarray, final: np.ndarray, own: float) -> float:
     leverage = (own - centre) ** 2 / spread if spread > 0 else 0.0
     error = sqrt(max(residual * (1 + (1 + leverage) / n), 1e-300))
     return float(stdtr(n - 2, -(level + slope * (own - centre)) / error))
+
+
+def _effective(weights: np.ndarray) -> float:
+    """Return how many trials of equal weight say as much."""
+    return float(weights.sum() ** 2 / (weights @ weights))
 
 
 def _usual_change(early: np.ndarray, final: np.ndarray) -> float:

@@ -18,6 +18,7 @@ from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.study.comparison import Comparison
 from optuna_treecv.study.futility import Calibration
+from optuna_treecv.study.futility import FIRST_FUTILE_STEP
 from optuna_treecv.study.futility import is_spared
 from optuna_treecv.study.futility import N_CALIBRATING
 
@@ -224,8 +225,9 @@ class RacingPruner(optuna.pruners.BasePruner):
             return False
         if not known.covers:
             return loses(self, step, comparison)
-        is_futile = step >= self.warmup and known.chance < self.futility
-        return is_futile and not is_spared(self.seed, trial.number)
+        if known.in_first_pass and step < max(self.warmup, FIRST_FUTILE_STEP):
+            return False
+        return known.chance < self.futility and not is_spared(self.seed, trial.number)
 
 
 def loses(pruner: RacingPruner, step: int, comparison: Comparison) -> bool:
