@@ -90,6 +90,7 @@ def test_the_chance_is_that_of_a_weighted_regression():
     inverse = np.linalg.inv(design.T @ (weights[:, None] * design) / weights.sum())
     beta = inverse @ design.T @ (weights * y) / weights.sum()
     variance = weights @ (y - design @ beta) ** 2 / weights.sum() * n / (n - 2)
+    variance = max(variance, 1 / np.cosh(beta[0]) ** 2)
     error = np.sqrt(variance * (1 + inverse[0, 0] / n))
     expected = student.cdf(-beta[0] / error, n - 2)
     assert 0 < chance_to_win(early, final, own) < 0.5
@@ -167,7 +168,7 @@ def sequences(n, noise=0.002, seed=0):
 def test_a_trial_without_a_chance_is_dropped(direction):
     study = study_of(*sequences(10), direction)
     assert decides(study, 0.25)
-    assert not decides(study, 0.201)
+    assert not decides(study, 0.2005)
     assert not decides(study, 0.19)
     assert not decides(study, 0.25, pruner=RacingPruner(futility=None))
     assert not decides(study, 0.25, pruner=RacingPruner(futility=1e-9))
@@ -321,7 +322,7 @@ def test_bad_arguments_are_refused():
     for futility in (0, 1, -0.1, "no", True):
         with pytest.raises(ValueError, match="futility must be None or a probability"):
             RacingPruner(futility=futility)
-    for seed in (-1, 1.5, None, 2**64):
+    for seed in (-1, 1.5, None, True):
         with pytest.raises(ValueError, match="seed must be an integer"):
             RacingPruner(seed=seed)
     objective = treecv_objective(

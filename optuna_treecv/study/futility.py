@@ -13,8 +13,6 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 from scipy.special import stdtr
 
-from optuna_treecv._kernels.order import derive_seed
-
 #: As many trials run whole before any is judged.
 N_CALIBRATING = 8
 
@@ -78,17 +76,17 @@ class Calibration:
 
 def is_spared(seed: int, number: int) -> bool:
     """Return whether the trial of this number is completed though it has no chance."""
-    return derive_seed(seed, number) < _SPARED * 2.0**64
+    return bool(np.random.default_rng([seed, number]).random() < _SPARED)
 
 
 def chance_to_win(early: np.ndarray, final: np.ndarray, own: float) -> float:
     """Return the chance that a trial ends with a smaller loss than all completed ones.
 
     Final losses are predicted from early ones by local linear regression (Cleveland 1979) over the
-    nearest half of the completed trials, with the t distribution of its prediction error. All
-    losses are differences to the best trial's, on the scale of ``arcsinh``: linear within the
-    usual change between early and final differences, logarithmic beyond it. So a trial that
-    diverges counts as bad and not as infinitely far away.
+    nearest half of the completed trials, with the t distribution of its prediction error, which is
+    at least the usual change between early and final differences. All losses are differences to
+    the best trial's, on the scale of ``arcsinh``: linear within the usual change, logarithmic
+    beyond it. So a trial that diverges counts as bad and not as infinitely far away.
 
     Parameters
     ----------
@@ -124,10 +122,11 @@ def chance_to_win(early: np.ndarray, final: np.ndarray, own: float) -> float:
     slope = 0.0
     if spread > 0:
         slope = max(0.0, weights @ ((early - centre) * (final - level)) / spread)
+    foretold = level + slope * (own - centre)
     residual = weights @ (final - level - slope * (early - centre)) ** 2 * n / (n - 2)
+    residual = max(residual, 1 / np.cosh(np.clip(foretold, -300, 300)) ** 2)  # a usual change
     leverage = (own - centre) ** 2 / spread if spread > 0 else 0.0
-    error = sqrt(max(residual * (1 + (1 + leverage) / n), 1e-300))
-    return float(stdtr(n - 2, -(level + slope * (own - centre)) / error))
+    return float(stdtr(n - 2, -foretold / sqrt(residual * (1 + (1 + leverage) / n))))
 
 
 def _effective(weights: np.ndarray) -> float:

@@ -15,7 +15,6 @@ import optuna
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.early_scores import LAST_STEP
-from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.study.comparison import Comparison
 from optuna_treecv.study.futility import Calibration
 from optuna_treecv.study.futility import FIRST_FUTILE_STEP
@@ -128,8 +127,8 @@ class RacingPruner(optuna.pruners.BasePruner):
             raise ValueError(
                 f"futility must be None or a probability between 0 and 1, got {futility!r}."
             )
-        if not is_integer(seed) or not 0 <= seed < 2**64:
-            raise ValueError(f"seed must be an integer of 0 to 2**64 - 1, got {seed!r}.")
+        if not _is_number(seed) or isinstance(seed, float | np.floating) or seed < 0:
+            raise ValueError(f"seed must be an integer of at least 0, got {seed!r}.")
         self.bound = bound
         self.delta = delta
         self.warmup = warmup
