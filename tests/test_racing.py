@@ -416,8 +416,8 @@ def test_unbounded_losses_need_a_range():
     options = {"param_distributions": ALPHA, "report": "progressive", "cv": 10}
     objective = treecv_objective(PegasosClassifier(), X, y, scoring="hinge", **options)
     with pytest.raises(ValueError, match="loss_range must be given to RacingPruner.*'hinge'"):
-        study_of(objective, 1)
-    study_of(objective, 3, RacingPruner(loss_range=(0, 5)))
+        study_of(objective, 1, RacingPruner(futility=None))
+    study_of(objective, 3, RacingPruner(futility=None, loss_range=(0, 5)))
     regression = treecv_objective(
         AveragedSGDRegressor(),
         np.vstack([X] * 10),
@@ -425,8 +425,9 @@ def test_unbounded_losses_need_a_range():
         param_distributions={"alpha": FloatDistribution(1e-6, 1e3, log=True)},
         report="progressive",
     )
-    study = study_of(regression, 20, RacingPruner(loss_range=(0, 4)))
+    study = study_of(regression, 20, RacingPruner(futility=None, loss_range=(0, 4)))
     assert pruned(study)
+    assert pruned(study_of(regression, 20))  # foretelling needs no bounds
 
 
 def test_a_study_of_another_direction_is_refused():

@@ -261,8 +261,8 @@ class Evaluation:
         self.report = report
         self.reports_parts = report in ("folds", "mean")
         self.is_early = report in ("progressive", "blocks")
-        if report is not None:
-            self._check_can_report()
+        if report is not None and self.why_no_report is not None:
+            raise ValueError(f"report must be None where {self.why_no_report}")
         self._facts.clear()
         self._repeats = self._repeats_of([repeat.cut for repeat in self._repeats])
 
@@ -272,19 +272,21 @@ class Evaluation:
         is_asked = self.asked_method in ("treecv", "standard", "progressive")
         return is_asked or self.n_epochs is not None or self.is_early
 
-    def _check_can_report(self) -> None:
-        """Refuse to report scores that come at the end, or by which Optuna cannot prune."""
+    @property
+    def why_no_report(self) -> str | None:
+        """Why scores come at the end alone, or Optuna cannot prune by them; None: they do not."""
         if self.scoring is not None and self.scoring.returns_tuple:
-            raise ValueError(
-                "report must be None where optimize is a list, since Optuna cannot prune studies "
-                f"with several objectives, got optimize={self.scoring.optimized_names}."
+            return (
+                "optimize is a list, since Optuna cannot prune studies with several objectives, "
+                f"got optimize={self.scoring.optimized_names}."
             )
         first = None if self.scoring is None else self.scoring.first
         if self._is_pooled or isinstance(first, Pooled):
-            raise ValueError(
-                "report must be None where the optimised score is pooled, since it has no fold "
-                "scores; a score of folds would be right."
+            return (
+                "the optimised score is pooled, since it has no fold scores; a score of folds "
+                "would be right."
             )
+        return None
 
     def __getstate__(self) -> dict[str, Any]:
         # Prepared rows are larger than what they are made from, so they are made again. What is

@@ -55,7 +55,6 @@ from optuna_treecv.search.studies import check_trials
 from optuna_treecv.search.studies import make_study
 from optuna_treecv.search.studies import over
 from optuna_treecv.search.studies import PointSampler
-from optuna_treecv.search.studies import report_for
 from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
@@ -480,7 +479,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         # Every study has a pruner, which the user may not know.
         is_meant = self.study is None or isinstance(pruner, RacingPruner)
         if pruner is not None and is_meant:
-            objective._report_as(report_for(pruner, objective))
+            objective._report_for(pruner)
         return objective
 
     def _study_for(self, objective: TreeCVObjective, seed: int) -> optuna.Study:

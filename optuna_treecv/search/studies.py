@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
-from typing import Literal
 
 import optuna
 from optuna.distributions import BaseDistribution
@@ -21,9 +20,6 @@ from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.study.axis import Axis
 from optuna_treecv.study.objective import TreeCVObjective
-from optuna_treecv.study.racing import RacingPruner
-
-Report = Literal["progressive", "blocks", "folds", "mean"]
 
 
 def make_study(
@@ -145,17 +141,6 @@ class PointSampler(optuna.samplers.BaseSampler):
     ) -> Any:
         """Return the point's value of a parameter."""
         return self._point[param_name]
-
-
-def report_for(pruner: optuna.pruners.BasePruner, objective: TreeCVObjective) -> Report:
-    """Return the kind of reports that a pruner needs, see ``treecv_objective``.
-
-    Those inside the first pass come soonest, but only the tree has them, for means over rows.
-    """
-    is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
-    if objective.can_report_early:
-        return "blocks" if is_paired else "progressive"
-    return "folds" if is_paired or isinstance(pruner, RacingPruner) else "mean"
 
 
 def check_direction(study: optuna.Study, objective: TreeCVObjective) -> None:

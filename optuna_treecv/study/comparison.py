@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 from typing import Any
+from typing import Literal
 
 import numpy as np
+
+Early = Literal["last", "mean"] | None
+
+# Sums of squares of such losses are finite.
+_NO_BOUNDS = -1e30, 1e30
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,9 @@ class Comparison:
         for whole levels of the tree, and for scores of folds.
     n_looks : int
         How often such a comparison may be looked at in one trial.
+    early : {"last", "mean"} or None
+        Which of the trial's reports so far foretell its final loss: the last one, or their mean.
+        None: nothing is foretold.
     """
 
     n_rows: int
@@ -32,6 +41,7 @@ class Comparison:
     squares: float
     width: float | None
     n_looks: int = 1
+    early: Early = None
 
     @property
     def mean(self) -> float:
@@ -54,23 +64,27 @@ class Losses:
         Scores the rows.
     loss_range : (float, float) or None
         That of the pruner.
+    needs_bounds : bool
+        Whether the differences decide by a bound alone.
 
     Raises
     ------
     ValueError
-        If scores have no bounds, and none are given.
+        If scores have no bounds, none are given, and they are needed.
     """
 
-    def __init__(self, metric: Any, loss_range: tuple[float, float] | None) -> None:
+    def __init__(
+        self, metric: Any, loss_range: tuple[float, float] | None, needs_bounds: bool = True
+    ) -> None:
         row_range: tuple[float, float] | None = getattr(metric, "row_range", None)
         bounds = loss_range or row_range
-        if bounds is None:
+        if bounds is None and needs_bounds:
             raise ValueError(
-                f"loss_range must be given to RacingPruner for scoring={metric.name!r}, whose "
-                "values for single rows have no bounds; RacingPruner(loss_range=(0, 10)) takes "
-                "losses above 10 as 10."
+                f"loss_range must be given to RacingPruner with futility=None for "
+                f"scoring={metric.name!r}, whose values for single rows have no bounds; "
+                "RacingPruner(futility=None, loss_range=(0, 10)) takes losses above 10 as 10."
             )
-        self._low, self._high = bounds
+        self._low, self._high = bounds or _NO_BOUNDS
         self._is_count = row_range == bounds  # errors are 0 or 1
         self._sign = 1.0 if metric.direction == "minimize" else -1.0
         self.width = 2 * (self._high - self._low)
@@ -109,6 +123,7 @@ def compared(
     width: float | None,
     largest_weight: float = 1.0,
     n_looks: int = 1,
+    early: Early = None,
 ) -> Comparison | None:
     """Return a comparison where the weights have the mean 1; None if they are all 0.
 
@@ -122,6 +137,7 @@ def compared(
     largest_weight : float
         Of all rows.
     n_looks : int
+    early : {"last", "mean"} or None
     """
     total, squares, weight = sums.tolist()
     if not weight > 0:
@@ -129,4 +145,4 @@ def compared(
     mean = weight / n_rows
     if width is not None:
         width *= largest_weight / mean
-    return Comparison(n_rows, total / mean, squares / mean**2, width, n_looks)
+    return Comparison(n_rows, total / mean, squares / mean**2, width, n_looks, early)

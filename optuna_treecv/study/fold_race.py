@@ -8,6 +8,7 @@ import optuna
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.study.comparison import compared
 from optuna_treecv.study.comparison import differences_of
+from optuna_treecv.study.comparison import Early
 from optuna_treecv.study.comparison import Losses
 from optuna_treecv.study.comparison import sums_of
 from optuna_treecv.study.racing import RacingPruner
@@ -75,6 +76,7 @@ class FoldRace:
         self._n_rows = 0
         self._largest_weight = 0.0
         self._n_looks = run.n_parts
+        self.early: Early = "mean" if run.evaluation.report == "folds" else "last"
 
     def before_report(self, step: int, run: Run) -> None:
         """Tell the pruner how the trial compares on the folds so far."""
@@ -88,12 +90,15 @@ class FoldRace:
             largest = 1.0
             if weights is not None:
                 largest = self._largest_weight = max(self._largest_weight, float(weights.max()))
-            comparison = compared(stop, self._sums, self._width, largest or 1.0, self._n_looks)
+            comparison = compared(
+                stop, self._sums, self._width, largest or 1.0, self._n_looks, self.early
+            )
         elif self._best is not None and run.n_scored >= _FEWEST_FOLDS:
             with np.errstate(invalid="ignore"):  # two infinite scores have no difference
                 differences = self.own.folds - self._best.folds[: run.n_scored]
             if np.all(np.isfinite(differences)):
-                comparison = compared(run.n_scored, sums_of(differences, None), None)
+                sums = sums_of(differences, None)
+                comparison = compared(run.n_scored, sums, None, early=self.early)
         self._pruner.tell(self.trial, step, comparison)
 
     def end(self) -> None:
@@ -106,5 +111,5 @@ def fold_losses(run: Run, pruner: RacingPruner) -> FoldLosses:
     metric = run.scoring.first
     losses = None
     if run.ask_for_rows():
-        losses = Losses(metric, pruner.loss_range)
+        losses = Losses(metric, pruner.loss_range, pruner.futility is None)
     return FoldLosses(1.0 if metric.direction == "minimize" else -1.0, losses)

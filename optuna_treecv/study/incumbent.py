@@ -25,6 +25,7 @@ from optuna_treecv.crossval.run import Run
 from optuna_treecv.study.comparison import compared
 from optuna_treecv.study.comparison import Comparison
 from optuna_treecv.study.comparison import differences_of
+from optuna_treecv.study.comparison import Early
 from optuna_treecv.study.comparison import Losses
 from optuna_treecv.study.comparison import sums_of
 from optuna_treecv.study.fold_race import fold_losses
@@ -97,6 +98,8 @@ class Race:
     losses : Losses
     incumbent : Incumbent or None
         None: there is no completed trial yet.
+    early : {"last", "mean"} or None
+        See ``Comparison``.
     """
 
     def __init__(
@@ -105,10 +108,12 @@ class Race:
         pruner: RacingPruner,
         losses: Losses,
         incumbent: Incumbent | None,
+        early: Early = "last",
     ) -> None:
         self.losses = losses
         self.nested: np.ndarray | None = None
         self.trial = trial
+        self.early = early
         self._pruner = pruner
         self._incumbent = incumbent
         self._sums = {0: np.zeros(3)}
@@ -129,7 +134,7 @@ class Race:
                 assert self.nested is not None
                 differences = differences_of(self.nested, self._incumbent.nested)
                 sums = sums_of(differences, scores.weights)
-                comparison = compared(scores.n_rows, sums, None)
+                comparison = compared(scores.n_rows, sums, None, early=self.early)
             else:
                 comparison = self._of_pass(self._incumbent.progressive, scores, rows)
         self._pruner.tell(self.trial, step, comparison)
@@ -168,7 +173,8 @@ class Race:
             self._n_rows = end
         sums = self._sums[rows.stop] - self._sums[rows.start]
         width = self.losses.width
-        return compared(rows.stop - rows.start, sums, width, self._largest_weight or 1.0, _LOOKS)
+        n_rows, largest = rows.stop - rows.start, self._largest_weight or 1.0
+        return compared(n_rows, sums, width, largest, _LOOKS, self.early)
 
 
 class _BestFolds(NamedTuple):
@@ -213,12 +219,13 @@ class Incumbents:
         run_of : callable
             Makes the run of a trial that another worker has made, or an earlier process.
         """
-        losses = Losses(run.scoring.first, pruner.loss_range)
+        losses = Losses(run.scoring.first, pruner.loss_range, pruner.futility is None)
+        early: Early = "mean" if run.evaluation.report == "blocks" else "last"
 
         def again(best: optuna.trial.FrozenTrial) -> Incumbent:
             return Incumbent.again(best, run_of(best), losses)
 
-        return Race(trial, pruner, losses, self._best(trial.study, again))
+        return Race(trial, pruner, losses, self._best(trial.study, again), early)
 
     def fold_race(
         self,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from functools import partial
 import re
+from threading import Lock
 from typing import Any
 from typing import Literal
 from typing import NamedTuple
@@ -71,6 +72,8 @@ from optuna_treecv.study.held_scores import HeldScores
 from optuna_treecv.study.incumbent import BatchRace
 from optuna_treecv.study.incumbent import Incumbents
 from optuna_treecv.study.incumbent import Race
+from optuna_treecv.study.pruner_fit import PrunerClock
+from optuna_treecv.study.pruner_fit import report_for
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.recording import record_trial
 from optuna_treecv.study.reports import report_early
@@ -138,6 +141,7 @@ class TreeCVObjective:
         self._batches = Batches(batch_size, leases)
         self._incumbents = Incumbents()
         self._held = HeldScores()
+        self._clock = PrunerClock()
         self._make_room()
 
     def _make_room(self) -> None:
@@ -145,10 +149,11 @@ class TreeCVObjective:
         # their study.
         self._ahead: WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Run]]
         self._ahead = WeakKeyDictionary()
+        self._choosing = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        del state["_ahead"]  # runs are bound to prepared rows
+        del state["_ahead"], state["_choosing"]  # runs are bound to prepared rows
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -159,11 +164,37 @@ class TreeCVObjective:
         """Evaluate no other points of the grid ahead of their trials; points are in codes."""
         self._grids = [{name: [code] for name, code in point.items()} for point in points]
 
-    def _report_as(self, report: str) -> None:
-        """Make this kind of reports, from before the first trial on."""
-        self._report = report
+    def _report_for(self, pruner: optuna.pruners.BasePruner, run: Run | None = None) -> None:
+        """Make the reports that a pruner needs, from before the first trial on."""
+        run = Run(self._evaluation, *self._candidate_for(None)) if run is None else run
+        report = report_for(pruner, run)
         self._evaluation.report_as(report)
-        Run(self._evaluation, *self._candidate_for(None))  # refuses what cannot be reported so
+        self._report = report
+
+    def pruner(self) -> optuna.pruners.BasePruner:
+        """Return the pruner that fits the reports of this objective.
+
+        Returns
+        -------
+        optuna.pruners.BasePruner
+            For ``optuna.create_study(pruner=...)``: a ``RacingPruner``, or a ``NopPruner`` where
+            nothing is reported.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from optuna_treecv import PegasosClassifier, treecv_objective
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> grid = {"alpha": [0.01, 0.1, 1.0]}
+        >>> objective = treecv_objective(
+        ...     PegasosClassifier(), X, y, param_grid=grid, report="auto"
+        ... )
+        >>> type(objective.pruner()).__name__
+        'RacingPruner'
+        """
+        if self._report is None or self._evaluation.why_no_report is not None:
+            return optuna.pruners.NopPruner()
+        return RacingPruner()
 
     @property
     def n_splits(self) -> int:
@@ -175,13 +206,6 @@ class TreeCVObjective:
         """Whether the optimised score is one of each fold, and there are several folds."""
         run = Run(self._evaluation, *self._candidate_for(None))
         return not run.is_pooled and self._evaluation.tested(run.method_name).n_folds > 1
-
-    @property
-    def can_report_early(self) -> bool:
-        """Whether ``report`` may be "progressive": the tree is used, for a mean over rows."""
-        run = Run(self._evaluation, *self._candidate_for(None))
-        is_mean = self._evaluation.scores_rows(run.scoring.first, run.estimator)
-        return run.method.name == "treecv" and is_mean
 
     @property
     def score_directions(self) -> dict[str, str]:
@@ -273,6 +297,9 @@ class TreeCVObjective:
         race = None
         try:
             with self._batches.call():
+                with self._choosing:
+                    if self._report == "auto" and isinstance(trial, optuna.Trial):
+                        self._report_for(trial.study.pruner, self._run(trial))
                 run = self._run(trial)
                 self._study_check.trial(trial, run)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
@@ -283,7 +310,7 @@ class TreeCVObjective:
                     run.judge = BatchRace(race) if isinstance(race, Race) else None
                     self._batches.compute(run, others)
                 with self._batches.leased(run):
-                    if self._report is None:
+                    if self._evaluation.report is None:
                         run.complete()
                     else:
                         self._run_reporting(trial, run, race)
@@ -661,16 +688,19 @@ class TreeCVObjective:
 
     def _run_reporting(self, trial: AnyTrial, run: Run, race: Race | FoldRace | None) -> None:
         """Evaluate and report; a trial that is pruned is recorded too."""
-        assert self._report is not None
+        report = self._evaluation.report
+        assert report is not None
+        if race is not None and run.ahead:
+            race.early = None  # its final score needs no forecast
         try:
             if isinstance(race, Race):
-                early = report_early(trial, run, self._report, race.before_report)
+                early = report_early(trial, run, report, self._clock, race.before_report)
                 self._incumbents.note(race, run.result().mean, early)
             elif self._evaluation.is_early:
-                report_early(trial, run, self._report, None)
+                report_early(trial, run, report, self._clock, None)
             else:
                 before = None if race is None else race.before_report
-                report_parts(trial, run, self._report, before)
+                report_parts(trial, run, report, self._clock, before)
                 if race is not None:
                     self._incumbents.note_folds(race, run.result().mean)
         except optuna.TrialPruned:
@@ -678,6 +708,7 @@ class TreeCVObjective:
             run.ahead.clear()  # the exception's traceback refers to the run for a while
             raise
         finally:
+            self._clock.end(trial, run.seconds)
             if race is not None:
                 race.end()
 
@@ -716,7 +747,7 @@ def treecv_objective(
     random_state: Any = 0,
     n_jobs: int | None = 1,
     row_losses: bool = False,
-    report: Literal["progressive", "blocks", "folds", "mean"] | None = None,
+    report: Literal["auto", "progressive", "blocks", "folds", "mean"] | None = None,
     cache: Literal["memory"] | ModelCache | None = "memory",
     store: Any = None,
     store_max_bytes: int = DEFAULT_MAX_BYTES,
@@ -839,8 +870,10 @@ def treecv_objective(
     row_losses : bool, default=False
         Keep the score of each row, float32: in what ``evaluate`` returns, and for the best trials,
         so that ``optuna_treecv.select`` compares trials over rows and not over folds.
-    report : {None, "progressive", "blocks", "folds", "mean"}, default=None
+    report : {None, "auto", "progressive", "blocks", "folds", "mean"}, default=None
         What to pass to ``trial.report``, for pruning: at most 32 numbers per trial.
+        "auto" takes what the pruner of the first trial's study needs; ``.pruner()`` returns a
+        pruner that fits. A warning names a pruner that does not fit the reports.
         "progressive" and "blocks" report inside the tree's first pass over the data, at each
         sixteenth of a pass from the second on. Each row is tested before the model learns it.
         "progressive" reports the mean score over the second half of the rows so far, for
@@ -914,7 +947,7 @@ def treecv_objective(
     >>> study.best_value < 0.05
     True
     """
-    check_choice("report", report, (None, "folds", "mean", "progressive", "blocks"))
+    check_choice("report", report, (None, "auto", "folds", "mean", "progressive", "blocks"))
     estimator = as_estimator(estimator)
     is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
     batch_size = check_integer("batch_size", batch_size, MOST_SIDE_BY_SIDE)
@@ -965,7 +998,7 @@ def treecv_objective(
         estimator=typical(estimator, axes) if axes is not None else None,
         cache=_make_cache(cache, models),
         with_others=isinstance(cache, ModelCache) or database is not None,
-        report=report,
+        report=None if report == "auto" else report,
     )
     if axes is not None:
         argument = "param_distributions" if grids is None else "param_grid"

@@ -1,4 +1,4 @@
-"""A pruner that compares a trial with the best one row by row."""
+"""A pruner that compares a trial with the best one row by row, and foretells how it will end."""
 
 from __future__ import annotations
 
@@ -16,16 +16,28 @@ from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.study.comparison import Comparison
+from optuna_treecv.study.futility import Calibration
+from optuna_treecv.study.futility import FIRST_FUTILE_STEP
+from optuna_treecv.study.futility import is_spared
+from optuna_treecv.study.futility import N_CALIBRATING
 
 
 class RacingPruner(optuna.pruners.BasePruner):
-    r"""Prune a trial once it is worse than the best one with high probability.
+    r"""Prune a trial once it has hardly a chance to end better than the best one.
 
-    The objective compares the rows on which both trials were tested: before each report it tells
-    this pruner their number :math:`m`, and the mean :math:`\bar d` and the variance :math:`v` of
-    the differences of their losses. The differences have far less variance than the losses, so
-    losers are seen early. In the first pass (``report="progressive"``), these are the rows of the
-    second half of what the model has seen, and a trial is pruned if
+    The first eight trials run whole. After them, the pruner estimates the chance that a trial ends
+    better than the best one: its final loss is predicted from its reports so far by a local
+    regression over the completed trials of the study, which all were tested on the same rows. The
+    trial is pruned if this chance is below ``futility``. One in ten of such trials is completed
+    nevertheless, so that the study goes on learning; the trial's number and ``seed`` decide which.
+
+    Where a trial is worse than all completed ones at the same step, there is nothing to learn
+    from, and a bound decides; with ``futility=None`` it decides always. The objective compares the
+    rows on which both trials were tested: before each report it tells this pruner their number
+    :math:`m`, and the mean :math:`\bar d` and the variance :math:`v` of the differences of their
+    losses. The differences have far less variance than the losses, so losers are seen early. In
+    the first pass (``report="progressive"``), these are the rows of the second half of what the
+    model has seen, and a trial is pruned if
 
     .. math:: \bar d > \sqrt{2 v \ln(2 / \delta') / m} + 7 R \ln(2 / \delta') / (3 (m - 1)),
 
@@ -44,13 +56,20 @@ class RacingPruner(optuna.pruners.BasePruner):
         independent, as the model changes, so this is a guide and no guarantee.
     warmup : int, default=2
         The first step at which a trial may be pruned, in sixteenths of a pass, of 1 to 15. Nothing
-        is reported before the second.
+        is reported before the second. Chances are estimated from the sixth step on, and between
+        folds from the first.
     rung_z : float, default=2.0
         How many standard errors a trial must be worse than the best one where all rows were
         tested, or five or more folds.
     loss_range : (float, float) or None, default=None
         The least and the largest loss of a row, or score of a scorer; those outside are taken as
-        these. It is required unless these are 0 and 1, as for the error and the accuracy.
+        these. Without it, the bound decides nothing unless these are 0 and 1, as for the error and
+        the accuracy.
+    futility : float or None, default=0.05
+        A trial is pruned if its chance to end better than the best one is below this. None: only
+        the bound decides, from the second trial on, and ``loss_range`` may be required.
+    seed : int, default=0
+        Decides which trials are completed although they have no chance.
 
     Raises
     ------
@@ -63,8 +82,15 @@ class RacingPruner(optuna.pruners.BasePruner):
 
     Notes
     -----
-    A race sees one training path. A learner whose score depends much on the order of the rows may
-    lose in the first pass by bad luck; ``warmup=8`` or ``report="folds"`` is safer then.
+    The chance is an estimate and no guarantee: it takes the relation between first passes and
+    final scores from the completed trials, and a trial of a new kind may have another one. A bound
+    sees one training path only. A learner whose score depends much on the order of the rows may
+    lose in the first pass by bad luck. Chances take this into account once completed trials show
+    it; with ``futility=None``, ``warmup=8`` or ``report="folds"`` is safer then.
+
+    Chances follow from the study's stored reports, the trial's number and ``seed`` alone, so
+    that all workers of a study decide alike. Trials of a grid that are trained side by side have
+    no chances estimated, since nothing could be saved.
 
     The best trial is the best completed one when a trial begins. It is never pruned against
     itself: all differences are 0. Its losses are held in memory, or computed again in one pass.
@@ -100,6 +126,8 @@ class RacingPruner(optuna.pruners.BasePruner):
         rung_z: float = 2.0,
         *,
         loss_range: tuple[float, float] | None = None,
+        futility: float | None = 0.05,
+        seed: int = 0,
     ) -> None:
         check_choice("bound", bound, ("bernstein", "hoeffding"))
         if not _is_number(delta) or not 0 < delta < 1:
@@ -117,11 +145,19 @@ class RacingPruner(optuna.pruners.BasePruner):
                 "loss_range must be None or two finite numbers, the least loss first, got "
                 f"{loss_range!r}."
             )
+        if futility is not None and (not _is_number(futility) or not 0 < futility < 1):
+            raise ValueError(
+                f"futility must be None or a probability between 0 and 1, got {futility!r}."
+            )
+        if not _is_number(seed) or isinstance(seed, float | np.floating) or seed < 0:
+            raise ValueError(f"seed must be an integer of at least 0, got {seed!r}.")
         self.bound = bound
         self.delta = delta
         self.warmup = warmup
         self.rung_z = rung_z
         self.loss_range = loss_range
+        self.futility = futility
+        self.seed = int(seed)
         self._make_room()
 
     def _make_room(self) -> None:
@@ -200,7 +236,19 @@ class RacingPruner(optuna.pruners.BasePruner):
         if told is None:
             return False
         step, comparison = told
-        return comparison is not None and loses(self, step, comparison)
+        if comparison is None:
+            return False
+        early = comparison.early if step in trial.intermediate_values else None
+        if self.futility is None or early is None:
+            return loses(self, step, comparison)
+        known = Calibration(study, trial, step, early == "mean")
+        if known.n_trials < N_CALIBRATING:
+            return False
+        if not known.covers:
+            return loses(self, step, comparison)
+        if known.in_first_pass and step < max(self.warmup, FIRST_FUTILE_STEP):
+            return False
+        return known.chance < self.futility and not is_spared(self.seed, trial.number)
 
 
 def loses(pruner: RacingPruner, step: int, comparison: Comparison) -> bool:

@@ -15,10 +15,9 @@ from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.result import mean_and_std
 from optuna_treecv.crossval.run import Run
+from optuna_treecv.study.futility import HUGE
 from optuna_treecv.study.grid import AnyTrial
-
-# Reported in place of an infinite mean: pruners rank it last, and a sum of 32 stays finite.
-_HUGE = 1e300
+from optuna_treecv.study.pruner_fit import PrunerClock
 
 #: (step, scores of rows, which of them are compared) -> None: called before each report of early
 #: scores. The step of a whole level of the tree compares all rows.
@@ -26,7 +25,11 @@ BeforeReport = Callable[[int, RowScores, slice], None]
 
 
 def report_parts(
-    trial: AnyTrial, run: Run, report: str, before: Callable[[int, Run], None] | None
+    trial: AnyTrial,
+    run: Run,
+    report: str,
+    clock: PrunerClock,
+    before: Callable[[int, Run], None] | None,
 ) -> None:
     """Evaluate, and report after each part of the folds: its mean score, or that of all so far.
 
@@ -35,6 +38,7 @@ def report_parts(
     trial : optuna.trial.Trial, FixedTrial or FrozenTrial
     run : Run
     report : {"folds", "mean"}
+    clock : PrunerClock
     before : callable or None
         (part, run) -> None: called before each report.
 
@@ -53,13 +57,13 @@ def report_parts(
         if before is not None:
             before(part, run)
         _report(trial, mean_and_std(scores)[0], part)
-        if not run.is_complete and trial.should_prune():
+        if not run.is_complete and clock.should_prune(trial):
             parts.close()
             raise optuna.TrialPruned(f"pruned after {run.n_scored} of {run.n_to_score} folds")
 
 
 def report_early(
-    trial: AnyTrial, run: Run, report: str, before: BeforeReport | None
+    trial: AnyTrial, run: Run, report: str, clock: PrunerClock, before: BeforeReport | None
 ) -> EarlyRepeat:
     """Evaluate, and report in the first pass, after 16 folds of many, and at the end.
 
@@ -70,6 +74,7 @@ def report_early(
     report : {"progressive", "blocks"}
         Whether the mean over the second half of the rows so far is reported, or that over the rows
         since the report before.
+    clock : PrunerClock
     before : callable or None
 
     Raises
@@ -88,7 +93,7 @@ def report_early(
         if before is not None:
             before(step, scores, scores.tail)
         _report(trial, scores.mean(scores.tail if report == "progressive" else block), step)
-        if trial.should_prune() or step == early.lost_at:
+        if clock.should_prune(trial) or step == early.lost_at:
             run.leave_early()
             raise optuna.TrialPruned(f"pruned at step {step} of the {LAST_STEP} of a pass")
     if early.n_nested:
@@ -97,7 +102,7 @@ def report_early(
         if before is not None:
             before(NESTED_STEP, nested, everything)
         _report(trial, nested.mean(everything), NESTED_STEP)
-        if trial.should_prune() or early.lost_at == NESTED_STEP:
+        if clock.should_prune(trial) or early.lost_at == NESTED_STEP:
             run.leave_early()
             raise optuna.TrialPruned(f"pruned after {early.n_nested} folds")
     result = run.finish()
@@ -109,4 +114,4 @@ def report_early(
 def _report(trial: AnyTrial, value: float, step: int) -> None:
     """Report a value that is known; FixedTrial and FrozenTrial ignore it."""
     if not isnan(value):
-        trial.report(float(np.clip(value, -_HUGE, _HUGE)), step)
+        trial.report(float(np.clip(value, -HUGE, HUGE)), step)

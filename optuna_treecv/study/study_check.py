@@ -1,4 +1,4 @@
-"""Finds studies that do not fit their objective: another direction, sampler or evaluation."""
+"""Finds studies that do not fit their objective: other direction, sampler, pruner, evaluation."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import is_point_of
 from optuna_treecv.study.grid import key_of_point
+from optuna_treecv.study.pruner_fit import misfit
 
 # The methods that train models by passes of partial_fit, as trials name them.
 _ONE_PASS = ("treecv", "chain", "standard", "progressive")
@@ -78,7 +79,7 @@ class StudyCheck:
             )
 
     def trial(self, trial: AnyTrial, run: Run) -> None:
-        """Warn, once, of values that cannot be compared and of a grid without its sampler.
+        """Warn, once, of values that cannot be compared, and of a pruner or sampler that is wrong.
 
         Parameters
         ----------
@@ -98,6 +99,8 @@ class StudyCheck:
             differences = list(self.differences(study, run))
             for difference in differences:
                 warn_caller(difference)
+            if (why := misfit(study.pruner, self._evaluation.report)) is not None:
+                warn_caller(why)
             known = self._known[study] if not differences else {}
         if known.get("is_fitted") == run.method.is_one_pass:
             with self._lock:

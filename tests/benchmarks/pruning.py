@@ -73,6 +73,7 @@ PRUNERS: dict[str, tuple[str, Callable[[], optuna.pruners.BasePruner], bool]] = 
         lambda: RacingPruner(delta=0.2),
         False,
     ),
+    "RacingPruner(futility=None)": ("progressive", lambda: RacingPruner(futility=None), True),
     "RacingPruner()": ("progressive", RacingPruner, True),
     WILCOXON: (
         "blocks",

@@ -1,0 +1,212 @@
+"""Reports follow the pruner, and a pruner that does not fit the reports is named."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+from conftest import data_of
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+from optuna.pruners import HyperbandPruner
+from optuna.pruners import MedianPruner
+from optuna.pruners import NopPruner
+from optuna.pruners import PatientPruner
+from optuna.pruners import PercentilePruner
+from optuna.pruners import SuccessiveHalvingPruner
+from optuna.pruners import WilcoxonPruner
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import RacingPruner
+from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.study import pruner_fit
+
+ALPHA = {"alpha": FloatDistribution(1e-6, 1e2, log=True)}
+DEPTH = {"max_depth": IntDistribution(1, 6)}
+X, Y = data_of(300, 4)
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def objective_of(estimator=None, **options):
+    if estimator is None or isinstance(estimator, PegasosClassifier):
+        options = {"param_distributions": ALPHA} | options
+    elif not callable(estimator):
+        options = {"param_distributions": DEPTH} | options
+    return treecv_objective(estimator or PegasosClassifier(), X, Y, **{"cv": 5} | options)
+
+
+def reports_of(objective, pruner, n_trials=1):
+    study = optuna.create_study(
+        directions=objective.directions,
+        sampler=optuna.samplers.RandomSampler(seed=0),
+        pruner=pruner,
+    )
+    study.optimize(objective, n_trials=n_trials)
+    return [trial.intermediate_values for trial in study.trials]
+
+
+def suggesting(trial):
+    return PegasosClassifier(alpha=trial.suggest_float("alpha", 1e-6, 1e2, log=True))
+
+
+EARLY = [
+    (RacingPruner(), "progressive"),
+    (MedianPruner(), "progressive"),
+    (PercentilePruner(25.0), "progressive"),
+    (SuccessiveHalvingPruner(), "progressive"),
+    (HyperbandPruner(), "progressive"),
+    (WilcoxonPruner(), "blocks"),
+    (PatientPruner(WilcoxonPruner(), 1), "blocks"),
+    (NopPruner(), None),
+]
+
+
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), suggesting])
+@pytest.mark.parametrize(("pruner", "report"), EARLY)
+def test_auto_reports_what_the_pruner_needs(estimator, pruner, report):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        found = reports_of(objective_of(estimator, report="auto"), pruner)
+    assert found == reports_of(objective_of(estimator, report=report), NopPruner())
+    assert bool(found[0]) == (report is not None)
+
+
+@pytest.mark.parametrize(
+    ("pruner", "report"),
+    [(RacingPruner(), "folds"), (MedianPruner(), "mean"), (WilcoxonPruner(), "folds")],
+)
+@pytest.mark.parametrize(
+    ("estimator", "options"),
+    [
+        (DecisionTreeClassifier(random_state=0), {}),
+        (None, {"scoring": "roc_auc"}),
+        (None, {"n_epochs": 2}),
+        (None, {"param_distributions": {"n_epochs": IntDistribution(1, 3)}}),
+    ],
+)
+def test_auto_reports_folds_where_no_first_pass_can_be_reported(
+    estimator, options, pruner, report
+):
+    found = reports_of(objective_of(estimator, report="auto", **options), pruner, 3)
+    assert found == reports_of(objective_of(estimator, report=report, **options), pruner, 3)
+    assert len(found[0]) == 5
+
+
+@pytest.mark.parametrize("options", [{"pooled": True}, {"optimize": ["error", "hinge"]}])
+def test_auto_reports_nothing_where_nothing_can_be_pruned(options):
+    objective = objective_of(report="auto", scoring=["error", "hinge"], **options)
+    assert isinstance(objective.pruner(), NopPruner)
+    assert reports_of(objective, MedianPruner()) == [{}]
+
+
+def test_auto_waits_for_a_study():
+    objective = objective_of(report="auto")
+    value = objective(optuna.trial.FixedTrial({"alpha": 0.1}))
+    assert value == objective.evaluate({"alpha": 0.1}).mean
+    copy = pickle.loads(pickle.dumps(objective))
+    for one, report in ((objective, "blocks"), (copy, "progressive")):
+        pruner = WilcoxonPruner() if report == "blocks" else MedianPruner()
+        assert reports_of(one, pruner) == reports_of(objective_of(report=report), NopPruner())
+    assert objective(optuna.trial.FixedTrial({"alpha": 0.1})) == value
+
+
+def test_auto_in_threads_makes_one_kind_of_reports():
+    objective = objective_of(report="auto")
+    study = optuna.create_study(pruner=WilcoxonPruner(n_startup_steps=100))
+    study.optimize(objective, n_trials=8, n_jobs=4)
+    (steps,) = {tuple(one.intermediate_values) for one in study.trials}
+    assert steps == tuple(reports_of(objective_of(report="blocks"), NopPruner())[0])
+
+
+@pytest.mark.parametrize("report", ["auto", "progressive", "blocks", "folds", "mean"])
+def test_the_objectives_pruner_fits(report):
+    pruner = objective_of(report=report).pruner()
+    assert isinstance(pruner, RacingPruner)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert reports_of(objective_of(report=report), pruner)[0]
+
+
+def test_without_reports_nothing_is_pruned():
+    assert isinstance(objective_of().pruner(), NopPruner)
+
+
+MISFITS = [
+    (MedianPruner(), "folds", "mean"),
+    (HyperbandPruner(), "folds", "mean"),
+    (SuccessiveHalvingPruner(), "folds", "mean"),
+    (PatientPruner(PercentilePruner(25.0), 1), "blocks", "progressive"),
+    (WilcoxonPruner(), "mean", "folds"),
+    (WilcoxonPruner(), "progressive", "blocks"),
+]
+
+
+@pytest.mark.parametrize(("pruner", "report", "right"), MISFITS)
+def test_a_pruner_that_does_not_fit_is_named_once(pruner, report, right):
+    objective = objective_of(report=report)
+    study = optuna.create_study(pruner=pruner)
+    with pytest.warns(UserWarning, match="report=") as caught:
+        study.optimize(objective, n_trials=3)
+    (sentence,) = [str(one.message) for one in caught if f"report={report!r}" in str(one.message)]
+    assert sentence.endswith(f"use pruner=objective.pruner() or report={right!r}.")
+
+
+@pytest.mark.parametrize("report", ["folds", "mean", "progressive", "blocks"])
+def test_pruners_that_fit_are_not_named(report):
+    fitting = [RacingPruner(), NopPruner(), optuna.pruners.ThresholdPruner(upper=1.0)]
+    fitting += [pruner for pruner, right in EARLY if right == report]
+    for pruner in fitting:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            reports_of(objective_of(report=report), pruner)
+
+
+def test_a_search_chooses_the_same_reports():
+    search = TreeCVSearchCV(
+        PegasosClassifier(), ALPHA, cv=5, n_trials=1, random_state=0, pruner=WilcoxonPruner()
+    )
+    search.fit(X, Y)
+    assert search.study_.user_attrs["treecv_evaluation"]["report"] == "blocks"
+
+
+class Slow(WilcoxonPruner):
+    """Takes the time that the test's clock says."""
+
+    def prune(self, study, trial):
+        Slow.now += 2.0
+        return False
+
+
+def test_a_pruner_that_takes_longer_than_the_evaluations_is_named(monkeypatch):
+    Slow.now = 0.0
+    monkeypatch.setattr(pruner_fit, "perf_counter", lambda: Slow.now)
+    objective = objective_of(report="folds")
+    study = optuna.create_study(pruner=Slow())
+    with pytest.warns(UserWarning, match="WilcoxonPruner has taken") as caught:
+        study.optimize(objective, n_trials=2)
+    (sentence,) = [str(one.message) for one in caught]
+    assert "WilcoxonPruner has taken 8.0 s so far, and the evaluations 0." in sentence
+    assert "n_startup_steps=14" in sentence
+
+
+def test_a_pruner_that_takes_less_is_not_named(monkeypatch):
+    clock = pruner_fit.PrunerClock()
+    monkeypatch.setattr(pruner_fit, "perf_counter", lambda: Slow.now)
+    Slow.now = 0.0
+    study = optuna.create_study(pruner=Slow())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for _ in range(3):
+            trial = study.ask()
+            clock.should_prune(trial)
+            clock.end(trial, 2.5)
+    assert np.isclose(Slow.now, 6.0)
