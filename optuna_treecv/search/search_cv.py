@@ -80,9 +80,10 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
     ----------
     estimator : estimator
         The estimator whose parameters are searched.
-    param_distributions : dict of str to distribution or list, default=None
+    param_distributions : dict of str to distribution or list, "auto" or None, default=None
         Distributions of Optuna, ``uniform``, ``loguniform`` or ``randint`` of SciPy, or lists of
-        values. Either this or ``param_grid`` is required.
+        values. Either this or ``param_grid`` is required. "auto" is the recommended space of a
+        known estimator, see ``treecv_objective``.
     param_grid : dict of str to list, or list of such dicts, default=None
         The grid to search, all points of it unless ``n_trials`` or ``timeout`` ends it sooner.
     n_trials : int, default=None
@@ -193,7 +194,7 @@ class TreeCVSearchCV(MetaEstimatorMixin, BaseEstimator):
     def __init__(
         self,
         estimator: Any,
-        param_distributions: Mapping[str, Any] | None = None,
+        param_distributions: Mapping[str, Any] | Literal["auto"] | None = None,
         param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]] | None = None,
         *,
         n_trials: int | None = None,
