@@ -366,9 +366,10 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
 
     With ``step_size="auto"``, the gradient of a row is divided by max(S, :math:`|x|^2`) and the
     penalty by S = :math:`2 R^2` with :math:`R^2 = \sum |x|^4 / \sum |x|^2` over the rows so far,
-    or by :math:`4 R^2` with ``average=False``. The step size is then :math:`1 / (1 + \alpha / S)`. Averaged least squares converge with steps
-    below :math:`1 / R^2` (Bach and Moulines [1]_); here a step also moves the prediction of a row
-    at most to its target. Only rows of :math:`|x|^2` above S have less weight.
+    or by :math:`4 R^2` with ``average=False``. The step size is then
+    :math:`1 / (1 + \alpha / S)`. Averaged least squares converge with steps below
+    :math:`1 / R^2` (Bach and Moulines [1]_); here a step also moves the prediction of a row at
+    most to its target. Only rows of :math:`|x|^2` above S have less weight.
 
     References
     ----------

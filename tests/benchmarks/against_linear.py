@@ -11,7 +11,7 @@ by the training rows, and categories are one-hot. A cell has the loss of the wit
 share of wrong classes, 1 - average precision for w8a, or the squared error), and in brackets how
 much worse than the reference it is, in standard errors of the paired difference: untuned learners
 and those tuned over ``alpha`` beside the untuned reference, and those tuned over ``n_epochs`` too
-beside the tuned reference. "Tuned" is 20 trials of TPE on ten folds of the training rows.
+beside the tuned reference. "Tuned" is 20 trials of TPE on five folds of the training rows.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def tuned(split: Split, estimator: Any, space: Any = "auto") -> Any:
     """Return the best of 20 trials, fitted on the training rows."""
     scoring = "average_precision" if split.is_ranked else None
     objective = treecv_objective(
-        estimator, split.X, split.y, param_distributions=space, scoring=scoring
+        estimator, split.X, split.y, param_distributions=space, scoring=scoring, cv=5
     )
     study = optuna.create_study(
         direction=objective.direction, sampler=optuna.samplers.TPESampler(seed=0)
