@@ -235,7 +235,8 @@ REGRESSORS = (
 def takes_sparse(case):
     """Return whether a learner accepts sparse rows: not ROOT-SGD, nor mini-batches."""
     make, _, options = case
-    return make is not RootSGD and not (make is SGD and options[6] > 1)
+    is_sgd = isinstance(make, partial) or make is SGD
+    return make is not RootSGD and not (is_sgd and options[6] > 1)
 
 
 def name_of(case):

@@ -49,7 +49,7 @@ from optuna_treecv import treecv_objective
 MOST_ROWS = 50_000
 N_TRIALS = 20
 ALPHA = FloatDistribution(1e-8, 1.0, log=True)
-N_EPOCHS = IntDistribution(1, 50, log=True)
+N_EPOCHS = IntDistribution(5, 50, log=True)
 
 # X, y, and how many columns are numbers, the first ones.
 Table = tuple[Any, np.ndarray, int]
