@@ -41,7 +41,6 @@ y = (y == 4).astype(int)
 def estimator(trial):
     return AveragedSGDClassifier(
         loss="log_loss",
-        step_size="auto",
         alpha=trial.suggest_float("alpha", 1e-7, 1e-3, log=True),
         class_weight={1: trial.suggest_float("weight", 1, 300, log=True)},
     )
@@ -78,7 +77,7 @@ figure, axis = plt.subplots(layout="constrained")
 for trials, label in ((study.trials, "trials"), (study.best_trials, "Pareto front")):
     axis.plot(*zip(*(trial.values for trial in trials), strict=True), "o", label=label)
 for class_weight in (None, "balanced"):
-    model = AveragedSGDClassifier(loss="log_loss", step_size="auto", class_weight=class_weight)
+    model = AveragedSGDClassifier(loss="log_loss", class_weight=class_weight)
     error, *others = tree_cross_validate(model, X, y, scoring=scoring).scores.values()
     values = [f"{score.mean:.3f}" for score in others]
     print(LINE.format(*values, f"{error.mean:.2%}", f"{model.alpha:.0e}", class_weight))

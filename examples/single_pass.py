@@ -53,7 +53,7 @@ REGRESSORS = {
     "streaming SVRG, factorial (theory 1)": StreamingSVRGRegressor(
         **SVRG | {"schedule": "factorial", "inner_steps": 1000, "step_size": 0.01}
     ),
-    "averaged SGD (theory 1)": AveragedSGDRegressor(step_size=0.005, **PLAIN),
+    "averaged SGD (theory 1)": AveragedSGDRegressor(step_size=0.005, average=True, **PLAIN),
     "ROOT-SGD (theory 1)": RootSGDRegressor(step_size=0.002, burn_in=1000, **PLAIN),
 }
 

@@ -65,7 +65,7 @@ LEARNERS = {
         np.geomspace(1e-7, 10, N_VALUES),
     ),
     "averaged logistic SGD": (
-        AveragedSGDClassifier(**STEPS),
+        AveragedSGDClassifier(average=True, **STEPS),
         "step_size",
         np.geomspace(1e-3, 1e3, N_VALUES),
     ),

@@ -148,8 +148,8 @@ def test_the_unit_of_features_does_not_matter(estimator, factor):
 
 
 @pytest.mark.parametrize("average", [False, True])
-def test_least_squares_take_the_papers_step(average):
-    """1 / (4 R^2), but at most the step that makes the row's error 0."""
+def test_least_squares_take_a_part_of_the_largest_step(average):
+    """1 / (2 R^2) with an average, or 1 / (4 R^2); at most the step that makes an error 0."""
     X, y = numbers(300)
     X[100] *= 50
     model = AveragedSGDRegressor(alpha=0.0, average=average, fit_intercept=False, shuffle=False)
@@ -158,7 +158,7 @@ def test_least_squares_take_the_papers_step(average):
         total = total + w
         norms = (X[: i + 1] ** 2).sum(axis=1)
         radius2 = (norms**2).mean() / norms.mean()
-        w = w - min(1 / (4 * radius2), 1 / (x @ x)) * (w @ x - target) * x
+        w = w - min(1 / ((2 if average else 4) * radius2), 1 / (x @ x)) * (w @ x - target) * x
     np.testing.assert_allclose(
         model.fit(X, y).coef_, total / len(X) if average else w, rtol=1e-9, atol=1e-12
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from itertools import islice
 from math import log2
 import tracemalloc
@@ -60,7 +61,7 @@ CLASSIFIERS = [
     PegasosClassifier(alpha=0.02),
     PegasosClassifier(alpha=1e-4, average=True, project=True, fit_intercept=False),
     AveragedSGDClassifier(alpha=0.3, step_size=0.2, average_start=20),
-    AveragedSGDClassifier("log_loss", learning_rate="invscaling", radius=0.5, step_size=0.5),
+    AveragedSGDClassifier("log_loss", learning_rate="invscaling", radius=0.5, average=True),
     StreamingSVRGClassifier(
         alpha=0.1, step_size=0.3, initial_batch_size=3, batch_growth=1.5, inner_steps=6
     ),
@@ -95,8 +96,9 @@ def twins_of(estimator, n_rows, n_outputs, zeros):
             twin = reference.SGD
             settings = (*loss, 0.0, step or n_rows**-0.5, 0.0, e.radius, 1, e.average, 0)
         case AveragedSGDClassifier() | AveragedSGDRegressor():
-            twin, power = reference.SGD, e.power_t if e.learning_rate == "invscaling" else 0.0
-            settings = (*loss, e.alpha, step, power, e.radius, e.batch_size, e.average)
+            twin = partial(reference.SGD, is_linear=e.average == "linear")
+            power = e.power_t if e.learning_rate == "invscaling" else 0.0
+            settings = (*loss, e.alpha, step, power, e.radius, e.batch_size, bool(e.average))
             settings = (*settings, e.average_start)
         case StreamingSVRGClassifier() | StreamingSVRGRegressor():
             twin = reference.StreamingSVRG

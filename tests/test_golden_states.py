@@ -67,7 +67,8 @@ def pegasos(X: Any, **_: Any) -> Any:
 
 
 def sgd(X: Any, y_type: Any, is_sparse: bool) -> Any:
-    schedules = [  # alpha, step_size, power, radius, batch_size, average, average_start
+    # alpha, step_size, power, radius, batch_size, average, average_start, is_linear
+    schedules = [
         (1e-3, 0.05, 0.0, inf, 1, False, 0),
         (1e-3, 0.05, 0.0, inf, 1, True, 10),
         (0.3, 0.5, 0.5, inf, 1, True, 0),
@@ -76,6 +77,8 @@ def sgd(X: Any, y_type: Any, is_sparse: bool) -> Any:
         (0.01, 0.3, 0.0, 2.0, 4, True, 8),
         (0.01, 0.0, 0.0, inf, 1, True, 0),
         (0.01, 0.0, 0.5, 2.0, 4, True, 8),
+        (0.3, 0.5, 0.5, inf, 1, True, 10, True),
+        (0.01, 0.0, 0.0, 2.0, 4, True, 8, True),
     ]
     losses = ["hinge", "log_loss", "squared_error", "huber", "epsilon_insensitive"]
     for loss, schedule in product(losses, schedules):
@@ -122,11 +125,12 @@ def pegasos_lanes(X: Any, **_: Any) -> Any:
 def sgd_lanes(X: Any, y_type: Any, is_sparse: bool) -> Any:
     values = [(1e-3, 0.05, inf), (0.3, 0.0, inf), (15.0, 0.1, inf), (0.01, 0.3, 0.5)]
     losses = ["hinge", "log_loss", "squared_error", "huber", "epsilon_insensitive"]
-    for loss, power, (average, start) in product(
-        losses, [0.0, 0.5, 0.3], [(False, 0), (True, 0), (True, 10)]
+    for loss, power, (average, start, *is_linear) in product(
+        losses, [0.0, 0.5, 0.3], [(False, 0), (True, 0), (True, 10), (True, 10, True)]
     ):
         for y, n_classes in supervised(loss):
-            yield SGDLanes(X, y_type(y), n_classes, loss, 0.1, power, average, start, values)
+            settings = (power, average, start, values, *is_linear)
+            yield SGDLanes(X, y_type(y), n_classes, loss, 0.1, *settings)
 
 
 def svrg_lanes(X: Any, y_type: Any, is_sparse: bool) -> Any:

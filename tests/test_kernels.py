@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import permutations
 from math import inf
 
@@ -166,6 +167,14 @@ CLASSIFIERS = (
         )
     ]
     + [
+        (partial(SGD, is_linear=True), partial(reference.SGD, is_linear=True), settings)
+        for settings in (
+            ("hinge", 0.0, 0.5, 1.5, 0.3, inf, 1, True, 30),
+            ("log_loss", 0.0, 0.5, 0.0, 0.0, 0.4, 1, True, 0),
+            ("log_loss", 0.0, 0.5, 0.0, 0.75, 0.4, 7, True, 11),
+        )
+    ]
+    + [
         (StreamingSVRG, reference.StreamingSVRG, settings)
         for settings in (
             ("log_loss", 0.0, 0.0, 0.0, 10, 1.5, 20, 0, False, 3),
@@ -198,6 +207,13 @@ REGRESSORS = (
         )
     ]
     + [
+        (partial(SGD, is_linear=True), partial(reference.SGD, is_linear=True), settings)
+        for settings in (
+            ("squared_error", 0.0, 0.02, 0.0, 0.0, inf, 1, True, 0),
+            ("huber", 0.4, 0.02, 0.05, 0.5, inf, 5, True, 20),
+        )
+    ]
+    + [
         (StreamingSVRG, reference.StreamingSVRG, settings)
         for settings in (
             ("squared_error", 0.0, 0.01, 0.01, 10, 2.0, 30, 0, False, 7),
@@ -219,11 +235,15 @@ REGRESSORS = (
 def takes_sparse(case):
     """Return whether a learner accepts sparse rows: not ROOT-SGD, nor mini-batches."""
     make, _, options = case
-    return make is not RootSGD and not (make is SGD and options[6] > 1)
+    is_sgd = isinstance(make, partial) or make is SGD
+    return make is not RootSGD and not (is_sgd and options[6] > 1)
 
 
 def name_of(case):
-    return f"{case[0].__name__}{case[2]}" if isinstance(case, tuple) else None
+    if not isinstance(case, tuple):
+        return None
+    is_linear = isinstance(case[0], partial)
+    return f"{'linear SGD' if is_linear else case[0].__name__}{case[2]}"
 
 
 def trained_twin(twin, settings, X, targets, rows):

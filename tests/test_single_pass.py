@@ -144,6 +144,8 @@ def test_averaging_algebra_is_the_mean_of_the_iterates(make_data):
     for average, start, expected in (
         (True, 0, np.mean(iterates, axis=0)),
         (True, 150, np.mean(iterates[150:], axis=0)),
+        ("linear", 0, np.average(iterates, axis=0, weights=np.arange(1, 201))),
+        ("linear", 150, np.average(iterates[150:], axis=0, weights=np.arange(1, 51))),
         (False, 0, w),
         (True, 200, w),
     ):
@@ -244,7 +246,7 @@ def test_single_pass_rates():
             svrg.partial_fit(X[begin : begin + 5000], y[begin : begin + 5000])
             if svrg.n_rows_used_ < svrg.t_:  # within a batch: the anchor, and its number of rows
                 last = svrg.n_rows_used_, svrg.coef_
-        averaged = AveragedSGDRegressor(step_size=0.005, **PLAIN).fit(X, y)
+        averaged = AveragedSGDRegressor(step_size=0.005, average=True, **PLAIN).fit(X, y)
         root = RootSGDRegressor(step_size=0.002, burn_in=1000, **PLAIN).fit(X, y)
         for name, (rows, w) in {
             "svrg": last,

@@ -26,7 +26,7 @@ SGD = [
     AveragedSGDClassifier(),
     AveragedSGDClassifier(loss="log_loss", alpha=0.0, step_size=0.3, average=False),
     # The scale shrinks, grows or changes its sign until it is multiplied into the weights.
-    AveragedSGDClassifier(alpha=1.0, step_size=0.5),
+    AveragedSGDClassifier(alpha=1.0, step_size=0.5, average=True),
     AveragedSGDClassifier(alpha=30.0, step_size=0.1, average_start=40),
     AveragedSGDClassifier(alpha=35.0, step_size=0.1, average=False),
     AveragedSGDClassifier(alpha=10.0, step_size=0.1),
@@ -35,7 +35,7 @@ SGD = [
     AveragedSGDRegressor(learning_rate="invscaling", power_t=0.3, step_size=0.1),
     AveragedSGDRegressor(loss="huber", step_size=0.2, average_start=20, radius=0.3),
     AveragedSGDRegressor(loss="epsilon_insensitive", alpha=0.1, step_size=0.5, average=False),
-    AveragedSGDClassifier(step_size="auto"),
+    AveragedSGDClassifier(average=True),
     AveragedSGDRegressor(alpha=0.1, batch_size=3),
     LSQSGDRegressor(step_size=0.05),
 ]

@@ -208,12 +208,19 @@ class Steps:
     """The steps of the rows: steps.pxd."""
 
     def __init__(
-        self, loss: str, step_size: float, alpha: float, total: float = 0.0, count: float = 0.0
+        self,
+        loss: str,
+        step_size: float,
+        alpha: float,
+        averages: bool = False,
+        total: float = 0.0,
+        count: float = 0.0,
     ) -> None:
         self.loss = loss
         self.bounded = loss in ("hinge", "log_loss")
         self.step_size = step_size
         self.alpha = alpha
+        self.averages = averages
         self.total = total
         self.count = count
 
@@ -225,7 +232,7 @@ class Steps:
         if norm2 > 0:
             total += times * (coarse_log2(norm2) if self.bounded else norm2 * norm2)
             count += times * (1 if self.bounded else norm2)
-        return Steps(self.loss, self.step_size, self.alpha, total, count)
+        return Steps(self.loss, self.step_size, self.alpha, self.averages, total, count)
 
     def of(self, x: np.ndarray, weight: float) -> tuple[float, float, float]:
         """Return (rate, weight, penalty) of the last row, which has the given weight."""
@@ -234,7 +241,8 @@ class Steps:
         typical = 1.0
         if self.count > 0:
             typical = self.total / self.count
-            typical = coarse_power_of_two(typical) if self.bounded else 4 * typical
+            factor = 2 if self.averages else 4
+            typical = coarse_power_of_two(typical) if self.bounded else factor * typical
         typical = max(typical, 1e-30)
         penalty = self.alpha / typical
         rate = 1 / ((1 / 3 if self.bounded else 1) + penalty)
@@ -335,14 +343,16 @@ class SGD:
         average: bool,
         average_start: int,
         zeros: np.ndarray,
+        is_linear: bool = False,
     ) -> None:
         self.loss = loss
         self.epsilon = epsilon
-        self.steps = Steps(loss, step_size, alpha)
+        self.steps = Steps(loss, step_size, alpha, average)
         self.power = power
         self.radius = radius
         self.batch_size = batch_size
         self.average = average
+        self.is_linear = is_linear
         self.average_start = average_start
         self.number = zeros.dtype.type
         self.z = zeros
@@ -357,8 +367,10 @@ class SGD:
         said = self._output(x)
         begins_batch = self.n_seen % self.batch_size == 0
         if self.average and self.n_seen >= self.average_start and begins_batch:
-            self.n_averaged += 1
-            self.averaged += self.scale
+            n_steps = (self.n_seen - self.average_start) // self.batch_size
+            weight_in_average = 1 + n_steps * self.is_linear
+            self.n_averaged += weight_in_average
+            self.averaged += weight_in_average * self.scale
         self.n_seen += 1
         margin = float(dot(self.z, x))
         g = slope(self.loss, self.epsilon, self.scale * margin, y)

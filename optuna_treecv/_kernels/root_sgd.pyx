@@ -116,7 +116,7 @@ cdef inlined train_testing(
         weight = <double> weight_of(weighted, learner, row, state, w)
         if settings.step_size == 0:
             norm2 = <double> dot(x, x, width)
-            typical_norm2(loss, &head.norms, norm2, weight, &S)
+            typical_norm2(loss, &head.norms, norm2, weight, False, &S)
             row_weight = automatic_weight(S, norm2, weight)
         by = step_of(loss, settings.step_size, S, row_weight, settings.alpha, weight)
         if head.n_seen <= settings.burn_in:

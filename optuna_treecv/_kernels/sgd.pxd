@@ -6,12 +6,13 @@ Step t, for a row x or the mean over a mini-batch, with the penalty (alpha / 2) 
 with eta_t = step_size / t^power and P the projection onto |w| <= radius. The weight of a row multiplies its slope
 (``row_weight.pxd``). The automatic step is in ``steps.pxd``; its rate is divided by t^power too. The averaged
 hypothesis is the mean of w_t over the steps t after the first ``average_start`` rows, that is of the iterates
-before each step (Polyak & Juditsky 1992; over the tail: Jain, Kakade, Kidambi, Netrapalli & Sidford 2018).
+before each step (Polyak & Juditsky 1992; over the tail: Jain, Kakade, Kidambi, Netrapalli & Sidford 2018). A
+linear average gives them the weights 1, 2, 3 ... (Lacoste-Julien, Schmidt & Bach 2012).
 Least squares with a constant step, a ball and the mean of all iterates is robust stochastic
 approximation (Nemirovski, Juditsky, Lan & Shapiro 2009, section 2.2).
 
 w is stored as scale * z: shrinking and projection change the scale, and a row changes z only in its
-nonzero columns. The mean needs no pass over w either. Let A_t be the sum of the scales averaged up to
+nonzero columns. The mean needs no pass over w either. Let A_t be the weighted sum of the scales averaged up to
 step t. A step that adds c x to z is part of all later iterates, so their sum is A_T z_T - v with v =
 sum of c_t A_t x_t. A scale that gets extreme is multiplied into z; the sum so far then moves into v
 and A starts again at 0. |z|^2 follows from the margin and |x|^2.
@@ -42,6 +43,13 @@ cdef inline double step_at(double step_size, double power, double decay_of_t) no
     if power == 0:
         return step_size
     return step_size / decay_of_t if power == 0.5 else step_size * decay_of_t
+
+
+cdef inline int64_t weight_in_average(bint is_linear, int64_t n_rows, int64_t batch_size) noexcept nogil:
+    """Return the weight of an iterate, ``n_rows`` rows after averaging began."""
+    if not is_linear:
+        return 1
+    return (n_rows if batch_size == 1 else n_rows // batch_size) + 1
 
 
 cdef inline floating coefficient(double eta, double g, double scale, const floating *of_type) noexcept nogil:

@@ -19,4 +19,5 @@ class SGD(LinearKernel):
         batch_size: int,
         average: bool,
         average_start: int,
+        is_linear: bool = False,
     ) -> None: ...

@@ -46,6 +46,7 @@ cdef struct Settings:
     double radius
     int64_t batch_size
     bint average
+    bint is_linear              # whether the iterates are weighted by their numbers in the average
     int64_t average_start       # the number of rows before averaging begins
 
 
@@ -60,7 +61,7 @@ cdef struct Numbers:
 
 cdef struct Head:
     int64_t n_seen
-    int64_t n_averaged          # steps averaged
+    int64_t n_averaged          # the sum of the weights of the iterates averaged
     Norms norms                 # of the rows so far; for the automatic step only
     Numbers outputs[1]          # n_outputs of them
 
@@ -130,7 +131,7 @@ cdef inlined step(
     unsigned char *state,
     Log *log,
     bint branchless,
-    bint averages,              # whether the iterate before this step is averaged
+    double averages,            # the weight of the iterate before this step in the average
     floating *tested,           # OUT, the output before this step, or NULL
 ) noexcept nogil:
     """Make one row's step of output c. If ``branchless``, 0 times the row is added if there is nothing to
@@ -149,7 +150,7 @@ cdef inlined step(
         before = weights(learner, state, c)
         tested[0] = output_of(&before, rows, row, <floating> margin, z)
     if averages:
-        numbers.averaged += numbers.scale
+        numbers.averaged += averages * numbers.scale
     numbers.scale *= shrink
     if extreme(numbers.scale):
         margin *= numbers.scale                     # z.x for the new z
@@ -234,12 +235,14 @@ cdef inlined train_row(
     cdef floating dot
     cdef Weights before
     cdef bint begins_step = settings.batch_size == 1 or head.n_seen % settings.batch_size == 0
-    cdef bint averages = settings.average and head.n_seen >= settings.average_start and begins_step
+    cdef int64_t averages = 0
+    if settings.average and head.n_seen >= settings.average_start and begins_step:
+        averages = weight_in_average(settings.is_linear, head.n_seen - settings.average_start, settings.batch_size)
     head.n_seen += 1
     weight = <double> weight_of(weighted, learner, row, state, z)
     if automatic:
         norm2 = <double> norm2_row(rows, row, z)
-        typical_norm2(&settings.loss, &head.norms, norm2, weight, &S)
+        typical_norm2(&settings.loss, &head.norms, norm2, weight, settings.average, &S)
         by = step_of(&settings.loss, 0, S, automatic_weight(S, norm2, weight), settings.alpha, weight)
     else:
         by.rate, by.weight, by.penalty = settings.step_size, weight, settings.alpha
@@ -261,7 +264,7 @@ cdef inlined train_row(
                 state,
                 log,
                 branchless,
-                averages,
+                <double> averages,
                 tested + c if tested != NULL else NULL,
             )
         head.n_averaged += averages
@@ -272,7 +275,7 @@ cdef inlined train_row(
             before = weights(learner, state, c)
             tested[c] = output_of(&before, rows, row, dot, z)
         if averages:
-            numbers[c].averaged += numbers[c].scale
+            numbers[c].averaged += <double> averages * numbers[c].scale
         p = numbers[c].scale * <double> dot
         p = slope(&settings.loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, z)
         add_row_wide(rows, row, by.weight * p, gradient + c * width, z, NULL)
@@ -364,6 +367,7 @@ cdef class SGD(LinearKernel):
         int64_t batch_size,
         bint average,
         int64_t average_start,
+        bint is_linear=False,
     ):
         cdef Py_ssize_t n_numbers
         self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, test_then_train, weights)
@@ -374,6 +378,7 @@ cdef class SGD(LinearKernel):
         self.own.radius = radius
         self.own.batch_size = batch_size
         self.own.average = average
+        self.own.is_linear = is_linear
         self.own.average_start = average_start
         if batch_size > 1 and self.learner.sparse.begins != NULL:
             raise ValueError("there are no mini-batches of sparse rows.")

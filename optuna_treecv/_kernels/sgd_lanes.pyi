@@ -17,4 +17,5 @@ class SGDLanes(LanesKernel):
         average: bool,
         average_start: int,
         values: Sequence[tuple[float, float, float]],
+        is_linear: bool = False,
     ) -> None: ...

@@ -34,6 +34,7 @@ from optuna_treecv._kernels.sgd cimport coefficient
 from optuna_treecv._kernels.sgd cimport decay
 from optuna_treecv._kernels.sgd cimport project
 from optuna_treecv._kernels.sgd cimport step_at
+from optuna_treecv._kernels.sgd cimport weight_in_average
 from optuna_treecv._kernels.sgd cimport with_row
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
@@ -52,6 +53,7 @@ cdef struct Settings:
     bint any_auto               # whether a lane has the automatic step
     double power                # eta_t = eta / t^power
     bint average
+    bint is_linear
     int64_t average_start
     double alpha[MOST_LANES]
     double step_size[MOST_LANES]    # 0: auto
@@ -61,7 +63,7 @@ cdef struct Settings:
 # A state holds this; scale, |z|^2 and A of each lane; v when averaging; and z.
 cdef struct Common:
     int64_t n_seen
-    int64_t n_averaged          # steps averaged
+    int64_t n_averaged          # the sum of the weights of the iterates averaged
     Norms norms                 # of the rows so far, if a lane has the automatic step
 
 
@@ -116,15 +118,17 @@ cdef inlined steps(
     cdef double weight = <double> weight_of(weighted, learner, row, state, z)
     cdef double decay_of_t, S, row_weight
     cdef double norm2 = 0
+    cdef int64_t averages
     cdef Step by
     cdef Py_ssize_t lane
     dot_lanes(rows, row, next_row, z, width, n_lanes, room, dots, z)
     if tested.out != NULL:
         test_lanes(learner, rows, row, next_row, state, dots, tested)
     if settings.average and common.n_seen >= settings.average_start:
-        common.n_averaged += 1
+        averages = weight_in_average(settings.is_linear, common.n_seen - settings.average_start, 1)
+        common.n_averaged += averages
         for lane in range(n_lanes):
-            averaged[lane] += scale[lane]
+            averaged[lane] += <double> averages * scale[lane]
     common.n_seen += 1
     decay_of_t = decay(settings.power, common.n_seen) if settings.power != 0 else 1
     for lane in range(n_lanes):
@@ -137,7 +141,7 @@ cdef inlined steps(
         eta[lane] *= weight
     if settings.any_auto:
         norm2 = <double> norm2_row(rows, row, z)
-        typical_norm2(&settings.loss, &common.norms, norm2, weight, &S)
+        typical_norm2(&settings.loss, &common.norms, norm2, weight, settings.average, &S)
         row_weight = automatic_weight(S, norm2, weight)
         for lane in range(n_lanes):
             if settings.step_size[lane] == 0:
@@ -235,6 +239,7 @@ cdef class SGDLanes(LanesKernel):
         bint average,
         int64_t average_start,
         values,
+        bint is_linear=False,
     ):
         cdef Py_ssize_t n_lanes, lane
         self.bind_lanes(
@@ -243,6 +248,7 @@ cdef class SGDLanes(LanesKernel):
         self.own.loss = loss_named(loss, epsilon)
         self.own.power = power
         self.own.average = average
+        self.own.is_linear = is_linear
         self.own.average_start = average_start
         n_lanes = self.own.lanes.n_lanes
         for lane in range(n_lanes):

@@ -4,8 +4,9 @@ A step is w -= rate * (weight * slope(w.x, y) x + penalty * w). A given step siz
 weight = the row's own weight (``row_weight.pxd``) and penalty = alpha. The automatic step divides the row by
 max(S, |x|^2), with S from the rows so far, and the penalty by S:
     weight = own weight / max(S, |x|^2),    penalty = alpha / S,    rate = 1 / (h + penalty).
-* Squared, Huber and epsilon-insensitive loss: S = 4 R^2 with R^2 = sum |x|^4 / sum |x|^2, the constant of
-  averaged SGD (Bach & Moulines 2013: step 1 / (4 R^2)), and h = 1. The squared error judges large rows like all
+* Squared, Huber and epsilon-insensitive loss: S = c R^2 with R^2 = sum |x|^4 / sum |x|^2, and h = 1. Averaged
+  least squares converge with steps below 1 / R^2 (Bach & Moulines 2013), and there c = 2. Where no iterates are
+  averaged, c = 4. The squared error judges large rows like all
   others, so they keep their weight, and steps are small where rows are heavy.
 * Hinge and logistic loss: S = the geometric mean of |x|^2, up to 6 % as its logarithm is coarse, and h = 1/3, a
   little above the largest second derivative 1/4 of the logistic loss. Their slopes are bounded, so large rows
@@ -77,6 +78,7 @@ cdef inline inlined typical_norm2(
     Norms *norms,               # INOUT
     double norm2,
     double weight,
+    bint averages,              # whether iterates are averaged
     double *typical,            # OUT: S
 ) noexcept nogil:
     """Count a row in ``norms``, and write S.
@@ -92,7 +94,7 @@ cdef inline inlined typical_norm2(
         norms.count += times * (1 if bounded else counted)
     if norms.count > 0:
         S = norms.total / norms.count
-        S = coarse_power_of_two(S) if bounded else 4 * S
+        S = coarse_power_of_two(S) if bounded else (2 if averages else 4) * S
     typical[0] = max(S, 1e-30)                      # so that weights are finite in float32
 
 

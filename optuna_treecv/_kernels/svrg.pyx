@@ -200,7 +200,7 @@ cdef inlined train_on(
         weight = <double> weight_of(weighted, learner, row, state, z)
         if settings.step_size == 0:
             norm2 = <double> norm2_row(rows, row, z)
-            typical_norm2(loss, &head.norms, norm2, weight, &S)
+            typical_norm2(loss, &head.norms, norm2, weight, False, &S)
             row_weight = automatic_weight(S, norm2, weight)
         step = row_step(
             loss, &settings.schedule, &head.stage, settings.step_size, S, row_weight, settings.alpha, weight

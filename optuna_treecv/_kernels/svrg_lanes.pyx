@@ -300,7 +300,7 @@ cdef inlined train_on(
         weight = <double> weight_of(weighted, learner, row, state, z)
         if settings.any_auto:
             norm2 = <double> norm2_row(rows, row, z)
-            typical_norm2(&settings.loss, &common.norms, norm2, weight, &S)
+            typical_norm2(&settings.loss, &common.norms, norm2, weight, False, &S)
             row_weight = automatic_weight(S, norm2, weight)
         if common.stage.in_batch:
             batch_row(learner, rows, row, next_row, row_weight, weight, shift, anchors, sums, state, weighted, &tested)

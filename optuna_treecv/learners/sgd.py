@@ -30,7 +30,7 @@ class AveragedSGD(LinearEstimator):
         "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "learning_rate": [StrOptions({"constant", "invscaling"})],
         "power_t": [Interval(Real, 0, None, closed="left")],
-        "average": ["boolean"],
+        "average": ["boolean", StrOptions({"linear"})],
         "average_start": [Interval(Integral, 0, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "radius": [Interval(Real, 0, None, closed="right")],
@@ -45,7 +45,7 @@ class AveragedSGD(LinearEstimator):
     step_size: float | str
     learning_rate: str
     power_t: float
-    average: bool
+    average: bool | str
     average_start: int
     batch_size: int
     radius: float
@@ -81,8 +81,9 @@ class AveragedSGD(LinearEstimator):
             0.0 if self.learning_rate == "constant" else self.power_t,
             self.radius,
             min(self.batch_size, MOST_ROWS),
-            self.average,
+            bool(self.average),
             min(self.average_start, MOST_ROWS),
+            self.average == "linear",
         )
 
     @property
@@ -117,9 +118,10 @@ class AveragedSGD(LinearEstimator):
             self.loss,
             getattr(self, "epsilon", 0.0),
             0.0 if self.learning_rate == "constant" else self.power_t,
-            self.average,
+            bool(self.average),
             min(self.average_start, MOST_ROWS),
             [(one.alpha, one._eta, one.radius) for one in estimators],
+            self.average == "linear",
         )
 
 
@@ -132,9 +134,10 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
         w_{t+1} = \Pi_{|w| \le r} \left( (1 - \eta_t \alpha) w_t
         - \eta_t \, \ell'(w_t \cdot x, y) \, x \right), \qquad w_1 = 0.
 
-    The model is the mean of the :math:`w_t` before each step (Polyak and Juditsky 1992). The mean
-    is taken over all steps, or over those after ``average_start`` rows (Jain et al. 2018). With
-    ``average=False`` the model is the last :math:`w_t`.
+    The model is a mean of the :math:`w_t` before each step (Polyak and Juditsky 1992), with the
+    weights t (Lacoste-Julien et al. 2012) or with equal ones. The mean is taken over all steps, or
+    over those after ``average_start`` rows (Jain et al. 2018). With ``average=False`` the model is
+    the last :math:`w_t`.
     ``fit`` is one pass over the rows, or ``n_epochs``. Several classes are trained one against the
     rest.
 
@@ -144,15 +147,16 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
         The loss :math:`\ell`; "log_loss" gives probabilities.
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
-    step_size : float or "auto", default=0.01
-        The step size :math:`\eta > 0`. "auto" follows from the norms of the rows so far, for
-        features that are not standardised; see the notes.
+    step_size : float or "auto", default="auto"
+        The step size :math:`\eta > 0`. "auto" follows from the norms of the rows so far; see the
+        notes.
     learning_rate : {"constant", "invscaling"}, default="constant"
         :math:`\eta_t = \eta`, or :math:`\eta / t^p`.
     power_t : float, default=0.5
         The p of "invscaling".
-    average : bool, default=True
-        Predict with the mean of the hypotheses instead of the last one.
+    average : bool or "linear", default="linear"
+        Predict with a mean of the hypotheses instead of the last one. "linear" gives them the
+        weights 1, 2, 3, ..., so that the first ones hardly count; True gives all the same weight.
     average_start : int, default=0
         Number of rows before averaging begins. Until then the last hypothesis predicts.
     batch_size : int, default=1
@@ -215,6 +219,8 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
     .. [2] P. Jain, S. M. Kakade, R. Kidambi, P. Netrapalli and A. Sidford, "Parallelizing
        stochastic gradient descent for least squares regression: mini-batching, averaging, and
        model misspecification", Journal of Machine Learning Research 18 (2018), 1-42.
+    .. [3] S. Lacoste-Julien, M. Schmidt and F. Bach, "A simpler approach to obtaining an O(1/t)
+       convergence rate for the projected stochastic subgradient method", arXiv:1212.2002 (2012).
 
     Examples
     --------
@@ -237,10 +243,10 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
         self,
         loss: Literal["hinge", "log_loss"] = "hinge",
         alpha: float = 1e-4,
-        step_size: float | Literal["auto"] = 0.01,
+        step_size: float | Literal["auto"] = "auto",
         learning_rate: Literal["constant", "invscaling"] = "constant",
         power_t: float = 0.5,
-        average: bool = True,
+        average: bool | Literal["linear"] = "linear",
         average_start: int = 0,
         batch_size: int = 1,
         radius: float = np.inf,
@@ -292,9 +298,10 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
         w_{t+1} = \Pi_{|w| \le r} \left( (1 - \eta_t \alpha) w_t
         - \eta_t \, \ell'(w_t \cdot x, y) \, x \right), \qquad w_1 = 0.
 
-    The model is the mean of the :math:`w_t` before each step (Polyak and Juditsky 1992). The mean
-    is taken over all steps, or over those after ``average_start`` rows (Jain et al. 2018). With
-    ``average=False`` the model is the last :math:`w_t`.
+    The model is a mean of the :math:`w_t` before each step (Polyak and Juditsky 1992), with the
+    weights t (Lacoste-Julien et al. 2012) or with equal ones. The mean is taken over all steps, or
+    over those after ``average_start`` rows (Jain et al. 2018). With ``average=False`` the model is
+    the last :math:`w_t`.
     ``fit`` is one pass over the rows, or ``n_epochs``.
 
     Parameters
@@ -314,8 +321,9 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
         :math:`\eta_t = \eta`, or :math:`\eta / t^p`.
     power_t : float, default=0.5
         The p of "invscaling".
-    average : bool, default=True
-        Predict with the mean of the hypotheses instead of the last one.
+    average : bool or "linear", default="linear"
+        Predict with a mean of the hypotheses instead of the last one. "linear" gives them the
+        weights 1, 2, 3, ..., so that the first ones hardly count; True gives all the same weight.
     average_start : int, default=0
         Number of rows before averaging begins. Until then the last hypothesis predicts.
     batch_size : int, default=1
@@ -357,10 +365,11 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
     dense rows. Mini-batches need dense rows. float64 and float32 are trained in their own type.
 
     With ``step_size="auto"``, the gradient of a row is divided by max(S, :math:`|x|^2`) and the
-    penalty by S = :math:`4 \sum |x|^4 / \sum |x|^2` over the rows so far. The step size is then
-    :math:`1 / (1 + \alpha / S)`. This is :math:`1 / (4 R^2)` of Bach and Moulines [1]_, but a step
-    moves the prediction of a row at most to its target. Only rows of :math:`|x|^2` above S have
-    less weight.
+    penalty by S = :math:`2 R^2` with :math:`R^2 = \sum |x|^4 / \sum |x|^2` over the rows so far,
+    or by :math:`4 R^2` with ``average=False``. The step size is then
+    :math:`1 / (1 + \alpha / S)`. Averaged least squares converge with steps below
+    :math:`1 / R^2` (Bach and Moulines [1]_); here a step also moves the prediction of a row at
+    most to its target. Only rows of :math:`|x|^2` above S have less weight.
 
     References
     ----------
@@ -393,7 +402,7 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
         step_size: float | Literal["auto"] = "auto",
         learning_rate: Literal["constant", "invscaling"] = "constant",
         power_t: float = 0.5,
-        average: bool = True,
+        average: bool | Literal["linear"] = "linear",
         average_start: int = 0,
         batch_size: int = 1,
         radius: float = np.inf,

@@ -74,11 +74,12 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     ----------
     estimator : estimator
         The estimator whose parameters are searched.
-    param_distributions : dict of str to distribution or list, default=None
+    param_distributions : dict of str to distribution or list, "auto" or None, default=None
         Distributions of Optuna, ``uniform``, ``loguniform`` or ``randint`` of SciPy, or lists of
         values. If all are lists, trials are a sample of their points without repetition, that of
         ``RandomizedSearchCV``, unless ``sampler`` or ``study`` is given. A list of such dicts of
-        lists is possible too. Either this or ``param_grid`` is required.
+        lists is possible too. "auto" is the recommended space of a known estimator, see
+        ``treecv_objective``. Either this or ``param_grid`` is required.
     param_grid : dict of str to list, or list of such dicts, default=None
         The grid to search, all points of it unless ``n_trials`` or ``timeout`` ends it sooner.
     n_trials : int, default=None
@@ -200,7 +201,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     def __init__(
         self,
         estimator: Any,
-        param_distributions: Mapping[str, Any] | None = None,
+        param_distributions: Mapping[str, Any] | Literal["auto"] | None = None,
         param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]] | None = None,
         *,
         n_trials: int | None = None,

@@ -7,6 +7,7 @@ from math import isclose
 from math import isfinite
 from math import sqrt
 from typing import Any
+from typing import Literal
 
 import numpy as np
 from optuna.distributions import BaseDistribution
@@ -22,23 +23,25 @@ _EXPECTED = (
 )
 
 
-def as_distributions(given: Any) -> dict[str, BaseDistribution | Axis]:
+def as_distributions(given: Any) -> dict[str, BaseDistribution | Axis] | Literal["auto"]:
     """Return the Optuna distribution of each parameter, or the axis of a list of values.
 
     Parameters
     ----------
-    given : dict of str to distribution or list
-        ``param_distributions`` of a search.
+    given : dict of str to distribution or list, or "auto"
+        ``param_distributions`` of a search. "auto" is returned as it is.
 
     Raises
     ------
     ValueError
-        If it is no such dict.
+        If it is neither.
     """
+    if isinstance(given, str) and given == "auto":
+        return "auto"
     if not isinstance(given, Mapping) or not given:
         raise ValueError(
-            "param_distributions must be a dict such as {'alpha': loguniform(1e-6, 1e-1)}, got "
-            f"{given!r}."
+            "param_distributions must be a dict such as {'alpha': loguniform(1e-6, 1e-1)} or "
+            f"'auto', got {given!r}."
         )
     return {name: _as_distribution(name, one) for name, one in given.items()}
 

@@ -295,8 +295,8 @@ def axes_in(
     """Return the axes of ``param_distributions``; refuse what does not fit the estimator."""
     if distributions is not None and not isinstance(distributions, Mapping):
         raise ValueError(
-            "param_distributions must be a dict such as {'alpha': FloatDistribution(1e-5, 1e2)}, "
-            f"got {distributions!r}."
+            "param_distributions must be a dict such as {'alpha': FloatDistribution(1e-5, 1e2)} "
+            f"or 'auto', got {distributions!r}."
         )
     if not distributions:
         raise ValueError(

@@ -75,6 +75,7 @@ from optuna_treecv.study.incumbent import Race
 from optuna_treecv.study.pruner_fit import PrunerClock
 from optuna_treecv.study.pruner_fit import report_for
 from optuna_treecv.study.racing import RacingPruner
+from optuna_treecv.study.recommended import recommended_space
 from optuna_treecv.study.recording import record_trial
 from optuna_treecv.study.reports import report_early
 from optuna_treecv.study.reports import report_parts
@@ -723,7 +724,7 @@ def treecv_objective(
     X: Any,
     y: Any = None,
     *,
-    param_distributions: Mapping[str, BaseDistribution] | None = None,
+    param_distributions: Mapping[str, BaseDistribution] | Literal["auto"] | None = None,
     param_grid: Mapping[str, Collection[Any]]
     | Sequence[Mapping[str, Collection[Any]]]
     | None = None,
@@ -773,9 +774,11 @@ def treecv_objective(
     y : array-like of shape (n_rows,) or (n_rows, n_targets), default=None
         Labels, or one or several targets of regressors; None for unsupervised estimators. The loss
         of a row is the mean over its targets.
-    param_distributions : dict of str to optuna distribution, default=None
+    param_distributions : dict of str to optuna distribution, "auto" or None, default=None
         The search space, by parameter name. With an estimator, either this or ``param_grid`` is
-        required; with a callable, neither may be given.
+        required; with a callable, neither may be given. "auto" is the recommended space of a known
+        estimator, in a Pipeline of its last step. Parameters that the estimator has at other
+        values than their defaults keep these.
     param_grid : dict of str to list, or list of such dicts, default=None
         The grid to search, as ``GridSearchCV`` takes it; use it with
         ``sampler=objective.grid_sampler()``. Points that several dicts share are visited once, and
@@ -961,6 +964,8 @@ def treecv_objective(
         axes = axes_of(grids)
         grids = [codes_of_grid(grid, axes) for grid in grids]
     elif is_estimator:
+        if isinstance(param_distributions, str) and param_distributions == "auto":
+            param_distributions = recommended_space(estimator)
         axes = axes_in(estimator, param_distributions)
     elif not callable(estimator) or isinstance(estimator, type):
         raise ValueError(

@@ -52,7 +52,7 @@ def risks(X: np.ndarray, y: np.ndarray, has_intercept: bool) -> None:
 def costs(X: np.ndarray, y: np.ndarray) -> None:
     """Print a table of seconds."""
     print("| learner, folds | plain | kfold_models | row_losses |\n|---|---|---|---|")
-    log_loss = AveragedSGDClassifier(loss="log_loss")
+    log_loss = AveragedSGDClassifier(loss="log_loss", step_size=0.01, average=True)
     for learner, model, scoring in (
         ("PEGASOS, error", PegasosClassifier(), "error"),
         ("averaged SGD, log loss", log_loss, "log_loss"),

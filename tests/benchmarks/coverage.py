@@ -46,7 +46,9 @@ def learners(has_intercept: bool) -> dict[str, Any]:
         "PEGASOS 1e-6": PegasosClassifier(alpha=1e-6, **own),
         "averaged PEGASOS 3e-4": PegasosClassifier(alpha=3e-4, average=True, **own),
         "logistic SGD 16": AveragedSGDClassifier(average=False, step_size=16.0, **SGD, **own),
-        "averaged logistic SGD 58": AveragedSGDClassifier(step_size=58.0, **SGD, **own),
+        "averaged logistic SGD 58": AveragedSGDClassifier(
+            step_size=58.0, average=True, **SGD, **own
+        ),
     }
 
 
@@ -138,7 +140,13 @@ def winners(X: np.ndarray, y: np.ndarray) -> None:
         ("PEGASOS", PegasosClassifier(), "alpha", 1e-7, 10.0),
         ("averaged PEGASOS", PegasosClassifier(average=True), "alpha", 1e-7, 10.0),
         ("logistic SGD", AveragedSGDClassifier(average=False, **SGD), "step_size", 1e-3, 1e3),
-        ("averaged logistic SGD", AveragedSGDClassifier(**SGD), "step_size", 1e-3, 1e3),
+        (
+            "averaged logistic SGD",
+            AveragedSGDClassifier(average=True, **SGD),
+            "step_size",
+            1e-3,
+            1e3,
+        ),
     ):
         found = []
         for seed in range(SAMPLES // 4):

@@ -125,7 +125,7 @@ SCHEMES: dict[str, Scheme] = {
 LEARNERS: dict[str, Any] = {
     "PEGASOS, last": PegasosClassifier(),
     "PEGASOS, averaged": PegasosClassifier(average=True),
-    "averaged SGD": AveragedSGDClassifier(loss="log_loss", step_size="auto"),
+    "averaged SGD": AveragedSGDClassifier(loss="log_loss", average=True),
     "SVRG": StreamingSVRGClassifier(),
 }
 

@@ -51,6 +51,7 @@ def averaged_tail(alpha: float, n_updates: int) -> AveragedSGDClassifier:
         step_size=1 / alpha,
         learning_rate="invscaling",
         power_t=1.0,
+        average=True,
         average_start=n_updates // 2,
     )
 
@@ -60,9 +61,11 @@ LEARNERS: dict[str, Callable[[float, int], Any]] = {
     "PEGASOS, averaged tail": averaged_tail,
     "PEGASOS, averaged": lambda alpha, _: PegasosClassifier(alpha, average=True),
     "averaged SGD, log loss": lambda alpha, _: AveragedSGDClassifier(
-        loss="log_loss", alpha=alpha, step_size="auto"
+        loss="log_loss", alpha=alpha, average=True
     ),
-    "averaged SGD, hinge loss": lambda alpha, _: AveragedSGDClassifier(alpha=alpha),
+    "averaged SGD, hinge loss": lambda alpha, _: AveragedSGDClassifier(
+        alpha=alpha, step_size=0.01, average=True
+    ),
     "streaming SVRG": lambda alpha, _: StreamingSVRGClassifier(alpha),
     "PEGASOS, last": lambda alpha, _: PegasosClassifier(alpha),
 }

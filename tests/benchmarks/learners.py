@@ -64,8 +64,8 @@ def passes(X: np.ndarray, y: np.ndarray) -> None:
     sgd = SGDClassifier(max_iter=1, tol=None, shuffle=False)
     learners = {
         "PEGASOS": PegasosClassifier(1e-6),
-        "averaged SGD, hinge": AveragedSGDClassifier(),
-        "averaged SGD, log loss": AveragedSGDClassifier("log_loss"),
+        "averaged SGD, hinge": AveragedSGDClassifier(step_size=0.01),
+        "averaged SGD, log loss": AveragedSGDClassifier("log_loss", step_size=0.01),
         "streaming SVRG": StreamingSVRGClassifier(),
         "streaming SVRG, auto step": StreamingSVRGClassifier(),
         "ROOT-SGD": RootSGDClassifier(),

@@ -91,7 +91,12 @@ class Task:
     @property
     def ours(self) -> Any:
         kind = AveragedSGDRegressor if self.is_regression else AveragedSGDClassifier
-        return kind(alpha=self.alpha, step_size=self.step, fit_intercept=self.fit_intercept)
+        return kind(
+            alpha=self.alpha,
+            step_size=self.step,
+            average=True,
+            fit_intercept=self.fit_intercept,
+        )
 
     @property
     def theirs(self) -> Any:

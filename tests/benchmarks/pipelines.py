@@ -145,7 +145,10 @@ def beside(runs: int) -> None:
     n_rows, rng = 20_000, np.random.default_rng(0)
     order = rng.permutation(n_rows).astype(np.uint32)
     print("| learner, columns, lanes | beside, s | dense, s | times |\n|---|---|---|---|")
-    for estimator in (PegasosClassifier(alpha=1e-4), AveragedSGDClassifier(alpha=1e-4)):
+    for estimator in (
+        PegasosClassifier(alpha=1e-4),
+        AveragedSGDClassifier(alpha=1e-4, step_size=0.01),
+    ):
         for n_columns in (64, 128, 500):
             numbers = rng.normal(3, 2, (n_rows, 7))
             codes = rng.integers(0, (n_columns - 7) // 5, (n_rows, 5))
@@ -194,7 +197,7 @@ def tables(runs: int) -> None:
         (
             "weather",
             weather(),
-            AveragedSGDClassifier(loss="log_loss"),
+            AveragedSGDClassifier(loss="log_loss", step_size=0.01),
             SGDClassifier(loss="log_loss", **options),
         ),
     ):

@@ -57,7 +57,7 @@ LEARNERS = {
     "PEGASOS": (PegasosClassifier(), "alpha", 1e-7, 10.0),
     "averaged PEGASOS": (PegasosClassifier(average=True), "alpha", 1e-7, 10.0),
     "SGD": (AveragedSGDClassifier(average=False, **SGD), "step_size", 1e-3, 1e3),
-    "averaged SGD": (AveragedSGDClassifier(**SGD), "step_size", 1e-3, 1e3),
+    "averaged SGD": (AveragedSGDClassifier(average=True, **SGD), "step_size", 1e-3, 1e3),
 }
 WILCOXON = "WilcoxonPruner(p_threshold=0.01, n_startup_steps=8)"
 PRUNERS: dict[str, tuple[str, Callable[[], optuna.pruners.BasePruner], bool]] = {

@@ -31,7 +31,7 @@ LEARNERS = {
     "PEGASOS": (PegasosClassifier(), "alpha", 1e-7, 10.0),
     "averaged PEGASOS": (PegasosClassifier(average=True), "alpha", 1e-7, 10.0),
     "SGD": (AveragedSGDClassifier(average=False, **SGD), "step_size", 1e-3, 1e3),
-    "averaged SGD": (AveragedSGDClassifier(**SGD), "step_size", 1e-3, 1e3),
+    "averaged SGD": (AveragedSGDClassifier(average=True, **SGD), "step_size", 1e-3, 1e3),
 }
 
 

@@ -32,7 +32,10 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import TreeCVSearchCV
 
 GROUPS = ("covertype", "small", "nested", "optuna")
-LEARNERS = {"PEGASOS": PegasosClassifier(), "averaged SGD": AveragedSGDClassifier(loss="hinge")}
+LEARNERS = {
+    "PEGASOS": PegasosClassifier(),
+    "averaged SGD": AveragedSGDClassifier("hinge", step_size=0.01),
+}
 
 
 def ours(estimator: Any, alphas: np.ndarray, k: int) -> TreeCVSearchCV:

@@ -103,7 +103,7 @@ def doubling(X, y):
     cache, results = ModelCache(), []
     for cv in (8, 16, 32, 64):
         objective = treecv_objective(
-            AveragedSGDClassifier(),
+            AveragedSGDClassifier(step_size=0.01),
             *(X, y),
             param_distributions={"step_size": CategoricalDistribution([0.01])},
             cv=cv,
