@@ -143,7 +143,7 @@ def test_a_list_of_dicts_is_searched_as_by_grid_search_cv(walks):
     """Each point is scored as by a separate evaluation of what GridSearchCV would set."""
     model = AveragedSGDClassifier(loss="log_loss", step_size=0.5)
     grids = [
-        {"alpha": [1e-4, 1e-2], "average": [True, False]},
+        {"alpha": [1e-4, 1e-2], "average": ["linear", False]},
         {"step_size": np.array([0.1, 0.5]), "alpha": [1e-2, 1]},
     ]
     study = visited(grids, model)

@@ -215,7 +215,11 @@ def test_fit_refuses_the_targets_that_cross_validation_refuses(estimator, target
 
 @pytest.mark.parametrize(
     "estimator",
-    [AveragedSGDRegressor(step_size=0.01), AveragedSGDClassifier(), StreamingGaussianDensity()],
+    [
+        AveragedSGDRegressor(step_size=0.01),
+        AveragedSGDClassifier(step_size=0.01),
+        StreamingGaussianDensity(),
+    ],
     ids=said,
 )
 def test_divergence_warns(estimator):

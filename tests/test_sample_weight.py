@@ -48,12 +48,14 @@ LINEAR = [
         lambda zeros, _: reference.Pegasos(0.01, True, True, zeros),
     ),
     (
-        AveragedSGDClassifier(alpha=0.1, step_size=0.05, average_start=20),
+        AveragedSGDClassifier(alpha=0.1, step_size=0.05, average=True, average_start=20),
         lambda zeros, _: reference.SGD("hinge", 0.0, 0.1, 0.05, 0.0, np.inf, 1, True, 20, zeros),
     ),
     (
-        AveragedSGDClassifier("log_loss", step_size="auto"),
-        lambda zeros, _: reference.SGD("log_loss", 0.0, 1e-4, 0.0, 0.0, np.inf, 1, True, 0, zeros),
+        AveragedSGDClassifier("log_loss"),
+        lambda zeros, _: reference.SGD(
+            "log_loss", 0.0, 1e-4, 0.0, 0.0, np.inf, 1, True, 0, zeros, is_linear=True
+        ),
     ),
     (
         StreamingSVRGClassifier(**SVRG),
@@ -67,7 +69,9 @@ LINEAR = [
     ),
     (
         AveragedSGDRegressor("huber", epsilon=0.5, batch_size=3),
-        lambda zeros, _: reference.SGD("huber", 0.5, 1e-4, 0.0, 0.0, np.inf, 3, True, 0, zeros),
+        lambda zeros, _: reference.SGD(
+            "huber", 0.5, 1e-4, 0.0, 0.0, np.inf, 3, True, 0, zeros, is_linear=True
+        ),
     ),
     (
         LSQSGDRegressor(step_size=0.1, fit_intercept=True),

@@ -350,7 +350,7 @@ def test_missing_values_become_the_mean_of_those_seen(
     assert found.method == "treecv"
     paths = training_paths(len(X), n_folds, order, random_state=SEED)
     right = filled_by_hand(pipeline, X, y, paths, is_scaled)
-    np.testing.assert_allclose(found.test_score, right, rtol=1e-9)
+    np.testing.assert_allclose(found.test_score, right, rtol=1e-8)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
