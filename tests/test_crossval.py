@@ -375,7 +375,8 @@ def test_no_row_of_a_fold_reaches_its_own_clusters(make_data):
 
     def scores(X, order):
         estimator = MiniBatchKMeans(3, n_init=1, batch_size=16, max_iter=1)
-        return tree_cross_validate(estimator, X, cv=fold, order=order, scoring=centres).test_score
+        options = {"cv": fold, "order": order, "scoring": centres, "method": "treecv"}
+        return tree_cross_validate(estimator, X, **options).test_score
 
     for order in ("fixed", "random"):
         before = scores(X, order)

@@ -1,4 +1,4 @@
-"""Tasks as users have them: each script in ``tests/tasks`` asserts the outcome they would check."""
+"""Tasks as users have them: each script in ``tests/tasks`` asserts what they would check."""
 
 from pathlib import Path
 import runpy

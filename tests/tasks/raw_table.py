@@ -1,4 +1,4 @@
-"""A raw table with categories and holes becomes a tuned model that is as good as a tuned default."""
+"""A raw table with categories and holes becomes a tuned model as good as a logistic regression."""
 
 import numpy as np
 import optuna

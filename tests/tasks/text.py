@@ -22,6 +22,5 @@ objective = treecv_objective(pipeline, texts, y, param_distributions=space)
 study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
 study.optimize(objective, n_trials=10)
 assert study.best_value < 0.15
-assert objective.best_estimator(study).predict(["bright unseen words", "word3 word7"]).shape == (
-    2,
-)
+best = objective.best_estimator(study)
+assert best.predict(["bright unseen words", "word3 word7"]).shape == (2,)
