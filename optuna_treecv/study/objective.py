@@ -299,7 +299,8 @@ class TreeCVObjective:
         try:
             with self._batches.call():
                 with self._choosing:
-                    if self._report == "auto" and isinstance(trial, optuna.Trial):
+                    chooses = self._report == "auto" and self._evaluation.why_no_report is None
+                    if chooses and isinstance(trial, optuna.Trial):
                         self._report_for(trial.study.pruner, self._run(trial))
                 run = self._run(trial)
                 self._study_check.trial(trial, run)
@@ -677,7 +678,7 @@ class TreeCVObjective:
         pruner = trial.study.pruner
         if not isinstance(pruner, RacingPruner):
             return None
-        if self._report is None:
+        if self._evaluation.report is None:
             pruner.warn_once(
                 "RacingPruner needs report='progressive', or 'folds' where folds are fitted, to "
                 "prune a trial; with report=None it has no effect."

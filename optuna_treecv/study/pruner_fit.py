@@ -41,11 +41,10 @@ def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> Report | None:
     Returns
     -------
     str or None
-        None if nothing can be pruned.
+        None for a pruner that never prunes.
     """
     pruner = _innermost(pruner)
-    is_never = isinstance(pruner, optuna.pruners.NopPruner)
-    if is_never or run.evaluation.why_no_report is not None:
+    if isinstance(pruner, optuna.pruners.NopPruner):
         return None
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
     if can_report_early(run):

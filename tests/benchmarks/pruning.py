@@ -62,18 +62,23 @@ LEARNERS = {
 WILCOXON = "WilcoxonPruner(p_threshold=0.01, n_startup_steps=8)"
 PRUNERS: dict[str, tuple[str, Callable[[], optuna.pruners.BasePruner], bool]] = {
     # name: (report, pruner, whether the level of 16 folds is reported)
-    "RacingPruner('hoeffding'), first pass alone": (
+    "RacingPruner('hoeffding', futility=None), first pass alone": (
         "progressive",
-        lambda: RacingPruner("hoeffding"),
+        lambda: RacingPruner("hoeffding", futility=None),
         False,
     ),
-    "RacingPruner(), first pass alone": ("progressive", RacingPruner, False),
-    "RacingPruner(delta=0.2), first pass alone": (
+    "RacingPruner(futility=None), first pass alone": (
         "progressive",
-        lambda: RacingPruner(delta=0.2),
+        lambda: RacingPruner(futility=None),
+        False,
+    ),
+    "RacingPruner(delta=0.2, futility=None), first pass alone": (
+        "progressive",
+        lambda: RacingPruner(delta=0.2, futility=None),
         False,
     ),
     "RacingPruner(futility=None)": ("progressive", lambda: RacingPruner(futility=None), True),
+    "RacingPruner(), first pass alone": ("progressive", RacingPruner, False),
     "RacingPruner()": ("progressive", RacingPruner, True),
     WILCOXON: (
         "blocks",

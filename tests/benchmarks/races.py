@@ -3,8 +3,9 @@
     OMP_NUM_THREADS=1 python tests/benchmarks/races.py [TRIALS]
 
 Three Markdown tables: trials with early reports over those without, of which none is pruned;
-studies of random search with a race and without; and a grid of 64 values by leave-one-out, whose
-points race while they are trained together. Studies take turns, and medians are of trials.
+studies of random search with a race by bounds and without; and a grid of 64 values by
+leave-one-out, whose points race while they are trained together. Studies take turns, and medians
+are of trials.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def savings(X: np.ndarray, y: np.ndarray) -> None:
             seconds, updates = [], []
             for report, pruner in (
                 (None, optuna.pruners.NopPruner()),
-                ("progressive", RacingPruner()),
+                ("progressive", RacingPruner(futility=None)),
             ):
                 objective = treecv_objective(
                     estimator,
