@@ -9,7 +9,7 @@ from typing import Any
 from typing import Self
 
 try:
-    from sklearn.callback import CallbackSupportMixin
+    from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
     from sklearn.callback import with_callbacks
 except ImportError:  # scikit-learn before 1.9
 

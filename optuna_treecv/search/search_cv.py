@@ -39,9 +39,9 @@ from optuna_treecv.search.best_estimator import OfBestEstimator
 from optuna_treecv.search.fit_tasks import CallbackSupportMixin
 from optuna_treecv.search.fit_tasks import FitTasks
 from optuna_treecv.search.keeper import Keeper
+from optuna_treecv.search.one_se import check_earlier_scores
 from optuna_treecv.search.one_se import check_one_se
 from optuna_treecv.search.one_se import row_by_one_se
-from optuna_treecv.search.one_se import warn_of_unknown_scores
 from optuna_treecv.search.points import are_lists
 from optuna_treecv.search.points import Points
 from optuna_treecv.search.quiet import quiet
@@ -57,6 +57,7 @@ from optuna_treecv.search.studies import over
 from optuna_treecv.search.studies import PointSampler
 from optuna_treecv.search.studies import report_for
 from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
+from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
@@ -103,6 +104,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         cross-validated in one pass. The name of a score if there are several; a callable takes
         ``cv_results_`` and returns ``best_index_``; "one_se" takes the simplest of those that are
         about as good as the best, see ``optuna_treecv.select``.
+    simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
+        For ``refit="one_se"``: what makes a model simpler, see ``optuna_treecv.select``.
     sampler : optuna.samplers.BaseSampler, default=None
         None: ``TPESampler``. A grid has a sampler of its own.
     pruner : optuna.pruners.BasePruner, default=None
@@ -211,6 +214,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         shuffle: bool = True,
         scoring: Any = None,
         refit: bool | str | Callable[[dict[str, Any]], int] = True,
+        simpler: Simpler | None = None,
         sampler: optuna.samplers.BaseSampler | None = None,
         pruner: optuna.pruners.BasePruner | None = None,
         study: optuna.Study | None = None,
@@ -240,6 +244,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         self.shuffle = shuffle
         self.scoring = scoring
         self.refit = refit
+        self.simpler = simpler
         self.sampler = sampler
         self.pruner = pruner
         self.study = study
@@ -298,10 +303,10 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         build = partial(self._objective, X, y, groups, sample_weight, params, seed, points)
         objective = build(scores)
         if self._is_one_se:
-            check_one_se(objective)
+            check_one_se(objective, self.simpler)
         study = self._study_for(objective, seed)
         if self._is_one_se:
-            warn_of_unknown_scores(over(study), self.store)
+            check_earlier_scores(over(study), self.store)
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
 
         def with_names(names: Sequence[str]) -> TreeCVObjective:
@@ -380,6 +385,10 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             raise ValueError(f"timeout must be None or positive seconds, got {self.timeout!r}.")
         if self.error_score != "raise" and not _is_number(self.error_score):
             raise ValueError(f"error_score must be 'raise' or a number, got {self.error_score!r}.")
+        if self.simpler is not None and not self._is_one_se:
+            raise ValueError(
+                f"simpler must be None unless refit is 'one_se', got {self.simpler!r}."
+            )
         check_choice("progress", self.progress, (True, False))
         check_choice("return_train_score", self.return_train_score, (True, False))
         if self.return_train_score and self.method not in ("auto", "fit"):
@@ -614,7 +623,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 )
             return int(index)
         if self._is_one_se:
-            return row_by_one_se(objective, study, rows)
+            return row_by_one_se(objective, study, rows, self.simpler)
         return int(results[f"rank_test_{name}"].argmin())
 
     # --- What scikit-learn asks ---

@@ -45,6 +45,7 @@ from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import Rule
+from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.contest import contest_of
 from optuna_treecv.study.fold_race import FoldRace
 from optuna_treecv.study.grid import AnyTrial
@@ -365,7 +366,7 @@ class TreeCVObjective:
         self,
         study: optuna.Study | optuna.trial.FrozenTrial,
         rule: Rule = "best",
-        simpler: Mapping[str, str] | None = None,
+        simpler: Simpler | None = None,
         kind: Literal["refit", "kfold_average"] = "refit",
     ) -> Any:
         """The fitted estimator of a study's best trial, or of another one that a rule chooses.
@@ -376,8 +377,8 @@ class TreeCVObjective:
             A study with at least one completed trial of this objective, or a trial of it.
         rule : {"best", "one_se"} or callable, default="best"
             Which trial of the study is taken, see ``optuna_treecv.select``.
-        simpler : dict of str to {"larger", "smaller"}, default=None
-            For "one_se": which values of a parameter make a simpler model.
+        simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
+            For "one_se": what makes a model simpler, see ``optuna_treecv.select``.
         kind : {"refit", "kfold_average"}, default="refit"
             "refit" trains on all rows, in prepared order. "kfold_average" cross-validates the
             trial once more, and averages the models of its folds, see
@@ -422,7 +423,13 @@ class TreeCVObjective:
 
     def _choose(self, study: Any, rule: Any, simpler: Any, level: float = 0.95) -> Choice:
         """Choose a trial of a study."""
-        return choice_of(self._contest(study), rule, simpler, level)
+        return choice_of(self._contest(study), rule, self._on_values(simpler), level)
+
+    def _on_values(self, simpler: Any) -> Any:
+        """Return ``simpler`` so that a callable gets the values that params mean."""
+        if not callable(simpler):
+            return simpler
+        return lambda params: simpler(self.values_of(params))
 
     def _contest(self, study: Any) -> Contest:
         """Return the trials of a study with what this objective knows of their scores."""
