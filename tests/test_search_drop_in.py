@@ -13,6 +13,7 @@ from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 import pytest
 from sklearn.base import BaseEstimator
+from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.datasets import make_multilabel_classification
 from sklearn.decomposition import PCA
@@ -94,6 +95,46 @@ def test_a_distribution_beside_a_swapped_step():
     search = TreeCVSearchCV(pipeline, space, cv=3, n_iter=4, scoring="accuracy", random_state=0)
     search.fit(X, Y)
     assert search.best_estimator_[-1].C == search.best_params_["c__C"]
+
+
+def conditional(trial):
+    """Suggest a model, and what it alone has."""
+    if trial.suggest_categorical("family", ["svc", "tree"]) == "svc":
+        return {"c": SVC(kernel="linear"), "c__C": trial.suggest_float("C", 0.01, 1, log=True)}
+    tree = DecisionTreeClassifier(random_state=0)
+    return {"c": tree, "c__max_depth": trial.suggest_int("max_depth", 1, 3)}
+
+
+def test_a_function_suggests_parameters():
+    pipeline = Pipeline([("scale", StandardScaler()), ("c", SVC())])
+    folds = KFold(3)
+    options = {"cv": folds, "n_iter": 8, "random_state": 0}
+    search = TreeCVSearchCV(pipeline, conditional, **options).fit(X, Y)
+    results = search.cv_results_
+    families = {type(params["c"]).__name__ for params in results["params"]}
+    assert families == {"SVC", "DecisionTreeClassifier"} and len(results["params"]) == 8
+    for params, mean in zip(results["params"], results["mean_test_score"], strict=True):
+        alone = cross_val_score(clone(pipeline).set_params(**params), X, Y, cv=folds)
+        assert mean == pytest.approx(alone.mean())
+    assert search.score(X, Y) == search.best_estimator_.score(X, Y) > 0.8
+    chosen = TreeCVSearchCV(
+        pipeline,
+        conditional,
+        refit="one_se",
+        simpler=lambda params: params.get("c__max_depth", 9),
+        **options,
+    ).fit(X, Y)
+    assert chosen.best_score_ <= search.best_score_
+    study = optuna.create_study(direction="maximize")
+    for n_trials in (2, 4):
+        TreeCVSearchCV(pipeline, conditional, n_trials=2, study=study, random_state=0).fit(X, Y)
+        assert len(study.trials) == n_trials
+    with pytest.raises(ValueError, match="^param_distributions must be a function that returns"):
+        TreeCVSearchCV(pipeline, lambda trial: 3, cv=3).fit(X, Y)
+    with pytest.raises(ValueError, match="^storage must be None where param_distributions is a"):
+        TreeCVSearchCV(pipeline, conditional, storage="sqlite://").fit(X, Y)
+    with pytest.raises(ValueError, match="^refit='one_se' must have a space"):
+        TreeCVSearchCV(pipeline, conditional, refit="one_se").fit(X, Y)
 
 
 def test_an_empty_grid_is_the_estimator_as_given():

@@ -58,6 +58,7 @@ from optuna_treecv.search.studies import PointSampler
 from optuna_treecv.search.studies import report_for
 from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 from optuna_treecv.study.choice import Simpler
+from optuna_treecv.study.conditional import Conditional
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
@@ -76,11 +77,12 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     ----------
     estimator : estimator
         The estimator whose parameters are searched.
-    param_distributions : dict of str to distribution or list, default=None
+    param_distributions : dict of str to distribution or list, or callable, default=None
         Distributions of Optuna, ``uniform``, ``loguniform`` or ``randint`` of SciPy, or lists of
         values. If all are lists, trials are a sample of their points without repetition, that of
         ``RandomizedSearchCV``, unless ``sampler`` or ``study`` is given. A list of such dicts of
-        lists is possible too. Either this or ``param_grid`` is required.
+        lists is possible too. A callable suggests values, one of which may decide on others:
+        (trial) -> dict of parameters to values. Either this or ``param_grid`` is required.
     param_grid : dict of str to list, or list of such dicts, default=None
         The grid to search, all points of it unless ``n_trials`` or ``timeout`` ends it sooner.
     n_trials : int, default=None
@@ -98,7 +100,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         of ``GridSearchCV``.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         Scorers of scikit-learn, or losses of this package, of which the negative is taken, so that
-        larger scores are better. None means the estimator's ``score``. Several need ``refit``.
+        larger scores are better. A callable may return a dict of scores. None means the
+        estimator's ``score``. Several need ``refit``.
     refit : bool, str, callable or "one_se", default=True
         Whether to fit the best estimator on all rows, in one pass for learners that were
         cross-validated in one pass. The name of a score if there are several; a callable takes
@@ -134,7 +137,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         The seed of folds and orders, and of the sampler where neither ``sampler`` nor ``study`` is
         given.
     error_score : "raise" or float, default="raise"
-        What a trial scores whose estimator raises an error; "raise" ends the search.
+        What a split scores whose fit raises an error, or all splits of a trial where folds are not
+        fitted one by one; "raise" ends the search. With a number, undefined scores are NaN there.
     return_train_score : bool, default=False
         Whether ``cv_results_`` has the scores on training rows too. Each fold is then fitted, so
         ``method`` must be "auto" or "fit".
@@ -204,7 +208,10 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     def __init__(
         self,
         estimator: Any,
-        param_distributions: Mapping[str, Any] | None = None,
+        param_distributions: Mapping[str, Any]
+        | Sequence[Mapping[str, Any]]
+        | Callable
+        | None = None,
         param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]] | None = None,
         *,
         n_trials: int | None = None,
@@ -372,6 +379,11 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             raise ValueError(
                 f"param_grid or param_distributions must be given, and not both, got {both}."
             )
+        if callable(self.param_distributions) and self.storage is not None:
+            raise ValueError(
+                "storage must be None where param_distributions is a callable, by which no search "
+                "is found again; study would be right."
+            )
         if self.param_grid is not None:
             ParameterGrid(self.param_grid)  # its errors are those of GridSearchCV
         for name, given in (("n_trials", self.n_trials), ("n_iter", self.n_iter)):
@@ -460,8 +472,11 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         scores: Scores,
     ) -> TreeCVObjective:
         """Return the objective."""
+        estimator, space = self.estimator, {}
         if points is not None:
-            space: dict[str, Any] = {"param_grid": points.grid}
+            space = {"param_grid": points.grid}
+        elif callable(self.param_distributions):
+            estimator = Conditional(estimator, self.param_distributions)
         else:
             space = {"param_distributions": as_distributions(self.param_distributions)}
         options = {
@@ -482,7 +497,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         }
         if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
-        objective = treecv_objective(self.estimator, X, y, **options)
+        objective = treecv_objective(estimator, X, y, **options)
         tries_all = self.error_score != "raise" and self.n_repeats == 1
         objective._evaluation.tries_all_folds = tries_all
         pruner = self.pruner if self.study is None else self.study.pruner

@@ -46,6 +46,7 @@ from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
+from optuna_treecv.study.conditional import Conditional
 from optuna_treecv.study.contest import contest_of
 from optuna_treecv.study.fold_race import FoldRace
 from optuna_treecv.study.grid import AnyTrial
@@ -327,6 +328,8 @@ class TreeCVObjective:
         dict
             The same, with the values of ``param_grid`` where trials hold texts in their place.
         """
+        if isinstance(self._estimator, Conditional):
+            return self._estimator.values(optuna.trial.FixedTrial(dict(params)))
         if not self._axes:
             return dict(params)
         values = {name: axis.value_of(params[name]) for name, axis in self._axes.items()}
@@ -502,6 +505,8 @@ class TreeCVObjective:
         """Return the estimator at given parameters, or as given where these are None."""
         if params is not None:
             return self._estimator_at(params, "params")
+        if isinstance(self._estimator, Conditional):
+            return clone(self._estimator.estimator)
         if not self._axes:
             raise ValueError("params must be given where a callable makes the estimator.")
         return clone(typical(self._estimator, self._axes))
@@ -843,6 +848,9 @@ def treecv_objective(
             "param_distributions must be None when estimator is a callable, which suggests for "
             "itself."
         )
+    shown = estimator.estimator if isinstance(estimator, Conditional) else None
+    if axes is not None:
+        shown = typical(estimator, axes)
     store_max_bytes = check_bytes("store_max_bytes", store_max_bytes)
     database = None if store is None else Database(store)
     models = None if database is None else ModelStore(database, store_max_bytes)
@@ -866,13 +874,12 @@ def treecv_objective(
         random_state=random_state,
         n_jobs=n_jobs,
         row_losses=row_losses,
-        estimator=typical(estimator, axes) if axes is not None else None,
+        estimator=shown,
         cache=_make_cache(cache, models),
         with_others=isinstance(cache, ModelCache) or database is not None,
         report=report,
     )
     if axes is not None:
-        shown = typical(estimator, axes)
         evaluation.searched = {name: axis.ends() for name, axis in axes.items()}
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
