@@ -1,63 +1,12 @@
 """``TreeCVSearchCV`` beside scikit-learn's searches.
 
-What the tests of scikit-learn's searches check (``model_selection/tests/test_search.py``, 1.9),
-and where that is here:
-
-==========================================  ======================================================
-there                                       here
-==========================================  ======================================================
-validate_parameter_input, bad_param_grid,   ``test_bad_input``; the grid's own checks are in
-grid_search_error                           ``test_bad_input.py``
-grid_search, one_grid_point,                ``test_a_grid_search``
-includes_range
-pipeline_steps                              ``test_steps_and_estimators_are_values``
-SearchCV_with_fit_params, scalar_fit_param  ``test_further_arguments_reach_fit``; an estimator
-                                            that refuses them raises, as error_score="raise"
-no_score, score_method, search_cv_score_*   ``test_scoring_none_is_the_score``, ``test_score``
-grid_search_groups                          ``test_groups``
-classes__property, n_features_in            ``test_attributes_before_and_after_fit``
-trivial_cv_results_attr, no_refit           ``test_without_refit``
-sparse, sparse_scoring                      ``test_sparse_rows``
-precomputed_kernel, pairwise_*              ``test_precomputed_kernels``
-refit, refit_callable, invalid_type,        ``test_refit_by_a_callable``,
-out_bound, multi_metric                     ``test_bad_returns_of_refit``
-gridsearch_nd, search_with_2d_array         ``test_rows_of_more_dimensions``: X must be a table
-                                            here, so 3-d rows are refused in words; y may be 2-d
-X_as_list, y_as_list, pandas_input          ``test_lists_and_frames``
-unsupervised_grid_search, no_predict        ``test_unsupervised``
-param_sampler, parameters_sampler_*         samplers are Optuna's
-cv_results, multimetric, iid, masks,        ``test_cv_results``, ``test_several_scores``,
-dtype_issue, multi_size_array, none_param   ``test_columns_of_parameters``
-rank_tie_breaking                           ``test_ties_share_a_rank``
-search_cv_timing                            ``test_cv_results``: no time of single folds is known
-correct_score_results                       ``test_scores_are_those_of_cross_validate``
-pickle                                      ``test_pickle_and_clone``
-multioutput_data                            ``test_several_targets``
-predict_proba_disabled, score_samples       ``test_delegation``
-allows_nans                                 ``test_missing_values_pass``
-failing_classifier, all_fits_fail, raise    ``test_error_score``: a trial fails as a whole
-stochastic_gradient_loss_param              ``test_delegation``
-train_scores                                there are no training scores: nothing is predicted of
-                                            rows that a model has seen
-cv_splits_consistency                       ``test_random_splits_are_drawn_once``
-transform_inverse_transform                 ``test_transform``
-custom_run_search                           studies with callbacks take its place
-empty_cv_iterator, random_search_bad_cv     ``test_splitters.py``
-non_finite_score                            ``test_infinite_means_are_warned_of``
-callable_multimetric                        a callable returns one number; several are a dict
-minimal_compatible_estimator                ``test_a_minimal_estimator``
-verbose_3                                   messages are Optuna's
-html_repr                                   ``test_html``
-metadata, score_rejects_params              ``test_routing``
-array_api                                   estimators get NumPy arrays
-search_callbacks                            callbacks are Optuna's: ``test_callbacks``
-sample_weight_equivalence, unsupported      ``test_sample_weight``
-==========================================  ======================================================
+The tests of scikit-learn's own searches are run with it in ``test_sklearn_search.py``.
 """
 
 from __future__ import annotations
 
 import pickle
+from unittest.mock import patch
 import warnings
 
 import numpy as np
@@ -83,6 +32,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import accuracy_score
+from sklearn.metrics import f1_score
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import cross_validate
@@ -91,6 +42,7 @@ from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
 from sklearn.model_selection import LeaveOneGroupOut
 from sklearn.model_selection import ParameterGrid
+from sklearn.model_selection import ParameterSampler
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler
@@ -98,6 +50,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from optuna_treecv import AveragedSGDClassifier
@@ -111,6 +64,7 @@ from optuna_treecv import StreamingKMeans
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.rows.data import Data
+import optuna_treecv.study.objective
 
 GRID = {"alpha": [0.001, 0.1, 10.0]}
 FOLDS = KFold(4, shuffle=True, random_state=0)
@@ -446,7 +400,7 @@ def test_one_se(two_classes):
             PegasosClassifier(),
             GRID | {"fit_intercept": [True, False]},
             {},
-            "one parameter .* got 'alpha', 'fit_intercept'; .* pass a callable as refit",
+            "one parameter .* got 'alpha', 'fit_intercept'; .* pass simpler or a callable",
         ),
         (PegasosClassifier(), {"fit_intercept": [True, False]}, {}, "got 'fit_intercept'; for"),
         (DecisionTreeClassifier(), {"max_depth": [2, None]}, {}, "numbers .* got None; for other"),
@@ -486,22 +440,11 @@ def test_one_se_of_a_resumed_search(two_classes, tmp_path, is_stored):
             resumed.fit(X, y)
         assert resumed.best_params_ == whole.best_params_
         return
-    # The best trial is a new one, so that the choice is possible.
-    with pytest.warns(UserWarning, match="^refit='one_se' needs .* 1 earlier trials .* store"):
+    with pytest.raises(ValueError, match="^refit='one_se' needs .* 1 earlier trials .* store"):
         resumed.fit(X, y)
-    assert resumed.best_params_ == whole.best_params_
-    # Now it is one of an earlier run.
-    again = search_of(**options)
-    with pytest.warns(UserWarning, match="2 earlier trials"):
-        with pytest.raises(ValueError, match="^refit='one_se' needs .* number 1, .* store, given"):
-            again.fit(X, y)
-    assert again.cv_results_["params"] == whole.cv_results_["params"]
-    means = again.cv_results_["mean_test_score"]
-    assert means.tolist() == whole.cv_results_["mean_test_score"].tolist()
-    assert len(again.study_.trials) == again.n_splits_ / 2 == 2
-    assert not hasattr(again, "best_index_")
-    with pytest.raises(NotFittedError):
-        again.predict(X)
+    assert not hasattr(resumed, "cv_results_")
+    study = resumed.set_params(refit=True).fit(X, y).study_
+    assert len(study.trials) == 2
 
 
 def test_without_refit(two_classes):
@@ -694,9 +637,26 @@ def test_precomputed_kernels(two_classes):
 
 
 def test_rows_of_more_dimensions(two_classes):
+    """Estimators that take them are fitted; other methods refuse them in words."""
     X, y = two_classes
-    with pytest.raises(ValueError, match="^X must"):
-        search_of(LinearSVC(), {"C": [1.0]}).fit(X.reshape(20, 6, 6), y[:20])
+    X = np.stack([X, -X], axis=2)
+
+    class Flattening(LogisticRegression):
+        def fit(self, X, y):
+            return super().fit(X.reshape(len(X), -1), y)
+
+        def predict(self, X):
+            return super().predict(X.reshape(len(X), -1))
+
+    grid = {"C": [1e-3, 1.0]}
+    ours = search_of(Flattening(), grid, cv=FOLDS).fit(X, y)
+    theirs = GridSearchCV(Flattening(), grid, cv=FOLDS).fit(X, y)
+    means = ours.cv_results_["mean_test_score"]
+    assert means.tolist() == theirs.cv_results_["mean_test_score"].tolist()
+    for options in ({"estimator": PegasosClassifier(), "grid": GRID}, {"method": "treecv"}):
+        search = search_of(**{"estimator": Flattening(), "grid": grid, **options})
+        with pytest.raises(ValueError, match="^X must have 2 dimensions.* X has 3 dimensions"):
+            search.fit(X, y)
 
 
 def test_several_targets(numbers):
@@ -862,14 +822,14 @@ def test_error_score(two_classes):
         search_of(Failing(), grid).fit(X, y)
     for error_score in (np.nan, 0.0, -7):
         search = search_of(Failing(), grid, error_score=error_score)
-        with pytest.warns(FitFailedWarning, match="^1 of 3 trials have failed.*too large"):
+        with pytest.warns(FitFailedWarning, match="^4 fits failed out of .* 12.*too large"):
             search.fit(X, y)
         results = search.cv_results_
         np.testing.assert_equal(results["mean_test_score"][1], float(error_score))
         np.testing.assert_equal(results["split3_test_score"][1], float(error_score))
         assert results["rank_test_score"].max() == results["rank_test_score"][1] == 3
         assert search.best_params_["C"] in (0.1, 1.0)
-    with pytest.raises(ValueError, match="^estimator must be one that can be fitted"):
+    with pytest.raises(ValueError, match="^All the 8 fits failed, .* 8 fits failed with the"):
         search_of(Failing(), {"C": [6.0, 7.0]}, error_score=np.nan).fit(X, y)
 
 
@@ -883,10 +843,71 @@ def test_failed_trials_are_logged_in_few_lines(two_classes, caplog):
     assert len(lines) - first <= 12 and "evaluate_trial" not in caplog.text
 
 
-def test_a_scorer_that_returns_a_dict(two_classes):
-    search = search_of(scoring=lambda model, X, y: {"accuracy": 1.0})
-    with pytest.raises(ValueError, match=r"^scoring must .* returned \{.*; a dict of scorers"):
-        search.fit(*two_classes)
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("estimator", [PegasosClassifier(), LinearSVC(random_state=0)])
+def test_a_scorer_that_returns_a_dict(two_classes, estimator, n_jobs):
+    X, y = two_classes
+
+    def both(model, X, y):
+        predicted = model.predict(X)
+        return {"f1": f1_score(y, predicted), "accuracy": accuracy_score(y, predicted)}
+
+    grid = GRID if isinstance(estimator, PegasosClassifier) else {"C": GRID["alpha"]}
+    options = {"refit": "accuracy", "n_jobs": n_jobs}
+    by_dict = search_of(estimator, grid, scoring=both, **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*values from other data")
+        by_dict.fit(X, y)
+    by_names = search_of(estimator, grid, scoring=["f1", "accuracy"], **options).fit(X, y)
+    for name, column in by_names.cv_results_.items():
+        if name.endswith(("_f1", "_accuracy")):
+            np.testing.assert_allclose(by_dict.cv_results_[name], column)
+    assert by_dict.best_params_ == by_names.best_params_
+    assert by_dict.score(X, y) == by_names.score(X, y)
+    assert len(by_dict.study_.trials) == 3 and by_dict.multimetric_
+    study = optuna.create_study(direction="maximize")
+    with pytest.raises(ValueError, match="^scoring must be a dict of scorers where study"):
+        search_of(estimator, grid, scoring=both, study=study, **options).fit(X, y)
+    with pytest.raises(ValueError, match="^refit must be False, 'f1', 'accuracy', 'one_se' or"):
+        search_of(estimator, grid, scoring=both).fit(X, y)
+
+
+@pytest.mark.parametrize("return_train_score", [False, True])
+def test_a_fold_that_fails(two_classes, return_train_score):
+    """The other folds keep their scores, as those of GridSearchCV do."""
+    X, y = two_classes
+
+    class OfFewRows(LogisticRegression):
+        def fit(self, X, y):
+            if self.C == 1.0 and len(X) < 81:
+                raise ValueError("too few rows")
+            return super().fit(X, y)
+
+    cv = [(np.arange(n), np.arange(100, 120)) for n in (80, 90, 100)]
+    options = {"cv": cv, "error_score": 0.25, "return_train_score": return_train_score}
+    grid = {"C": [0.1, 1.0]}
+    results = []
+    for make in (GridSearchCV, search_of):
+        search = make(OfFewRows(), grid, scoring=["accuracy", "f1"], refit=False, **options)
+        with pytest.warns(FitFailedWarning, match="1 fits failed out of a total of 6"):
+            results.append(search.fit(X, y).cv_results_)
+    theirs, ours = results
+    assert set(theirs) == set(ours)
+    for name in ours:
+        if "time" not in name and not name.startswith("param"):
+            np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-12)
+    assert ours["split0_test_f1"][1] == 0.25 and ours["split1_test_f1"][1] > 0.5
+
+
+def test_undefined_scores_are_nan(two_classes):
+    X, y = two_classes
+    cv = [(np.arange(119), np.array([119])), (np.arange(100), np.arange(100, 120))]
+    options = {"scoring": ["r2", "neg_max_error"], "refit": False, "error_score": np.nan}
+    ours = search_of(DecisionTreeRegressor(), {"max_depth": [1, 2]}, cv=cv, **options)
+    with pytest.warns(UserWarning, match="test scores are non-finite"):
+        found = ours.fit(X, y).cv_results_
+    assert np.isnan(found["split0_test_r2"]).all() and np.isfinite(found["split1_test_r2"]).all()
+    assert np.isfinite(found["mean_test_neg_max_error"]).all()
 
 
 def test_ctrl_c_keeps_what_is_done(two_classes):
@@ -988,18 +1009,29 @@ def test_forms_of_distributions(two_classes):
             TreeCVSearchCV(PegasosClassifier(), {"alpha": wrong}).fit(X, y)
 
 
-def test_lists_only_are_warned_of(two_classes):
-    """As after GridSearchCV(model, grid): a grid in the place of distributions."""
+def test_lists_only_are_sampled_without_repetition(two_classes, tmp_path):
+    """Trials are the points of RandomizedSearchCV, and no others are evaluated ahead."""
     X, y = two_classes
-    lists = {"alpha": [0.1, 1.0], "fit_intercept": (True, False)}
-    with pytest.warns(UserWarning, match=r"^param_distributions has lists only.* the 4 points"):
-        TreeCVSearchCV(PegasosClassifier(), lists, cv=3).fit(X, y)
-    meant = [{"n_trials": 3}, {"sampler": optuna.samplers.RandomSampler(seed=0)}]
-    for options in (*meant, {"param_distributions": lists | {"alpha": loguniform(0.1, 1)}}):
-        search = TreeCVSearchCV(PegasosClassifier(), lists, cv=3).set_params(**options)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)
+    lists = {"alpha": [0.01, 0.1, 1.0, 10.0], "fit_intercept": (True, False)}
+    more = [{"alpha": [0.5, 5.0]}, {"alpha": [0.01, 1.0], "random_state": [1, 2, 3]}]
+    for space, n_iter in ((lists, 5), (lists, 8), (lists, 50), (more, 6)):
+        search = TreeCVSearchCV(PegasosClassifier(), space, cv=3, n_iter=n_iter, random_state=3)
+        makes = optuna_treecv.study.objective
+        with patch.object(makes, "Run", wraps=makes.Run) as made:
             search.fit(X, y)
+        n_points = min(n_iter, 8)
+        expected = list(ParameterSampler(space, n_points, random_state=3))
+        found = search.cv_results_["params"]
+        assert [{**point, **given} for point, given in zip(found, expected, strict=True)] == found
+        assert len(search.study_.trials) == n_points <= made.call_count <= n_points + 6
+    # The same search goes on where more trials are asked for.
+    options = {"cv": 3, "random_state": 0, "storage": f"sqlite:///{tmp_path}/studies.db"}
+    TreeCVSearchCV(PegasosClassifier(), lists, n_trials=3, **options).fit(X, y)
+    search = TreeCVSearchCV(PegasosClassifier(), lists, n_trials=6, **options).fit(X, y)
+    points = {tuple(trial.params.values()) for trial in search.study_.trials}
+    assert len(points) == len(search.study_.trials) == 6
+    with pytest.raises(ValueError, match="^n_iter must be None where n_trials is given"):
+        TreeCVSearchCV(PegasosClassifier(), lists, n_trials=3, n_iter=3).fit(X, y)
 
 
 def test_a_study_is_continued(two_classes):
@@ -1198,8 +1230,8 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner, n_trials):
             "^sampler must be None where param_grid is given, whose points it would leave",
         ),
         (
-            {"refit": "accuracy"},
-            "^refit must be True, False, 'one_se' or a callable, got 'accuracy'",
+            {"refit": "one_e"},
+            "^refit must be True, False, 'one_se' or a callable, got 'one_e'",
         ),
         ({"refit": 3}, "^refit must be"),
         (
@@ -1242,7 +1274,7 @@ def test_an_estimator_without_score(two_classes):
         def predict(self, X):
             return np.full(len(X), self.constant)
 
-    with pytest.raises(ValueError, match="^scoring must be given for Unscored"):
+    with pytest.raises(TypeError, match="^scoring must be given for Unscored"):
         search_of(Unscored(), {"constant": [0, 1]}).fit(X, y)
     search = search_of(
         Unscored(), {"constant": [0, 1]}, scoring=lambda model, X, y: float(model.constant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any
@@ -10,31 +11,43 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
-from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.search.results import Row
 from optuna_treecv.storage.attributes import runs_of_trial
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import known_direction
+from optuna_treecv.study.choice import order_of
 from optuna_treecv.study.objective import TreeCVObjective
 
-_OTHER_SPACES = "for other spaces, pass a callable as refit"
+_OTHER_SPACES = "for other spaces, pass simpler or a callable as refit"
 
 
-def check_one_se(objective: TreeCVObjective) -> None:
+def check_one_se(objective: TreeCVObjective, simpler: Any) -> None:
     """Refuse a search whose candidates have no order of simplicity, or no standard error.
 
     Parameters
     ----------
     objective : TreeCVObjective
         The objective of the search, before its first trial.
+    simpler : dict, "n_updates", callable or None
+        As for ``TreeCVSearchCV``.
 
     Raises
     ------
     ValueError
         If the choice would fail after the last trial.
     """
+    if not objective.has_fold_scores:
+        raise ValueError(
+            "refit='one_se' must have the scores of several folds, which a hold-out and a pooled "
+            "score do not have; refit=True would be right here."
+        )
     distributions = objective.param_distributions
-    if known_direction(list(distributions)) is None:
+    if simpler is not None:
+        order_of([], simpler, list(distributions))  # refuses what is none
+        if not isinstance(simpler, Mapping):
+            return
+        distributions = {name: distributions[name] for name in simpler}
+    elif known_direction(list(distributions)) is None:
         raise ValueError(
             "refit='one_se' must have a space of one parameter whose name says what is simpler, "
             f"such as 'alpha' or 'max_depth', got {', '.join(map(repr, distributions))}; "
@@ -47,21 +60,21 @@ def check_one_se(objective: TreeCVObjective) -> None:
                     f"refit='one_se' must have numbers as values of {name!r}, got {value!r}; "
                     f"{_OTHER_SPACES}."
                 )
-    if not objective.has_fold_scores:
-        raise ValueError(
-            "refit='one_se' must have the scores of several folds, which a hold-out and a pooled "
-            "score do not have; refit=True would be right here."
-        )
 
 
-def warn_of_unknown_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
-    """Warn before the first new trial of earlier trials whose fold scores no store keeps.
+def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
+    """Refuse, before the first new trial, earlier trials whose fold scores no store keeps.
 
     Parameters
     ----------
     earlier : sequence of FrozenTrial
     store : Any
         As the user gave it.
+
+    Raises
+    ------
+    ValueError
+        If the choice could pass over an earlier trial, or fail because one is the best.
     """
     n_unknown = sum(
         trial.state == TrialState.COMPLETE
@@ -69,14 +82,16 @@ def warn_of_unknown_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
         for trial in earlier
     )
     if n_unknown:
-        warn_caller(
+        raise ValueError(
             f"refit='one_se' needs fold scores, but those of {n_unknown} earlier trials are not "
-            "known, so that it may pass over these trials, and fails if one of them is the best; "
-            "store, given from the first run on, keeps fold scores."
+            "known; store, given from the first run on, keeps fold scores, and refit=True needs "
+            "none."
         )
 
 
-def row_by_one_se(objective: TreeCVObjective, study: optuna.Study, rows: Sequence[Row]) -> int:
+def row_by_one_se(
+    objective: TreeCVObjective, study: optuna.Study, rows: Sequence[Row], simpler: Any
+) -> int:
     """Return the number of the row that is simplest of those about as good as the best.
 
     Parameters
@@ -85,6 +100,8 @@ def row_by_one_se(objective: TreeCVObjective, study: optuna.Study, rows: Sequenc
     study : optuna.Study
         It may have further trials, which are not chosen.
     rows : sequence of Row
+    simpler : dict, "n_updates", callable or None
+        As for ``TreeCVSearchCV``.
 
     Raises
     ------
@@ -103,4 +120,5 @@ def row_by_one_se(objective: TreeCVObjective, study: optuna.Study, rows: Sequenc
             "an earlier run has not kept; store, given from the first run on, keeps fold scores, "
             "and refit=True needs none."
         )
-    return numbers.index(choice_of(contest, "one_se", None, level=0.95).trial.number)
+    given = objective._on_values(simpler)
+    return numbers.index(choice_of(contest, "one_se", given, level=0.95).trial.number)

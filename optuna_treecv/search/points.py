@@ -90,7 +90,9 @@ def are_lists(given: Any) -> bool:
         and len(dicts) > 0
         and all(isinstance(one, Mapping) and len(one) > 0 for one in dicts)
         and all(
-            isinstance(values, Collection) and not isinstance(values, str | Mapping)
+            isinstance(values, Collection)
+            and not isinstance(values, str | Mapping)
+            and len(values) > 0
             for one in dicts
             for values in one.values()
         )

@@ -39,9 +39,9 @@ from optuna_treecv.search.best_estimator import OfBestEstimator
 from optuna_treecv.search.fit_tasks import CallbackSupportMixin
 from optuna_treecv.search.fit_tasks import FitTasks
 from optuna_treecv.search.keeper import Keeper
+from optuna_treecv.search.one_se import check_earlier_scores
 from optuna_treecv.search.one_se import check_one_se
 from optuna_treecv.search.one_se import row_by_one_se
-from optuna_treecv.search.one_se import warn_of_unknown_scores
 from optuna_treecv.search.points import are_lists
 from optuna_treecv.search.points import Points
 from optuna_treecv.search.quiet import quiet
@@ -56,6 +56,8 @@ from optuna_treecv.search.studies import make_study
 from optuna_treecv.search.studies import over
 from optuna_treecv.search.studies import PointSampler
 from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
+from optuna_treecv.study.choice import Simpler
+from optuna_treecv.study.conditional import Conditional
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
@@ -74,12 +76,13 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     ----------
     estimator : estimator
         The estimator whose parameters are searched.
-    param_distributions : dict of str to distribution or list, "auto" or None, default=None
+    param_distributions : dict, callable, "auto" or None, default=None
         Distributions of Optuna, ``uniform``, ``loguniform`` or ``randint`` of SciPy, or lists of
         values. If all are lists, trials are a sample of their points without repetition, that of
         ``RandomizedSearchCV``, unless ``sampler`` or ``study`` is given. A list of such dicts of
-        lists is possible too. "auto" is the recommended space of a known estimator, see
-        ``treecv_objective``. Either this or ``param_grid`` is required.
+        lists is possible too. A callable suggests values, one of which may decide on others:
+        (trial) -> dict of parameters to values. "auto" is the recommended space of a known
+        estimator, see ``treecv_objective``. Either this or ``param_grid`` is required.
     param_grid : dict of str to list, or list of such dicts, default=None
         The grid to search, all points of it unless ``n_trials`` or ``timeout`` ends it sooner.
     n_trials : int, default=None
@@ -97,12 +100,15 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         of ``GridSearchCV``.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         Scorers of scikit-learn, or losses of this package, of which the negative is taken, so that
-        larger scores are better. None means the estimator's ``score``. Several need ``refit``.
+        larger scores are better. A callable may return a dict of scores. None means the
+        estimator's ``score``. Several need ``refit``.
     refit : bool, str, callable or "one_se", default=True
         Whether to fit the best estimator on all rows, in one pass for learners that were
         cross-validated in one pass. The name of a score if there are several; a callable takes
         ``cv_results_`` and returns ``best_index_``; "one_se" takes the simplest of those that are
         about as good as the best, see ``optuna_treecv.select``.
+    simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
+        For ``refit="one_se"``: what makes a model simpler, see ``optuna_treecv.select``.
     sampler : optuna.samplers.BaseSampler, default=None
         None: ``TPESampler``. A grid has a sampler of its own.
     pruner : optuna.pruners.BasePruner, default=None
@@ -131,7 +137,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         The seed of folds and orders, and of the sampler where neither ``sampler`` nor ``study`` is
         given.
     error_score : "raise" or float, default="raise"
-        What a trial scores whose estimator raises an error; "raise" ends the search.
+        What a split scores whose fit raises an error, or all splits of a trial where folds are not
+        fitted one by one; "raise" ends the search. With a number, undefined scores are NaN there.
     return_train_score : bool, default=False
         Whether ``cv_results_`` has the scores on training rows too. Each fold is then fitted, so
         ``method`` must be "auto" or "fit".
@@ -201,7 +208,11 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     def __init__(
         self,
         estimator: Any,
-        param_distributions: Mapping[str, Any] | Literal["auto"] | None = None,
+        param_distributions: Mapping[str, Any]
+        | Sequence[Mapping[str, Any]]
+        | Callable[..., Mapping[str, Any]]
+        | Literal["auto"]
+        | None = None,
         param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]] | None = None,
         *,
         n_trials: int | None = None,
@@ -211,6 +222,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         shuffle: bool = True,
         scoring: Any = None,
         refit: bool | str | Callable[[dict[str, Any]], int] = True,
+        simpler: Simpler | None = None,
         sampler: optuna.samplers.BaseSampler | None = None,
         pruner: optuna.pruners.BasePruner | None = None,
         study: optuna.Study | None = None,
@@ -240,6 +252,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         self.shuffle = shuffle
         self.scoring = scoring
         self.refit = refit
+        self.simpler = simpler
         self.sampler = sampler
         self.pruner = pruner
         self.study = study
@@ -298,10 +311,10 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         build = partial(self._objective, X, y, groups, sample_weight, params, seed, points)
         objective = build(scores)
         if self._is_one_se:
-            check_one_se(objective)
+            check_one_se(objective, self.simpler)
         study = self._study_for(objective, seed)
         if self._is_one_se:
-            warn_of_unknown_scores(over(study), self.store)
+            check_earlier_scores(over(study), self.store)
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
 
         def with_names(names: Sequence[str]) -> TreeCVObjective:
@@ -367,6 +380,11 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             raise ValueError(
                 f"param_grid or param_distributions must be given, and not both, got {both}."
             )
+        if callable(self.param_distributions) and self.storage is not None:
+            raise ValueError(
+                "storage must be None where param_distributions is a callable, by which no search "
+                "is found again; study would be right."
+            )
         if self.param_grid is not None:
             ParameterGrid(self.param_grid)  # its errors are those of GridSearchCV
         for name, given in (("n_trials", self.n_trials), ("n_iter", self.n_iter)):
@@ -380,6 +398,10 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             raise ValueError(f"timeout must be None or positive seconds, got {self.timeout!r}.")
         if self.error_score != "raise" and not _is_number(self.error_score):
             raise ValueError(f"error_score must be 'raise' or a number, got {self.error_score!r}.")
+        if self.simpler is not None and not self._is_one_se:
+            raise ValueError(
+                f"simpler must be None unless refit is 'one_se', got {self.simpler!r}."
+            )
         check_choice("progress", self.progress, (True, False))
         check_choice("return_train_score", self.return_train_score, (True, False))
         if self.return_train_score and self.method not in ("auto", "fit"):
@@ -451,8 +473,11 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         scores: Scores,
     ) -> TreeCVObjective:
         """Return the objective."""
+        estimator, space = self.estimator, {}
         if points is not None:
-            space: dict[str, Any] = {"param_grid": points.grid}
+            space = {"param_grid": points.grid}
+        elif callable(self.param_distributions):
+            estimator = Conditional(estimator, self.param_distributions)
         else:
             space = {"param_distributions": as_distributions(self.param_distributions)}
         options = {
@@ -473,7 +498,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         }
         if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
-        objective = treecv_objective(self.estimator, X, y, **options)
+        objective = treecv_objective(estimator, X, y, **options)
         tries_all = self.error_score != "raise" and self.n_repeats == 1
         objective._evaluation.tries_all_folds = tries_all
         pruner = self.pruner if self.study is None else self.study.pruner
@@ -614,7 +639,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 )
             return int(index)
         if self._is_one_se:
-            return row_by_one_se(objective, study, rows)
+            return row_by_one_se(objective, study, rows, self.simpler)
         return int(results[f"rank_test_{name}"].argmin())
 
     # --- What scikit-learn asks ---

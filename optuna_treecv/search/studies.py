@@ -156,9 +156,12 @@ def check_direction(study: optuna.Study, objective: TreeCVObjective) -> None:
 
 
 def check_trials(study: optuna.Study, axes: Mapping[str, Axis]) -> None:
-    """Refuse a study whose trials have other parameters than a search, or other values of them."""
+    """Refuse a study whose trials have other parameters than a search, or other values of them.
+
+    There are no axes where a callable suggests parameters.
+    """
     for trial in over(study):
-        if trial.state == TrialState.COMPLETE and set(trial.params) != set(axes):
+        if axes and trial.state == TrialState.COMPLETE and set(trial.params) != set(axes):
             raise ValueError(
                 f"study must hold trials of the parameters {', '.join(sorted(axes))}, but trial "
                 f"{trial.number} has {', '.join(sorted(trial.params)) or 'none'}."

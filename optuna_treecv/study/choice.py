@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from numbers import Real
 from typing import Any
 from typing import Literal
 from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 from optuna.trial import FrozenTrial
@@ -26,6 +28,9 @@ from optuna_treecv.crossval.paired import difference_by_rows
 from optuna_treecv.crossval.paired import PairedDifference
 from optuna_treecv.crossval.paired import student_quantile
 from optuna_treecv.storage.attributes import known_of_trial
+
+#: What makes a model simpler: see ``select``.
+Simpler: TypeAlias = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, Any]], float]
 
 #: What users may ask for besides a callable.
 RULES = ("best", "one_se")
@@ -173,7 +178,7 @@ def choice_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Choice
     ----------
     contest : Contest
     rule : {"best", "one_se"} or callable
-    simpler : dict of str to {"larger", "smaller"} or None
+    simpler : dict of str to {"larger", "smaller"}, "n_updates", callable or None
     level : float
     """
     check_rule(rule)
@@ -335,10 +340,17 @@ def note_of_choice(n_trials: int) -> str:
 
 
 def order_of(
-    trials: Sequence[FrozenTrial], simpler: Any
+    trials: Sequence[FrozenTrial], simpler: Any, searched: Collection[str] = ()
 ) -> Callable[[FrozenTrial], tuple[float, ...]]:
-    """Return a key by which the simplest trial is the smallest."""
-    searched = sorted({name for trial in trials for name in trial.params})
+    """Return a key by which the simplest trial is the smallest.
+
+    ``simpler`` is as for ``select``, but a callable gets the params of a trial as they are stored.
+    """
+    if isinstance(simpler, str) and simpler == "n_updates":
+        return lambda trial: (float(trial.user_attrs.get("n_updates", inf)),)
+    if callable(simpler):
+        return lambda trial: (float(simpler(trial.params)),)
+    searched = sorted({name for trial in trials for name in trial.params}.union(searched))
     directions = _checked(simpler, searched)
 
     def key(trial: FrozenTrial) -> tuple[float, ...]:
@@ -378,7 +390,7 @@ def _checked(simpler: Any, searched: Sequence[str]) -> Mapping[str, str]:
     if not are_known or any(one not in ("larger", "smaller") for one in simpler.values()):
         raise ValueError(
             "simpler must be a dict of parameters to 'larger' or 'smaller', the most important "
-            f"one first, got {simpler!r}."
+            f"one first, 'n_updates' or a callable that takes parameters, got {simpler!r}."
         )
     for name in simpler:
         if name not in searched:

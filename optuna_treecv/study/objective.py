@@ -49,6 +49,8 @@ from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import Rule
+from optuna_treecv.study.choice import Simpler
+from optuna_treecv.study.conditional import Conditional
 from optuna_treecv.study.contest import contest_of
 from optuna_treecv.study.edges import edges_of
 from optuna_treecv.study.fold_race import FoldRace
@@ -378,6 +380,8 @@ class TreeCVObjective:
         dict
             The same, with the values of ``param_grid`` where trials hold texts in their place.
         """
+        if isinstance(self._estimator, Conditional):
+            return self._estimator.values(optuna.trial.FixedTrial(dict(params)))
         if not self._axes:
             return dict(params)
         values = {name: axis.value_of(params[name]) for name, axis in self._axes.items()}
@@ -417,7 +421,7 @@ class TreeCVObjective:
         self,
         study: optuna.Study | optuna.trial.FrozenTrial,
         rule: Rule = "best",
-        simpler: Mapping[str, str] | None = None,
+        simpler: Simpler | None = None,
         kind: Literal["refit", "kfold_average"] = "refit",
     ) -> Any:
         """The fitted estimator of a study's best trial, or of another one that a rule chooses.
@@ -430,8 +434,8 @@ class TreeCVObjective:
             A study with at least one completed trial of this objective, or a trial of it.
         rule : {"best", "one_se"} or callable, default="best"
             Which trial of the study is taken, see ``optuna_treecv.select``.
-        simpler : dict of str to {"larger", "smaller"}, default=None
-            For "one_se": which values of a parameter make a simpler model.
+        simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
+            For "one_se": what makes a model simpler, see ``optuna_treecv.select``.
         kind : {"refit", "kfold_average"}, default="refit"
             "refit" trains on all rows, in prepared order. "kfold_average" cross-validates the
             trial once more, and averages the models of its folds, see
@@ -540,7 +544,13 @@ class TreeCVObjective:
 
     def _choose(self, study: Any, rule: Any, simpler: Any, level: float = 0.95) -> Choice:
         """Choose a trial of a study."""
-        return choice_of(self._contest(study), rule, simpler, level)
+        return choice_of(self._contest(study), rule, self._on_values(simpler), level)
+
+    def _on_values(self, simpler: Any) -> Any:
+        """Return ``simpler`` so that a callable gets the values that params mean."""
+        if not callable(simpler):
+            return simpler
+        return lambda params: simpler(self.values_of(params))
 
     def _contest(self, study: Any) -> Contest:
         """Return the trials of a study with what this objective knows of their scores."""
@@ -615,6 +625,8 @@ class TreeCVObjective:
         """Return the estimator at given parameters, or as given where these are None."""
         if params is not None:
             return self._candidate_at(params, "params")
+        if isinstance(self._estimator, Conditional):
+            return Candidate(clone(self._estimator.estimator))
         if not self._axes:
             raise ValueError("params must be given where a callable makes the estimator.")
         epochs = 1 if self._searches_epochs else None
@@ -978,6 +990,9 @@ def treecv_objective(
             "param_distributions must be None when estimator is a callable, which suggests for "
             "itself."
         )
+    shown = estimator.estimator if isinstance(estimator, Conditional) else None
+    if axes is not None:
+        shown = typical(estimator, axes)
     store_max_bytes = check_bytes("store_max_bytes", store_max_bytes)
     database = None if store is None else Database(store)
     models = None if database is None else ModelStore(database, store_max_bytes)
@@ -1001,7 +1016,7 @@ def treecv_objective(
         random_state=random_state,
         n_jobs=n_jobs,
         row_losses=row_losses,
-        estimator=typical(estimator, axes) if axes is not None else None,
+        estimator=shown,
         cache=_make_cache(cache, models),
         with_others=isinstance(cache, ModelCache) or database is not None,
         report=None if report == "auto" else report,
@@ -1010,7 +1025,6 @@ def treecv_objective(
         argument = "param_distributions" if grids is None else "param_grid"
         if not hasattr(estimator, "n_epochs"):
             check_epochs(argument, axes)
-        shown = typical(estimator, axes)
         evaluation.searched = {name: axis.ends() for name, axis in axes.items()}
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import optuna
 
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import Rule
+from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.objective import TreeCVObjective
 
 
@@ -15,7 +14,7 @@ def select(
     study: optuna.Study,
     objective: TreeCVObjective,
     rule: Rule = "best",
-    simpler: Mapping[str, str] | None = None,
+    simpler: Simpler | None = None,
     level: float = 0.95,
 ) -> Choice:
     """Choose a trial of a study, with the comparisons that defend the choice.
@@ -37,10 +36,12 @@ def select(
         difference from the best one is at most its standard error. A callable gets a list of
         candidates, the best one first, each with its ``trial`` and its ``difference`` from the
         best one, and returns one of them.
-    simpler : dict of str to {"larger", "smaller"}, default=None
+    simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
         For "one_se": which values of a parameter make a simpler model, the most important
         parameter first. It may be left out where a single parameter is searched whose name says
-        it, such as ``alpha``.
+        it, such as ``alpha``. Trials of several families have no such parameter: "n_updates"
+        takes the one that was trained on the fewest rows, and a callable, (params) -> float, that
+        for whose parameters it returns the smallest number.
     level : float, default=0.95
         The probability with which intervals cover.
 
