@@ -17,11 +17,13 @@ from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDRegressor
 from sklearn.metrics import get_scorer
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GridSearchCV
 from sklearn.model_selection import KFold
@@ -451,7 +453,7 @@ def test_splitters_and_strata_of_classes_are_refused():
 # Refusals
 
 
-@pytest.mark.parametrize("estimator", [RandomForestClassifier(), PegasosClassifier()], ids=said)
+@pytest.mark.parametrize("estimator", [LogisticRegression(), PegasosClassifier()], ids=said)
 @pytest.mark.parametrize("labels", [Y > 0, np.digitize(Y, [0, 5])], ids=["bool", "int"])
 @pytest.mark.parametrize("cv", [3, KFold(3), "loo"], ids=said)
 def test_classifiers_have_one_column(estimator, labels, cv):
@@ -461,6 +463,28 @@ def test_classifiers_have_one_column(estimator, labels, cv):
             call(estimator, X, labels.astype(int), cv=cv)
     with pytest.raises(ValueError, match=match):
         treecv_objective(lambda trial: estimator, X, labels, cv=cv).evaluate({})
+
+
+@pytest.mark.parametrize("labels", [Y > 0, np.digitize(Y, [0, 5])], ids=["bool", "int"])
+def test_classifiers_that_take_columns_are_fitted(labels):
+    """They are scored by scorers, and their labels are those of scikit-learn."""
+    forest, folds = RandomForestClassifier(5, random_state=0), KFold(3)
+
+    def score(model, X, y):
+        return np.mean(model.predict(X) == y)
+
+    found = tree_cross_validate(forest, X, labels, cv=folds, scoring=score)
+    assert found.method == "fit"
+    theirs = cross_val_score(forest, X, labels, cv=folds, scoring=score)
+    assert found.test_score.tolist() == theirs.tolist()
+    np.testing.assert_array_equal(
+        tree_cross_val_predict(forest, X, labels, cv=folds),
+        cross_val_predict(forest, X, labels, cv=folds),
+    )
+    with pytest.raises(ValueError, match="^response_method must be 'predict' since y has several"):
+        tree_cross_val_predict(forest, X, labels, cv=folds, response_method="predict_proba")
+    with pytest.raises(ValueError, match="^scoring must be a scorer.*for y of shape"):
+        tree_cross_validate(forest, X, labels, cv=folds)
 
 
 @pytest.mark.parametrize(
@@ -574,7 +598,7 @@ class Wide(MeanOfTargets):
     ("y", "match"),
     [
         (np.zeros((N_ROWS, 0)), r"^y must have the shape \(n_rows,\) or \(n_rows, n_targets\), "),
-        (np.zeros((N_ROWS, 2, 2)), r"^y must have the shape \(n_rows,\) or \(n_rows, n_targets"),
+        (np.zeros((N_ROWS, 2, 2)), r"^scoring must be a scorer.*for y of shape \(150, 2, 2\)"),
         (np.where(Y == Y[5, 1], np.nan, Y), "Input y contains NaN"),
         (Y[:-1], "inconsistent numbers of samples"),
         (Y.astype(str), "y must hold numbers for a regressor"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
 from types import ModuleType
 from typing import Any
@@ -130,12 +131,13 @@ def cases_with(replacement: type) -> dict[str, Any]:
     spec = importlib.util.spec_from_file_location(f"searches_beside_{name}", origin)
     module: ModuleType = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where pickle finds its classes
+    pattern = rf"\b{name}\b|_searchcv_callback_test_cases"
     with patch.object(sklearn.model_selection, name, replacement):
         spec.loader.exec_module(module)
     return {
         name: staticmethod(test)
         for name, test in vars(module).items()
-        if name.startswith("test_") and replacement.__name__ in inspect.getsource(test)
+        if name.startswith("test_") and re.search(pattern, inspect.getsource(test))
     }
 
 

@@ -633,8 +633,8 @@ class Evaluation:
         columns = self.data.why_only_fit(is_classifier(estimator)).startswith("y has")
         if columns and not isinstance(metric, Scorer):
             raise ValueError(
-                f"scoring must be a scorer for y of shape {self.data.y.shape}, such as 'accuracy' "
-                f"or a scorer(estimator, X, y), got {metric.name!r}."
+                "scoring must be a scorer(estimator, X, y), or the name of one such as 'accuracy' "
+                f"for columns of classes, for y of shape {self.data.y.shape}, got {metric.name!r}."
             )
 
     def _check_repeats_differ(self, estimator: Any, is_one_pass: bool) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from joblib import effective_n_jobs
 import numpy as np
 from sklearn.base import clone
+from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
@@ -314,6 +315,9 @@ def predictions_of_fits(
     data, cut = evaluation.data, repeat.cut
     estimator = seeded(clone(estimator), evaluation.seed % 2**32)
     classes = evaluation.classes_for(estimator)
+    why = data.why_only_fit(is_classifier(estimator))
+    if method != "predict" and why.startswith("y has"):
+        raise ValueError(f"response_method must be 'predict' since {why}, got {method!r}.")
     passed = evaluation.passed_to(estimator)
     task = FoldTask(
         estimator,
