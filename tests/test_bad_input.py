@@ -211,7 +211,7 @@ def test_repeats_that_cannot_differ(options):
         "right"
     )
     options["n_repeats"] = 2
-    for estimator in (PegasosClassifier(), SGDClassifier(random_state=0)):
+    for estimator in (PegasosClassifier(), SGDClassifier(max_iter=1, random_state=0)):
         with pytest.raises(ValueError, match=match):
             tree_cross_validate(estimator, X, y, **options)
     with pytest.raises(ValueError, match=match):
@@ -307,7 +307,7 @@ def test_targets_that_are_no_numbers():
         tree_cross_validate(LSQSGDRegressor(), X)
 
 
-@pytest.mark.parametrize("estimator", [LSQSGDRegressor(), SGDRegressor()], ids=said)
+@pytest.mark.parametrize("estimator", [LSQSGDRegressor(), SGDRegressor(max_iter=1)], ids=said)
 @pytest.mark.parametrize(
     ("targets", "match"),
     [
@@ -570,8 +570,8 @@ def test_arguments_of_the_objective(estimator, options, match):
     "estimator",
     [
         PegasosClassifier(),
-        SGDClassifier(),
-        make_pipeline(StandardScaler(), SGDClassifier()),
+        SGDClassifier(max_iter=1),
+        make_pipeline(StandardScaler(), SGDClassifier(max_iter=1)),
         make_pipeline(StandardScaler(), PegasosClassifier()),
         GaussianNB(),
     ],

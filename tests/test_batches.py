@@ -368,7 +368,7 @@ def test_lists_are_suggested_as_what_they_look_like(values, expected):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"param_grid": {}}, "param_grid must be a dict such as"),
+        ({"param_grid": {}}, "param_grid must name at least one parameter, got {}"),
         ({"param_grid": [{"alpha": [1]}, 3]}, "param_grid must be a dict such as"),
         (
             {"param_grid": {"alpha": 0.1}},

@@ -546,7 +546,7 @@ def test_a_search_that_mixes_fits_with_one_pass_says_so():
     )
     study = optuna.create_study()
     with pytest.warns(
-        UserWarning, match="^method='auto' fits some estimators and evaluates"
+        UserWarning, match="mixes models of fit with those of passes of partial_fit"
     ) as said:
         study.optimize(objective, n_trials=4)
     assert len(said) == 1

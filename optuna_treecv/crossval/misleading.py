@@ -60,7 +60,8 @@ def why_order_misleads(X: Any) -> str:
     if not hasattr(X, "iloc"):
         return ""
     times = {"index": X.index} | {
-        f"column {name!r}": X.iloc[:, number] for number, name in enumerate(X.columns)
+        f"column {name!r}": X.iloc[:, number]
+        for number, name in enumerate(getattr(X, "columns", ()))
     }
     for name, values in times.items():
         is_time = getattr(values.dtype, "kind", "") == "M"

@@ -347,7 +347,7 @@ def order_of(
     ``simpler`` is as for ``select``, but a callable gets the params of a trial as they are stored.
     """
     if isinstance(simpler, str) and simpler == "n_updates":
-        return lambda trial: (float(trial.user_attrs.get("n_updates", inf)),)
+        return lambda trial: (float(known_of_trial(trial.user_attrs).get("n_updates", inf)),)
     if callable(simpler):
         return lambda trial: (float(simpler(trial.params)),)
     searched = sorted({name for trial in trials for name in trial.params}.union(searched))
