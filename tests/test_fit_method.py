@@ -549,7 +549,7 @@ def test_a_search_that_mixes_fits_with_one_pass_says_so():
         UserWarning, match="mixes models of fit with those of passes of partial_fit"
     ) as said:
         study.optimize(objective, n_trials=4)
-    assert len(said) == 1
+    assert len([one for one in said if "mixes" in str(one.message)]) == 1
     methods = [trial.user_attrs["treecv"]["method"] for trial in study.trials]
     assert methods == ["treecv", "fit"] * 2
 

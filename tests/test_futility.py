@@ -272,7 +272,7 @@ def test_a_study_of_near_ties_is_shortened(cv):
     found = {}
     for futility in (None, 0.05):
         objective = treecv_objective(
-            AveragedSGDClassifier("log_loss"),
+            AveragedSGDClassifier("log_loss", step_size=0.01, average=True),
             X,
             y,
             param_distributions=space,
@@ -283,7 +283,7 @@ def test_a_study_of_near_ties_is_shortened(cv):
             sampler=optuna.samplers.TPESampler(seed=0), pruner=RacingPruner(futility=futility)
         )
         study.optimize(objective, n_trials=40)
-        updates = sum(trial.user_attrs["n_updates"] for trial in study.trials)
+        updates = sum(trial.user_attrs["treecv"]["n_updates"] for trial in study.trials)
         found[futility] = updates, study.best_value
         if futility is not None:
             assert {one.state for one in study.trials[:8]} == {TrialState.COMPLETE}

@@ -161,7 +161,7 @@ def test_a_subclass_trains_in_its_own_way(cover):
             calls.append(self.var_smoothing)
             return super().partial_fit(X, y, classes, sample_weight)
 
-    tree_cross_validate(Watching(var_smoothing=0.5), *cover, cv=2)
+    tree_cross_validate(Watching(var_smoothing=0.5), *cover, cv=2, method="treecv")
     assert set(calls) == {0.5}
 
 

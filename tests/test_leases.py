@@ -320,7 +320,7 @@ def trial_at(objective, params, **options):
 
 
 def name_at(objective, params):
-    missing = side_by_side.missing_result(Run(objective._evaluation, objective._set(params)))
+    missing = side_by_side.missing_result(Run(objective._evaluation, *objective._set(params)))
     return None if missing is None else missing.name
 
 
@@ -446,7 +446,7 @@ def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found)
         assert value == make_objective().evaluate(left).mean
         assert not waiting.is_over
         if is_found:
-            run = Run(owner._evaluation, owner._set(params))
+            run = Run(owner._evaluation, *owner._set(params))
             run.is_leased = True
             run.finish()
     expected = make_objective().evaluate(params)

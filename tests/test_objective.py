@@ -338,7 +338,8 @@ def test_a_failed_evaluation_names_the_trial_and_leaves_the_study_usable(binary)
                 raise RuntimeError("not today")
             return super().partial_fit(X, y, classes)
 
-    objective = treecv_objective(Moody(max_iter=1, tol=None), X, y, param_distributions=ALPHA)
+    moody = Moody(max_iter=1, tol=None)
+    objective = treecv_objective(moody, X, y, param_distributions=ALPHA, method="treecv")
     study = optuna.create_study()
     study.enqueue_trial({"alpha": 0.01})
     study.enqueue_trial({"alpha": 0.5})
@@ -474,7 +475,9 @@ class Flipped(SGDClassifier):
         return self.classes_[(super().decision_function(X) <= 0).astype(int)]
 
 
-@pytest.mark.filterwarnings("error", "ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.filterwarnings(
+    "error", "ignore::optuna.exceptions.ExperimentalWarning", "ignore:the mean score is"
+)
 @pytest.mark.parametrize("scoring", [None, "neg_mean_squared_error"])
 def test_wilcoxon_pruner_after_a_diverged_trial(scoring, regression):
     X, y = regression

@@ -313,10 +313,10 @@ def test_a_tree_that_cannot_use_weights_becomes_fits(binary, weights):
     X, y = binary
     model = PassiveAggressiveLike()
     with pytest.warns(UserWarning, match="^PassiveAggressiveLike is fitted 4 times") as caught:
-        result = tree_cross_validate(model, X, y, cv=4, sample_weight=weights)
+        result = tree_cross_validate(model, X, y, cv=4, sample_weight=weights, n_epochs=1)
     assert result.method == "fit"
     assert len(caught) == 1
-    assert tree_cross_validate(model, X, y, cv=4).method == "treecv"
+    assert tree_cross_validate(model, X, y, cv=4, n_epochs=1).method == "treecv"
 
 
 class PassiveAggressiveLike(SGDClassifier):

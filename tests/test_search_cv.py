@@ -984,7 +984,7 @@ def test_one_seed_gives_the_same_search(two_classes):
 
 def test_warnings_point_to_the_line_that_called_fit(two_classes):
     X, y = two_classes
-    search = search_of(SGDClassifier(), {"alpha": [0.1, 1.0]})
+    search = search_of(SGDClassifier(), {"alpha": [0.1, 1.0]}, method="treecv")
     with pytest.warns(UserWarning, match="fitted on all rows in one pass too") as caught:
         search.fit(X, y)
     assert caught[0].filename == __file__

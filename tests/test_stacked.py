@@ -46,7 +46,7 @@ def prepare(threshold=0.3, numbers="passthrough"):
 @pytest.mark.parametrize("numbers", ["passthrough", MaxAbsScaler()], ids=["once", "running"])
 def test_a_density_that_crosses_the_threshold_is_fitted_by_fold(numbers):
     """Three numbers in 11 columns are fewer than 30 %, and in 10 columns they are not."""
-    model = make_pipeline(prepare(numbers=numbers), SGDRegressor(random_state=0))
+    model = make_pipeline(prepare(numbers=numbers), SGDRegressor(max_iter=1, random_state=0))
     X, y = table(9, in_one_fold=True)
     result = tree_cross_validate(model, X, y, cv=KFold(3))
     assert result.method == "fit"
@@ -63,9 +63,9 @@ def test_a_density_that_crosses_the_threshold_is_fitted_by_fold(numbers):
 @pytest.mark.parametrize(
     ("rows", "threshold", "learner"),
     [
-        (table(9, in_one_fold=False), 0.3, SGDRegressor(random_state=0)),
-        (table(9, in_one_fold=True), 0.2, SGDRegressor(random_state=0)),
-        (table(9, in_one_fold=True), 0.0, SGDRegressor(random_state=0)),
+        (table(9, in_one_fold=False), 0.3, SGDRegressor(max_iter=1, random_state=0)),
+        (table(9, in_one_fold=True), 0.2, SGDRegressor(max_iter=1, random_state=0)),
+        (table(9, in_one_fold=True), 0.0, SGDRegressor(max_iter=1, random_state=0)),
         (table(9, in_one_fold=True), 0.3, AveragedSGDRegressor()),
     ],
     ids=["all have it", "dense", "never sparse", "compiled"],

@@ -109,6 +109,7 @@ def test_a_trial_has_one_attribute(store_url):
         "diverged_folds",
         "n_updates",
         "seconds",
+        "seconds_store",
         "method",
         "run",
     }

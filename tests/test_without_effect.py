@@ -250,7 +250,8 @@ def test_what_may_have_an_effect_is_not_refused(binary):
     space = {"rbm__n_iter": IntDistribution(1, 3), "rbm": step}
     pipeline = make_pipeline(BernoulliRBM(), SGDClassifier())
     pipeline.steps[0] = ("rbm", pipeline.steps[0][1])
-    treecv_objective(pipeline, X, y, param_distributions=space, method="treecv")
+    with pytest.raises(ValueError, match="has no parameter 'rbm__n_iter'"):
+        treecv_objective(pipeline, X, y, param_distributions=space, method="treecv")
 
 
 def test_a_single_value_is_no_search():
