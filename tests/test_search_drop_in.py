@@ -293,7 +293,7 @@ def test_a_search_is_quiet_by_default(capsys, caplog):
         assert optuna.logging.get_verbosity() == optuna.logging.INFO
         assert "Trial 1 finished" in says(verbose=1)[1]
         out, _ = says(verbose=3)
-        assert out.count("; score=") == 6 and "split 2: C=1.0; score=0." in out
+        assert out.count("; score=") == 6 and "split 2: C=1.0; score=" in out
         out, _ = says(verbose=3, return_train_score=True)
         assert out.count("score=(train=") == 6
     finally:
