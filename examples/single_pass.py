@@ -141,7 +141,13 @@ def main():
     families = [
         ("streaming SVRG", axes[1], "step_size", steps, StreamingSVRGClassifier()),
         ("ROOT-SGD", axes[1], "step_size", steps, RootSGDClassifier()),
-        ("averaged SGD, log loss", axes[1], "step_size", steps, AveragedSGDClassifier("log_loss")),
+        (
+            "averaged SGD, log loss",
+            axes[1],
+            "step_size",
+            steps,
+            AveragedSGDClassifier("log_loss", average=True),
+        ),
         ("PEGASOS", axes[2], "alpha", alphas, PegasosClassifier()),
         ("PEGASOS, averaged", axes[2], "alpha", alphas, PegasosClassifier(average=True)),
     ]

@@ -111,5 +111,5 @@ def _cost(evaluation: Evaluation, estimator: Any, method: Method, n_epochs: int)
     n_fits = k * evaluation.n_repeats
     kind = "fits" if method.name == "fit" else "trainings of one pass"
     kind = f"trainings of {n_epochs} passes" if n_epochs > 1 else kind
-    n_read = n_epochs * evaluation.n_updates_standard
-    return f"The {n_fits:,} {kind} read {n_read:,} rows in all."
+    n_read = evaluation.n_updates_standard
+    return f"The {n_fits:,} {kind} have {n_read:,} training rows in all."

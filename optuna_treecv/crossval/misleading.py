@@ -10,22 +10,12 @@ from scipy import sparse
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.linear import LinearEstimator
+from optuna_treecv.learners.one_pass import OF_PASSES
 
 # Columns whose ranges differ by more than this factor take SGD's steps at very different speeds.
 _MOST_SCALES = 100
 # The rows that are looked at.
 _SAMPLE = 10_000
-# Learners of scikit-learn that take steps along gradients.
-_BY_STEPS = {
-    "MLPClassifier",
-    "MLPRegressor",
-    "PassiveAggressiveClassifier",
-    "PassiveAggressiveRegressor",
-    "Perceptron",
-    "SGDClassifier",
-    "SGDOneClassSVM",
-    "SGDRegressor",
-}
 
 
 def why_scales_mislead(estimator: Any, X: Any) -> str:
@@ -34,7 +24,7 @@ def why_scales_mislead(estimator: Any, X: Any) -> str:
     The ranges are those of a sample of the rows. Sparse rows and texts are not looked at.
     """
     takes_steps = isinstance(estimator, LinearEstimator) or any(
-        kind.__name__ in _BY_STEPS for kind in type(estimator).__mro__
+        kind.__name__ in OF_PASSES for kind in type(estimator).__mro__
     )
     if not takes_steps or sparse.issparse(X) or len(X.shape) != 2:
         return ""
@@ -43,8 +33,8 @@ def why_scales_mislead(estimator: Any, X: Any) -> str:
     rows = np.asarray(sample)
     if rows.dtype.kind not in "fiub":
         return ""
-    rows = rows.astype(np.float64)
-    ranges = np.ptp(rows, axis=0)
+    with np.errstate(invalid="ignore"):  # infinite entries, which others refuse
+        ranges = np.ptp(rows.astype(np.float64), axis=0)
     ranges = ranges[np.isfinite(ranges) & (ranges > 0)]
     if not len(ranges) or ranges.max() <= _MOST_SCALES * ranges.min():
         return ""

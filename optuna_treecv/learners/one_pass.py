@@ -32,8 +32,9 @@ _AROUND = {
     "OneVsOneClassifier",
     "OneVsRestClassifier",
 }
-# ``fit`` makes at most ``max_iter`` passes. ``partial_fit`` makes one and refuses early_stopping.
-_PASSES = {
+#: Learners that take steps along gradients. ``fit`` makes at most ``max_iter`` passes;
+#: ``partial_fit`` makes one and refuses early_stopping.
+OF_PASSES = {
     "MLPClassifier",
     "MLPRegressor",
     "PassiveAggressiveClassifier",
@@ -78,7 +79,7 @@ def _why_part_differs(part: Any, is_open: bool) -> str:
     name, kind = type(part).__name__, _class_of_fit(part)
     if kind in _SAME or kind in _AROUND:
         return ""
-    if kind in _PASSES:
+    if kind in OF_PASSES:
         if part.max_iter == 1 and not is_open:
             return ""
         return f"fit of {name} makes up to max_iter={part.max_iter} passes and partial_fit one"

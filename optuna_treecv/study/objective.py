@@ -641,7 +641,7 @@ class TreeCVObjective:
                     f"{argument} has {trial.params[name]!r} for {name!r}, from {other}, and "
                     f"this objective searches {axis.distribution}."
                 )
-        n_epochs = self._evaluation.n_epochs or 1 if is_one_pass(trial) else None
+        n_epochs = (self._evaluation.n_epochs or 1) if is_one_pass(trial) else None
         return self._candidate_at(trial.params, argument, not self._axes, n_epochs)
 
     def _candidate_at(
