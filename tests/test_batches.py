@@ -28,6 +28,7 @@ from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.study import grid
 import optuna_treecv.study.batches
 from optuna_treecv.study.batches import Batches
+from optuna_treecv.study.space import as_space
 
 X, Y = make_classification(300, 8, random_state=0)
 GRID = {"alpha": np.geomspace(1e-5, 10, 12), "average": [False, True]}
@@ -361,8 +362,8 @@ def test_nobody_waits_long_for_a_call_that_does_not_come(slow):
     ],
 )
 def test_lists_are_suggested_as_what_they_look_like(values, expected):
-    grids = grid.as_grids({"alpha": values}, PegasosClassifier())
-    assert grid.axes_of(grids)["alpha"].distribution == expected
+    space = as_space(PegasosClassifier(), None, {"alpha": values})
+    assert space.axes["alpha"].distribution == expected
 
 
 @pytest.mark.parametrize(

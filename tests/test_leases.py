@@ -320,7 +320,7 @@ def trial_at(objective, params, **options):
 
 
 def name_at(objective, params):
-    missing = side_by_side.missing_result(Run(objective._evaluation, *objective._set(params)))
+    missing = side_by_side.missing_result(Run(objective._evaluation, *objective._space.at(params)))
     return None if missing is None else missing.name
 
 

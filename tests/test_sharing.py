@@ -92,7 +92,7 @@ def objective_of(X, y, cache, **options):
 
 
 def evaluate(objective, estimator):
-    objective._estimator = lambda trial: estimator
+    objective._space.estimator = lambda trial: estimator
     return objective.evaluate({})
 
 
@@ -517,7 +517,7 @@ def test_threads_train_nothing_twice():
     X, y = make(PegasosClassifier(), n_rows=2000)
     for cv in (8, 1500):
         objective = objective_of(X, y, "memory", cv=cv)
-        objective._estimator = lambda trial: AveragedSGDClassifier("log_loss")
+        objective._space.estimator = lambda trial: AveragedSGDClassifier("log_loss")
         barrier, results = Barrier(4), []
 
         def run(objective=objective, barrier=barrier, results=results):

@@ -54,7 +54,7 @@ def plot_tree_agreement(
     >>> len(plot_tree_agreement(objective).data[0].x)
     5
     """
-    estimator = objective._candidate_for(params).estimator
+    estimator = objective._space.candidate(params)[0]
     shares = agreement_by_depth(objective._evaluation, estimator)
     figure = go.Figure(
         go.Scatter(
@@ -109,7 +109,7 @@ def plot_pruning_path(
     >>> [trace.name for trace in plot_pruning_path(objective).data]
     ['mean of the folds', 'best', 'smallest within one standard error']
     """
-    estimator = objective._candidate_for(params).estimator
+    estimator = objective._space.candidate(params)[0]
     metric, steps = pruning_path(objective._evaluation, estimator, most)
     if steps[0].result.std is None:
         raise ValueError(

@@ -13,9 +13,9 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.model_selection import ParameterSampler
 
 from optuna_treecv.search.studies import by_point
-from optuna_treecv.study.grid import codes_of
-from optuna_treecv.study.grid import in_full
 from optuna_treecv.study.objective import TreeCVObjective
+from optuna_treecv.study.space import codes_of
+from optuna_treecv.study.space import in_full
 
 
 class Points:
@@ -56,7 +56,7 @@ class Points:
         self, objective: TreeCVObjective, before: Sequence[FrozenTrial]
     ) -> list[dict[str, Any]]:
         """Return the codes of the points without a result, each once."""
-        known = by_point(before, list(objective._axes))
+        known = by_point(before, list(objective._space.axes))
         done = {point for point, trial in known.items() if trial.state != TrialState.FAIL}
         missing = {}
         for given in self._points:
@@ -69,7 +69,7 @@ class Points:
         self, objective: TreeCVObjective, trials: Sequence[FrozenTrial]
     ) -> list[tuple[dict[str, Any], FrozenTrial]]:
         """Return the points that have a trial, with it."""
-        known = by_point(trials, list(objective._axes))
+        known = by_point(trials, list(objective._space.axes))
         found = [
             (dict(point), known.get(tuple(self._codes_at(point, objective).values())))
             for point in self._points
@@ -78,7 +78,7 @@ class Points:
 
     def _codes_at(self, point: Mapping[str, Any], objective: TreeCVObjective) -> dict[str, Any]:
         """Return what trials store for each parameter at a point."""
-        return codes_of(in_full(point, objective._axes, self._own), objective._axes)
+        return codes_of(in_full(point, objective._space.axes, self._own), objective._space.axes)
 
 
 def are_lists(given: Any) -> bool:

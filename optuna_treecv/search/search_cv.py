@@ -57,10 +57,10 @@ from optuna_treecv.search.studies import over
 from optuna_treecv.search.studies import PointSampler
 from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.choice import Simpler
-from optuna_treecv.study.conditional import Conditional
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
+from optuna_treecv.study.space import Space
 
 _TRIALS = 10  # of a search that is no grid, as for OptunaSearchCV and RandomizedSearchCV
 
@@ -477,7 +477,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         if points is not None:
             space = {"param_grid": points.grid}
         elif callable(self.param_distributions):
-            estimator = Conditional(estimator, self.param_distributions)
+            estimator = Space(estimator, suggest=self.param_distributions)
         else:
             space = {"param_distributions": as_distributions(self.param_distributions)}
         options = {
@@ -531,7 +531,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 "random_state must be an int where study has trials, the same for all of them, "
                 f"since None shuffles the rows, and so the folds, anew in each search. ({error})"
             ) from error
-        check_trials(self.study, objective._axes)
+        check_trials(self.study, objective._space.axes)
         return self.study
 
     @property

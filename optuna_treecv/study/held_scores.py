@@ -11,7 +11,6 @@ from typing import TypeAlias
 import numpy as np
 
 from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.study.grid import AnyTrial
 
 #: The most bytes that one objective holds: 64 MiB.
 MOST_BYTES = 2**26
@@ -64,7 +63,7 @@ class HeldScores:
     def __reduce__(self) -> tuple[Any, ...]:
         return HeldScores, (self._most_bytes,)
 
-    def note(self, trial: AnyTrial, result: CVResult, direction: str) -> None:
+    def note(self, trial: Any, result: CVResult, direction: str) -> None:
         """Take note of a complete trial's scores; one whose mean is infinite is not held."""
         name = _name_of(trial)
         if not np.isfinite(result.mean):
@@ -78,7 +77,7 @@ class HeldScores:
             while self.n_bytes > self._most_bytes:
                 self._make_room()
 
-    def find(self, trial: AnyTrial) -> Held | None:
+    def find(self, trial: Any) -> Held | None:
         """Return what is held of a trial."""
         with self._lock:
             return self._held.get(_name_of(trial))
@@ -98,7 +97,7 @@ class HeldScores:
             self.n_bytes -= gone.n_bytes
 
 
-def _name_of(trial: AnyTrial) -> _Name:
+def _name_of(trial: Any) -> _Name:
     return trial.number, trial.datetime_start
 
 

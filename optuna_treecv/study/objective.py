@@ -7,21 +7,20 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from functools import partial
-import re
 from threading import Lock
 from typing import Any
 from typing import Literal
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
-from sklearn.base import clone
+from optuna.distributions import FloatDistribution
 
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
+from optuna_treecv.crossval.arguments import MOST_EPOCHS
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.choice import settle
 from optuna_treecv.crossval.evaluation import Evaluation
@@ -32,7 +31,7 @@ from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.side_by_side import parameters_beside
 from optuna_treecv.learners.from_estimator import as_estimator
-from optuna_treecv.learners.set_values import with_values
+from optuna_treecv.learners.without_effect import check_effect
 from optuna_treecv.sharing.memory_cache import check_bytes
 from optuna_treecv.sharing.memory_cache import ModelCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
@@ -40,8 +39,6 @@ from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.leases import Leases
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import ModelStore
-from optuna_treecv.study.axis import Axis
-from optuna_treecv.study.axis import NOT_SET
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.choice import check_rule
@@ -50,59 +47,26 @@ from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
-from optuna_treecv.study.conditional import Conditional
 from optuna_treecv.study.contest import contest_of
 from optuna_treecv.study.edges import edges_of
-from optuna_treecv.study.fold_race import FoldRace
-from optuna_treecv.study.grid import AnyTrial
-from optuna_treecv.study.grid import as_grids
-from optuna_treecv.study.grid import axes_in
-from optuna_treecv.study.grid import axes_of
-from optuna_treecv.study.grid import check_effects
-from optuna_treecv.study.grid import check_epochs
-from optuna_treecv.study.grid import check_names
-from optuna_treecv.study.grid import codes_of
-from optuna_treecv.study.grid import codes_of_grid
-from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import GridSampler
-from optuna_treecv.study.grid import is_continuous
-from optuna_treecv.study.grid import missing_value
 from optuna_treecv.study.grid import points_beside
-from optuna_treecv.study.grid import suggest
-from optuna_treecv.study.grid import typical
 from optuna_treecv.study.held_scores import HeldScores
-from optuna_treecv.study.incumbent import BatchRace
-from optuna_treecv.study.incumbent import Incumbents
-from optuna_treecv.study.incumbent import Race
 from optuna_treecv.study.pruner_fit import PrunerClock
 from optuna_treecv.study.pruner_fit import report_for
+from optuna_treecv.study.race import Incumbents
+from optuna_treecv.study.race import Race
 from optuna_treecv.study.racing import RacingPruner
-from optuna_treecv.study.recommended import recommended_space
 from optuna_treecv.study.recording import record_trial
 from optuna_treecv.study.reports import report_early
 from optuna_treecv.study.reports import report_parts
+from optuna_treecv.study.space import as_space
+from optuna_treecv.study.space import Candidate
+from optuna_treecv.study.space import Space
 from optuna_treecv.study.stored_scores import stored_scores
 from optuna_treecv.study.study_check import is_one_pass
 from optuna_treecv.study.study_check import StudyCheck
 from optuna_treecv.study.study_check import warn_if_mixed
-
-
-class Candidate(NamedTuple):
-    """What a trial evaluates.
-
-    Attributes
-    ----------
-    estimator : estimator
-    n_epochs : int or None
-        For how many epochs it is trained along the tree, if the trial or its study says so.
-    """
-
-    estimator: Any
-    n_epochs: int | None = None
-
-
-# The error of FixedTrial and FrozenTrial when they have no value for a parameter.
-_NOT_FOUND = re.compile("value of the parameter '(.+)' is not found")
 
 
 class TreeCVObjective:
@@ -121,25 +85,21 @@ class TreeCVObjective:
 
     def __init__(
         self,
-        estimator: Any,
-        axes: Mapping[str, Axis] | None,
+        space: Space,
         evaluation: Evaluation,
         report: str | None,
         database: Database | None = None,
-        grids: list[Grid] | None = None,
         batch_size: int = 1,
         leases: Leases | None = None,
     ) -> None:
         scoring = evaluation.scoring
         self.directions = ["minimize"] if scoring is None else scoring.directions
-        self._estimator = estimator
-        self._axes = dict(axes or {})  # none where a callable suggests for itself
-        self._searches_epochs = "n_epochs" in self._axes and not hasattr(estimator, "n_epochs")
+        self._space = space
         self._evaluation = evaluation
         self._report = report
         self._database = database
+        grids = space.grids
         self.param_grid = grids[0] if grids is not None and len(grids) == 1 else grids
-        self._grids = grids
         self._study_check = StudyCheck(evaluation, grids)
         self._batches = Batches(batch_size, leases)
         self._incumbents = Incumbents()
@@ -165,11 +125,11 @@ class TreeCVObjective:
 
     def _keep_to(self, points: Sequence[Mapping[str, Any]]) -> None:
         """Evaluate no other points of the grid ahead of their trials; points are in codes."""
-        self._grids = [{name: [code] for name, code in point.items()} for point in points]
+        self._space.grids = [{name: [code] for name, code in point.items()} for point in points]
 
     def _report_for(self, pruner: optuna.pruners.BasePruner, run: Run | None = None) -> None:
         """Make the reports that a pruner needs, from before the first trial on."""
-        run = Run(self._evaluation, *self._candidate_for(None)) if run is None else run
+        run = Run(self._evaluation, *self._space.candidate(None)) if run is None else run
         report = report_for(pruner, run)
         self._evaluation.report_as(report)
         self._report = report
@@ -207,13 +167,13 @@ class TreeCVObjective:
     @property
     def has_fold_scores(self) -> bool:
         """Whether the optimised score is one of each fold, and there are several folds."""
-        run = Run(self._evaluation, *self._candidate_for(None))
+        run = Run(self._evaluation, *self._space.candidate(None))
         return not run.is_pooled and self._evaluation.tested(run.method_name).n_folds > 1
 
     @property
     def score_directions(self) -> dict[str, str]:
         """What is better of each score by its name, "minimize" or "maximize"."""
-        scoring = Run(self._evaluation, *self._candidate_for(None)).scoring
+        scoring = Run(self._evaluation, *self._space.candidate(None)).scoring
         return {
             name: metric.direction
             for name, metric in zip(scoring.names, scoring.metrics, strict=True)
@@ -222,7 +182,7 @@ class TreeCVObjective:
     @property
     def param_distributions(self) -> dict[str, BaseDistribution]:
         """The distribution of each parameter; empty if a callable suggests for itself."""
-        return {name: axis.distribution for name, axis in self._axes.items()}
+        return {name: axis.distribution for name, axis in self._space.axes.items()}
 
     def fingerprint(self) -> str:
         """Return a short name for the data, the folds, the scoring and how folds are evaluated.
@@ -237,7 +197,7 @@ class TreeCVObjective:
         ValueError
             If a callable makes the estimators, so that their scoring is not known.
         """
-        run = Run(self._evaluation, *self._candidate_for(None))
+        run = Run(self._evaluation, *self._space.candidate(None))
         order = self._evaluation.describe()["order"]
         return f"{self._evaluation.digest(run.scoring)} {run.method_name} {order}"
 
@@ -251,7 +211,7 @@ class TreeCVObjective:
             )
         return self.directions[0]
 
-    def __call__(self, trial: AnyTrial) -> float | tuple[float, ...]:
+    def __call__(self, trial: Any) -> float | tuple[float, ...]:
         """Evaluate a trial.
 
         Parameters
@@ -278,7 +238,7 @@ class TreeCVObjective:
         names = self._evaluation.scoring.optimized_names
         return tuple(result.scores[name].mean for name in names)
 
-    def evaluate_trial(self, trial: AnyTrial) -> CVResult:
+    def evaluate_trial(self, trial: Any) -> CVResult:
         """Evaluate a trial as a call does, and return all that was found.
 
         Parameters
@@ -307,11 +267,11 @@ class TreeCVObjective:
                 run = self._run(trial)
                 self._study_check.trial(trial, run)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
-                    is_point = not any(map(is_continuous, trial.distributions.values()))
-                    run.comes_again = self._grids is not None or is_point
-                    others = None if self._grids is None else partial(self._unseen, trial, run)
+                    is_in_grid = self._space.grids is not None
+                    run.comes_again = is_in_grid or _may_recur(trial.distributions)
+                    others = partial(self._unseen, trial, run) if is_in_grid else None
                     race = self._race(trial, run)
-                    run.judge = BatchRace(race) if isinstance(race, Race) else None
+                    run.judge = race if self._evaluation.is_early else None
                     self._batches.compute(run, others)
                 with self._batches.leased(run):
                     if self._evaluation.report is None:
@@ -345,8 +305,8 @@ class TreeCVObjective:
             If it has another direction, or trials of another evaluation.
         """
         self._study_check.directions(study, self.directions)
-        if self._axes:
-            run = Run(self._evaluation, *self._candidate_for(None))
+        if self._space.axes:
+            run = Run(self._evaluation, *self._space.candidate(None))
             for difference in self._study_check.differences(study, run):
                 raise ValueError(difference)
 
@@ -365,7 +325,7 @@ class TreeCVObjective:
         """
         if not isinstance(params, Mapping):
             raise ValueError(f"params must be a dict of parameter values, got {params!r}.")
-        return Run(self._evaluation, *self._candidate_at(params, "params")).finish()
+        return Run(self._evaluation, *self._space.candidate(params)).finish()
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values that the params of a trial mean, for ``set_params``.
@@ -380,12 +340,7 @@ class TreeCVObjective:
         dict
             The same, with the values of ``param_grid`` where trials hold texts in their place.
         """
-        if isinstance(self._estimator, Conditional):
-            return self._estimator.values(optuna.trial.FixedTrial(dict(params)))
-        if not self._axes:
-            return dict(params)
-        values = {name: axis.value_of(params[name]) for name, axis in self._axes.items()}
-        return {name: value for name, value in values.items() if value is not NOT_SET}
+        return self._space.values_of(params)
 
     def explain(self, params: Mapping[str, Any] | None = None) -> str:
         """Return how the estimator is evaluated, why so, and what it costs, in words.
@@ -415,7 +370,7 @@ class TreeCVObjective:
         >>> print(objective.explain().partition(". ")[0])
         Ridge is evaluated by method='exact', since its models follow from sums over rows
         """
-        return explain(self._evaluation, *self._candidate_for(params))
+        return explain(self._evaluation, *self._space.candidate(params))
 
     def best_estimator(
         self,
@@ -456,7 +411,7 @@ class TreeCVObjective:
         check_choice("kind", kind, ("refit", "kfold_average"))
         check_rule(rule)
         trial, candidate = self._trial_and_candidate(study, rule, simpler)
-        lists = {name: axis.codes for name, axis in self._axes.items() if axis.codes}
+        lists = {name: axis.codes for name, axis in self._space.axes.items() if axis.codes}
         if edges := edges_of(trial, lists):
             listed = " and ".join(f"{name}={where}" for name, where in edges)
             warn_caller(
@@ -579,9 +534,9 @@ class TreeCVObjective:
         ValueError
             If the objective has no ``param_grid``.
         """
-        if self._grids is None:
+        if self._space.grids is None:
             raise ValueError("grid_sampler needs an objective with a param_grid.")
-        return GridSampler(self._grids, seed=seed)
+        return GridSampler(self._space.grids, seed=seed)
 
     def _unseen(self, trial: optuna.Trial, own: Run) -> Iterator[Run]:
         """Yield runs for points of the grid that have no trial yet.
@@ -589,101 +544,44 @@ class TreeCVObjective:
         They can all be evaluated side by side with the given trial, whose run is ``own``. If the
         trial is not at a point of the grid, there are none.
         """
-        assert self._grids is not None
-        names = list(self._grids[0])
+        assert self._space.grids is not None
+        names = list(self._space.grids[0])
         mine = {name: trial.params[name] for name in names}
         lanes = parameters_beside(own)
         trials = trial.study.get_trials(deepcopy=False)
         seen = {tuple(one.params.get(name) for name in names) for one in trials}
         ahead = self._ahead.setdefault(trial.study, {})
         n_epochs = self._study_check.epochs_in(trial.study)
-        for point in points_beside(self._grids, mine, lanes):
+        for point in points_beside(self._space.grids, mine, lanes):
             if point in seen:
                 continue
             seen.add(point)
             if point not in ahead:
                 try:
-                    candidate = self._set(dict(zip(names, point, strict=True)), n_epochs)
+                    candidate = self._space.at(dict(zip(names, point, strict=True)), n_epochs)
                     ahead[point] = Run(self._evaluation, *candidate)
                 except Exception:  # noqa: BLE001  # that point's own trial will raise it
                     continue
             if not ahead[point].ahead:  # otherwise its results are there
                 yield ahead[point]
 
-    def _run(self, trial: AnyTrial) -> Run:
+    def _run(self, trial: Any) -> Run:
         """Return the trial's run, which may have been made together with other trials' runs."""
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
         n_epochs = self._study_check.epochs_in(study)
-        if not self._axes:
-            return Run(self._evaluation, self._estimator(trial), n_epochs)
-        params = {name: suggest(trial, name, axis) for name, axis in self._axes.items()}
+        if not self._space.axes:
+            return Run(self._evaluation, self._space.of_trial(trial), n_epochs)
+        params = self._space.suggest(trial)
         ahead = None if study is None else self._ahead.get(study)
         run = ahead.pop(tuple(params.values()), None) if ahead else None
-        return Run(self._evaluation, *self._set(params, n_epochs)) if run is None else run
-
-    def _candidate_for(self, params: Mapping[str, Any] | None) -> Candidate:
-        """Return the estimator at given parameters, or as given where these are None."""
-        if params is not None:
-            return self._candidate_at(params, "params")
-        if isinstance(self._estimator, Conditional):
-            return Candidate(clone(self._estimator.estimator))
-        if not self._axes:
-            raise ValueError("params must be given where a callable makes the estimator.")
-        epochs = 1 if self._searches_epochs else None
-        return Candidate(clone(typical(self._estimator, self._axes)), epochs)
+        return Run(self._evaluation, *self._space.at(params, n_epochs)) if run is None else run
 
     def _candidate_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Candidate:
         """Return what a trial that is over evaluated; errors begin with ``argument``."""
-        for name, axis in self._axes.items():
-            other = trial.distributions.get(name)
-            if other is not None and not axis.has_codes_of(other):
-                raise ValueError(
-                    f"{argument} has {trial.params[name]!r} for {name!r}, from {other}, and "
-                    f"this objective searches {axis.distribution}."
-                )
         n_epochs = (self._evaluation.n_epochs or 1) if is_one_pass(trial) else None
-        return self._candidate_at(trial.params, argument, not self._axes, n_epochs)
+        return self._space.candidate_of(trial, n_epochs, argument)
 
-    def _candidate_at(
-        self,
-        given: Mapping[str, Any],
-        argument: str,
-        may_have_more: bool = False,
-        n_epochs: int | None = None,
-    ) -> Candidate:
-        """Return the estimator at the values, or codes of values, that an argument gives."""
-        if self._axes:
-            unset = {
-                name: NOT_SET
-                for name, axis in self._axes.items()
-                if name not in given and any(value is NOT_SET for value in axis.values)
-            }
-            given = {**given, **unset}
-            check_names(argument, given, self._axes)
-            return self._set(codes_of(given, self._axes), n_epochs)
-        trial = optuna.trial.FixedTrial(dict(given))
-        try:
-            estimator = self._estimator(trial)
-        except ValueError as error:
-            if (missing := _NOT_FOUND.search(str(error))) is None:
-                raise
-            raise missing_value(argument, missing[1], given) from error
-        if not may_have_more:
-            check_names(argument, given, trial.params)
-        return Candidate(estimator, n_epochs)
-
-    def _set(self, params: Mapping[str, Any], n_epochs: int | None = None) -> Candidate:
-        """Return the estimator at the params of a trial; estimators among them are cloned.
-
-        ``n_epochs`` is what the study says; the epochs of the trial take its place.
-        """
-        values = self.values_of(params)
-        if self._searches_epochs:
-            n_epochs = values.pop("n_epochs", n_epochs)
-        own = {name: clone(value, safe=False) for name, value in values.items()}
-        return Candidate(with_values(self._estimator, own), n_epochs)
-
-    def _race(self, trial: AnyTrial, run: Run) -> Race | FoldRace | None:
+    def _race(self, trial: Any, run: Run) -> Race | None:
         """Return the comparison of a trial with the best one, if the study's pruner needs it."""
         if not isinstance(trial, optuna.Trial):
             return None  # FixedTrial and FrozenTrial have no study
@@ -696,27 +594,26 @@ class TreeCVObjective:
                 "prune a trial; with report=None it has no effect."
             )
             return None
-        if self._evaluation.is_early:
-            return self._incumbents.race(trial, run, pruner, self._run_of)
-        return self._incumbents.fold_race(trial, run, pruner, self._run_of)
+        return self._incumbents.race(trial, run, pruner, self._run_of)
 
-    def _run_reporting(self, trial: AnyTrial, run: Run, race: Race | FoldRace | None) -> None:
+    def _run_reporting(self, trial: Any, run: Run, race: Race | None) -> None:
         """Evaluate and report; a trial that is pruned is recorded too."""
         report = self._evaluation.report
         assert report is not None
         if race is not None and run.ahead:
             race.early = None  # its final score needs no forecast
+        progressive = None
         try:
-            if isinstance(race, Race):
-                early = report_early(trial, run, report, self._clock, race.before_report)
-                self._incumbents.note(race, run.result().mean, early)
-            elif self._evaluation.is_early:
-                report_early(trial, run, report, self._clock, None)
+            if self._evaluation.is_early:
+                before_report = None if race is None else race.before_report
+                early = report_early(trial, run, report, self._clock, before_report)
+                progressive = early.progressive.values
             else:
-                before = None if race is None else race.before_report
-                report_parts(trial, run, report, self._clock, before)
-                if race is not None:
-                    self._incumbents.note_folds(race, run.result().mean)
+                before_part = None if race is None else race.before_part
+                report_parts(trial, run, report, self._clock, before_part)
+            if race is not None:
+                incumbent = race.incumbent(run.result().mean, progressive)
+                self._incumbents.note(trial.study, incumbent)
         except optuna.TrialPruned:
             record_trial(trial, run, self._database)
             run.ahead.clear()  # the exception's traceback refers to the run for a while
@@ -965,34 +862,9 @@ def treecv_objective(
     """
     check_choice("report", report, (None, "auto", "folds", "mean", "progressive", "blocks"))
     estimator = as_estimator(estimator)
-    is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
     batch_size = check_integer("batch_size", batch_size, MOST_SIDE_BY_SIDE)
-    grids, axes = None, None
-    if param_grid is not None:
-        if param_distributions is not None:
-            raise ValueError("param_grid must be None where param_distributions is given.")
-        if not is_estimator:
-            raise ValueError("param_grid must be None when estimator suggests for itself.")
-        grids = as_grids(param_grid, estimator)
-        axes = axes_of(grids)
-        grids = [codes_of_grid(grid, axes) for grid in grids]
-    elif is_estimator:
-        if isinstance(param_distributions, str) and param_distributions == "auto":
-            param_distributions = recommended_space(estimator)
-        axes = axes_in(estimator, param_distributions)
-    elif not callable(estimator) or isinstance(estimator, type):
-        raise ValueError(
-            "estimator must be an estimator instance or a callable trial -> estimator, got "
-            f"{estimator!r}."
-        )
-    elif param_distributions is not None:
-        raise ValueError(
-            "param_distributions must be None when estimator is a callable, which suggests for "
-            "itself."
-        )
-    shown = estimator.estimator if isinstance(estimator, Conditional) else None
-    if axes is not None:
-        shown = typical(estimator, axes)
+    space = as_space(estimator, param_distributions, param_grid)
+    shown = space.example
     store_max_bytes = check_bytes("store_max_bytes", store_max_bytes)
     database = None if store is None else Database(store)
     models = None if database is None else ModelStore(database, store_max_bytes)
@@ -1021,28 +893,33 @@ def treecv_objective(
         with_others=isinstance(cache, ModelCache) or database is not None,
         report=None if report == "auto" else report,
     )
-    if axes is not None:
-        argument = "param_distributions" if grids is None else "param_grid"
-        if not hasattr(estimator, "n_epochs"):
-            check_epochs(argument, axes)
+    if axes := space.axes:
+        argument = "param_distributions" if space.grids is None else "param_grid"
+        if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):
+            for value in axes["n_epochs"].ends():
+                check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
         evaluation.searched = {name: axis.ends() for name, axis in axes.items()}
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
-        distributions = [axis.distribution for axis in axes.values()]
-        choices = any(isinstance(one, CategoricalDistribution) for one in distributions)
+        distributions = {name: axis.distribution for name, axis in axes.items()}
+        choices = any(isinstance(d, CategoricalDistribution) for d in distributions.values())
         found, _ = settle(evaluation, shown, of_class=choices, searched=axes)
         if found.is_one_pass:
-            check_effects(argument, shown, axes)
+            check_effect(argument, shown, {n: not d.single() for n, d in distributions.items()})
             evaluation.unused.warn(shown, axes, evaluation.n_epochs)
             evaluation.rows(shown)
     leases = None
-    if grids is not None and batch_size > 1 and models is not None:
+    if space.grids is not None and batch_size > 1 and models is not None:
         if isinstance(evaluation.shared.cache_for(shown), StoredModelCache):
             leases = Leases(models)
-    if is_estimator:
-        estimator = clone(estimator)  # the caller may change theirs
-    return TreeCVObjective(
-        estimator, axes, evaluation, report, database, grids, batch_size, leases
+    return TreeCVObjective(space, evaluation, report, database, batch_size, leases)
+
+
+def _may_recur(distributions: Mapping[str, BaseDistribution]) -> bool:
+    """Return whether a sampler may suggest the same params twice."""
+    return not any(
+        isinstance(one, FloatDistribution) and one.step is None and not one.single()
+        for one in distributions.values()
     )
 
 

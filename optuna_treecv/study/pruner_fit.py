@@ -11,7 +11,6 @@ import optuna
 
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.run import Run
-from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.racing import RacingPruner
 
 Report = Literal["progressive", "blocks", "folds", "mean"]
@@ -98,7 +97,7 @@ class PrunerClock:
     def __reduce__(self) -> tuple[Any, ...]:
         return PrunerClock, ()
 
-    def should_prune(self, trial: AnyTrial) -> bool:
+    def should_prune(self, trial: Any) -> bool:
         """Return what the pruner decides about a trial."""
         began = perf_counter()
         answer = trial.should_prune()
@@ -106,7 +105,7 @@ class PrunerClock:
             self._of_pruner += perf_counter() - began
         return answer
 
-    def end(self, trial: AnyTrial, seconds: float) -> None:
+    def end(self, trial: Any, seconds: float) -> None:
         """Take note of the seconds that the evaluation of a trial took.
 
         There is one warning if a ``WilcoxonPruner`` has taken longer so far than all evaluations.

@@ -16,12 +16,11 @@ from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.tables import EvaluationRow
-from optuna_treecv.study.grid import AnyTrial
 
 _VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
 
 
-def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResult:
+def record_trial(trial: Any, run: Run, database: Database | None) -> CVResult:
     """Write a run to the store, if there is one, and to the trial's user attribute ``treecv``.
 
     It is a single attribute, since each one is a transaction of Optuna's storage, which takes
@@ -54,9 +53,7 @@ def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResu
     return result
 
 
-def _record_in_store(
-    trial: AnyTrial, run: Run, result: CVResult, database: Database
-) -> str | None:
+def _record_in_store(trial: Any, run: Run, result: CVResult, database: Database) -> str | None:
     """Write a row for each score, the first optimised one first; return its name if all are there.
 
     The work stands in the row of that score alone, so that sums over rows are right.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isnan
+from typing import Any
 
 import numpy as np
 import optuna
@@ -16,7 +17,6 @@ from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.result import mean_and_std
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.study.futility import HUGE
-from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.pruner_fit import PrunerClock
 
 #: (step, scores of rows, which of them are compared) -> None: called before each report of early
@@ -25,7 +25,7 @@ BeforeReport = Callable[[int, RowScores, slice], None]
 
 
 def report_parts(
-    trial: AnyTrial,
+    trial: Any,
     run: Run,
     report: str,
     clock: PrunerClock,
@@ -63,7 +63,7 @@ def report_parts(
 
 
 def report_early(
-    trial: AnyTrial, run: Run, report: str, clock: PrunerClock, before: BeforeReport | None
+    trial: Any, run: Run, report: str, clock: PrunerClock, before: BeforeReport | None
 ) -> EarlyRepeat:
     """Evaluate, and report in the first pass, after 16 folds of many, and at the end.
 
@@ -111,7 +111,7 @@ def report_early(
     return early
 
 
-def _report(trial: AnyTrial, value: float, step: int) -> None:
+def _report(trial: Any, value: float, step: int) -> None:
     """Report a value that is known; FixedTrial and FrozenTrial ignore it."""
     if not isnan(value):
         trial.report(float(np.clip(value, -HUGE, HUGE)), step)

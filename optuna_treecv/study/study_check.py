@@ -20,7 +20,6 @@ from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.storage.attributes import known_of_trial
 from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
-from optuna_treecv.study.grid import AnyTrial
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import is_point_of
 from optuna_treecv.study.grid import key_of_point
@@ -78,7 +77,7 @@ class StudyCheck:
                 "optuna.create_study(direction=objective.direction)."
             )
 
-    def trial(self, trial: AnyTrial, run: Run) -> None:
+    def trial(self, trial: Any, run: Run) -> None:
         """Warn, once, of values that cannot be compared, and of a pruner or sampler that is wrong.
 
         Parameters
@@ -174,7 +173,7 @@ class StudyCheck:
             study.set_user_attr(STUDY_ATTRIBUTE, known)
         return known
 
-    def _check_sampler(self, study: optuna.Study, trial: AnyTrial) -> None:
+    def _check_sampler(self, study: optuna.Study, trial: Any) -> None:
         assert self._grids is not None
         if isinstance(study.sampler, optuna.samplers.GridSampler):
             return
@@ -214,7 +213,7 @@ def warn_if_mixed(study: optuna.Study) -> None:
         )
 
 
-def _why_mixed(study: optuna.Study, trial: AnyTrial, run: Run) -> str:
+def _why_mixed(study: optuna.Study, trial: Any, run: Run) -> str:
     kinds = _by_kind(study)
     kinds[run.method.is_one_pass].append(trial.number)
     why = f", since {run.method.why}" if run.method.why else ""

@@ -45,8 +45,8 @@ from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.study.comparison import Losses
-from optuna_treecv.study.incumbent import Incumbent
-from optuna_treecv.study.incumbent import Race
+from optuna_treecv.study.race import Incumbent
+from optuna_treecv.study.race import Race
 
 ORDERS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 NAME = sys.argv[2] if len(sys.argv) > 2 else ""

@@ -1,0 +1,332 @@
+"""The best trial of a study, and how another trial compares with it while it runs.
+
+A pruner of Optuna sees at most 32 numbers per trial. So the objective itself holds the losses of
+the best trial, of the rows of its first pass or of its folds, and tells a ``RacingPruner`` the
+sums of the differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import optuna
+from optuna.trial import FrozenTrial
+
+from optuna_treecv.crossval.early_scores import FIRST_STEP
+from optuna_treecv.crossval.early_scores import LAST_STEP
+from optuna_treecv.crossval.early_scores import NESTED_STEP
+from optuna_treecv.crossval.early_scores import RowScores
+from optuna_treecv.crossval.run import Run
+from optuna_treecv.study.comparison import compared
+from optuna_treecv.study.comparison import Comparison
+from optuna_treecv.study.comparison import differences_of
+from optuna_treecv.study.comparison import Early
+from optuna_treecv.study.comparison import Losses
+from optuna_treecv.study.comparison import sums_of
+from optuna_treecv.study.racing import loses
+from optuna_treecv.study.racing import RacingPruner
+
+# The most trials of a study whose losses are held.
+_MOST_HELD = 2
+
+# The reports of a first pass.
+_LOOKS = LAST_STEP + 1 - FIRST_STEP
+
+# Fewer folds give no standard error that one can trust.
+_FEWEST_FOLDS = 5
+
+
+class Incumbent:
+    """A trial that others are compared with.
+
+    Parameters
+    ----------
+    number : int
+    value : float
+    rows : ndarray or None
+        The losses of the rows of the first pass, or of the rows of all folds where their scores
+        are means over rows.
+    nested : ndarray, callable or None
+        The losses of all rows by the models of 16 folds, or what computes them.
+    folds : ndarray or None
+        The losses of the folds along the tree; None where trials are compared in the first pass.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        value: float,
+        rows: np.ndarray | None,
+        nested: np.ndarray | Callable[[], np.ndarray] | None = None,
+        folds: np.ndarray | None = None,
+    ) -> None:
+        self.number = number
+        self.value = value
+        self.rows = rows
+        self.folds = folds
+        self._nested = nested
+        self._lock = Lock()
+
+    @property
+    def nested(self) -> np.ndarray:
+        """The losses of all rows by the models of 16 folds, which are computed when needed."""
+        with self._lock:
+            if callable(self._nested):
+                self._nested = self._nested()
+            assert self._nested is not None
+            return self._nested
+
+
+class Race:
+    """Compares one trial with the best one while it runs, in the first pass or on folds.
+
+    It also judges the points of a grid that are trained together with the trial.
+
+    Parameters
+    ----------
+    trial : optuna.trial.Trial
+    pruner : RacingPruner
+    losses : Losses or None
+        How the losses of rows are compared; None: only folds are.
+    best : Incumbent or None
+        None: there is no completed trial yet.
+    early : {"last", "mean"} or None
+        See ``Comparison``.
+    n_looks : int
+        The most reports on rows.
+    """
+
+    def __init__(
+        self,
+        trial: optuna.Trial,
+        pruner: RacingPruner,
+        losses: Losses | None,
+        best: Incumbent | None,
+        early: Early = "last",
+        n_looks: int = _LOOKS,
+    ) -> None:
+        self.trial = trial
+        self.early = early
+        self._pruner = pruner
+        self._losses = losses
+        self._best = best
+        self._n_looks = n_looks
+        self._nested: np.ndarray | None = None
+        self._folds: np.ndarray | None = None
+        self._parts: list[np.ndarray | None] = []
+        self._sums = {0: np.zeros(3)}  # over the first rows, by their number
+        self._n_rows = 0
+        self._largest_weight = 0.0
+
+    def end(self) -> None:
+        """Forget what the pruner was told."""
+        self._pruner.forget(self.trial)
+
+    def incumbent(self, value: float, progressive: np.ndarray | None) -> Incumbent:
+        """Return this trial, which is complete, for others to be compared with.
+
+        ``progressive`` are the scores of the rows of its first pass; None where it was compared on
+        folds.
+        """
+        if progressive is None:
+            rows = _in_one(self._parts)
+        else:
+            assert self._losses is not None
+            rows = self._losses.of(progressive)
+        return Incumbent(self.trial.number, value, rows, self._nested, self._folds)
+
+    def before_report(self, step: int, scores: RowScores, rows: slice) -> None:
+        """Tell the pruner how the trial compares on some rows, the last of those scored so far."""
+        assert self._losses is not None
+        comparison = None
+        if step == NESTED_STEP:
+            self._nested = self._losses.of(scores.values)
+        if self._best is not None and self._nested is not None and step == NESTED_STEP:
+            sums = sums_of(differences_of(self._nested, self._best.nested), scores.weights)
+            comparison = compared(scores.n_rows, sums, None, early=self.early)
+        elif self._best is not None:
+            for end in scores.marks:
+                if self._n_rows < end <= scores.n_rows:
+                    part = slice(self._n_rows, end)
+                    weights = None if scores.weights is None else scores.weights[part]
+                    self._add(self._losses.of(scores.values[part]), weights)
+            comparison = self._comparison(rows.start, rows.stop)
+        self._pruner.tell(self.trial, step, comparison)
+
+    def before_part(self, part: int, run: Run) -> None:
+        """Tell the pruner how the trial compares on the folds so far."""
+        self._folds = _fold_losses(run)
+        losses, weights = _part_losses(run, self._losses)
+        self._parts.append(losses)
+        comparison = None
+        if self._best is not None and losses is not None and self._best.rows is not None:
+            self._add(losses, weights)
+            comparison = self._comparison(0, self._n_rows)
+        elif self._best is not None and run.n_scored >= _FEWEST_FOLDS:
+            assert self._best.folds is not None
+            with np.errstate(invalid="ignore"):  # two infinite scores have no difference
+                differences = self._folds - self._best.folds[: run.n_scored]
+            if np.all(np.isfinite(differences)):
+                sums = sums_of(differences, None)
+                comparison = compared(run.n_scored, sums, None, early=self.early)
+        self._pruner.tell(self.trial, part, comparison)
+
+    def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:
+        """Return the numbers of the points of a batch that are left out at a step.
+
+        Each is compared with the best of them so far, and with the best completed trial.
+        """
+        assert self._losses is not None
+        losses = [self._losses.of(one.values[rows]) for one in scores]
+        weights = None if scores[0].weights is None else scores[0].weights[rows]
+        means = [float(np.average(one, weights=weights)) for one in losses]
+        others = [losses[int(np.argmin(means))]]
+        width, largest = None, 1.0
+        if step != NESTED_STEP:
+            width = self._losses.width
+            largest = 1.0 if weights is None else float(weights.max())
+        if self._best is not None:
+            best = self._best.nested if step == NESTED_STEP else self._best.rows
+            assert best is not None
+            others.append(best[rows])
+
+        def is_lost(one: np.ndarray, other: np.ndarray) -> bool:
+            sums = sums_of(differences_of(one, other), weights)
+            comparison = compared(len(one), sums, width, largest, _LOOKS)
+            return comparison is not None and loses(self._pruner, step, comparison)
+
+        return [
+            number
+            for number, one in enumerate(losses)
+            if any(is_lost(one, other) for other in others)
+        ]
+
+    def _add(self, losses: np.ndarray, weights: np.ndarray | None) -> None:
+        """Add the differences of further rows to the sums over all rows so far."""
+        assert self._best is not None and self._best.rows is not None
+        end = self._n_rows + len(losses)
+        differences = differences_of(losses, self._best.rows[self._n_rows : end])
+        self._sums[end] = self._sums[self._n_rows] + sums_of(differences, weights)
+        if weights is not None:
+            self._largest_weight = max(self._largest_weight, float(weights.max()))
+        self._n_rows = end
+
+    def _comparison(self, start: int, stop: int) -> Comparison | None:
+        assert self._losses is not None
+        sums, width = self._sums[stop] - self._sums[start], self._losses.width
+        largest = self._largest_weight or 1.0
+        return compared(stop - start, sums, width, largest, self._n_looks, self.early)
+
+
+class Incumbents:
+    """The best trials of each study, with their losses.
+
+    Two are held: in threads, a trial is better than the best one shortly before the study says so.
+    """
+
+    def __init__(self) -> None:
+        self._held: WeakKeyDictionary[optuna.Study, dict[int, Incumbent]] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[type[Incumbents], tuple[()]]:
+        return Incumbents, ()  # the losses are computed again
+
+    def race(
+        self,
+        trial: optuna.Trial,
+        run: Run,
+        pruner: RacingPruner,
+        run_of: Callable[[FrozenTrial], Run],
+    ) -> Race:
+        """Return the comparison of a trial with the best one that is completed now.
+
+        Parameters
+        ----------
+        trial : optuna.trial.Trial
+        run : Run
+            The trial's.
+        pruner : RacingPruner
+        run_of : callable
+            Makes the run of a trial that another worker has made, or an earlier process. It is
+            evaluated again, where its results are not kept.
+        """
+        is_early, losses = run.evaluation.is_early, None
+        if is_early or run.ask_for_rows():
+            losses = Losses(run.scoring.first, pruner.loss_range, pruner.futility is None)
+        early: Early = "mean" if run.evaluation.report in ("blocks", "folds") else "last"
+
+        def again(best: FrozenTrial) -> Incumbent:
+            return (_first_pass_of if is_early else _folds_of)(best, run_of(best), losses)
+
+        best = self._best(trial.study, again)
+        return Race(trial, pruner, losses, best, early, _LOOKS if is_early else run.n_parts)
+
+    def _best(
+        self, study: optuna.Study, again: Callable[[FrozenTrial], Incumbent]
+    ) -> Incumbent | None:
+        """Return what is held of the best completed trial; None if there is no such trial."""
+        try:
+            trial = study.best_trial
+        except ValueError:
+            return None
+        with self._lock:
+            best = self._held.get(study, {}).get(trial.number)
+            if best is None:
+                best = again(trial)
+                self._hold(study, best)
+            return best
+
+    def note(self, study: optuna.Study, trial: Incumbent) -> None:
+        """Hold the losses of a trial that is completed, if it is one of the best so far."""
+        with self._lock:
+            self._hold(study, trial)
+
+    def _hold(self, study: optuna.Study, trial: Incumbent) -> None:
+        """Hold a trial; of more than two, the worst one goes."""
+        sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
+        held = self._held.setdefault(study, {})
+        held[trial.number] = trial
+        if len(held) > _MOST_HELD:
+            del held[max(held, key=lambda number: (sign * held[number].value, number))]
+
+
+def _first_pass_of(trial: FrozenTrial, run: Run, losses: Any) -> Incumbent:
+    """Return a trial that was made elsewhere: its first pass is computed now."""
+    early = run.begin_early()
+    for _ in early.first_pass():
+        pass
+    assert trial.value is not None
+    nested = (lambda: losses.of(early.nested().values)) if early.n_nested else None
+    return Incumbent(trial.number, trial.value, losses.of(early.progressive.values), nested)
+
+
+def _folds_of(trial: FrozenTrial, run: Run, losses: Any) -> Incumbent:
+    """Return a trial that was made elsewhere: its folds are evaluated now."""
+    losses = losses if run.ask_for_rows() else None
+    parts = [_part_losses(run, losses)[0] for _ in run]
+    assert trial.value is not None
+    return Incumbent(trial.number, trial.value, _in_one(parts), folds=_fold_losses(run))
+
+
+def _fold_losses(run: Run) -> np.ndarray:
+    """Return the losses of the folds so far, along the tree."""
+    sign = 1.0 if run.scoring.first.direction == "minimize" else -1.0
+    return sign * run.chunk_scores[run.scoring.optimized[0], : run.n_scored]
+
+
+def _part_losses(run: Run, losses: Losses | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the losses and the weights of the rows of a run's last part, if they are known."""
+    if losses is None or run.part_rows is None:
+        return None, None
+    scores, weights = run.part_rows
+    return losses.of(scores), weights
+
+
+def _in_one(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if known else None
