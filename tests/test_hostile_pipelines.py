@@ -198,167 +198,162 @@ def with_entry(row, value):
 
 NUMBERS = ["size", "age"]
 FILL = make_pipeline(SimpleImputer(), StandardScaler())
-THERE = "which the ColumnTransformer 'prepare' asks for, got 'city', 'size', 'age'."
-NO_NUMBERS = "X must hold numbers for the StandardScaler 'prepare__some', got"
-NO_TEXTS = (
-    "X must reach the CountVectorizer 'prepare__some' as one column of texts, got the column"
-)
-LEFT_OUT = (
-    ", which leaves out columns without any, and no other column is left; "
-    "keep_empty_features=True would keep them."
-)
+ALL_EMPTY = a_table(size=np.nan, age=np.nan)[NUMBERS]
+ONE_EACH = "must have steps that return a row for each row"
 
+# The step, and what the sentence says besides: where possible the column, as it is called.
 SAID = {
     "a missing column": (
         selecting(["weight"]),
         a_table(),
-        f"X must have the column 'weight', {THERE}",
+        "'prepare' (ColumnTransformer)",
+        "'weight'",
     ),
     "missing columns": (
         selecting(["weight", "size", "height"]),
         a_table(),
-        f"X must have the columns 'weight', 'height', {THERE}",
+        "'prepare' (ColumnTransformer)",
+        "'height'",
     ),
     "a missing column that is dropped": (
         ColumnTransformer([("a", "drop", ["weight"]), ("b", StandardScaler(), NUMBERS)]),
         a_table(),
-        f"X must have the column 'weight', {THERE}",
+        "'prepare' (ColumnTransformer)",
+        "'weight'",
     ),
     "a missing column inside": (
         FeatureUnion([("inner", Pipeline([("deep", selecting(["weight"]))]))]),
         a_table()[NUMBERS],
-        "X must have the column 'weight', which the ColumnTransformer 'prepare__inner__deep' asks "
-        "for, got 'size', 'age'.",
+        "'prepare__inner__deep' (ColumnTransformer)",
+        "'weight'",
     ),
     "a missing column of a branch": (
         selecting(NUMBERS, step=selecting(["city"])),
         a_table(),
-        "X must have the column 'city', which the ColumnTransformer 'prepare__some' asks for, got "
-        "'size', 'age'.",
+        "'prepare__some' (ColumnTransformer)",
+        "'city'",
     ),
     "a missing column of a function": (
         selecting(lambda X: ["size", "weight"]),
         a_table(),
-        f"X must have the column 'weight', {THERE}",
-    ),
-    "many columns": (
-        selecting(["weight"]),
-        pd.DataFrame(np.zeros((40, 12)), columns=list("abcdefghijkl")),
-        "X must have the column 'weight', which the ColumnTransformer 'prepare' asks for, got "
-        "'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j' and 2 more.",
+        "'prepare' (ColumnTransformer)",
+        "'weight'",
     ),
     "a range of missing columns": (
         selecting(slice("size", "weight")),
         a_table(),
-        f"X must have the column 'weight', {THERE}",
+        "'prepare' (ColumnTransformer)",
+        "'weight'",
     ),
     "names for an array": (
         selecting(["size"]),
         np.zeros((40, 2)),
-        "X must be a data frame with the column 'size', which the ColumnTransformer 'prepare' "
-        "asks for, got ndarray of shape (40, 2).",
+        "'prepare' (ColumnTransformer)",
+        "",
     ),
     "a missing number": (
         selecting([0, 5]),
         np.zeros((40, 2)),
-        "X must have the column 5, which the ColumnTransformer 'prepare' asks for, got 2 columns.",
+        "'prepare' (ColumnTransformer)",
+        "",
     ),
     "a short mask": (
         selecting([True, False]),
         a_table(),
-        "columns of 'some' in the ColumnTransformer 'prepare' must be a mask with an entry for "
-        "each of the 3 columns of X, got 2 entries.",
+        "'prepare' (ColumnTransformer)",
+        "",
     ),
     "a column that is no list": (
         selecting("size"),
         a_table(),
-        "columns must be a list for the StandardScaler 'prepare__some', which takes a table, got "
-        "'size'; ['size'] would be right.",
+        "'prepare__some' (StandardScaler)",
+        "",
     ),
     "a column of strings": (
         selecting(["age", "city"]),
         a_table(),
-        f"{NO_NUMBERS} 'a' in column 'city', row 0.",
+        "'prepare__some' (StandardScaler)",
+        "X must hold numbers, got 'a' in column 'city', row 0.",
     ),
     "a string": (
         selecting(NUMBERS),
         with_entry(7, "big"),
-        f"{NO_NUMBERS} 'big' in column 'size', row 7.",
+        "'prepare__some' (StandardScaler)",
+        "X must hold numbers, got 'big' in column 'size', row 7.",
     ),
     "a string beside gaps": (
         selecting(NUMBERS, step=SimpleImputer()),
         with_entry([2, 7], [None, "big"]),
-        "X must hold numbers for the SimpleImputer 'prepare__some', got 'big' in column 'size', "
-        "row 7.",
+        "'prepare__some' (SimpleImputer)",
+        "X must hold numbers, got 'big' in column 'size', row 7.",
     ),
     "a string of an array": (
         selecting([2]),
         with_entry(7, "big")[["age", "city", "size"]].to_numpy(),
-        f"{NO_NUMBERS} 'big' in column 2, row 7.",
+        "'prepare__some' (StandardScaler)",
+        "'big'",
     ),
     "a string of the remainder": (
         ColumnTransformer([("some", "drop", ["age"])], remainder=StandardScaler()),
         with_entry(7, "big")[NUMBERS],
-        "X must hold numbers for the StandardScaler 'prepare__remainder', got 'big' in column "
-        "'size', row 7.",
+        "'prepare__remainder' (StandardScaler)",
+        "X must hold numbers, got 'big' in column 'size', row 7.",
     ),
     "a gap": (
         Normalizer(),
         with_entry(7, np.nan)[NUMBERS],
-        "X must hold finite numbers for the Normalizer 'prepare', got NaN in column 'size', "
-        "row 7.",
+        "'prepare' (Normalizer)",
+        "Input X contains NaN in column 'size', row 7, but must hold finite numbers.",
     ),
     "an infinity": (
         Pipeline([("first", PolynomialFeatures()), ("second", StandardScaler())]),
         a_table(size=[np.inf, *range(39)])[NUMBERS],
-        "X must hold finite numbers for the PolynomialFeatures 'prepare__first', got infinity in "
-        "column 'size', row 0.",
+        "'prepare__first' (PolynomialFeatures)",
+        "Input X contains infinity in column 'size', row 0, but must hold finite numbers.",
     ),
     "a column without any value": (
         selecting(["size"], step=FILL),
-        a_table(size=np.nan),
-        f"X must hold a value in the column 'size' for the SimpleImputer "
-        f"'prepare__some__simpleimputer'{LEFT_OUT}",
-    ),
-    "columns without any value": (
-        SimpleImputer(),
-        a_table(size=np.nan, age=np.nan)[NUMBERS],
-        f"X must hold a value in one of the columns 'size', 'age' for the SimpleImputer "
-        f"'prepare'{LEFT_OUT}",
+        ALL_EMPTY,
+        "'prepare__some__standardscaler' (StandardScaler)",
+        "0 feature(s)",
     ),
     "two columns of one name": (
         selecting(["age"]),
         a_table().rename(columns={"city": "size"}),
-        "X must have columns of different names, got 'size' 2 times.",
+        "'prepare' (ColumnTransformer)",
+        "'size'",
     ),
     "two columns of one name, scaled": (
         StandardScaler(),
         a_table()[["size", "age", "size"]],
-        "X must have columns of different names, got 'size' 2 times.",
+        "'prepare' (StandardScaler)",
+        "'size'",
     ),
     "a table of texts": (
         selecting(["city"], step=CountVectorizer(analyzer="char")),
         a_table(),
-        f"{NO_TEXTS} 'city' as a table; a ColumnTransformer passes one column if its name is not "
-        "in a list.",
+        "'prepare__some' (CountVectorizer)",
+        ONE_EACH,
     ),
     "a table of texts beside numbers": (
         ColumnTransformer(
             [("n", StandardScaler(), NUMBERS), ("some", CountVectorizer(), ["city"])]
         ),
         a_table(),
-        f"{NO_TEXTS} 'city' as a table",
+        "'prepare__some' (CountVectorizer)",
+        ONE_EACH,
     ),
     "an array of texts": (
         selecting([0], step=CountVectorizer()),
         a_table().to_numpy(),
-        f"{NO_TEXTS} 0 as a table",
+        "'prepare__some' (CountVectorizer)",
+        "",
     ),
     "strings and numbers": (
         selecting(["size", "city"], step=OneHotEncoder(handle_unknown="ignore")),
         a_table(size=["a", None] * 20, city=[*"abc" * 13, 1]),
-        "X must hold either strings or numbers in a column for the OneHotEncoder 'prepare__some', "
-        "got 'a' and 1 in column 'city'.",
+        "'prepare__some' (OneHotEncoder)",
+        "",
     ),
 }
 SPACE = {"learn__alpha": optuna.distributions.FloatDistribution(1e-3, 1.0)}
@@ -381,50 +376,63 @@ def by_fits(pipeline, X, y):
     tree_cross_validate(pipeline, X, y, cv=KFold(4), shuffle=False, method="fit")
 
 
+def check_said(error, step, said):
+    """Check that a sentence names X and the step, and that the error of the step is its cause."""
+    assert str(error).startswith(f"X must suit the step {step}: ")
+    assert said in str(error)
+    assert "\n" not in str(error)
+    assert isinstance(error.__cause__, Exception)
+
+
 @pytest.mark.parametrize("evaluate", [by_functions, by_an_objective, by_a_search, by_fits])
 @pytest.mark.parametrize("case", SAID)
 def test_a_wrong_step_is_named_with_its_column(case, evaluate):
-    prepare, X, said = SAID[case]
+    prepare, X, step, said = SAID[case]
     pipeline = Pipeline([("prepare", prepare), ("learn", AveragedSGDClassifier())])
     with pytest.raises(ValueError) as error:
         evaluate(pipeline, X, np.arange(40) % 2)
-    assert str(error.value).startswith(said)
-    assert "\n" not in str(error.value)
-    if said.endswith("."):
-        assert str(error.value) == said
+    check_said(error.value, step, said)
+
+
+@pytest.mark.parametrize("evaluate", [by_functions, by_an_objective, by_a_search, by_fits])
+def test_rows_without_columns_after_the_steps_are_refused(evaluate):
+    pipeline = Pipeline([("prepare", SimpleImputer()), ("learn", AveragedSGDClassifier())])
+    with pytest.raises(ValueError, match=r"0 feature\(s\)"):
+        evaluate(pipeline, ALL_EMPTY, np.arange(40) % 2)
 
 
 @pytest.mark.parametrize("last", [AveragedSGDClassifier(), SGDClassifier()])
 def test_a_wrong_entry_that_reaches_the_learner_of_a_fit_is_named(last):
     prepare = ColumnTransformer([("n", StandardScaler(), ["age"])], remainder="passthrough")
-    for value, what in (("big", "numbers"), (np.nan, "finite numbers")):
+    column = "in column 'remainder__size', row 30"
+    for value, said in (
+        ("big", f"X must hold numbers, got 'big' {column}."),
+        (np.nan, f"Input X contains NaN {column}, but must hold finite numbers."),
+    ):
         X = with_entry(30, value)[NUMBERS]
-        got = "NaN" if value != "big" else "'big'"
         with pytest.raises(ValueError) as error:
             by_fits(Pipeline([("prepare", prepare), ("learn", last)]), X, np.arange(40) % 2)
-        assert str(error.value) == (
-            f"X must hold {what} for the {type(last).__name__} 'learn', got {got} in column "
-            "'remainder__size', row 30."
-        )
+        learner = f"the {type(last).__name__} 'learn'"
+        assert str(error.value) == f"After the steps, for {learner}: {said}"
 
 
-def test_what_scikit_learn_says_clearly_is_left_as_it_is():
+def test_what_scikit_learn_says_stands_behind_the_step():
     y = np.arange(40) % 2
     for prepare, X, said in (
         (selecting([1.5]), a_table(), "No valid specification of the columns"),
         (StandardScaler(), a_table()[NUMBERS].set_axis([0, "a"], axis=1), "string names"),
     ):
         pipeline = Pipeline([("prepare", prepare), ("learn", AveragedSGDClassifier())])
-        with pytest.raises((TypeError, ValueError), match=said):
+        with pytest.raises(ValueError, match=f"^X must suit the step 'prepare'.*{said}"):
             by_functions(pipeline, X, y)
 
 
 def test_predictions_of_fits_name_the_step_too():
-    prepare, X, said = SAID["a string"]
+    prepare, X, step, said = SAID["a string"]
     pipeline = Pipeline([("prepare", prepare), ("learn", AveragedSGDClassifier())])
     with pytest.raises(ValueError) as error:
         tree_cross_val_predict(pipeline, X, np.arange(40) % 2, cv=KFold(4), method="fit")
-    assert str(error.value) == said
+    check_said(error.value, step, said)
 
 
 class Failing(FunctionTransformer):
@@ -432,9 +440,25 @@ class Failing(FunctionTransformer):
         raise ValueError("no value fits: 7 is out of range")
 
 
-def test_the_error_of_another_transformer_is_left_as_it_is():
+def test_the_error_of_another_transformer_is_kept_as_the_cause():
     pipeline = Pipeline([("prepare", Failing()), ("learn", AveragedSGDClassifier())])
-    with pytest.raises(ValueError, match="^no value fits: 7 is out of range"):
+    said = "no value fits: 7 is out of range"
+    with pytest.raises(ValueError) as error:
+        by_fits(pipeline, np.zeros((40, 2)), np.arange(40) % 2)
+    assert str(error.value) == f"X must suit the step 'prepare' (Failing): {said}"
+    assert str(error.value.__cause__) == said
+
+
+class NeedsTargets(FunctionTransformer):
+    def fit(self, X, y):
+        assert len(X) == len(y)
+        return super().fit(X)
+
+
+def test_an_error_that_no_step_raises_is_left_as_it_is():
+    steps = [("targets", NeedsTargets()), ("scale", StandardScaler())]
+    pipeline = Pipeline([*steps, ("learn", Ridge(alpha=-1.0))])
+    with pytest.raises(ValueError, match="^The 'alpha' parameter of Ridge"):
         by_fits(pipeline, np.zeros((40, 2)), np.arange(40) % 2)
 
 

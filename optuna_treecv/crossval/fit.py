@@ -35,7 +35,6 @@ from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.seeds import seeded
 from optuna_treecv.learners.seeds import unset_seeds
-from optuna_treecv.learners.steps.messages import naming_steps
 from optuna_treecv.learners.steps.running import unshared
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
@@ -216,7 +215,7 @@ class FittedRepeat:
                                 self._errors[self._cut.number(chunk)] = error
                                 yield self._without_scores(chunk)
                                 continue
-                            with naming_steps(self._task.estimator, self._task.X):
+                            with self._task.naming_step():
                                 raise error
                         yield self._take(fitted, chunk)
                 finally:
@@ -332,7 +331,7 @@ def predictions_of_fits(
         n_targets=count_targets(data.y),
     )
     chunks = range(cut.n_folds)
-    with naming_steps(estimator, data.X), explaining_pickles(task, evaluation.n_jobs_given):
+    with task.naming_step(), explaining_pickles(task, evaluation.n_jobs_given):
         responses = Parallel(evaluation.n_jobs_given)(
             delayed(task.respond)(cut.split(chunk), method) for chunk in chunks
         )

@@ -39,6 +39,7 @@ from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.learners.steps.errors import naming_step
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.data import predicted_codes
@@ -140,6 +141,13 @@ class FoldTask:
     n_targets: int = 1
     keeps_undefined: bool = False
     owner: int = field(default_factory=os.getpid)
+
+    def naming_step(self) -> AbstractContextManager[None]:
+        """Name the step of a Pipeline that an error of a fit comes from.
+
+        Steps that are fitted again do not get what metadata routing gives them.
+        """
+        return nullcontext() if self.is_routed else naming_step(self.estimator, self.X, self.y)
 
     def attempt(self, name: bytes, split: Split) -> FoldResult | Failed:
         """Do as ``score`` does, but return an error.

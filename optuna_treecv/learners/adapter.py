@@ -122,14 +122,15 @@ class Adapter:
             if state.is_fresh and self.rows.classes is not None
             else {}
         )
-        try:
-            with self._naming(), keeping_rows(state.estimator):
-                partial_fit(state.estimator, X, y, weights, are_new, **classes)
-            state.is_fresh &= weights is not None and not np.any(weights)
-        except ValueError as error:
-            if not is_divergence(error):
-                raise
-            state.estimator = None
+        with self._naming():
+            try:
+                with keeping_rows(state.estimator):
+                    partial_fit(state.estimator, X, y, weights, are_new, **classes)
+                state.is_fresh &= weights is not None and not np.any(weights)
+            except ValueError as error:
+                if not is_divergence(error):
+                    raise
+                state.estimator = None
         trained = last_step(state.estimator)
         variances = getattr(trained, "var_", 0.0) if isinstance(trained, GaussianNB) else 0.0
         if not np.all(np.isfinite(variances)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Generator
+from collections.abc import Sequence
 from contextlib import contextmanager
 import re
 from typing import Any
@@ -19,7 +20,9 @@ _NO_NUMBERS = re.compile(
 
 
 @contextmanager
-def naming_entries(X: Any, order: np.ndarray | None = None) -> Generator[None]:
+def naming_entries(
+    X: Any, order: np.ndarray | None = None, names: Sequence[Any] | None = None
+) -> Generator[None]:
     """Replace errors that rows which are no finite numbers cause, by one that names the entry.
 
     Parameters
@@ -27,6 +30,8 @@ def naming_entries(X: Any, order: np.ndarray | None = None) -> Generator[None]:
     X : array, sparse matrix or data frame
     order : ndarray, default=None
         Row i of X is row ``order[i]`` of the data as given.
+    names : sequence, default=None
+        The names of the columns; None: those of a data frame, and the numbers of others.
 
     Raises
     ------
@@ -38,13 +43,15 @@ def naming_entries(X: Any, order: np.ndarray | None = None) -> Generator[None]:
         yield
     except (TypeError, ValueError) as error:
         said = _NO_NUMBERS.search(str(error))
-        sentence = None if said is None else _wrong_entry(X, order, of_type=said[1] is None)
+        sentence = None if said is None else _wrong_entry(X, order, names, said[1] is None)
         if sentence is None:
             raise
         raise ValueError(sentence) from error
 
 
-def _wrong_entry(X: Any, order: np.ndarray | None, of_type: bool) -> str | None:
+def _wrong_entry(
+    X: Any, order: np.ndarray | None, names: Sequence[Any] | None, of_type: bool
+) -> str | None:
     """Return a sentence about the first column with a wrong entry, if there is one.
 
     Where the error is ``of_type``, an entry that is no number is looked for first: others may be
@@ -58,7 +65,8 @@ def _wrong_entry(X: Any, order: np.ndarray | None, of_type: bool) -> str | None:
     found = found or find_entry(X, is_finite, order)
     if found is None:
         return None
-    column = plain(X.columns[found.column] if hasattr(X, "columns") else found.column)
+    called = getattr(X, "columns", range(X.shape[1])) if names is None else names
+    column = plain(called[found.column])
     where = f"in column {column!r}, row {found.row}"
     if not isinstance(found.value, float):
         return f"X must hold numbers, got {found.value!r} {where}."
