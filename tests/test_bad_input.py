@@ -605,7 +605,12 @@ def test_what_is_no_number_is_named_by_column_and_row(estimator):
             continue  # others read numbers from text
         with pytest.raises(ValueError) as caught:
             tree_cross_validate(estimator, rows, y, cv=3)
-        assert str(caught.value).startswith(message)
+        found = str(caught.value)
+        if " 'pegasosclassifier': " in found or " 'standardscaler' " in found:  # names its place
+            place, found = found.split(": ", 1)
+            assert place.startswith(("X must suit the step", "After the steps, for the Pegasos"))
+            found = found.replace("column 'x1'", "column 1")  # as scikit-learn calls it
+        assert found.startswith(message)
 
 
 def test_holes_that_a_step_fills_are_allowed():
@@ -613,8 +618,9 @@ def test_holes_that_a_step_fills_are_allowed():
     pipeline = make_pipeline(FunctionTransformer(np.nan_to_num), SGDClassifier())
     assert tree_cross_validate(pipeline, holes, y, cv=3).mean < 1
     made = make_pipeline(FunctionTransformer(lambda X: X * np.nan), SGDClassifier())
-    with pytest.raises(ValueError, match="Input X contains NaN.\nSGDClassifier"):
-        tree_cross_validate(made, X, y, cv=3)  # the rows as given have no hole to name
+    # The rows as given have no hole to name.
+    with pytest.raises(ValueError, match="^After the steps, .*Input X contains NaN in column 0"):
+        tree_cross_validate(made, X, y, cv=3)
 
 
 def test_wrong_data_is_found_before_the_first_trial():
