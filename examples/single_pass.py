@@ -33,11 +33,11 @@ from sklearn.model_selection import KFold
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import RootSGDClassifier
-from optuna_treecv import RootSGDRegressor
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
+from optuna_treecv.paper import RootSGDClassifier
+from optuna_treecv.paper import RootSGDRegressor
 
 seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 40
 n_rows = int(float(sys.argv[2])) if len(sys.argv) > 2 else 1_000_000

@@ -6,17 +6,10 @@ k folds cost about as much as log2(k) trainings instead of k.
 from optuna_treecv.crossval.functions import tree_cross_val_predict
 from optuna_treecv.crossval.functions import tree_cross_validate
 from optuna_treecv.crossval.functions import tree_cross_validate_many
-from optuna_treecv.crossval.intervals import Interval
-from optuna_treecv.crossval.paired import PairedDifference
 from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.learners.gaussian import StreamingGaussianDensity
-from optuna_treecv.learners.kmeans import StreamingKMeans
 from optuna_treecv.learners.pegasos import PegasosClassifier
-from optuna_treecv.learners.root_sgd import RootSGDClassifier
-from optuna_treecv.learners.root_sgd import RootSGDRegressor
 from optuna_treecv.learners.sgd import AveragedSGDClassifier
 from optuna_treecv.learners.sgd import AveragedSGDRegressor
-from optuna_treecv.learners.sgd import LSQSGDRegressor
 from optuna_treecv.learners.svrg import StreamingSVRGClassifier
 from optuna_treecv.learners.svrg import StreamingSVRGRegressor
 from optuna_treecv.learners.trees.estimators import HistTreeClassifier
@@ -24,7 +17,6 @@ from optuna_treecv.learners.trees.estimators import HistTreeRegressor
 from optuna_treecv.scoring.asked import pooled
 from optuna_treecv.search.search_cv import TreeCVSearchCV
 from optuna_treecv.sharing.memory_cache import ModelCache
-from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
@@ -34,19 +26,11 @@ __all__ = [
     "AveragedSGDClassifier",
     "AveragedSGDRegressor",
     "CVResult",
-    "Choice",
     "HistTreeClassifier",
     "HistTreeRegressor",
-    "Interval",
-    "LSQSGDRegressor",
     "ModelCache",
-    "PairedDifference",
     "PegasosClassifier",
     "RacingPruner",
-    "RootSGDClassifier",
-    "RootSGDRegressor",
-    "StreamingGaussianDensity",
-    "StreamingKMeans",
     "StreamingSVRGClassifier",
     "StreamingSVRGRegressor",
     "TreeCVObjective",

@@ -15,15 +15,15 @@ from sklearn.base import is_regressor
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import HistTreeClassifier
 from optuna_treecv import HistTreeRegressor
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import RootSGDClassifier
-from optuna_treecv import StreamingGaussianDensity
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate_many
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import RootSGDClassifier
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 
 METHODS = {"StreamingKMeans": "predict", "StreamingGaussianDensity": "score_samples"}
 

@@ -8,13 +8,13 @@ from sklearn.base import is_classifier
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import RootSGDClassifier
-from optuna_treecv import StreamingGaussianDensity
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import RootSGDClassifier
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 
 SEED = 3
 

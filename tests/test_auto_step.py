@@ -13,11 +13,11 @@ from sklearn.preprocessing import scale
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
-from optuna_treecv import RootSGDClassifier
-from optuna_treecv import RootSGDRegressor
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
+from optuna_treecv.paper import RootSGDClassifier
+from optuna_treecv.paper import RootSGDRegressor
 
 CLASSIFIERS = [StreamingSVRGClassifier(random_state=0), RootSGDClassifier(random_state=0)]
 REGRESSORS = [

@@ -42,14 +42,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from optuna_treecv import AveragedSGDClassifier
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import RootSGDClassifier
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import RootSGDClassifier
+from optuna_treecv.paper import StreamingKMeans
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is evaluated after one pass over")
 

@@ -15,13 +15,13 @@ from sklearn.base import clone
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import RootSGDClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.learners.lanes import Lanes
+from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.rows.data import Data
 from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.tree.plan import Plan

@@ -15,11 +15,8 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
 
 from optuna_treecv import AveragedSGDRegressor
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import StreamingGaussianDensity
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
@@ -27,6 +24,9 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.history import forget
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 
 X = np.random.default_rng(0).normal(size=(30, 3))
 y = np.arange(30) % 2

@@ -41,8 +41,6 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import RootSGDRegressor
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
@@ -51,6 +49,8 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.learners.steps.split import compiled_part
 from optuna_treecv.learners.steps.split import split
+from optuna_treecv.paper import RootSGDRegressor
+from optuna_treecv.paper import StreamingKMeans
 
 
 @pytest.fixture

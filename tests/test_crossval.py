@@ -40,13 +40,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import RootSGDClassifier
-from optuna_treecv import RootSGDRegressor
-from optuna_treecv import StreamingGaussianDensity
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
@@ -55,6 +50,11 @@ from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.run import Run
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import RootSGDClassifier
+from optuna_treecv.paper import RootSGDRegressor
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import padded_width
 
 CLASSIFIERS = [

@@ -36,13 +36,8 @@ from sklearn.utils import get_tags
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import HistTreeClassifier
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import RootSGDClassifier
-from optuna_treecv import RootSGDRegressor
-from optuna_treecv import StreamingGaussianDensity
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
@@ -51,6 +46,11 @@ from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import order_with_replays
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import RootSGDClassifier
+from optuna_treecv.paper import RootSGDRegressor
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan

@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import StreamingGaussianDensity
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv.learners import compiled
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(40, 3))

@@ -22,11 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import RootSGDClassifier
-from optuna_treecv import RootSGDRegressor
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
@@ -34,6 +30,10 @@ from optuna_treecv import treecv_objective
 from optuna_treecv._kernels.tree import Memory
 from optuna_treecv._kernels.tree import Subtree
 from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import RootSGDClassifier
+from optuna_treecv.paper import RootSGDRegressor
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import aligned_bytes
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.tree.walk import walk_to_leaves

@@ -24,10 +24,10 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import TimeSeriesSplit
 
 from optuna_treecv import AveragedSGDClassifier
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
 from optuna_treecv import tree_cross_validate
+from optuna_treecv.paper import LSQSGDRegressor
 
 ONE_PASS = SGDClassifier(max_iter=1, tol=None, random_state=0)
 

@@ -12,10 +12,8 @@ from sklearn.base import is_regressor
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import StreamingGaussianDensity
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
@@ -28,6 +26,8 @@ from optuna_treecv.crossval.side_by_side import evaluate_side_by_side
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.lanes import Lanes
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.rows.data import Data
 from optuna_treecv.tree.plan import Plan
 

@@ -15,7 +15,9 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 ALLOWED = {
     "__init__": {"crossval", "learners", "scoring", "search", "sharing", "study"},
     "history": {"reporting"},
+    "paper": {"learners"},
     "report": {"reporting"},
+    "results": {"crossval", "study"},
     "dashboard": {"reporting"},
     "testing": {"crossval", "learners", "rows", "tree", "_kernels"},
     "search": {

@@ -25,12 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import optuna_treecv
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import RootSGDClassifier
-from optuna_treecv import RootSGDRegressor
-from optuna_treecv import StreamingGaussianDensity
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
@@ -38,6 +33,12 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
+import optuna_treecv.paper
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import RootSGDClassifier
+from optuna_treecv.paper import RootSGDRegressor
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 
 COMPILED = [
@@ -331,7 +332,7 @@ def choices_of(annotation):
     "kind",
     [
         kind
-        for kind in vars(optuna_treecv).values()
+        for kind in {**vars(optuna_treecv), **vars(optuna_treecv.paper)}.values()
         if isinstance(kind, type) and issubclass(kind, CompiledEstimator)
     ],
 )

@@ -28,14 +28,14 @@ from sklearn.preprocessing import scale
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import RootSGDClassifier
-from optuna_treecv import StreamingGaussianDensity
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import RootSGDClassifier
+from optuna_treecv.paper import StreamingGaussianDensity
 
 ALPHA = {"alpha": FloatDistribution(1e-4, 10.0, log=True)}
 

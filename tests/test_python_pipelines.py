@@ -46,7 +46,6 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
@@ -54,6 +53,7 @@ from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.learners.steps.split import Split
 from optuna_treecv.learners.steps.split import split
+from optuna_treecv.paper import StreamingKMeans
 
 SEED = 3
 CITIES = ["Bern", "Graz", "Linz", "Ulm", "Nis", "Pau"]

@@ -18,13 +18,13 @@ from sklearn.model_selection import TimeSeriesSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval.row_losses import RowLosses
+from optuna_treecv.paper import LSQSGDRegressor
 
 ONE_PASS = SGDClassifier(max_iter=1, tol=None, random_state=0)
 CLASSIFIERS = [

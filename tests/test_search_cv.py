@@ -59,10 +59,10 @@ from optuna_treecv import HistTreeClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
 from optuna_treecv import RacingPruner
-from optuna_treecv import StreamingGaussianDensity
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 import optuna_treecv.study.objective
 

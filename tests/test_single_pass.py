@@ -19,18 +19,18 @@ from sklearn.model_selection import train_test_split
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
-from optuna_treecv import LSQSGDRegressor
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import RootSGDClassifier
-from optuna_treecv import RootSGDRegressor
-from optuna_treecv import StreamingGaussianDensity
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels import reference
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import RootSGDClassifier
+from optuna_treecv.paper import RootSGDRegressor
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 
 PLAIN = {"alpha": 0.0, "fit_intercept": False, "shuffle": False}

@@ -36,13 +36,13 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
-from optuna_treecv import StreamingGaussianDensity
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 
 FOLDS = KFold(5, shuffle=True, random_state=0)
 TRIAL = optuna.trial.create_trial(value=0.0)

@@ -15,8 +15,8 @@ from optuna.storages import RDBStorage
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import StreamingKMeans
 from optuna_treecv import treecv_objective
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.sharing import stored_cache
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.write_queue import WriteQueue

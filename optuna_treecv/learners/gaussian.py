@@ -77,7 +77,8 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from optuna_treecv import StreamingGaussianDensity, tree_cross_validate
+    >>> from optuna_treecv import tree_cross_validate
+    >>> from optuna_treecv.paper import StreamingGaussianDensity
     >>> X, _ = load_iris(return_X_y=True)
     >>> for kind in ("diag", "full"):
     ...     model = StreamingGaussianDensity(kind)

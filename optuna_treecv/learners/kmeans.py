@@ -79,7 +79,8 @@ class StreamingKMeans(
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from optuna_treecv import StreamingKMeans, tree_cross_validate
+    >>> from optuna_treecv import tree_cross_validate
+    >>> from optuna_treecv.paper import StreamingKMeans
     >>> X, _ = load_iris(return_X_y=True)
     >>> for n in (1, 2, 3):
     ...     print(n, round(tree_cross_validate(StreamingKMeans(n), X, cv="loo").mean, 1))

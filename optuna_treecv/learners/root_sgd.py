@@ -154,7 +154,7 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
     --------
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.preprocessing import scale
-    >>> from optuna_treecv import RootSGDClassifier
+    >>> from optuna_treecv.paper import RootSGDClassifier
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = RootSGDClassifier(burn_in=50, random_state=0).fit(scale(X), y)
     >>> round(float(model.score(scale(X), y)), 2)
@@ -271,7 +271,7 @@ class RootSGDRegressor(RootSGD, LinearRegressor):
     --------
     >>> from sklearn.datasets import load_diabetes
     >>> from sklearn.preprocessing import scale
-    >>> from optuna_treecv import RootSGDRegressor
+    >>> from optuna_treecv.paper import RootSGDRegressor
     >>> X, y = load_diabetes(return_X_y=True)
     >>> model = RootSGDRegressor(burn_in=50, random_state=0).fit(scale(X), scale(y))
     >>> round(float(model.score(scale(X), scale(y))), 1)

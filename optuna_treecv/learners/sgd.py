@@ -496,7 +496,7 @@ class LSQSGDRegressor(LinearRegressor):
     --------
     >>> from sklearn.datasets import load_diabetes
     >>> from sklearn.preprocessing import minmax_scale, scale
-    >>> from optuna_treecv import LSQSGDRegressor
+    >>> from optuna_treecv.paper import LSQSGDRegressor
     >>> X, y = load_diabetes(return_X_y=True)
     >>> model = LSQSGDRegressor(fit_intercept=True, random_state=0).fit(scale(X), minmax_scale(y))
     >>> round(float(model.score(scale(X), minmax_scale(y))), 1)

@@ -269,6 +269,7 @@ def odd_scoring(rng: np.random.Generator) -> Any:
 def estimators() -> list[Any]:
     """Return one estimator of each class, small enough for 30 rows."""
     import optuna_treecv as ot
+    from optuna_treecv import paper
 
     return [
         ot.PegasosClassifier(),
@@ -276,13 +277,13 @@ def estimators() -> list[Any]:
         ot.HistTreeRegressor(min_samples_leaf=2),
         ot.AveragedSGDClassifier("log_loss"),
         ot.AveragedSGDRegressor(),
-        ot.LSQSGDRegressor(),
+        paper.LSQSGDRegressor(),
         ot.StreamingSVRGClassifier(initial_batch_size=4, inner_steps=5),
         ot.StreamingSVRGRegressor(initial_batch_size=4, inner_steps=5),
-        ot.RootSGDClassifier(burn_in=3),
-        ot.RootSGDRegressor(burn_in=3),
-        ot.StreamingKMeans(2),
-        ot.StreamingGaussianDensity(),
+        paper.RootSGDClassifier(burn_in=3),
+        paper.RootSGDRegressor(burn_in=3),
+        paper.StreamingKMeans(2),
+        paper.StreamingGaussianDensity(),
     ]
 
 

@@ -32,6 +32,7 @@ from differential_cases.folds import losses_of
 from differential_cases.folds import piped
 from differential_cases.folds import steps_of
 import optuna_treecv as ot
+from optuna_treecv import paper
 from optuna_treecv._kernels import reference
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.repeat import Repeat
@@ -49,8 +50,8 @@ def learner(rng: draws.Rng, given: Problem) -> Any:
             MLPRegressor(hidden_layer_sizes=(3,), random_state=seed),
             ot.AveragedSGDRegressor(alpha=alpha, **plain),
             ot.StreamingSVRGRegressor(random_state=seed, **plain),
-            ot.RootSGDRegressor(random_state=seed, burn_in=4, **plain),
-            ot.LSQSGDRegressor(step_size=0.01, **plain),
+            paper.RootSGDRegressor(random_state=seed, burn_in=4, **plain),
+            paper.LSQSGDRegressor(step_size=0.01, **plain),
         ]
     else:
         loss = pick(rng, ("hinge", "log_loss"))
@@ -61,7 +62,7 @@ def learner(rng: draws.Rng, given: Problem) -> Any:
             ot.PegasosClassifier(alpha=alpha, **flags, **plain),
             ot.AveragedSGDClassifier(loss, class_weight=pick(rng, (None, "balanced")), **plain),
             ot.StreamingSVRGClassifier(random_state=seed, **plain),
-            ot.RootSGDClassifier(random_state=seed, burn_in=4, **plain),
+            paper.RootSGDClassifier(random_state=seed, burn_in=4, **plain),
         ]
     return pick(rng, made)
 

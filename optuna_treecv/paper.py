@@ -1,0 +1,15 @@
+"""Learners for experiments: those of the TreeCV paper and of papers on learning in one pass."""
+
+from optuna_treecv.learners.gaussian import StreamingGaussianDensity
+from optuna_treecv.learners.kmeans import StreamingKMeans
+from optuna_treecv.learners.root_sgd import RootSGDClassifier
+from optuna_treecv.learners.root_sgd import RootSGDRegressor
+from optuna_treecv.learners.sgd import LSQSGDRegressor
+
+__all__ = [
+    "LSQSGDRegressor",
+    "RootSGDClassifier",
+    "RootSGDRegressor",
+    "StreamingGaussianDensity",
+    "StreamingKMeans",
+]
