@@ -17,10 +17,10 @@ from optuna_treecv.learners.trees.estimators import HistTreeRegressor
 from optuna_treecv.scoring.asked import pooled
 from optuna_treecv.search.search_cv import TreeCVSearchCV
 from optuna_treecv.sharing.memory_cache import ModelCache
+from optuna_treecv.study.objective import select
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
-from optuna_treecv.study.select import select
 
 __all__ = [
     "AveragedSGDClassifier",

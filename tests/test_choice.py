@@ -25,7 +25,7 @@ from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
-from optuna_treecv.study.held_scores import HeldScores
+from optuna_treecv.study.known_scores import KnownScores
 
 ALPHA = FloatDistribution(1e-5, 10.0, log=True)
 GRID = {"alpha": np.geomspace(1e-5, 10, 13).tolist()}
@@ -196,7 +196,7 @@ def test_a_new_process_reads_the_store(binary, store_url):
     objective, study = searched(binary, store=store_url)
     here = select(study, objective, rule="one_se")
     there = pickle.loads(pickle.dumps(objective))
-    assert there._held.find(study.best_trial) is None
+    assert there._known_scores.find(study.best_trial) is None
     again = select(study, there, rule="one_se")
     assert repr(again) == repr(here)
     assert [one.difference for one in again.candidates] == [
@@ -214,7 +214,7 @@ def test_trials_of_other_workers_are_left_out(binary):
     assert len(alone.left_out) == 10 and "left_out=[" in repr(alone)
     by_value = sorted(study.trials, key=lambda trial: trial.value)
     for trial in by_value[:3]:
-        other._held.note(trial, other.evaluate(trial.params), "minimize")
+        other._known_scores.note(trial, other.evaluate(trial.params), "minimize")
     choice = select(study, other)
     known = {one.trial.number for one in choice.candidates}
     assert known <= {trial.number for trial in by_value[:3]}
@@ -254,7 +254,7 @@ def test_estimators_of_the_same_parameters_are_compared_each_by_its_own_scores(b
 
 
 def test_what_is_held_has_a_bound():
-    held = HeldScores(most_bytes=1000)
+    held = KnownScores(most_bytes=1000)
     for i in range(20):
         held.note(trial_of(i), result_of(abs(i - 12.0), np.full(10, 0.5)), "minimize")
         assert held.n_bytes <= 1000
@@ -275,7 +275,7 @@ def test_what_is_held_has_a_bound():
 
 
 def test_rows_leave_before_folds():
-    held = HeldScores(most_bytes=2000)
+    held = KnownScores(most_bytes=2000)
     for i in range(6):
         rows = np.zeros(100, np.float32)
         held.note(trial_of(i), result_of(float(i), np.full(10, 0.5), rows), "minimize")
@@ -309,14 +309,14 @@ def test_pooled_scores_have_no_pairs(binary):
 
 def test_errors_of_leave_one_out_take_a_byte(binary):
     objective, study = searched(binary, n_trials=2, cv="loo")
-    held = objective._held.find(study.best_trial)
+    held = objective._known_scores.find(study.best_trial)
     assert held.n_bytes == 83
     np.testing.assert_array_equal(held.folds, objective.evaluate(study.best_params).test_score)
 
 
 def test_scores_are_maximised_too(binary):
     objective, study = searched(binary, scoring="accuracy", n_trials=6)
-    assert all(objective._held.find(trial).value == -trial.value for trial in study.trials)
+    assert all(objective._known_scores.find(trial).value == -trial.value for trial in study.trials)
 
 
 # Rules.

@@ -26,6 +26,7 @@ from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import all_estimators
 
 from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import paper
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.study.recommended import recommended_space
@@ -40,7 +41,7 @@ def class_of(package, name):
         return dict(all_estimators())[name]
     if package != "optuna_treecv":
         pytest.importorskip(package)
-    return getattr(import_module(package), name)
+    return getattr(paper if name in paper.__all__ else import_module(package), name)
 
 
 def rows(seed=0):

@@ -143,7 +143,7 @@ def test_many_and_the_objective_give_the_same(binary, tmp_path):
         again = objective.evaluate({"alpha": alpha})
         np.testing.assert_array_equal(one.row_losses, again.row_losses)
         (trial,) = [trial for trial in study.trials if trial.params["alpha"] == alpha]
-        held = objective._held.find(trial)
+        held = objective._known_scores.find(trial)
         np.testing.assert_array_equal(one.row_losses, held.rows)
 
 

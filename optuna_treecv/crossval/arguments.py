@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from numbers import Real
 import sys
 from types import FrameType
 from typing import Any
@@ -69,6 +70,11 @@ def draw_seed(random_state: Any) -> int:
     with naming("random_state"):
         generator = check_random_state(random_state)
     return int(generator.randint(np.iinfo(np.int32).max))
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a real number; bools are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_estimator(estimator: Any) -> None:

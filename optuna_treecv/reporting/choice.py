@@ -22,10 +22,10 @@ from optuna_treecv.reporting.evaluated import Frame
 from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
-from optuna_treecv.study.choice import compared
 from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.choice import differences_from_best
+from optuna_treecv.study.choice import is_feasible
 from optuna_treecv.study.choice import known_direction
-from optuna_treecv.study.contest import is_feasible
 
 # Methods whose folds are no test sets of models of one size, so that Nadeau and Bengio's interval
 # does not apply.
@@ -76,7 +76,7 @@ def compare_trials(
     if simpler is not None or known_direction(searched) is not None:
         simplest = choice_of(contest, "one_se", simpler, 0.95).trial
     choice = choice_of(contest, "best", None, 0.95)
-    next_ones = compared(contest, contest.trials[1:n_best], 0.95)
+    next_ones = differences_from_best(contest, contest.trials[1:n_best], 0.95)
     facts, said = facts_of(study), ""
     if "baseline" in facts:
         said = f"{facts['baseline']:.4g} by always predicting {facts['baseline_of']}"

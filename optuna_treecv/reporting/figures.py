@@ -15,6 +15,7 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial
 
+from optuna_treecv.crossval.arguments import is_number
 from optuna_treecv.crossval.paired import PairedDifference
 from optuna_treecv.reporting.choice import compare_trials
 from optuna_treecv.reporting.choice import Compared
@@ -508,16 +509,12 @@ def _span_plane(names: list[str], trials: Mapping[int, FrozenTrial]) -> bool:
     )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _short(choice: Any) -> str:
-    return f"{choice:.3g}" if _is_number(choice) else str(choice)
+    return f"{choice:.3g}" if is_number(choice) else str(choice)
 
 
 def _in_order(choices: tuple[Any, ...]) -> list[Any]:
-    return sorted(choices) if all(map(_is_number, choices)) else list(choices)
+    return sorted(choices) if all(map(is_number, choices)) else list(choices)
 
 
 def _in_lines(name: str) -> str:

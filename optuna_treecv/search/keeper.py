@@ -137,7 +137,7 @@ class Keeper:
         """Read the fold scores of trials of earlier runs, where a store keeps them."""
         if self.n_splits <= MOST_SPLITS:
             earlier = [trial for trial in trials if trial.number not in self._found]
-            self._stored = self.objective._stored_scores(earlier)
+            self._stored = self.objective._known_scores.stored(earlier, self.n_splits)
 
     def check(self, trials: Sequence[FrozenTrial]) -> None:
         """Refuse a search in which all fits have failed; warn of some that have.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
+from optuna_treecv.crossval.arguments import is_number
 from optuna_treecv.search.results import Row
 from optuna_treecv.storage.attributes import runs_of_trial
 from optuna_treecv.study.choice import choice_of
@@ -55,7 +55,7 @@ def check_one_se(objective: TreeCVObjective, simpler: Any) -> None:
         )
     for name, distribution in distributions.items():
         for value in getattr(distribution, "choices", ()):
-            if not isinstance(value, Real) or isinstance(value, bool):
+            if not is_number(value):
                 raise ValueError(
                     f"refit='one_se' must have numbers as values of {name!r}, got {value!r}; "
                     f"{_OTHER_SPACES}."

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
 from numbers import Integral
-from numbers import Real
 from time import perf_counter
 from typing import Any
 from typing import Literal
@@ -33,6 +32,7 @@ from sklearn.utils.metadata_routing import MethodMapping
 
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import draw_seed
+from optuna_treecv.crossval.arguments import is_number
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.search.best_estimator import OfBestEstimator
@@ -392,11 +392,11 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 raise ValueError(f"{name} must be None or a positive integer, got {given!r}.")
         if self.n_trials is not None and self.n_iter is not None:
             raise ValueError("n_iter must be None where n_trials is given, which means the same.")
-        if not (_is_number(self.verbose) and self.verbose >= 0):
+        if not (is_number(self.verbose) and self.verbose >= 0):
             raise ValueError(f"verbose must be 0 or a positive integer, got {self.verbose!r}.")
-        if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
+        if self.timeout is not None and not (is_number(self.timeout) and self.timeout > 0):
             raise ValueError(f"timeout must be None or positive seconds, got {self.timeout!r}.")
-        if self.error_score != "raise" and not _is_number(self.error_score):
+        if self.error_score != "raise" and not is_number(self.error_score):
             raise ValueError(f"error_score must be 'raise' or a number, got {self.error_score!r}.")
         if self.simpler is not None and not self._is_one_se:
             raise ValueError(
@@ -690,7 +690,3 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
 def _n_scored(trials: Sequence[FrozenTrial]) -> int:
     """Return how many trials have not failed."""
     return sum(trial.state != TrialState.FAIL for trial in trials)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

@@ -8,26 +8,34 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from functools import partial
 from math import inf
+from math import isfinite
 from math import sqrt
-from numbers import Real
 from typing import Any
 from typing import Literal
 from typing import NamedTuple
 from typing import TypeAlias
 
 import numpy as np
+import optuna
 from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
 
+from optuna_treecv.crossval.arguments import is_number
 from optuna_treecv.crossval.intervals import check_level
 from optuna_treecv.crossval.intervals import Interval
 from optuna_treecv.crossval.intervals import nadeau_bengio
+from optuna_treecv.crossval.intervals import note_of_dependence
 from optuna_treecv.crossval.intervals import within
 from optuna_treecv.crossval.paired import difference_by_folds
 from optuna_treecv.crossval.paired import difference_by_rows
 from optuna_treecv.crossval.paired import PairedDifference
 from optuna_treecv.crossval.paired import student_quantile
+from optuna_treecv.crossval.run import Run
 from optuna_treecv.storage.attributes import known_of_trial
+from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
+from optuna_treecv.study.known_scores import KnownScores
 
 #: What makes a model simpler: see ``select``.
 Simpler: TypeAlias = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, Any]], float]
@@ -205,7 +213,7 @@ def choice_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Choice
         near = [one.trial for one in candidates if one.trial.number in within_one_se]
         trial = min(near, key=order)  # the first, which is the best, of equally simple ones
     elif callable(rule):
-        trial = _asked(rule, candidates)
+        trial = _chosen(rule, candidates)
     return Choice(
         trial=trial,
         best=best,
@@ -252,13 +260,15 @@ def candidates_of(
     if is_best and best.number not in contest.folds_of([best]):
         return [Candidate(best, None)], [trial.number for trial in contest.trials]
     near = [trial for trial in contest.trials[1:] if _may_be_near(contest, trial, level)]
-    found = compared(contest, near, level)
+    found = differences_from_best(contest, near, level)
     known = {one.trial.number for one in found}
     left_out = [trial.number for trial in near if trial.number not in known]
     return [Candidate(contest.trials[0], None), *found], left_out
 
 
-def compared(contest: Contest, trials: Sequence[FrozenTrial], level: float) -> list[Candidate]:
+def differences_from_best(
+    contest: Contest, trials: Sequence[FrozenTrial], level: float
+) -> list[Candidate]:
     """Return trials with their differences from the best one, where their scores are known.
 
     Raises
@@ -293,17 +303,13 @@ def _may_be_near(contest: Contest, trial: FrozenTrial, level: float) -> bool:
     ]
     if best.number in contest.rows and trial.number in contest.rows:
         return True
-    if contest.n_folds < 2 or not all(map(_is_number, stds)):
+    if contest.n_folds < 2 or not all(map(is_number, stds)):
         return contest.n_folds > 1
     if contest.overlap is not None:
         return True
     reach = max(1.0, student_quantile(level, contest.n_folds - 1)) / sqrt(contest.n_folds - 1)
     distance = abs(trial.values[0] - best.values[0])
     return distance <= 1.0001 * reach * sum(stds)  # attributes have 6 digits
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _difference(
@@ -351,13 +357,13 @@ def order_of(
     if callable(simpler):
         return lambda trial: (float(simpler(trial.params)),)
     searched = sorted({name for trial in trials for name in trial.params}.union(searched))
-    directions = _checked(simpler, searched)
+    directions = _directions(simpler, searched)
 
     def key(trial: FrozenTrial) -> tuple[float, ...]:
         found = []
         for name, direction in directions.items():
             value = trial.params.get(name, inf if direction == "smaller" else -inf)
-            if not _is_number(value):
+            if not is_number(value):
                 raise ValueError(
                     f"simpler must name parameters whose values are numbers, got {name!r} with "
                     f"{value!r}; a callable as rule can order others."
@@ -374,7 +380,7 @@ def known_direction(searched: Sequence[str]) -> dict[str, str] | None:
     return {searched[0]: _SIMPLER[last]} if last in _SIMPLER else None
 
 
-def _checked(simpler: Any, searched: Sequence[str]) -> Mapping[str, str]:
+def _directions(simpler: Any, searched: Sequence[str]) -> Mapping[str, str]:
     """Return ``simpler``, or what it is by default."""
     if simpler is None:
         known = known_direction(searched)
@@ -402,7 +408,7 @@ def _checked(simpler: Any, searched: Sequence[str]) -> Mapping[str, str]:
     return checked
 
 
-def _asked(rule: Callable[[list[Candidate]], Any], candidates: list[Candidate]) -> FrozenTrial:
+def _chosen(rule: Callable[[list[Candidate]], Any], candidates: list[Candidate]) -> FrozenTrial:
     """Return the trial that a user's rule chooses."""
     answer = rule(list(candidates))
     number = answer.trial.number if isinstance(answer, Candidate) else answer
@@ -419,3 +425,81 @@ def _few(numbers: Sequence[int]) -> str:
     """Return a list as text, shortened if it is long."""
     more = f", ... {len(numbers) - 8} more" if len(numbers) > 8 else ""
     return f"[{', '.join(map(str, numbers[:8]))}{more}]"
+
+
+# What a choice is made from.
+
+
+def contest_of(
+    study: Any,
+    run_of: Callable[[FrozenTrial], Run],
+    known_scores: KnownScores,
+) -> Contest:
+    """Return the trials of a study and their scores.
+
+    Parameters
+    ----------
+    study : optuna.Study
+    run_of : callable
+        (trial) -> the run of a trial, which need not be evaluated.
+    known_scores : KnownScores
+    """
+    trials = complete_trials(study)
+    run = run_of(trials[0])
+    evaluation, scoring = run.evaluation, run.scoring
+    known = study.user_attrs.get(STUDY_ATTRIBUTE)
+    digest = known.get("digest") if isinstance(known, dict) else None
+    if digest is not None and digest != evaluation.digest(scoring):
+        raise ValueError(
+            "study must be one of this objective: its values come from other data, weights, folds "
+            "or scoring, and cannot be compared with these."
+        )
+    n_splits = evaluation.n_repeats * evaluation.n_folds
+    tested = evaluation.tested(run.method_name)
+    is_progressive = tested.method == "progressive"
+    has_interval = tested.n_folds > 1 and not tested.goes_forward and not is_progressive
+    rows = known_scores.rows_of(trials)
+    why_unknown = (
+        "since they were evaluated elsewhere, or had no room in memory; a store keeps fold scores"
+    )
+    if run.is_pooled:
+        why_unknown = "since a pooled score has none; a score of folds would be right"
+    return Contest(
+        trials=trials,
+        folds_of=partial(known_scores.folds_of, n_splits=n_splits),
+        rows=rows,
+        shares=tested.shares if rows else None,
+        metric=scoring.name,
+        n_folds=tested.n_folds,
+        n_trained=tested.n_trained,
+        test_share=tested.test_share if has_interval else None,
+        score_range=run.score_range,
+        overlap=tested.test_share if tested.shares_test_rows else None,
+        note=note_of_dependence(tested),
+        why_unknown=why_unknown,
+    )
+
+
+def complete_trials(study: Any) -> list[FrozenTrial]:
+    """Return the complete trials with finite values, the best one first."""
+    if not isinstance(study, optuna.Study):
+        raise ValueError(f"study must be an optuna.Study, got {study!r}.")
+    if len(study.directions) > 1:
+        raise ValueError(
+            "study must have one objective for a best trial; choose one of study.best_trials, the "
+            "Pareto front."
+        )
+    sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
+    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    finite = [trial for trial in trials if isfinite(trial.values[0]) and is_feasible(trial)]
+    if not finite:
+        raise ValueError(
+            "study must have a complete trial with a finite value that keeps to the constraints, "
+            "got none."
+        )
+    return sorted(finite, key=lambda trial: (sign * trial.values[0], trial.number))
+
+
+def is_feasible(trial: FrozenTrial) -> bool:
+    """Return whether a trial keeps to its constraints, as ``study.best_trial`` does."""
+    return all(value <= 0 for value in trial.constraints.values())

@@ -45,13 +45,13 @@ from optuna_treecv.study.choice import check_rule
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.choice import contest_of
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
-from optuna_treecv.study.contest import contest_of
 from optuna_treecv.study.edges import edges_of
 from optuna_treecv.study.grid import GridSampler
 from optuna_treecv.study.grid import points_beside
-from optuna_treecv.study.held_scores import HeldScores
+from optuna_treecv.study.known_scores import KnownScores
 from optuna_treecv.study.pruner_fit import PrunerClock
 from optuna_treecv.study.pruner_fit import report_for
 from optuna_treecv.study.race import Incumbents
@@ -63,7 +63,6 @@ from optuna_treecv.study.reports import report_parts
 from optuna_treecv.study.space import as_space
 from optuna_treecv.study.space import Candidate
 from optuna_treecv.study.space import Space
-from optuna_treecv.study.stored_scores import stored_scores
 from optuna_treecv.study.study_check import is_one_pass
 from optuna_treecv.study.study_check import StudyCheck
 from optuna_treecv.study.study_check import warn_if_mixed
@@ -103,7 +102,7 @@ class TreeCVObjective:
         self._study_check = StudyCheck(evaluation, grids)
         self._batches = Batches(batch_size, leases)
         self._incumbents = Incumbents()
-        self._held = HeldScores()
+        self._known_scores = KnownScores(database)
         self._clock = PrunerClock()
         self._make_room()
 
@@ -286,7 +285,7 @@ class TreeCVObjective:
             )
             raise
         result = record_trial(trial, run, self._database)
-        self._held.note(trial, result, run.scoring.first.direction)
+        self._known_scores.note(trial, result, run.scoring.first.direction)
         return result
 
     def check_study(self, study: optuna.Study) -> None:
@@ -509,11 +508,7 @@ class TreeCVObjective:
 
     def _contest(self, study: Any) -> Contest:
         """Return the trials of a study with what this objective knows of their scores."""
-        return contest_of(study, self._run_of, self._held, self._database)
-
-    def _stored_scores(self, trials: Sequence[Any]) -> Mapping[int, Mapping[str, np.ndarray]]:
-        """Return the fold scores of trials that the store has in full."""
-        return stored_scores(trials, self._database, self.n_splits)
+        return contest_of(study, self._run_of, self._known_scores)
 
     def grid_sampler(self, seed: int | None = None) -> optuna.samplers.GridSampler:
         """Return a sampler of the points of ``param_grid``.
@@ -934,3 +929,74 @@ def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredMode
         return None
     memory = cache if isinstance(cache, ModelCache) else ModelCache()
     return memory if store is None else StoredModelCache(memory, store)
+
+
+def select(
+    study: optuna.Study,
+    objective: TreeCVObjective,
+    rule: Rule = "best",
+    simpler: Simpler | None = None,
+    level: float = 0.95,
+) -> Choice:
+    """Choose a trial of a study, with the comparisons that defend the choice.
+
+    All trials of an objective have the same folds, so they are compared in pairs. The standard
+    error of a paired difference is often a quarter of that of a mean: on Covertype by
+    leave-one-out 0.00014, where that of the mean is 0.00056.
+
+    Parameters
+    ----------
+    study : optuna.Study
+        A study with one objective and at least one complete trial.
+    objective : TreeCVObjective
+        The objective that the study was run with. It knows the fold scores of the trials that it
+        has evaluated itself, up to 64 MiB of the best ones; those of other trials are read from
+        its store. With ``row_losses=True`` it compares its trials over rows.
+    rule : {"best", "one_se"} or callable, default="best"
+        "best" takes the best value. "one_se" takes the simplest of the trials whose paired
+        difference from the best one is at most its standard error. A callable gets a list of
+        candidates, the best one first, each with its ``trial`` and its ``difference`` from the
+        best one, and returns one of them.
+    simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
+        For "one_se": which values of a parameter make a simpler model, the most important
+        parameter first. It may be left out where a single parameter is searched whose name says
+        it, such as ``alpha``. Trials of several families have no such parameter: "n_updates"
+        takes the one that was trained on the fewest rows, and a callable, (params) -> float, that
+        for whose parameters it returns the smallest number.
+    level : float, default=0.95
+        The probability with which intervals cover.
+
+    Returns
+    -------
+    Choice
+        The chosen trial, its interval, and how others differ from the best one.
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong, if the study has another evaluation than the objective, or if the
+        fold scores of the best trial are not known.
+
+    See Also
+    --------
+    TreeCVObjective.best_estimator : Fits the chosen model.
+    optuna_treecv.report.plot_choice : Draws the comparisons.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from optuna_treecv import PegasosClassifier, select, treecv_objective
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> grid = {"alpha": [1e-4, 1e-3, 1e-2, 1e-1, 1.0]}
+    >>> objective = treecv_objective(PegasosClassifier(), scale(X), y, param_grid=grid, cv="loo")
+    >>> study = optuna.create_study(sampler=objective.grid_sampler())
+    >>> study.optimize(objective)
+    >>> choice = select(study, objective, rule="one_se")
+    >>> choice.trial.params["alpha"] >= choice.best.params["alpha"]
+    True
+    """
+    if not isinstance(objective, TreeCVObjective):
+        raise ValueError(f"objective must be one of treecv_objective, got {objective!r}.")
+    return objective._choose(study, rule, simpler, level)

@@ -14,6 +14,7 @@ import optuna
 
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
+from optuna_treecv.crossval.arguments import is_number
 from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.study.comparison import Comparison
 from optuna_treecv.study.futility import Calibration
@@ -130,26 +131,26 @@ class RacingPruner(optuna.pruners.BasePruner):
         seed: int = 0,
     ) -> None:
         check_choice("bound", bound, ("bernstein", "hoeffding"))
-        if not _is_number(delta) or not 0 < delta < 1:
+        if not is_number(delta) or not 0 < delta < 1:
             raise ValueError(f"delta must be a probability between 0 and 1, got {delta!r}.")
         warmup = check_integer("warmup", warmup, LAST_STEP - 1)
-        if not _is_number(rung_z) or not rung_z > 0:
+        if not is_number(rung_z) or not rung_z > 0:
             raise ValueError(f"rung_z must be a positive number, got {rung_z!r}.")
         if loss_range is not None and not (
             isinstance(loss_range, tuple | list)
             and len(loss_range) == 2
-            and all(map(_is_number, loss_range))
+            and all(map(is_number, loss_range))
             and -np.inf < loss_range[0] < loss_range[1] < np.inf
         ):
             raise ValueError(
                 "loss_range must be None or two finite numbers, the least loss first, got "
                 f"{loss_range!r}."
             )
-        if futility is not None and (not _is_number(futility) or not 0 < futility < 1):
+        if futility is not None and (not is_number(futility) or not 0 < futility < 1):
             raise ValueError(
                 f"futility must be None or a probability between 0 and 1, got {futility!r}."
             )
-        if not _is_number(seed) or isinstance(seed, float | np.floating) or seed < 0:
+        if not is_number(seed) or isinstance(seed, float | np.floating) or seed < 0:
             raise ValueError(f"seed must be an integer of at least 0, got {seed!r}.")
         self.bound = bound
         self.delta = delta
@@ -266,9 +267,3 @@ def loses(pruner: RacingPruner, step: int, comparison: Comparison) -> bool:
     deviation = sqrt(2 * comparison.variance * log(2 / delta) / n_rows)
     rest = 7 * comparison.width * log(2 / delta) / (3 * (n_rows - 1))
     return comparison.mean > deviation + rest
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(
-        value, bool
-    )

@@ -1,0 +1,170 @@
+"""The scores of trials that an objective knows, so that trials can be paired later."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from threading import Lock
+from typing import Any
+from typing import NamedTuple
+from typing import TypeAlias
+
+import numpy as np
+from optuna.trial import FrozenTrial
+
+from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.storage.attributes import runs_of_trial
+from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.evaluations import read_named_scores
+
+#: The most bytes that one objective holds: 64 MiB.
+MOST_BYTES = 2**26
+
+# The most bytes of fold scores that are read from a store at once.
+_MOST_READ_BYTES = 2**28
+
+_Name: TypeAlias = tuple[int, datetime | None]
+
+
+class Held(NamedTuple):
+    """What is held of one trial.
+
+    Attributes
+    ----------
+    value : float
+        Its mean, of which smaller ones are better.
+    folds : ndarray of shape (n_repeats * n_folds,)
+        The scores of its folds, in one byte each where all are 0 or 1.
+    rows : ndarray of shape (n_rows,), float32, or None
+        The scores of its rows.
+    """
+
+    value: float
+    folds: np.ndarray
+    rows: np.ndarray | None
+
+    @property
+    def n_bytes(self) -> int:
+        return self.folds.nbytes + (0 if self.rows is None else self.rows.nbytes)
+
+
+class KnownScores:
+    """The scores of an objective's best trials in memory, and those in its store.
+
+    In memory they are held by the number of the trial and the time when it began. Its parameters
+    would not do: a callable may make other estimators of the same parameters. When there is no
+    more room, the scores of rows go first, those of the worst trial before others; then the fold
+    scores of the worst trial.
+
+    Parameters
+    ----------
+    database : Database, default=None
+        The store.
+    most_bytes : int, default=64 MiB
+    """
+
+    def __init__(self, database: Database | None = None, most_bytes: int = MOST_BYTES) -> None:
+        self._database = database
+        self._most_bytes = most_bytes
+        self._held: dict[_Name, Held] = {}
+        self._lock = Lock()
+        self.n_bytes = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KnownScores, (self._database, self._most_bytes)
+
+    def note(self, trial: Any, result: CVResult, direction: str) -> None:
+        """Hold a complete trial's scores, unless its mean is infinite."""
+        if not np.isfinite(result.mean):
+            return
+        name = _name_of(trial)
+        value = result.mean if direction == "minimize" else -result.mean
+        held = Held(value, _packed(result.test_score), result.row_losses)
+        with self._lock:
+            self._forget(name)
+            self._held[name] = held
+            self.n_bytes += held.n_bytes
+            while self.n_bytes > self._most_bytes:
+                self._make_room()
+
+    def find(self, trial: Any) -> Held | None:
+        """Return what is held of a trial."""
+        with self._lock:
+            return self._held.get(_name_of(trial))
+
+    def folds_of(self, trials: Sequence[FrozenTrial], n_splits: int) -> dict[int, np.ndarray]:
+        """Return the ``n_splits`` fold scores of each trial of which all are known.
+
+        Of the store they are at most 256 MiB, of the first ones.
+        """
+        known: dict[int, np.ndarray] = {}
+        missing = []
+        for trial in trials:
+            held = self.find(trial)
+            if held is not None and len(held.folds) == n_splits:
+                known[trial.number] = held.folds
+            else:
+                missing.append(trial)
+        most = max(1, _MOST_READ_BYTES // (8 * n_splits))
+        runs = {
+            run: trial.number
+            for trial in missing[:most]
+            for run in runs_of_trial(trial.user_attrs)[:1]
+        }
+        return known | {number: scores for number, _, scores in self._read(runs, n_splits)}
+
+    def rows_of(self, trials: Sequence[FrozenTrial]) -> dict[int, np.ndarray]:
+        """Return the scores of the rows of trials, which no store keeps."""
+        held = {trial.number: self.find(trial) for trial in trials}
+        return {n: one.rows for n, one in held.items() if one is not None and one.rows is not None}
+
+    def stored(
+        self, trials: Sequence[FrozenTrial], n_splits: int
+    ) -> Mapping[int, Mapping[str, np.ndarray]]:
+        """Return the fold scores in the store by the number of the trial and the score's name."""
+        runs = {run: trial.number for trial in trials for run in runs_of_trial(trial.user_attrs)}
+        known: dict[int, dict[str, np.ndarray]] = defaultdict(dict)
+        for number, name, scores in self._read(runs, n_splits):
+            known[number][name] = scores
+        return known
+
+    def _read(
+        self, numbers: Mapping[str, int], n_splits: int
+    ) -> list[tuple[int, str, np.ndarray]]:
+        """Return the number, the score's name and the scores of runs that are stored in full."""
+        if self._database is None or not numbers:
+            return []
+        runs = list(numbers)
+        read = partial(read_named_scores, store=self._database, runs=runs, n_scores=n_splits)
+        nothing: list[tuple[str, str, np.ndarray]] = []
+        rows = self._database.attempt(read, nothing, without="the fold scores of other trials")
+        return [(numbers[run], name, scores) for run, name, scores in rows]
+
+    def _make_room(self) -> None:
+        """Forget the rows of the worst trial that has any, or else the worst trial."""
+        having = [name for name, held in self._held.items() if held.rows is not None]
+        worst = max(having or self._held, key=lambda name: self._held[name].value)
+        held = self._held[worst]
+        self._forget(worst)
+        if held.rows is not None:
+            self._held[worst] = held._replace(rows=None)
+            self.n_bytes += held.folds.nbytes
+
+    def _forget(self, name: _Name) -> None:
+        if (gone := self._held.pop(name, None)) is not None:
+            self.n_bytes -= gone.n_bytes
+
+
+def _name_of(trial: Any) -> _Name:
+    return trial.number, trial.datetime_start
+
+
+def _packed(scores: np.ndarray) -> np.ndarray:
+    """Return scores that are 0 or 1 as int8, and others as they are."""
+    with np.errstate(invalid="ignore"):
+        small = scores.astype(np.int8)
+    fits = np.array_equal(small, scores) and bool(np.all((small >= 0) & (small <= 1)))
+    return small if fits else scores.copy()
