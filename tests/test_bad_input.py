@@ -47,6 +47,7 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingKMeans
@@ -325,6 +326,30 @@ def test_targets_that_are_no_numbers():
 def test_targets(estimator, targets, match):
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(estimator, X, targets)
+
+
+PAIRS = [(np.arange(15), np.arange(15, 30))]
+
+
+@pytest.mark.parametrize("cv", [3, PAIRS], ids=["3", "pairs"])
+@pytest.mark.parametrize("scoring", [None, "r2"])
+@pytest.mark.parametrize("row", [2, 20])
+def test_a_missing_target_is_named_before_a_fit(cv, scoring, row, monkeypatch):
+    """``SGDRegressor`` overflows there, as it does where it diverges."""
+
+    def fit(self, X, y):
+        raise AssertionError
+
+    monkeypatch.setattr(SGDRegressor, "fit", fit)
+    targets = X[:, 0].astype(object)
+    targets[row] = None
+    for estimator in (SGDRegressor(), make_pipeline(StandardScaler(), SGDRegressor())):
+        with pytest.raises(ValueError, match=f"^Input y contains NaN: .* got None in row {row}.$"):
+            tree_cross_validate(
+                estimator, X, targets, cv=cv, scoring=scoring, method="fit", shuffle=False
+            )
+        with pytest.raises(ValueError, match="^Input y contains NaN"):
+            TreeCVSearchCV(estimator, param_grid={}, cv=cv, shuffle=False).fit(X, targets)
 
 
 def test_targets_too_large_for_the_type_of_the_rows():

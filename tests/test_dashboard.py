@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from datetime import datetime
 from datetime import timedelta
 import doctest
-import html
 import importlib.util
 import inspect
 from pathlib import Path
 import re
 import runpy
-import shutil
-import subprocess
 import sys
-import threading
 import warnings
-from wsgiref.simple_server import make_server
-from wsgiref.simple_server import WSGIRequestHandler
 
+from browser import BROWSER
+from browser import page
+from browser import served
+from browser import text_of
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -45,8 +42,6 @@ from optuna_treecv.reporting import figures as report  # noqa: E402
 from optuna_treecv.reporting.evaluated import clock_of  # noqa: E402
 
 STORE = "the store"
-BROWSERS = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-BROWSER = next(filter(None, BROWSERS), None)
 FIGURES = {
     "treecv-parameters": "Value against each hyper-parameter",
     "treecv-choice": "Differences to the best trial",
@@ -467,38 +462,6 @@ def test_without_the_dashboard_one_sentence_names_the_extra(monkeypatch):
     spec = importlib.util.spec_from_file_location("dashboard_anew", dashboard.__file__)
     with pytest.raises(ImportError, match=r"optuna-dashboard: pip install 'optuna-treecv\[dash"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
-
-
-class Quiet(WSGIRequestHandler):
-    def log_message(self, *args):
-        pass
-
-
-@contextmanager
-def served(url):
-    """Serve optuna-dashboard in a thread and yield its address."""
-    with make_server("127.0.0.1", 0, optuna_dashboard.wsgi(url), handler_class=Quiet) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/dashboard"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def page(address, profile):
-    """Return the HTML of a page in Chromium after its scripts have run."""
-    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu"]
-    command += [f"--user-data-dir={profile}", "--window-size=1400,2300"]
-    command += ["--virtual-time-budget=20000", "--dump-dom", address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout
-
-
-def text_of(page):
-    """Return the visible text of a page."""
-    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page)))
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here to look at the pages with")

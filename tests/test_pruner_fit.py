@@ -18,10 +18,12 @@ from optuna.pruners import PercentilePruner
 from optuna.pruners import SuccessiveHalvingPruner
 from optuna.pruners import WilcoxonPruner
 import pytest
+from sklearn.linear_model import SGDClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
+from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.study import pruner_fit
@@ -125,6 +127,56 @@ def test_auto_in_threads_makes_one_kind_of_reports():
     study.optimize(objective, n_trials=8, n_jobs=4)
     (steps,) = {tuple(one.intermediate_values) for one in study.trials}
     assert steps == tuple(reports_of(objective_of(report="blocks"), NopPruner())[0])
+
+
+def swapped(trial):
+    """Return an estimator that the tree trains, or one that is fitted and errs less."""
+    if trial.suggest_categorical("kind", ["pegasos", "tree"]) == "tree":
+        depth = trial.suggest_int("max_depth", 2, 6)
+        return DecisionTreeClassifier(max_depth=depth, random_state=0)
+    return suggesting(trial)
+
+
+@pytest.mark.parametrize("report", ["auto", "progressive", "blocks"])
+@pytest.mark.parametrize("pruner", [MedianPruner(), RacingPruner(), RacingPruner(futility=None)])
+def test_a_later_trial_without_a_first_pass_goes_on_without_reports(report, pruner):
+    y = (X**2).sum(axis=1) > 3  # so that the best trial is fitted
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0), pruner=pruner)
+    for kind in ("pegasos", "tree"):
+        study.enqueue_trial({"kind": kind})
+    objective = treecv_objective(swapped, X, y, cv=5, report=report)
+    with pytest.warns(UserWarning, match="is not pruned, and neither") as caught:
+        study.optimize(objective, n_trials=12)
+    said = [str(one.message) for one in caught if "is not pruned" in str(one.message)]
+    made = "progressive" if report == "auto" else report
+    assert len(said) == 1 and said[0].startswith(
+        f"Trial 1 is not pruned, and neither are others like it: report={made!r} needs the tree,"
+    )
+    assert study.best_trial.params["kind"] == "tree"
+    # Trials that report are compared with the best of their own kind, also in a new process.
+    study.optimize(treecv_objective(swapped, X, y, cv=5, report=made), n_trials=4)
+    assert {trial.params["kind"] for trial in study.trials[-4:]} == {"pegasos", "tree"}
+    for trial in study.trials:
+        assert bool(trial.intermediate_values) == (trial.params["kind"] == "pegasos")
+        if trial.params["kind"] == "tree":
+            tree = DecisionTreeClassifier(max_depth=trial.params["max_depth"], random_state=0)
+            assert trial.value == tree_cross_validate(tree, X, y, cv=5).mean
+
+
+def test_reports_that_follow_from_the_pruner_do_not_turn_fits_into_passes():
+    """Only ``report="progressive"`` asks for a single pass of ``SGDClassifier``."""
+
+    def sgd(trial):
+        return SGDClassifier(random_state=0) if trial.number else suggesting(trial)
+
+    for report, method in (("auto", "fit"), ("progressive", "treecv")):
+        objective = treecv_objective(sgd, X, Y, cv=5, report=report)
+        study = optuna.create_study(pruner=MedianPruner())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            study.optimize(objective, n_trials=2)
+        assert [one.user_attrs["treecv"]["method"] for one in study.trials] == ["treecv", method]
+        assert bool(study.trials[1].intermediate_values) == (method == "treecv")
 
 
 @pytest.mark.parametrize("report", ["auto", "progressive", "blocks", "folds", "mean"])

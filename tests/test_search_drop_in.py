@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import redirect_stdout
-import importlib.util
 from io import StringIO
+import re
 
 from joblib import parallel_config
 import numpy as np
@@ -131,10 +131,45 @@ def test_a_function_suggests_parameters():
         assert len(study.trials) == n_trials
     with pytest.raises(ValueError, match="^param_distributions must be a function that returns"):
         TreeCVSearchCV(pipeline, lambda trial: 3, cv=3).fit(X, Y)
-    with pytest.raises(ValueError, match="^storage must be None where param_distributions is a"):
-        TreeCVSearchCV(pipeline, conditional, storage="sqlite://").fit(X, Y)
     with pytest.raises(ValueError, match="^refit='one_se' must have a space"):
         TreeCVSearchCV(pipeline, conditional, refit="one_se").fit(X, Y)
+
+
+def test_a_search_over_a_function_is_found_again_in_a_storage(tmp_path):
+    pipeline = Pipeline([("scale", StandardScaler()), ("c", SVC())])
+    options = {"storage": f"sqlite:///{tmp_path}/studies.db", "random_state": 0, "cv": 3}
+
+    def search(suggest, n_trials, estimator=pipeline):
+        found = TreeCVSearchCV(estimator, suggest, n_trials=n_trials, **options).fit(X, Y)
+        return found.study_.study_name, len(found.study_.trials), found.cv_results_["params"]
+
+    name, n_trials, _ = search(conditional, 3)
+    assert n_trials == 3
+    assert search(conditional, 5)[:2] == (name, 5)
+    assert search(conditional, 5)[:2] == (name, 5)
+    # Another function, and the same code with another value behind it, are other searches.
+    names = {name}
+    for largest in (0.5, 0.7):
+
+        def suggest(trial, largest=largest):
+            return {"c__C": trial.suggest_float("C", 0.1, largest)}
+
+        found, n_trials, params = search(suggest, 2)
+        assert n_trials == 2 and all(0.1 <= one["c__C"] <= largest for one in params)
+        names.add(found)
+    assert len(names) == 3
+
+    class Own(SVC):
+        pass
+
+    def by_c(trial):
+        return {"C": trial.suggest_float("C", 0.1, 1)}
+
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="^storage gets a new study that no later search"):
+            found, n_trials, _ = search(by_c, 2, Own())
+        assert n_trials == 2 and found not in names
+        names.add(found)
 
 
 def test_an_empty_grid_is_the_estimator_as_given():
@@ -312,19 +347,37 @@ def test_a_search_is_quiet_in_workers(capfd):
 def test_callbacks_of_scikit_learn():
     callback = pytest.importorskip("sklearn.callback", reason="new in scikit-learn 1.9")
     heard = [callback.ScoringMonitor(scoring="accuracy")]
-    if importlib.util.find_spec("rich"):
-        heard.append(callback.ProgressBar())
     search = TreeCVSearchCV(SVC(), param_grid={"C": [0.1, 1.0]}, cv=3)
-    with redirect_stdout(StringIO()):
-        search.set_callbacks(*heard).fit(X, Y)
+    search.set_callbacks(*heard).fit(X, Y)
     assert search.score(X, Y) > 0.5
     # They are told of the end also where the search fails.
     failing = TreeCVSearchCV(SVC(), param_grid={"C": [-1.0]}, cv=3).set_callbacks(*heard)
-    with pytest.raises(ValueError, match="C"), redirect_stdout(StringIO()):
+    with pytest.raises(ValueError, match="C"):
         failing.fit(X, Y)
     assert not hasattr(failing, "_callback_fit_ctx")
     with pytest.raises(TypeError, match="callbacks must be instances"):
         search.set_callbacks(3)
+
+
+@pytest.mark.filterwarnings("ignore:The estimator SVC does not support callbacks")
+def test_the_progress_bar_of_scikit_learn_shows_what_it_shows_of_grid_search():
+    callback = pytest.importorskip("sklearn.callback", reason="new in scikit-learn 1.9")
+    pytest.importorskip("rich", reason="draws the bar")
+
+    def shown(search):
+        with redirect_stdout(StringIO()) as output:
+            search.set_callbacks(callback.ProgressBar()).fit(X, Y)
+        lines = output.getvalue().replace(type(search).__name__, "Search").splitlines()
+        return [re.sub(r"[\s━]+", " ", line).rpartition(" ")[0] for line in lines]
+
+    grid = {"C": [0.1, 1.0]}
+    ours = shown(TreeCVSearchCV(SVC(), param_grid=grid, cv=3))
+    assert ours == shown(GridSearchCV(SVC(), grid, cv=3))
+    assert ours == ["Search - fit 100%", " Search - search #0 100%"]
+    with redirect_stdout(StringIO()), pytest.raises(ValueError, match="C"):
+        failing = TreeCVSearchCV(SVC(), param_grid={"C": [-1.0]}, cv=3)
+        failing.set_callbacks(callback.ProgressBar()).fit(X, Y)
+    assert not hasattr(failing, "_callback_fit_ctx")
 
 
 # --- The simplest ---

@@ -7,7 +7,11 @@ import optuna
 import pytest
 
 TASKS = sorted((Path(__file__).parent / "tasks").glob("*.py"))
-NEEDS = {"polars_frame": "polars", "boosted_trees_in_a_race": "lightgbm"}
+NEEDS = {
+    "polars_frame": "polars",
+    "boosted_trees_in_a_race": "lightgbm",
+    "lambda_grid_in_sql": "optuna_dashboard",
+}
 
 
 @pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)

@@ -9,7 +9,6 @@ from sklearn.base import is_classifier
 
 from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.chain import Chain
-from optuna_treecv.crossval.early import check_has_first_pass
 from optuna_treecv.crossval.epochs import epochs_of
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact import Exact
@@ -76,8 +75,6 @@ def settle(
     scoring = evaluation.scoring_for(estimator, method.is_one_pass, of_class)
     about = f"scales of {type(estimator).__name__}"
     evaluation.warn_once(about, lambda: why_scales_mislead(estimator, evaluation.data.X))
-    if evaluation.is_early:
-        check_has_first_pass(method, f"report={evaluation.report!r}")
     evaluation.check_scores_rows(scoring, estimator)
     return method, scoring
 

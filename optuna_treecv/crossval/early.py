@@ -40,14 +40,15 @@ from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import walk_tree
 
 
-def check_has_first_pass(method: Method, asked: str) -> None:
-    """Refuse a method that has no first pass; ``asked`` is the argument that needs one."""
-    if method.name != "treecv":
-        raise ValueError(
-            f"{asked} needs the tree, in which one training pass tests each row before it acts, "
-            f"but the folds are evaluated by method={method.name!r}; report='folds' or 'mean' "
-            "would be right."
-        )
+def why_no_first_pass(method: Method, report: str | None) -> str:
+    """Return why a method cannot make an early kind of reports, a sentence; "" if it can."""
+    if method.name == "treecv":
+        return ""
+    return (
+        f"report={report!r} needs the tree, in which one training pass tests each row before it "
+        f"acts, but the folds are evaluated by method={method.name!r}; report='folds' or 'mean' "
+        "would be right."
+    )
 
 
 class EarlyRepeat(TrainedRepeat):

@@ -221,6 +221,8 @@ class Evaluation:
         self._repeats: list[Repeat] = []
         self._facts: dict[Any, Any] = {}
         self.report_as(report)
+        # Reports that only follow from the pruner do not turn fits into passes.
+        self._is_early_by_argument = self.is_early
         self._said: set[str] = set()
         self._preparing = Lock()
         self.warn_once("memory", lambda: why_not_in_memory(X))
@@ -270,7 +272,7 @@ class Evaluation:
     def asks_for_passes(self) -> bool:
         """Whether models that are trained further are asked for, and not those of ``fit``."""
         is_asked = self.asked_method in ("treecv", "standard", "progressive")
-        return is_asked or self.n_epochs is not None or self.is_early
+        return is_asked or self.n_epochs is not None or self._is_early_by_argument
 
     @property
     def why_no_report(self) -> str | None:

@@ -98,7 +98,7 @@ def check_methods(
 
 
 def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) -> None:
-    """Refuse targets of several columns for an estimator that is known to take one column.
+    """Refuse missing numbers, and several columns where an estimator is known to take one.
 
     Others, such as those of further libraries, may still refuse them in ``fit``.
 
@@ -109,6 +109,8 @@ def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) ->
     searched : collection of str
         Parameters that a search sets. A last step of a Pipeline among them is not checked.
     """
+    if is_regressor(estimator):
+        data.check_no_target_is_missing()
     if data.y is None or data.y.ndim == 1:
         return
     prefix = ""

@@ -350,6 +350,7 @@ class Data:
                 y = _as_targets(y)
             if y.dtype.kind == "f":
                 assert_all_finite(y, input_name="y")
+        self._targets_are_checked = False
         self.n_rows = _num_samples(X)
         self.n_features = 1 if len(X.shape) == 1 else X.shape[1]
         if self.n_rows < 2:
@@ -456,6 +457,19 @@ class Data:
         columns = "several columns of classes" if self.y.ndim == 2 else f"{self.y.ndim} dimensions"
         return f"y has {columns}, got shape {self.y.shape}"
 
+    def check_no_target_is_missing(self) -> None:
+        """Refuse objects as the numbers of a regressor if a row has none."""
+        if self._targets_are_checked or self.y is None:
+            return
+        if self.y.dtype == object and self.y.ndim == 1:
+            row = _first_missing(self.y)
+            if row is not None:
+                raise ValueError(
+                    "Input y contains NaN: it must hold a number for each row, got "
+                    f"{self.y[row]!s} in row {row}."
+                )
+        self._targets_are_checked = True
+
     def feature_names(self) -> np.ndarray | None:
         """Return the column names of a data frame if all are strings, as scikit-learn does."""
         names = getattr(self.X, "columns", None)
@@ -548,15 +562,23 @@ def _why_no_labels(y: np.ndarray, error: Exception) -> str:
     """Return the message for labels in which scikit-learn or NumPy found an error."""
     if y.dtype != object:
         return f"y must hold class labels: {error}"
-    for row, label in enumerate(y):
-        if str(label) in ("None", "nan", "<NA>", "NaT") and not isinstance(label, str):
-            return f"y must hold a label for each row, got {label!s} in row {row}."
+    row = _first_missing(y)
+    if row is not None:
+        return f"y must hold a label for each row, got {y[row]!s} in row {row}."
     of_each_type = {type(label): repr(label) for label in reversed(y)}
     return (
         "Unknown label type: y must hold strings, or be an array of integers, got objects such as "
         f"{', '.join(reversed(of_each_type.values()))}; y.astype(int) or y.astype(str) would be "
         "right."
     )
+
+
+def _first_missing(y: np.ndarray) -> int | None:
+    """Return the first row of objects that has no value; None if all have one."""
+    for row, value in enumerate(y):
+        if str(value) in ("None", "nan", "<NA>", "NaT") and not isinstance(value, str):
+            return row
+    return None
 
 
 def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:

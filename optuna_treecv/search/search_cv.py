@@ -118,7 +118,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         A study to continue. It is refused if its trials have other data, folds or scoring.
     storage : str or optuna.storages.BaseStorage, default=None
         Where a new study is kept. The same search, with an int as ``random_state``, finds it there
-        and goes on.
+        and goes on. A callable as ``param_distributions`` is known by its code.
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
         Where fold scores and models are kept, see ``treecv_objective``.
     callbacks : list of callable, default=None
@@ -380,11 +380,6 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             raise ValueError(
                 f"param_grid or param_distributions must be given, and not both, got {both}."
             )
-        if callable(self.param_distributions) and self.storage is not None:
-            raise ValueError(
-                "storage must be None where param_distributions is a callable, by which no search "
-                "is found again; study would be right."
-            )
         if self.param_grid is not None:
             ParameterGrid(self.param_grid)  # its errors are those of GridSearchCV
         for name, given in (("n_trials", self.n_trials), ("n_iter", self.n_iter)):
@@ -519,7 +514,13 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             pruner = optuna.pruners.NopPruner() if self.pruner is None else deepcopy(self.pruner)
             with nullcontext() if self.verbose else quiet():
                 return make_study(
-                    objective, self.estimator, self.storage, self.sampler, pruner, seed
+                    objective,
+                    self.estimator,
+                    self.storage,
+                    self.sampler,
+                    pruner,
+                    seed,
+                    self.param_distributions if callable(self.param_distributions) else None,
                 )
         check_direction(self.study, objective)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from copy import deepcopy
@@ -15,6 +16,8 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
 from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
@@ -29,6 +32,7 @@ def make_study(
     sampler: optuna.samplers.BaseSampler | None,
     pruner: optuna.pruners.BasePruner | None,
     seed: int,
+    suggest: Callable[..., Any] | None,
 ) -> optuna.Study:
     """Return a new study, or the one in a storage that a search before this one has begun.
 
@@ -44,12 +48,19 @@ def make_study(
         As the user gave them.
     seed : int
         Of the sampler, where none is given.
+    suggest : callable or None
+        Suggests the values where the objective has no distributions.
     """
     name = None
     if storage is not None and not isinstance(storage, optuna.storages.InMemoryStorage):
         _check_storable(objective.param_distributions)
     if storage is not None:
-        name = _name_of_search(objective, estimator)
+        name = _name_of_search(objective, estimator, suggest)
+        if name is None:
+            warn_caller(
+                "storage gets a new study that no later search finds again, since the estimator "
+                "or its space has no name that lasts; study would be right."
+            )
     study = optuna.create_study(
         storage=storage,
         study_name=name,
@@ -85,7 +96,9 @@ def _sampler_for(
     return optuna.samplers.TPESampler(seed=own)
 
 
-def _name_of_search(objective: TreeCVObjective, estimator: Any) -> str | None:
+def _name_of_search(
+    objective: TreeCVObjective, estimator: Any, suggest: Callable[..., Any] | None
+) -> str | None:
     """Return a name that the same search has in later processes; None if it has none."""
     try:
         spaces = [
@@ -93,6 +106,8 @@ def _name_of_search(objective: TreeCVObjective, estimator: Any) -> str | None:
             for name, distribution in sorted(objective.param_distributions.items())
             for one in (name, distribution_to_json(distribution))
         ]
+        if suggest is not None:
+            spaces.append(content_key(suggest))
         named = digest(objective.fingerprint().encode(), lasting_key(estimator), *spaces)
     except (NoKey, TypeError):  # choices that are no JSON cannot be in a storage
         return None

@@ -23,6 +23,7 @@ from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.arguments import MOST_EPOCHS
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.choice import settle
+from optuna_treecv.crossval.early import why_no_first_pass
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.explain import explain
 from optuna_treecv.crossval.predict import predict_out_of_fold
@@ -589,6 +590,8 @@ class TreeCVObjective:
                 "prune a trial; with report=None it has no effect."
             )
             return None
+        if self._evaluation.is_early and why_no_first_pass(run.method, self._evaluation.report):
+            return None
         return self._incumbents.race(trial, run, pruner, self._run_of)
 
     def _run_reporting(self, trial: Any, run: Run, race: Race | None) -> None:
@@ -599,7 +602,16 @@ class TreeCVObjective:
             race.early = None  # its final score needs no forecast
         progressive = None
         try:
-            if self._evaluation.is_early:
+            if self._evaluation.is_early and (why_not := why_no_first_pass(run.method, report)):
+                run.complete()
+                self._evaluation.warn_once(
+                    "first pass",
+                    lambda: (
+                        f"Trial {trial.number} is not pruned, and neither are others like it: "
+                        f"{why_not}"
+                    ),
+                )
+            elif self._evaluation.is_early:
                 before_report = None if race is None else race.before_report
                 early = report_early(trial, run, report, self._clock, before_report)
                 progressive = early.progressive.values
@@ -781,7 +793,8 @@ def treecv_objective(
     report : {None, "auto", "progressive", "blocks", "folds", "mean"}, default=None
         What to pass to ``trial.report``, for pruning: at most 32 numbers per trial.
         "auto" takes what the pruner of the first trial's study needs; ``.pruner()`` returns a
-        pruner that fits. A warning names a pruner that does not fit the reports.
+        pruner that fits. A warning names a pruner that does not fit the reports, and a trial
+        that reports nothing because the tree does not train its estimator.
         "progressive" and "blocks" report inside the tree's first pass over the data, at each
         sixteenth of a pass from the second on. Each row is tested before the model learns it.
         "progressive" reports the mean score over the second half of the rows so far, for
@@ -899,6 +912,8 @@ def treecv_objective(
         distributions = {name: axis.distribution for name, axis in axes.items()}
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions.values())
         found, _ = settle(evaluation, shown, of_class=choices, searched=axes)
+        if evaluation.is_early and (why_not := why_no_first_pass(found, report)):
+            raise ValueError(why_not)
         if found.is_one_pass:
             check_effect(argument, shown, {n: not d.single() for n, d in distributions.items()})
             evaluation.unused.warn(shown, axes, evaluation.n_epochs)

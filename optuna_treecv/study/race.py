@@ -11,12 +11,15 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
 
+from optuna_treecv.crossval.early import why_no_first_pass
 from optuna_treecv.crossval.early_scores import FIRST_STEP
 from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.crossval.early_scores import NESTED_STEP
@@ -260,24 +263,32 @@ class Incumbents:
             losses = Losses(run.scoring.first, pruner.loss_range, pruner.futility is None)
         early: Early = "mean" if run.evaluation.report in ("blocks", "folds") else "last"
 
-        def again(best: FrozenTrial) -> Incumbent:
-            return (_first_pass_of if is_early else _folds_of)(best, run_of(best), losses)
+        def again(best: FrozenTrial) -> Incumbent | None:
+            other = run_of(best)
+            if is_early and why_no_first_pass(other.method, run.evaluation.report):
+                return None
+            return (_first_pass_of if is_early else _folds_of)(best, other, losses)
 
         best = self._best(trial.study, again)
         return Race(trial, pruner, losses, best, early, _LOOKS if is_early else run.n_parts)
 
     def _best(
-        self, study: optuna.Study, again: Callable[[FrozenTrial], Incumbent]
+        self, study: optuna.Study, again: Callable[[FrozenTrial], Incumbent | None]
     ) -> Incumbent | None:
-        """Return what is held of the best completed trial; None if there is no such trial."""
+        """Return what is held of the best completed trial; None if there is no such trial.
+
+        Trials whose method has no first pass, for which ``again`` returns None, are left out.
+        """
         try:
             trial = study.best_trial
         except ValueError:
             return None
         with self._lock:
-            best = self._held.get(study, {}).get(trial.number)
-            if best is None:
-                best = again(trial)
+            held = self._held.get(study, {})
+            best = held.get(trial.number) or again(trial)
+            if best is None and (other := _best_reported(study)) is not None:
+                best = held.get(other.number) or again(other)
+            if best is not None and best.number not in held:
                 self._hold(study, best)
             return best
 
@@ -293,6 +304,14 @@ class Incumbents:
         held[trial.number] = trial
         if len(held) > _MOST_HELD:
             del held[max(held, key=lambda number: (sign * held[number].value, number))]
+
+
+def _best_reported(study: optuna.Study) -> FrozenTrial | None:
+    """Return the best completed trial that has reported; None if there is none."""
+    sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
+    completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    reported = [trial for trial in completed if trial.intermediate_values]
+    return min(reported, key=lambda one: sign * cast(float, one.value), default=None)
 
 
 def _first_pass_of(trial: FrozenTrial, run: Run, losses: Any) -> Incumbent:
