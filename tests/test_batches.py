@@ -123,7 +123,7 @@ def test_what_waits_goes_with_its_study():
     assert sum(len(run.ahead) for run in objective._batches._runs_ahead) == 11
     del study
     gc.collect()
-    assert not objective._batches._runs_ahead and not objective._ahead
+    assert not objective._batches._runs_ahead and not objective._batches.ahead
 
 
 def test_what_waits_for_a_pruned_trial_goes_with_it():
@@ -180,7 +180,7 @@ def test_a_pickled_objective_goes_on(walks, results):
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID)
     study = study_of(objective, sampler=objective.grid_sampler())
     study.optimize(objective, n_trials=1)
-    assert len(objective._ahead[study]) == 11
+    assert len(objective._batches.ahead[study]) == 11
     study.optimize(pickle.loads(pickle.dumps(objective)))
     assert sorted(walks) == [11, 12, 12]
     assert_same_trials(study, results)
@@ -199,7 +199,7 @@ def test_a_point_is_bound_to_the_rows_once(batch_size, monkeypatch):
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, batch_size=batch_size)
     study_of(objective, sampler=objective.grid_sampler()).optimize(objective)
     assert sorted(bound) == sorted(product(*GRID.values()))
-    assert not any(objective._ahead.values())
+    assert not any(objective._batches.ahead.values())
 
 
 def test_points_have_names_of_their_own():

@@ -26,7 +26,7 @@ from optuna_treecv import RacingPruner
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.study import pruner_fit
+from optuna_treecv.study import study_check
 
 ALPHA = {"alpha": FloatDistribution(1e-6, 1e2, log=True)}
 DEPTH = {"max_depth": IntDistribution(1, 6)}
@@ -240,7 +240,7 @@ class Slow(WilcoxonPruner):
 
 def test_a_pruner_that_takes_longer_than_the_evaluations_is_named(monkeypatch):
     Slow.now = 0.0
-    monkeypatch.setattr(pruner_fit, "perf_counter", lambda: Slow.now)
+    monkeypatch.setattr(study_check, "perf_counter", lambda: Slow.now)
     objective = objective_of(report="folds")
     study = optuna.create_study(pruner=Slow())
     with pytest.warns(UserWarning, match="WilcoxonPruner has taken") as caught:
@@ -251,14 +251,14 @@ def test_a_pruner_that_takes_longer_than_the_evaluations_is_named(monkeypatch):
 
 
 def test_a_pruner_that_takes_less_is_not_named(monkeypatch):
-    clock = pruner_fit.PrunerClock()
-    monkeypatch.setattr(pruner_fit, "perf_counter", lambda: Slow.now)
+    check = study_check.StudyCheck(None, None)
+    monkeypatch.setattr(study_check, "perf_counter", lambda: Slow.now)
     Slow.now = 0.0
     study = optuna.create_study(pruner=Slow())
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         for _ in range(3):
             trial = study.ask()
-            clock.should_prune(trial)
-            clock.end(trial, 2.5)
+            check.should_prune(trial)
+            check.pruner_time(trial, 2.5)
     assert np.isclose(Slow.now, 6.0)

@@ -406,7 +406,7 @@ def test_a_first_batch_races_without_a_completed_trial():
     )
     study = optuna.create_study(sampler=objective.grid_sampler(seed=1), pruner=RacingPruner())
     study.optimize(objective, n_trials=1)  # evaluates all 16
-    lost = [run.ahead[0].outputs is None for run in objective._ahead[study].values()]
+    lost = [run.ahead[0].outputs is None for run in objective._batches.ahead[study].values()]
     assert any(lost)
     assert not all(lost)
 

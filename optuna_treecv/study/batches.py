@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from threading import Condition
 from time import monotonic
 from typing import Any
+from weakref import WeakKeyDictionary
 from weakref import WeakSet
+
+import optuna
 
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.crossval.side_by_side import evaluate_side_by_side
@@ -50,6 +53,9 @@ class Batches:
     def __init__(self, size: int, leases: Leases | None = None) -> None:
         self._size = size
         self._leases = leases
+        # Runs that were made before their trials, by their points. They go with their study.
+        self.ahead: WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Run]]
+        self.ahead = WeakKeyDictionary()
         self._runs_ahead: WeakSet[Run] = WeakSet()  # whose results may wait for their trials
         self._n_inside = 0
         self._n_expected = 1  # the most calls that were inside at once

@@ -10,7 +10,6 @@ from functools import partial
 from threading import Lock
 from typing import Any
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import optuna
@@ -53,8 +52,6 @@ from optuna_treecv.study.edges import edges_of
 from optuna_treecv.study.grid import GridSampler
 from optuna_treecv.study.grid import points_beside
 from optuna_treecv.study.known_scores import KnownScores
-from optuna_treecv.study.pruner_fit import PrunerClock
-from optuna_treecv.study.pruner_fit import report_for
 from optuna_treecv.study.race import Incumbents
 from optuna_treecv.study.race import Race
 from optuna_treecv.study.racing import RacingPruner
@@ -65,6 +62,7 @@ from optuna_treecv.study.space import as_space
 from optuna_treecv.study.space import Candidate
 from optuna_treecv.study.space import Space
 from optuna_treecv.study.study_check import is_one_pass
+from optuna_treecv.study.study_check import report_for
 from optuna_treecv.study.study_check import StudyCheck
 from optuna_treecv.study.study_check import warn_if_mixed
 
@@ -104,24 +102,13 @@ class TreeCVObjective:
         self._batches = Batches(batch_size, leases)
         self._incumbents = Incumbents()
         self._known_scores = KnownScores(database)
-        self._clock = PrunerClock()
-        self._make_room()
-
-    def _make_room(self) -> None:
-        # Runs that were made before their trials, by the codes of their points. They go with
-        # their study.
-        self._ahead: WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Run]]
-        self._ahead = WeakKeyDictionary()
         self._choosing = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        del state["_ahead"], state["_choosing"]  # runs are bound to prepared rows
-        return state
+        return {**self.__dict__, "_choosing": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._make_room()
+        self.__dict__.update(state, _choosing=Lock())
 
     def _keep_to(self, points: Sequence[Mapping[str, Any]]) -> None:
         """Evaluate no other points of the grid ahead of their trials; points are in codes."""
@@ -129,7 +116,7 @@ class TreeCVObjective:
 
     def _report_for(self, pruner: optuna.pruners.BasePruner, run: Run | None = None) -> None:
         """Make the reports that a pruner needs, from before the first trial on."""
-        run = Run(self._evaluation, *self._space.candidate(None)) if run is None else run
+        run = self._run_at(None) if run is None else run
         report = report_for(pruner, run)
         self._evaluation.report_as(report)
         self._report = report
@@ -167,13 +154,13 @@ class TreeCVObjective:
     @property
     def has_fold_scores(self) -> bool:
         """Whether the optimised score is one of each fold, and there are several folds."""
-        run = Run(self._evaluation, *self._space.candidate(None))
+        run = self._run_at(None)
         return not run.is_pooled and self._evaluation.tested(run.method_name).n_folds > 1
 
     @property
     def score_directions(self) -> dict[str, str]:
         """What is better of each score by its name, "minimize" or "maximize"."""
-        scoring = Run(self._evaluation, *self._space.candidate(None)).scoring
+        scoring = self._run_at(None).scoring
         return {
             name: metric.direction
             for name, metric in zip(scoring.names, scoring.metrics, strict=True)
@@ -197,7 +184,7 @@ class TreeCVObjective:
         ValueError
             If a callable makes the estimators, so that their scoring is not known.
         """
-        run = Run(self._evaluation, *self._space.candidate(None))
+        run = self._run_at(None)
         order = self._evaluation.describe()["order"]
         return f"{self._evaluation.digest(run.scoring)} {run.method_name} {order}"
 
@@ -306,7 +293,7 @@ class TreeCVObjective:
         """
         self._study_check.directions(study, self.directions)
         if self._space.axes:
-            run = Run(self._evaluation, *self._space.candidate(None))
+            run = self._run_at(None)
             for difference in self._study_check.differences(study, run):
                 raise ValueError(difference)
 
@@ -325,7 +312,7 @@ class TreeCVObjective:
         """
         if not isinstance(params, Mapping):
             raise ValueError(f"params must be a dict of parameter values, got {params!r}.")
-        return Run(self._evaluation, *self._space.candidate(params)).finish()
+        return self._run_at(params).finish()
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values that the params of a trial mean, for ``set_params``.
@@ -546,7 +533,7 @@ class TreeCVObjective:
         lanes = parameters_beside(own)
         trials = trial.study.get_trials(deepcopy=False)
         seen = {tuple(one.params.get(name) for name in names) for one in trials}
-        ahead = self._ahead.setdefault(trial.study, {})
+        ahead = self._batches.ahead.setdefault(trial.study, {})
         n_epochs = self._study_check.epochs_in(trial.study)
         for point in points_beside(self._space.grids, mine, lanes):
             if point in seen:
@@ -568,9 +555,13 @@ class TreeCVObjective:
         if not self._space.axes:
             return Run(self._evaluation, self._space.of_trial(trial), n_epochs)
         params = self._space.suggest(trial)
-        ahead = None if study is None else self._ahead.get(study)
+        ahead = None if study is None else self._batches.ahead.get(study)
         run = ahead.pop(tuple(params.values()), None) if ahead else None
         return Run(self._evaluation, *self._space.at(params, n_epochs)) if run is None else run
+
+    def _run_at(self, params: Mapping[str, Any] | None) -> Run:
+        """Return the run at given parameters, or of the estimator as given."""
+        return Run(self._evaluation, *self._space.candidate(params))
 
     def _candidate_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Candidate:
         """Return what a trial that is over evaluated; errors begin with ``argument``."""
@@ -601,6 +592,7 @@ class TreeCVObjective:
         if race is not None and run.ahead:
             race.early = None  # its final score needs no forecast
         progressive = None
+        should_prune = self._study_check.should_prune
         try:
             if self._evaluation.is_early and (why_not := why_no_first_pass(run.method, report)):
                 run.complete()
@@ -613,11 +605,11 @@ class TreeCVObjective:
                 )
             elif self._evaluation.is_early:
                 before_report = None if race is None else race.before_report
-                early = report_early(trial, run, report, self._clock, before_report)
+                early = report_early(trial, run, report, should_prune, before_report)
                 progressive = early.progressive.values
             else:
                 before_part = None if race is None else race.before_part
-                report_parts(trial, run, report, self._clock, before_part)
+                report_parts(trial, run, report, should_prune, before_part)
             if race is not None:
                 incumbent = race.incumbent(run.result().mean, progressive)
                 self._incumbents.note(trial.study, incumbent)
@@ -626,7 +618,7 @@ class TreeCVObjective:
             run.ahead.clear()  # the exception's traceback refers to the run for a while
             raise
         finally:
-            self._clock.end(trial, run.seconds)
+            self._study_check.pruner_time(trial, run.seconds)
             if race is not None:
                 race.end()
 

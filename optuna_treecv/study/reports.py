@@ -17,7 +17,6 @@ from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.result import mean_and_std
 from optuna_treecv.crossval.run import Run
 from optuna_treecv.study.futility import HUGE
-from optuna_treecv.study.pruner_fit import PrunerClock
 
 #: (step, scores of rows, which of them are compared) -> None: called before each report of early
 #: scores. The step of a whole level of the tree compares all rows.
@@ -28,7 +27,7 @@ def report_parts(
     trial: Any,
     run: Run,
     report: str,
-    clock: PrunerClock,
+    should_prune: Callable[[Any], bool],
     before: Callable[[int, Run], None] | None,
 ) -> None:
     """Evaluate, and report after each part of the folds: its mean score, or that of all so far.
@@ -38,7 +37,8 @@ def report_parts(
     trial : optuna.trial.Trial, FixedTrial or FrozenTrial
     run : Run
     report : {"folds", "mean"}
-    clock : PrunerClock
+    should_prune : callable
+        (trial) -> bool: asks the pruner.
     before : callable or None
         (part, run) -> None: called before each report.
 
@@ -57,13 +57,17 @@ def report_parts(
         if before is not None:
             before(part, run)
         _report(trial, mean_and_std(scores)[0], part)
-        if not run.is_complete and clock.should_prune(trial):
+        if not run.is_complete and should_prune(trial):
             parts.close()
             raise optuna.TrialPruned(f"pruned after {run.n_scored} of {run.n_to_score} folds")
 
 
 def report_early(
-    trial: Any, run: Run, report: str, clock: PrunerClock, before: BeforeReport | None
+    trial: Any,
+    run: Run,
+    report: str,
+    should_prune: Callable[[Any], bool],
+    before: BeforeReport | None,
 ) -> EarlyRepeat:
     """Evaluate, and report in the first pass, after 16 folds of many, and at the end.
 
@@ -74,7 +78,8 @@ def report_early(
     report : {"progressive", "blocks"}
         Whether the mean over the second half of the rows so far is reported, or that over the rows
         since the report before.
-    clock : PrunerClock
+    should_prune : callable
+        (trial) -> bool: asks the pruner.
     before : callable or None
 
     Raises
@@ -93,7 +98,7 @@ def report_early(
         if before is not None:
             before(step, scores, scores.tail)
         _report(trial, scores.mean(scores.tail if report == "progressive" else block), step)
-        if clock.should_prune(trial) or step == early.lost_at:
+        if should_prune(trial) or step == early.lost_at:
             run.leave_early()
             raise optuna.TrialPruned(f"pruned at step {step} of the {LAST_STEP} of a pass")
     if early.n_nested:
@@ -102,7 +107,7 @@ def report_early(
         if before is not None:
             before(NESTED_STEP, nested, everything)
         _report(trial, nested.mean(everything), NESTED_STEP)
-        if clock.should_prune(trial) or early.lost_at == NESTED_STEP:
+        if should_prune(trial) or early.lost_at == NESTED_STEP:
             run.leave_early()
             raise optuna.TrialPruned(f"pruned after {early.n_nested} folds")
     result = run.finish()

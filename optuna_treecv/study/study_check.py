@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence
 from threading import Lock
+from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 from weakref import WeakSet
@@ -23,12 +24,21 @@ from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import is_point_of
 from optuna_treecv.study.grid import key_of_point
-from optuna_treecv.study.pruner_fit import misfit
+from optuna_treecv.study.racing import RacingPruner
 
 # The methods that train models by passes of partial_fit, as trials name them.
 _ONE_PASS = ("treecv", "chain", "standard", "progressive")
 # The most trials that a warning lists.
 _MOST_NAMED = 10
+# A pruner that takes less time than this in all is not worth a warning.
+_FEWEST_SECONDS = 1.0
+
+# These compare the values of trials one by one, in place of pairs at the same step.
+_OF_RUNNING_MEANS = (
+    optuna.pruners.PercentilePruner,  # and MedianPruner
+    optuna.pruners.SuccessiveHalvingPruner,
+    optuna.pruners.HyperbandPruner,
+)
 
 
 class StudyCheck:
@@ -50,6 +60,8 @@ class StudyCheck:
         self._known: WeakKeyDictionary[optuna.Study, dict[str, Any]]  # attributes as compared
         self._known = WeakKeyDictionary()
         self._mixed: WeakSet[optuna.Study] = WeakSet()  # of which a warning was given
+        self._seconds_of_pruner = self._seconds_of_evaluations = 0.0
+        self._has_named_pruner = False
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -98,7 +110,7 @@ class StudyCheck:
             differences = list(self.differences(study, run))
             for difference in differences:
                 warn_caller(difference)
-            if (why := misfit(study.pruner, self._evaluation.report)) is not None:
+            if (why := _misfit(study.pruner, self._evaluation.report)) is not None:
                 warn_caller(why)
             known = self._known[study] if not differences else {}
         if known.get("is_fitted") == run.method.is_one_pass:
@@ -173,6 +185,35 @@ class StudyCheck:
             study.set_user_attr(STUDY_ATTRIBUTE, known)
         return known
 
+    def should_prune(self, trial: Any) -> bool:
+        """Return what the pruner decides about a trial, and measure the time that it takes."""
+        began = perf_counter()
+        answer = trial.should_prune()
+        with self._lock:
+            self._seconds_of_pruner += perf_counter() - began
+        return answer
+
+    def pruner_time(self, trial: Any, seconds: float) -> None:
+        """Warn, once, if a ``WilcoxonPruner`` has taken longer so far than all evaluations.
+
+        ``seconds`` are those of the evaluation of the trial, which is over.
+        """
+        pruner = _innermost(trial.study.pruner) if isinstance(trial, optuna.Trial) else None
+        if not isinstance(pruner, optuna.pruners.WilcoxonPruner):
+            return
+        with self._lock:
+            self._seconds_of_evaluations += seconds
+            spent = self._seconds_of_pruner, self._seconds_of_evaluations
+            is_slow = spent[0] > max(spent[1], _FEWEST_SECONDS)
+            is_first = is_slow and not self._has_named_pruner
+            self._has_named_pruner |= is_slow
+        if is_first:
+            warn_caller(
+                f"WilcoxonPruner has taken {spent[0]:.1f} s so far, and the evaluations "
+                f"{spent[1]:.1f} s: SciPy computes its p-values by a permutation test while there "
+                "are at most 13 reports; use pruner=objective.pruner(), or n_startup_steps=14."
+            )
+
     def _check_sampler(self, study: optuna.Study, trial: Any) -> None:
         assert self._grids is not None
         if isinstance(study.sampler, optuna.samplers.GridSampler):
@@ -196,6 +237,66 @@ class StudyCheck:
             f"suggests points {what} (trial {trial.number}: {trial.params}), and the study has no "
             "end without n_trials."
         )
+
+
+def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> str | None:
+    """Return the kind of reports that a pruner needs, see ``treecv_objective``.
+
+    Those inside the first pass come soonest, but only the tree has them, for means over rows.
+
+    Parameters
+    ----------
+    pruner : optuna.pruners.BasePruner
+    run : Run
+        That of any trial.
+
+    Returns
+    -------
+    str or None
+        None for a pruner that never prunes.
+    """
+    pruner = _innermost(pruner)
+    if isinstance(pruner, optuna.pruners.NopPruner):
+        return None
+    is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
+    if can_report_early(run):
+        return "blocks" if is_paired else "progressive"
+    return "folds" if is_paired or isinstance(pruner, RacingPruner) else "mean"
+
+
+def can_report_early(run: Run) -> bool:
+    """Return whether ``report`` may be "progressive": the tree is used, for a mean over rows."""
+    searched = {name.rpartition("__")[2] for name in run.evaluation.searched}
+    if run.method.name != "treecv" or run.n_epochs > 1 or "n_epochs" in searched:
+        return False
+    return run.evaluation.scores_rows(run.scoring.first, run.estimator)
+
+
+def _misfit(pruner: optuna.pruners.BasePruner, report: str | None) -> str | None:
+    """Return why a pruner does not fit the reports, as a sentence; None if it does."""
+    pruner = _innermost(pruner)
+    name = type(pruner).__name__
+    if report in ("folds", "blocks") and isinstance(pruner, _OF_RUNNING_MEANS):
+        single = "one part of the folds" if report == "folds" else "one block of rows"
+        other = "mean" if report == "folds" else "progressive"
+        return (
+            f"{name} takes each report for a score of the whole trial, but report={report!r} "
+            f"makes reports of {single} each, so that chance prunes good trials; use "
+            f"pruner=objective.pruner() or report={other!r}."
+        )
+    if report in ("mean", "progressive") and isinstance(pruner, optuna.pruners.WilcoxonPruner):
+        other = "folds" if report == "mean" else "blocks"
+        return (
+            f"{name} needs reports that do not depend on each other, but those of "
+            f"report={report!r} are means over the same rows; use pruner=objective.pruner() or "
+            f"report={other!r}."
+        )
+    return None
+
+
+def _innermost(pruner: optuna.pruners.BasePruner) -> Any:
+    """Return the pruner that a ``PatientPruner`` asks, or the pruner itself."""
+    return getattr(pruner, "_wrapped_pruner", pruner)
 
 
 def is_one_pass(trial: FrozenTrial) -> bool:
