@@ -12,9 +12,6 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.model_selection import StratifiedKFold
-from sklearn.naive_bayes import BernoulliNB
-from sklearn.naive_bayes import ComplementNB
-from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv import ModelCache
 from optuna_treecv import tree_cross_val_predict
@@ -28,20 +25,17 @@ X = RNG.normal(size=(120, 4))
 LABELS = (X[:, 0] + 0.5 * RNG.normal(size=120) > 0).astype(int)
 CONSTANT = np.c_[X[:, 0], np.ones(120), X[:, 2:]]
 FAR = np.r_[X[:3] * 1e9, X[3:]]
+FAR_AND_SMALL = np.r_[X[:3] * 1e6, X[3:] * 0.1]
 ALIKE = np.c_[X, X[:, 0] + 1e-13 * X[:, 1]]
-COUNTS = np.abs(X).round()
 
 NO_SUMS = "sums over rows do not tell its models ("
 INFINITE = "a model that follows from sums over rows is not finite"
 
 CORNERS = {
-    "no smoothing": (GaussianNB(var_smoothing=0), CONSTANT, NO_SUMS),
-    "one column": (ComplementNB(norm=True), np.abs(X[:, :1]), INFINITE),
-    "no ones": (BernoulliNB(binarize=None), COUNTS, NO_SUMS),
     "far rows": (QuadraticDiscriminantAnalysis(), FAR, NO_SUMS),
+    "far and small rows": (QuadraticDiscriminantAnalysis(), FAR_AND_SMALL, NO_SUMS),
     "columns alike": (RidgeClassifier(1e-300, class_weight="balanced"), ALIKE, NO_SUMS),
     "large squares": (QuadraticDiscriminantAnalysis(), X * 1e160, NO_SUMS),
-    "large densities": (GaussianNB(), X * 1e160, INFINITE),
     "small squares": (LinearDiscriminantAnalysis(solver="lsqr"), X * 1e-160, INFINITE),
 }
 
@@ -73,7 +67,7 @@ def test_exact_folds_that_were_asked_for_are_not_fitted(estimator, rows, why):
 
 def test_repeats_row_losses_and_caches():
     cv = RepeatedStratifiedKFold(n_splits=3, n_repeats=2, random_state=0)
-    estimator, rows, _ = CORNERS["no smoothing"]
+    estimator, rows, _ = CORNERS["far and small rows"]
     expected = cross_validate(estimator, rows, LABELS, cv=cv, scoring="accuracy")["test_score"]
     cache = ModelCache()
     for _ in range(2):
@@ -81,12 +75,12 @@ def test_repeats_row_losses_and_caches():
             estimator,
             rows,
             LABELS,
-            param_grid={"var_smoothing": [0.0, 1.0]},
+            param_grid={"reg_param": [0.0, 0.5]},
             cv=cv,
             scoring="accuracy",
             cache=cache,
         )
-        result = objective.evaluate({"var_smoothing": 0.0})
+        result = objective.evaluate({"reg_param": 0.0})
         assert result.method == "fit"
         np.testing.assert_array_equal(result.test_score, expected)
     assert result.n_updates == 0
@@ -96,9 +90,11 @@ def test_repeats_row_losses_and_caches():
 
 
 def test_only_the_points_that_need_it_are_fitted():
-    smoothings = [0.0, 1e-9, 1e-3]
     found = tree_cross_validate_many(
-        [GaussianNB(var_smoothing=one) for one in smoothings], CONSTANT, LABELS, cv=CV
+        [QuadraticDiscriminantAnalysis(reg_param=one) for one in (0.0, 0.5, 0.9)],
+        FAR_AND_SMALL,
+        LABELS,
+        cv=CV,
     )
     assert [one.method for one in found] == ["fit", "exact", "exact"]
 

@@ -59,6 +59,15 @@ def said(y, response):
     return float(np.sum(np.ravel(response) * np.arange(1, np.size(response) + 1)))
 
 
+def methods(estimator, cv):
+    """Return the methods that may evaluate an estimator; naive Bayes is trained further."""
+    if "NB(" in str(estimator):
+        return {"treecv", "chain", "fit"}
+    is_all_but = isinstance(cv, LeaveOneOut) and "balanced" in str(estimator)
+    return {"fit" if is_all_but else "exact"}
+
+
+@pytest.mark.filterwarnings("ignore:.*is fitted .* times:UserWarning")
 @pytest.mark.parametrize("cv", SPLITTERS, ids=lambda cv: type(cv).__name__)
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
 def test_targets_of_a_fold_change_nothing_of_its_own_score(estimator, cv):
@@ -69,8 +78,7 @@ def test_targets_of_a_fold_change_nothing_of_its_own_score(estimator, cv):
     groups = GROUPS if isinstance(cv, GroupKFold) else None
     kind = {"cv": cv, "groups": groups, "scoring": scoring}
     before = tree_cross_validate(estimator, X, y, **kind)
-    is_all_but = isinstance(cv, LeaveOneOut) and "balanced" in str(estimator)
-    assert before.method == ("fit" if is_all_but else "exact")
+    assert before.method in methods(estimator, cv)
     splits = list(cv.split(X, y, groups))
     for fold in range(0, len(splits), max(1, len(splits) // 4)):
         other = y.copy()

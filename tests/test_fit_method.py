@@ -171,7 +171,8 @@ def test_auto_takes_exact_folds_or_the_tree_where_it_can():
         return tree_cross_validate(estimator, X_CLASSES, Y_CLASSES, **options).method
 
     assert method(PegasosClassifier()) == "treecv"
-    assert method(GaussianNB()) == "exact"
+    assert method(LinearDiscriminantAnalysis()) == "exact"
+    assert method(GaussianNB()) == "treecv"
     assert method(make_pipeline(StandardScaler(), SGDClassifier(max_iter=1, tol=None))) == "treecv"
     assert method(make_pipeline(PCA(2), GaussianNB())) == "fit"
     assert method(DecisionTreeClassifier()) == "fit"

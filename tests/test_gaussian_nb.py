@@ -26,7 +26,7 @@ NB = GaussianNB(var_smoothing=0.1)
 
 
 class TrainedNB(GaussianNB):
-    """It is trained further by "auto", since a subclass has no exact folds."""
+    """A subclass is trained further as its class is."""
 
 
 @pytest.fixture(scope="module")

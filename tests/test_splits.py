@@ -41,7 +41,7 @@ X, Y = make_classification(N_ROWS, 6, n_informative=4, flip_y=0.2, random_state=
 
 
 class TrainedNB(GaussianNB):
-    """It is trained further, since a subclass has no exact folds."""
+    """A subclass is trained further as its class is."""
 
 
 LEARNERS = [

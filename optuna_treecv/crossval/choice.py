@@ -12,6 +12,7 @@ from optuna_treecv.crossval.chain import Chain
 from optuna_treecv.crossval.epochs import epochs_of
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact import Exact
+from optuna_treecv.crossval.exact_choice import why_counts_differ
 from optuna_treecv.crossval.exact_choice import why_not_exact
 from optuna_treecv.crossval.exact_choice import why_not_scored
 from optuna_treecv.crossval.fit import Fit
@@ -168,8 +169,10 @@ def _choose(
                 f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after row-wise "
                 f"steps or a StandardScaler, but {why_not}; method='auto' would be right."
             )
-    if asked != "treecv" and (why := why_fit or why_rows_age(estimator)):
-        return Fit(why), ""
+    if asked != "treecv":
+        why = why_fit or why_rows_age(estimator)
+        if why := why or why_counts_differ(evaluation, estimator, passed):
+            return Fit(why), ""
     ahead = evaluation.ahead(estimator)
     if asked == "treecv" or not isinstance(ahead, str) or is_incremental(estimator):
         why = passed.why_not_further(estimator)

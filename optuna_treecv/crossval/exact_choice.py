@@ -1,4 +1,4 @@
-"""Whether an evaluation can have exact folds, and why not."""
+"""Whether sums over the rows give the models of fits: exact folds, and naive Bayes in the tree."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.naive_bayes import CategoricalNB
+from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact_rows import columns_after
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.learners.exact.families import parts_of
 from optuna_treecv.learners.exact.family import Facts
+from optuna_treecv.learners.steps.split import NAIVE_BAYES
+from optuna_treecv.learners.without_effect import trained_parts
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
@@ -72,6 +76,38 @@ def why_not_scored(evaluation: Evaluation) -> str:
         if not _RESPONSES.issuperset(methods or ()):
             return f"the score {scorer.name} needs other responses than predictions"
     return ""
+
+
+def why_counts_differ(evaluation: Evaluation, estimator: Any, passed: Passed) -> str:
+    """Return why naive Bayes in the tree may be another model than its fit, a clause; else "".
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        The rows are cut.
+    estimator : estimator
+    passed : Passed
+        What it gets besides X and y.
+    """
+    models = [part for _, part in trained_parts(estimator) if isinstance(part, NAIVE_BAYES)]
+    if not models:
+        return ""
+    if _fewest_trained(evaluation, of_classes=True)[1] == 0:
+        return "a training set lacks a class, which fit would not know"
+    if any(isinstance(one, CategoricalNB) for one in models):
+        if passed.weights is not None and not np.all(passed.weights):
+            return "CategoricalNB knows the categories of rows whose weight is 0"
+    if any(isinstance(one, GaussianNB) for one in models):
+        if evaluation.fact("squares overflow", lambda: _squares_overflow(evaluation.data.X)):
+            return "squares of numbers in X overflow"
+    return ""
+
+
+def _squares_overflow(X: Any) -> bool:
+    """Return whether sums of squares may be infinite, if the rows are an array of floats."""
+    if not isinstance(X, np.ndarray) or X.dtype.kind != "f":
+        return False
+    return max(-X.min(), X.max()) > np.sqrt(np.finfo(X.dtype).max / len(X))
 
 
 def _fewest_trained(evaluation: Evaluation, of_classes: bool) -> tuple[int, int]:

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from numbers import Real
 from typing import Any
 
+from sklearn.naive_bayes import GaussianNB
 from sklearn.utils import get_tags
 
 from optuna_treecv.learners.compiled import CompiledEstimator
@@ -32,6 +34,9 @@ _AROUND = {
     "OneVsOneClassifier",
     "OneVsRestClassifier",
 }
+# Rounding changes a variance of 0 by up to 1e-32 of the squares.
+_LEAST_SMOOTHING = 1e-12
+
 #: Learners that take steps along gradients. ``fit`` makes at most ``max_iter`` passes;
 #: ``partial_fit`` makes one and refuses early_stopping.
 OF_PASSES = {
@@ -71,6 +76,18 @@ def why_fit_differs(estimator: Any, searched: Collection[str] = ()) -> str:
             why := _why_part_differs(part, f"{prefix}max_iter" in searched)
         ):
             return why
+        if isinstance(part, GaussianNB) and (why := _why_variances_differ(part, prefix, searched)):
+            return why
+    return ""
+
+
+def _why_variances_differ(model: GaussianNB, prefix: str, searched: Collection[str]) -> str:
+    """Return why the variances of ``GaussianNB`` would not be those of ``fit``, a clause."""
+    if prefix.endswith("estimator__"):  # another estimator calls its partial_fit
+        return "partial_fit of GaussianNB adds to the variances what follows from its last rows"
+    smoothing, is_open = model.var_smoothing, f"{prefix}var_smoothing" in searched
+    if not is_open and isinstance(smoothing, Real) and smoothing < _LEAST_SMOOTHING:
+        return f"var_smoothing={smoothing} shows the rounding of the variances"
     return ""
 
 

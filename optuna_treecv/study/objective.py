@@ -724,8 +724,8 @@ def treecv_objective(
         Whether a training phase reads its rows in the order in which they lie, or in a new random
         order. The random order takes longer (1.6 times on Covertype).
     method : {"auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"}
-        "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier``,
-        discriminant analysis and naive Bayes of scikit-learn, alone or after row-wise steps or a
+        "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier`` and
+        discriminant analysis of scikit-learn, alone or after row-wise steps or a
         ``StandardScaler``. "forest" grows the trees of all folds together, for
         ``HistTreeClassifier`` and ``HistTreeRegressor``. "treecv" trains models further along a
         tree; for time series it is a chain, in which one model walks forward. "fit" calls ``fit``

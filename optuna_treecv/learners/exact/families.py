@@ -9,18 +9,10 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
-from sklearn.naive_bayes import BernoulliNB
-from sklearn.naive_bayes import ComplementNB
-from sklearn.naive_bayes import GaussianNB
-from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv.learners.exact.count_models import BernoulliFolds
-from optuna_treecv.learners.exact.count_models import ComplementFolds
-from optuna_treecv.learners.exact.count_models import MultinomialFolds
 from optuna_treecv.learners.exact.family import Family
-from optuna_treecv.learners.exact.gaussian_nb import GaussianNBFolds
 from optuna_treecv.learners.exact.linear_discriminant import LinearDiscriminantFolds
 from optuna_treecv.learners.exact.quadratic_discriminant import QuadraticDiscriminantFolds
 from optuna_treecv.learners.exact.ridge import RidgeClassifierFolds
@@ -33,10 +25,6 @@ FAMILIES: dict[type, type[Family]] = {
     RidgeClassifier: RidgeClassifierFolds,
     LinearDiscriminantAnalysis: LinearDiscriminantFolds,
     QuadraticDiscriminantAnalysis: QuadraticDiscriminantFolds,
-    GaussianNB: GaussianNBFolds,
-    MultinomialNB: MultinomialFolds,
-    BernoulliNB: BernoulliFolds,
-    ComplementNB: ComplementFolds,
 }
 
 

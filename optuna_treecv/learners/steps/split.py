@@ -13,6 +13,11 @@ from typing import NamedTuple
 
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.naive_bayes import CategoricalNB
+from sklearn.naive_bayes import ComplementNB
+from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler
@@ -49,8 +54,8 @@ _LINEAR = {
 }
 
 
-# Learners of scikit-learn whose models do not depend on the order of the rows.
-_NAIVE_BAYES = {"BernoulliNB", "CategoricalNB", "ComplementNB", "GaussianNB", "MultinomialNB"}
+#: Learners of scikit-learn whose models do not depend on the order of the rows.
+NAIVE_BAYES = BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 
 class Split(NamedTuple):
@@ -124,17 +129,17 @@ def why_rows_age(estimator: Any) -> str:
     The first rows are scaled by few others. Learners that take steps forget them; naive Bayes
     counts all rows alike.
     """
-    if not _has_steps(estimator):
-        return ""
-    *before, (_, last) = estimator.steps
-    kind = type(last)
-    if kind.__name__ not in _NAIVE_BAYES or not kind.__module__.startswith("sklearn."):
+    before, last = [], estimator
+    while type(last) is Pipeline:
+        *some, (_, last) = last.steps
+        before += some
+    if not isinstance(last, NAIVE_BAYES):
         return ""
     for name, step in before:
         for path, leaf in leaves_of(name, step):
             if runs_in_python(leaf):
                 return (
-                    f"{kind.__name__} would keep the first rows as the step {path!r} made them "
+                    f"{_name(last)} would keep the first rows as the step {path!r} made them "
                     "when it had seen few"
                 )
     return ""

@@ -1,0 +1,403 @@
+"""Naive Bayes by ``method="auto"``: the scores of ``cross_validate``, in the tree or by fits."""
+
+from __future__ import annotations
+
+import warnings
+
+from ids import said
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.metrics import make_scorer
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import KFold
+from sklearn.model_selection import LeaveOneOut
+from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.naive_bayes import CategoricalNB
+from sklearn.naive_bayes import ComplementNB
+from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Binarizer
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+
+N_ROWS = 60
+PRIORS = [0.2, 0.3, 0.5]
+OF_COUNTS = {
+    "multinomial": MultinomialNB(),
+    "multinomial, equal priors": MultinomialNB(alpha=1e-3, fit_prior=False),
+    "multinomial, alpha by column": MultinomialNB(alpha=np.linspace(0.1, 2, 17)),
+    "complement": ComplementNB(alpha=0.3),
+    "complement, norm": ComplementNB(norm=True),
+    "Bernoulli": BernoulliNB(alpha=3),
+    "Bernoulli, priors": BernoulliNB(class_prior=PRIORS, binarize=1.0),
+}
+OTHERS = {
+    "Gaussian": GaussianNB(),
+    "Gaussian, smooth": GaussianNB(var_smoothing=0.1),
+    "Gaussian, priors": GaussianNB(priors=PRIORS, var_smoothing=1e-6),
+    "categorical": CategoricalNB(),
+    "categorical, priors": CategoricalNB(alpha=0.2, class_prior=PRIORS, min_categories=9),
+}
+SPLITTERS = {
+    "2": KFold(2),
+    "10": KFold(10),
+    "mixed": KFold(7, shuffle=True, random_state=0),
+    "stratified": StratifiedKFold(4),
+    "groups": GroupKFold(5),
+    "leave one out": LeaveOneOut(),
+    "hold-out": PredefinedSplit(np.where(np.arange(N_ROWS) < 45, -1, 0)),
+    "some untested": PredefinedSplit(np.clip(np.arange(N_ROWS) // 15 - 1, -1, 2)),
+    "growing": TimeSeriesSplit(3),
+    "random": ShuffleSplit(3, random_state=0),
+}
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*is fitted .* times:UserWarning"),
+    pytest.mark.filterwarnings("ignore:scoring='scorer' may not be a mean over rows:UserWarning"),
+]
+
+
+def rows_for(estimator):
+    """Return rows of which an estimator of scikit-learn can be fitted on every fold."""
+    if isinstance(estimator, GaussianNB):
+        return NUMBERS
+    return CATEGORIES if isinstance(estimator, CategoricalNB) else X
+
+
+def counts(seed=0, rate=0.7):
+    """Return counts with a column for all, one for no and one for a single row, and labels."""
+    rng = np.random.default_rng(seed)
+    X = rng.poisson(rate, (N_ROWS, 17)).astype(np.float64)
+    X[:, 0], X[:, 1:3] = 1, 0
+    X[7, 2] = 3
+    codes = rng.integers(0, 3, N_ROWS)
+    codes[:6] = codes[-6:] = [0, 1, 2, 0, 1, 2]
+    codes[20:26] = codes[40:46] = [2, 1, 0, 2, 1, 0]
+    return X, np.array(["ham", "jam", "spam"])[codes]
+
+
+X, Y = counts()
+CATEGORIES = np.minimum(X, 1) * (np.arange(17) != 2)
+RNG = np.random.default_rng(1)
+WEIGHTS = RNG.choice([0, 0.5, 1, 2.25, 7], N_ROWS)
+GROUPS = np.arange(N_ROWS) // 7
+FORMS = {
+    "dense": X,
+    "float32": X.astype(np.float32),
+    "integers": X.astype(int),
+    "frame": pd.DataFrame(X, columns=[f"word {i}" for i in range(X.shape[1])]),
+    "sparse": sparse.csr_array(X),
+    "sparse fractions": sparse.csr_array(X * RNG.random(X.shape)),
+}
+# Columns of several scales, a rare dummy, one that is set once, and a constant.
+NUMBERS = RNG.normal(size=X.shape) * 10.0 ** RNG.integers(-1, 2, 17) + X[:, [3]]
+NUMBERS[:, 3] = RNG.random(N_ROWS) < 0.15
+NUMBERS[:, 4] = np.arange(N_ROWS) == 7
+NUMBERS[:, 5] = 0.1
+
+
+def in_sum(y, probabilities):
+    """Return a number that changes with every probability, whatever the order of the rows."""
+    columns = np.square(probabilities).reshape(len(y), -1)
+    return float(np.mean(columns @ np.arange(1.0, columns.shape[1] + 1)))
+
+
+SCORERS = {"accuracy": "accuracy", "in_sum": make_scorer(in_sum, response_method="predict_proba")}
+
+
+def compare(estimator, rows, y=Y, weights=None, cv=SPLITTERS["10"], rtol=1e-10):
+    """Compare the scores of "auto" with those of fits, and return the method."""
+    kind = {"cv": cv, "groups": GROUPS if isinstance(cv, GroupKFold) else None}
+    params = None if weights is None else {"sample_weight": weights}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        expected = cross_validate(
+            estimator, rows, y, **kind, scoring=SCORERS, error_score="raise", params=params
+        )
+        for name, scoring in SCORERS.items():
+            options = {"scoring": scoring, "sample_weight": weights, "score_weight": None}
+            ours = tree_cross_validate(estimator, rows, y, **kind, **options)
+            np.testing.assert_allclose(ours.test_score, expected[f"test_{name}"], rtol=rtol)
+    return ours.method
+
+
+@pytest.mark.parametrize("cv", SPLITTERS.values(), ids=SPLITTERS)
+@pytest.mark.parametrize("estimator", [*OF_COUNTS.values(), *OTHERS.values()], ids=str)
+def test_scores_are_those_of_fits(estimator, cv):
+    for weights in (None, WEIGHTS):
+        method = compare(estimator, rows_for(estimator), weights=weights, cv=cv)
+        # No tree trains random splits, nor on categories that only rows of weight 0 have.
+        is_far = isinstance(estimator, CategoricalNB) and weights is not None
+        if isinstance(cv, ShuffleSplit) or is_far:
+            assert method == "fit"
+        else:
+            assert method == ("chain" if isinstance(cv, TimeSeriesSplit) else "treecv")
+
+
+@pytest.mark.parametrize("rows", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("estimator", OF_COUNTS.values(), ids=OF_COUNTS)
+def test_rows_of_every_form(estimator, rows):
+    assert compare(estimator, rows, weights=WEIGHTS) == "treecv"
+
+
+def of_rows_themselves(rows, alpha, folds):
+    """Return the log of what columns have in each class, from the rows themselves."""
+    for train, test in folds:
+        joint = []
+        for label in np.unique(Y):
+            own = rows[train][Y[train] == label]
+            sums = own.sum(axis=0) + alpha
+            prior = np.log(len(own) / len(train))
+            joint.append(rows[test] @ (np.log(sums) - np.log(sums.sum())) + prior)
+        yield test, np.stack(joint, axis=1)
+
+
+@pytest.mark.parametrize("cv", [KFold(10), LeaveOneOut()], ids=said)
+def test_a_column_within_one_fold_leaves_nothing(cv):
+    """With a tiny alpha, any rest of a rounded difference would be seen."""
+    rows = X * np.random.default_rng(5).random(X.shape) * 1e6
+    rows[:, 5] = 0
+    rows[12:14, 5] = 1e9 / 3
+    rows[40:45, 6] = 1e9 / 7
+    ours = tree_cross_val_predict(MultinomialNB(alpha=1e-10), rows, Y, cv=cv)
+    for test, joint in of_rows_themselves(rows, 1e-10, cv.split(rows)):
+        assert np.array_equal(ours[test], np.unique(Y)[joint.argmax(axis=1)])
+
+
+@pytest.mark.parametrize("estimator", [*OF_COUNTS.values(), OTHERS["Gaussian"]], ids=said)
+def test_nothing_leaks_from_a_fold_into_its_own_models(estimator):
+    """All rows of a fold but one, which its model is asked about, are multiplied by 1e9."""
+    rows = X * np.random.default_rng(6).random(X.shape)
+    changed = rows.copy()
+    changed[31:36] *= 1e9
+    before, after = (
+        tree_cross_val_predict(estimator, some, Y, cv=KFold(10), response_method="predict_proba")
+        for some in (rows, changed)
+    )
+    np.testing.assert_allclose(after[30], before[30], rtol=1e-12)
+    if not isinstance(estimator, BernoulliNB):  # it counts rows in which a column is not 0
+        assert not np.allclose(after[:30], before[:30])
+
+
+@pytest.mark.parametrize("factor", [1e-50, 1e50])
+def test_columns_of_very_large_and_small_numbers(factor):
+    rows = NUMBERS.copy()
+    rows[:, :3] *= factor
+    for cv in (SPLITTERS["10"], SPLITTERS["leave one out"]):
+        assert compare(GaussianNB(), rows, cv=cv) == "treecv"
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e6])
+def test_offsets_cost_no_digits(offset):
+    assert compare(GaussianNB(), NUMBERS + offset, rtol=1e-7) == "treecv"
+
+
+def test_weights_of_very_different_sizes():
+    weights = np.ones(N_ROWS)
+    weights[[3, 5, 9]] = 1e13, 1e-13, 1e6
+    for cv in (SPLITTERS["10"], SPLITTERS["leave one out"]):
+        assert compare(GaussianNB(), NUMBERS, weights=weights, cv=cv) == "treecv"
+
+
+def test_rows_of_float32():
+    """Both sum in float32, one in parts."""
+    rows = NUMBERS.astype(np.float32)
+    assert compare(GaussianNB(var_smoothing=1e-3), rows, rtol=1e-4) == "treecv"
+
+
+@pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB(), BernoulliNB()], ids=said)
+def test_steps_that_transform_each_row_for_itself(estimator):
+    whole = make_pipeline(Binarizer(threshold=1.0), estimator)
+    for rows in (X, sparse.csr_array(X)):
+        assert compare(whole, rows, cv=StratifiedKFold(4)) == "treecv"
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        make_pipeline(StandardScaler(), GaussianNB()),
+        make_pipeline(MinMaxScaler(), MultinomialNB()),
+        make_pipeline(make_pipeline(MinMaxScaler(), ComplementNB())),
+        make_pipeline(MinMaxScaler(), make_pipeline(Binarizer(threshold=0.5), BernoulliNB())),
+        GaussianNB(var_smoothing=0),
+        GaussianNB(var_smoothing=1e-14),
+        OneVsRestClassifier(GaussianNB(var_smoothing=0.1)),
+    ],
+    ids=said,
+)
+def test_what_the_tree_would_make_otherwise_is_fitted(estimator):
+    assert compare(estimator, np.abs(NUMBERS + RNG.random(X.shape))) == "fit"
+
+
+@pytest.mark.parametrize("estimator", [*OF_COUNTS.values(), *OTHERS.values()], ids=str)
+def test_training_sets_without_a_class_are_fitted(estimator):
+    y = np.where(np.arange(N_ROWS) < 6, "rare", "usual")
+    y[10:40:2] = "other"
+    if getattr(estimator, "class_prior", getattr(estimator, "priors", None)) is not None:
+        with pytest.raises(ValueError, match="umber of priors must match"):
+            tree_cross_validate(estimator, rows_for(estimator), y, cv=KFold(10))
+        return
+    options = {"cv": KFold(10), "scoring": "accuracy"}
+    rows = rows_for(estimator)
+    found = tree_cross_validate(estimator, rows, y, **options)
+    assert (found.method, found.why[:28]) == ("fit", "a training set lacks a class")
+    expected = cross_validate(estimator, rows, y, **options)["test_score"]
+    assert np.array_equal(found.test_score, expected)
+
+
+def test_squares_that_overflow_are_fitted():
+    rows, options = NUMBERS * 1e160, {"cv": KFold(10), "scoring": "accuracy"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = tree_cross_validate(GaussianNB(), rows, Y, **options)
+        expected = cross_validate(GaussianNB(), rows, Y, **options)["test_score"]
+    assert (found.method, found.why) == ("fit", "squares of numbers in X overflow")
+    assert np.array_equal(found.test_score, expected)
+
+
+@pytest.mark.parametrize("estimator", OF_COUNTS.values(), ids=OF_COUNTS)
+def test_alpha_zero_of_sparse_rows(estimator):
+    if getattr(estimator, "norm", False):
+        pytest.skip("scikit-learn divides by an infinite sum")
+    model, rows = clone(estimator).set_params(alpha=0.0), sparse.csr_array(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for cv in (KFold(10), LeaveOneOut()):
+            options = {"cv": cv, "scoring": "accuracy"}
+            found = tree_cross_validate(model, rows, Y, **options)
+            expected = cross_validate(model, rows, Y, **options)
+            assert np.array_equal(found.test_score, expected["test_score"])
+
+
+def test_a_threshold_is_compared_in_the_type_of_the_rows():
+    """0.1 is larger in float32 than in float64."""
+    assert compare(BernoulliNB(binarize=0.1), (X * 0.1).astype(np.float32)) == "treecv"
+
+
+def test_small_alphas_are_raised_unless_forced():
+    models = [MultinomialNB(alpha=alpha, force_alpha=False) for alpha in (0.0, 1e-10)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        one, other = tree_cross_validate_many(models, X, Y, cv=KFold(10), scoring="log_loss")
+    assert np.array_equal(one.test_score, other.test_score)
+
+
+@pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB()], ids=said)
+def test_negative_numbers_are_refused(estimator):
+    rows = X.copy()
+    rows[3, 4] = -2
+    for form in (rows, sparse.csr_array(rows)):
+        for cv in (KFold(10), TimeSeriesSplit(3)):
+            with pytest.raises(ValueError, match="Negative values in data"):
+                tree_cross_validate(estimator, form, Y, cv=cv)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "rows", "message"),
+    [
+        (MultinomialNB(alpha=-1.0), X, "'alpha' parameter of MultinomialNB must be"),
+        (ComplementNB(class_prior=[0.5, 0.5]), X, "Number of priors must match number of classes"),
+        (GaussianNB(priors=[0.5, 0.5]), NUMBERS, "Number of priors must match number of classes"),
+        (GaussianNB(priors=[0.5, 0.5, 0.5]), NUMBERS, "The sum of the priors should be 1"),
+        (GaussianNB(priors=[-0.5, 0.5, 1]), NUMBERS, "Priors must be non-negative"),
+        (GaussianNB(), sparse.csr_array(NUMBERS), "dense data is required|[Ss]parse"),
+    ],
+)
+@pytest.mark.parametrize("cv", [KFold(2), LeaveOneOut()], ids=said)
+def test_wrong_parameters_are_refused(estimator, rows, message, cv):
+    with pytest.raises((ValueError, TypeError), match=message):
+        tree_cross_validate(estimator, rows, Y, cv=cv)
+
+
+@pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB(), BernoulliNB()], ids=said)
+def test_folds_without_any_number(estimator):
+    rng = np.random.default_rng(0)
+    rows, y = rng.poisson(1.0, (40, 1)).astype(float), rng.integers(0, 2, 40)
+    rows[:10] = 0
+    for cv in (KFold(4), KFold(40)):
+        assert compare(estimator, rows, y, cv=cv) == "treecv"
+
+
+@pytest.mark.parametrize("estimator", [BernoulliNB(), MultinomialNB(), ComplementNB()], ids=said)
+@pytest.mark.parametrize(
+    "cv",
+    [
+        PredefinedSplit(np.where(np.arange(40) < 30, -1, 0)),
+        PredefinedSplit(np.r_[np.full(30, -1), np.zeros(5), np.ones(5)]),
+        TimeSeriesSplit(2, test_size=5),
+    ],
+    ids=["hold-out", "some untested", "growing"],
+)
+def test_tested_rows_without_any_number(cv, estimator):
+    rows = np.random.default_rng(0).poisson(0.5, (40, 5)) + 0.0
+    rows[30:] = 0
+    compare(estimator, sparse.csr_array(rows), np.arange(40) % 2, cv=cv)
+
+
+def test_classes_without_weight_in_a_training_set():
+    rows, y = np.random.default_rng(0).poisson(1.0, (40, 3)), np.arange(40) // 20
+    weights = np.where((y == 1) & (np.arange(40) < 30), 0.0, 1.0)
+    cv = PredefinedSplit(np.where(np.arange(40) < 30, -1, 0))
+    for estimator in (MultinomialNB(), MultinomialNB(fit_prior=False)):
+        options = {"cv": cv, "scoring": "accuracy"}
+        found = tree_cross_validate(
+            estimator, rows, y, sample_weight=weights, score_weight=None, **options
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            fitted = clone(estimator).fit(rows[:30], y[:30], sample_weight=weights[:30])
+        assert found.mean == fitted.score(rows[30:], y[30:])
+
+
+@pytest.mark.parametrize("estimator", [*OF_COUNTS.values(), *OTHERS.values()], ids=str)
+def test_predictions_are_those_of_fits(estimator):
+    rows = rows_for(estimator)
+    for method in ("predict", "predict_proba"):
+        kind = {"cv": KFold(10)}
+        ours = tree_cross_val_predict(estimator, rows, Y, **kind, response_method=method)
+        theirs = cross_val_predict(estimator, rows, Y, **kind, method=method)
+        if method == "predict":
+            assert np.array_equal(ours, theirs)
+        else:
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("estimator", [*OF_COUNTS.values(), *OTHERS.values()], ids=str)
+def test_threads_and_grids_change_no_bit(estimator):
+    rows = rows_for(estimator)
+    name = "var_smoothing" if isinstance(estimator, GaussianNB) else "alpha"
+    models = [clone(estimator).set_params(**{name: value}) for value in (1e-3, 3.0)]
+    options = {"cv": KFold(10), "scoring": "log_loss"}
+    alone = [tree_cross_validate(one, rows, Y, **options).test_score for one in models]
+    for n_jobs in (1, 2):
+        found = tree_cross_validate_many(models, rows, Y, **options, n_jobs=n_jobs)
+        assert np.array_equal([one.test_score for one in found], alone)
+
+
+def test_equal_rows_of_a_fold_get_equal_outputs():
+    """Ties between rows, as an area under a curve counts them, must not be broken by rounding."""
+    rng = np.random.default_rng(0)
+    rows = (rng.random((200, 5)) > 0.5).astype(float)
+    y = (rows[:, 0] + rng.random(200) > 1).astype(int)
+    found = tree_cross_val_predict(
+        GaussianNB(var_smoothing=0.1), rows, y, cv=KFold(3), response_method="predict_proba"
+    )
+    for _, test in KFold(3).split(rows):
+        distinct, group = np.unique(rows[test], axis=0, return_inverse=True)
+        for number in range(len(distinct)):
+            assert len(np.unique(found[test][group.ravel() == number], axis=0)) == 1
