@@ -140,10 +140,10 @@ SETS = (
 class Split:
     """A data set, of which 30 % is withheld."""
 
-    def __init__(self, load: Callable[[], Table]) -> None:
+    def __init__(self, load: Callable[[], Table], seed: int = 0) -> None:
         X, y, n_numbers = load()
         X, y = X[:MOST_ROWS], y[:MOST_ROWS]
-        X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=0)
+        X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=seed)
         if not issparse(X):
             X, X_test = X.copy(), X_test.copy()
             scaler = StandardScaler().fit(X[:, :n_numbers])
