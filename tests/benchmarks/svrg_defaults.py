@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python tests/benchmarks/svrg_defaults.py [NAME ...]
 
-A name is ``letter`` or one of ``against_linear.py``, as are the rows, the splits and the losses. The
-table has the median over five splits, and in brackets the largest loss.
+A name is ``letter`` or one of ``against_linear.py``, which also makes the splits and the losses.
+The table has the median over five splits, and in brackets the largest loss.
 """
 
 from __future__ import annotations
