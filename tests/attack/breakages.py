@@ -1,0 +1,456 @@
+"""Breaks the package on purpose at many places, and says whether the tests notice.
+
+    python tests/attack/breakages.py            # all of them
+    python tests/attack/breakages.py --check    # only whether each text is still there
+    python tests/attack/breakages.py undo leak  # those whose name has one of these words
+
+Each breakage replaces a text that occurs once in the package, in a copy of the tree. Kernels are
+compiled again where the text is theirs (with ccache, if it is there). Then the tests named beside
+the breakage run, up to the first failure of each, and each of them must fail. A text that moves to
+another file is still found; one that is rewritten no longer applies, and needs another breakage in
+its place. The script fails if a breakage stays unnoticed or no longer applies.
+
+The environment needs the build tools of CONTRIBUTING.md and an installation with the extra "test".
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from time import monotonic
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = {".py", ".pyx", ".pxd", ".pxi", ".c", ".h"}
+
+
+class Breakage(NamedTuple):
+    """A place to break.
+
+    Attributes
+    ----------
+    name : str
+        The part of the package, and what is wrong afterwards.
+    old, new : str
+        A text that occurs once in the package, and what takes its place.
+    tests : str
+        What must fail, as names of test files with or without a test, separated by blanks.
+    """
+
+    name: str
+    old: str
+    new: str
+    tests: str
+
+
+BREAKAGES = [
+    # Kernels.
+    Breakage(
+        "kernels: random orders do not depend on the rows seen",
+        "counter = chain(chain(chain(seed, start), stop), n_seen)\n    cdef Py_ssize_t i, j\n",
+        "counter = chain(chain(seed, start), stop)\n    cdef Py_ssize_t i, j\n",
+        "test_kernels::test_order_equals_twin"
+        " test_crossval::test_classifier_equals_the_naive_tree",
+    ),
+    Breakage(
+        "kernels: replays leak the first row that is held out",
+        "place if place < held_start else place + held_stop - held_start",
+        "place if place <= held_start else place + held_stop - held_start",
+        "test_epochs::test_the_order_is_that_of_the_twin"
+        " test_epochs::test_no_label_of_a_fold_reaches_its_own_model",
+    ),
+    Breakage(
+        "kernels: PEGASOS in pairs compares with the next step",
+        "threshold = <floating> (settings.alpha * steps)\n",
+        "threshold = <floating> (settings.alpha * (steps + 1))\n",
+        "test_two_chains::test_pairs_are_what_they_are_in_turns",
+    ),
+    Breakage(
+        "kernels: the interval of lambdas is too wide",
+        "head.low = raised(settings.alpha, margin, steps)",
+        "head.low = 0.9 * raised(settings.alpha, margin, steps)",
+        "test_row_weights::test_weighted_states_are_the_same_for_all_lambdas_of_their_interval",
+    ),
+    Breakage(
+        "kernels: PEGASOS is projected without an entry in the undo log",
+        "remember_all(log, state, learner.state_bytes)\n            absorb(average, width, 1,",
+        "pass\n            absorb(average, width, 1,",
+        "test_kernels::test_a_whole_tree_in_one_call",
+    ),
+    Breakage(
+        "kernels: SGD counts a row too few in averages",
+        "        head.n_averaged += averages\n        return\n",
+        "        return\n",
+        "test_kernels::test_classifier_equals_twin"
+        " test_crossval::test_classifier_equals_the_naive_tree",
+    ),
+    Breakage(
+        "kernels: a batch of SVRG is rounded down",
+        "min(stage.batch_size + 0.5, <double>",
+        "min(stage.batch_size, <double>",
+        "test_kernels::test_classifier_equals_twin",
+    ),
+    Breakage(
+        "kernels: ROOT-SGD forgets the row before a step too late",
+        "        now = w[j]\n        w_before[j] = now\n",
+        "        now = w[j]\n        w_before[j] = now - by_step * v[j]\n",
+        "test_kernels::test_regressor_equals_twin test_test_then_train",
+    ),
+    Breakage(
+        "kernels: K-means counts rows, not weights",
+        "masses[c] += weight\n        part =",
+        "masses[c] += 1\n        part =",
+        "test_row_weights::test_weighted_kmeans_equals_its_twin",
+    ),
+    Breakage(
+        "kernels: a density regularises off the diagonal alone",
+        "out[i * n + i] += settings.reg_covar",
+        "pass",
+        "test_crossval::test_unsupervised_equals_the_naive_tree",
+    ),
+    Breakage(
+        "kernels: lanes of PEGASOS make no update at a margin of 0 in step 1",
+        "(settings.alpha[lane] * steps) or steps == 0 else 0",
+        "(settings.alpha[lane] * steps) else 0",
+        "test_lanes::test_each_lane_is_what_it_is_alone test_lanes_said",
+    ),
+    Breakage(
+        "kernels: lanes sum sparse rows in another order",
+        "W *s = room + (columns[i] & 7) * n_lanes;",
+        "W *s = room + (columns[i] & 3) * n_lanes;",
+        "test_lanes::test_each_lane_is_what_it_is_alone"
+        " test_row_weights::test_each_weighted_lane_is_what_it_is_alone",
+    ),
+    Breakage(
+        "kernels: rows are tested by a scaler of no rows",
+        "see_row(X + row_at(order, i) * width, width, &moments, out)",
+        "see_row(X + i * width, width, &moments, out)",
+        "test_scaled_pipelines::test_scaled_folds_are_those_of_partial_fit",
+    ),
+    Breakage(
+        "kernels: sparse rows are not scaled",
+        "values[j - begin] = x[j] if factor == NULL else x[j] * factor[rows.columns[j]]",
+        "values[j - begin] = x[j]",
+        "test_scaled_pipelines::test_sparse_rows_are_scaled_without_their_means",
+    ),
+    Breakage(
+        "kernels: numbers that are not finite pass in the ninth column",
+        "            checks[0] += 0 * out[j]\n",
+        "            checks[0] += 0 * out[0]\n",
+        "test_kernels::test_gather_sees_what_is_not_finite",
+    ),
+    # The tree.
+    Breakage(
+        "tree: the compiled walk splits in other places",
+        "middle = (first + last + 1) // 2                            # m = floor",
+        "middle = (first + last) // 2                                # m = floor",
+        "test_crossval::test_compiled_and_python_recursion_agree",
+    ),
+    Breakage(
+        "tree: replays of a pair leak rows that are held out",
+        "fill_order(tree, start, cut, n_seen, cut, stop, tree.order)",
+        "fill_order(tree, start, cut, n_seen, start, start, tree.order)",
+        "test_epochs::test_no_label_of_a_fold_reaches_its_own_model",
+    ),
+    Breakage(
+        "tree: the first word saved is not undone",
+        "undo(&tree.log, mark)",
+        "undo(&tree.log, mark + 1)",
+        "test_crossval::test_wide_sparse_rows_are_undone_bit_for_bit"
+        " test_epochs::test_phases_on_wide_rows_are_undone",
+    ),
+    Breakage(
+        "tree: siblings leak into each other's state in Python",
+        "    child = learner.snapshot(state)\n"
+        "    n_updates = train(learner, child, plan.phase(node, left))\n"
+        "    n_updates += walk_to_leaves(",
+        "    child = state\n"
+        "    n_updates = train(learner, child, plan.phase(node, left))\n"
+        "    n_updates += walk_to_leaves(",
+        "test_crossval::test_no_label_of_a_fold_reaches_its_own_model",
+    ),
+    Breakage(
+        "tree: all epochs of the standard method have one order",
+        "start + self.n_rows, epoch * len(rows), rows)",
+        "start + self.n_rows, 0, rows)",
+        "test_epochs::test_the_standard_method_makes_shuffled_epochs",
+    ),
+    # Rows and folds.
+    Breakage(
+        "folds: scores of leave-one-out are in prepared order",
+        "return replace(folds, numbers=folds.order)",
+        "return folds",
+        "test_crossval::test_classifier_equals_the_naive_tree",
+    ),
+    Breakage(
+        "folds: shuffled folds get each other's numbers",
+        "folds = np.argsort(numbers)[folds]",
+        "folds = numbers[folds]",
+        "test_crossval test_splitters",
+    ),
+    Breakage(
+        "rows: negative weights pass",
+        "np.isfinite(weights) & (weights >= 0)",
+        "np.isfinite(weights)",
+        "test_sample_weight::test_bad_weights",
+    ),
+    # Scores.
+    Breakage(
+        "scores: the hinge of several classes takes the mean of the others",
+        "own - others.max(axis=1)",
+        "own - np.sort(others, axis=1)[:, -2]",
+        "test_crossval::test_losses_are_scikit_learns_metrics",
+    ),
+    Breakage(
+        "scores: the mean of weighted losses is over rows",
+        "return np.add.reduceat(weights * values, begins) / np.add.reduceat(weights, begins)",
+        "return np.add.reduceat(weights * values, begins) / fold_sizes(begins, len(values))",
+        "test_weights",
+    ),
+    Breakage(
+        "scores: shares of weighted rows are not squared",
+        "squares = np.square(weights / np.repeat(totals, sizes))",
+        "squares = weights / np.repeat(totals, sizes)",
+        "test_intervals",
+    ),
+    Breakage(
+        "scores: the standard error of a pooled loss ignores weights",
+        "influence = (losses - mean) / weights.sum()",
+        "influence = (losses - mean) / len(weights)",
+        "test_pooled",
+    ),
+    # Exact folds.
+    Breakage(
+        "exact: merged moments lack what lies between the means",
+        "step *= np.sqrt(one.weight / weight * other.weight)",
+        "step *= np.sqrt(one.weight / weight)",
+        "test_exact::test_regressors_score_as_fits_do test_exact_discriminants",
+    ),
+    Breakage(
+        "exact: squared errors lack those of the means",
+        "errors += weights[:, None, None] * np.square(of_means)",
+        "errors += np.square(of_means)",
+        "test_exact::test_regressors_score_as_fits_do",
+    ),
+    Breakage(
+        "exact: a chunk leaks into the moments of all rows but it",
+        "*self._parts[:own], *rest, *self._parts[own + 1 :]]",
+        "*self._parts]",
+        "test_exact_left_out",
+    ),
+    # Trees of all folds.
+    Breakage(
+        "forest: a number on an edge goes to the next bin",
+        "(edges[first + half - 1] < x)",
+        "(edges[first + half - 1] <= x)",
+        "test_forest_kernel test_trees",
+    ),
+    Breakage(
+        "forest: rows of a fold leak into its own tree in small nodes",
+        "held_of[n_parts] = node.held[member] if node.held[member] > 0 else -1",
+        "held_of[n_parts] = 0",
+        "test_forest_kernel::test_each_tree_is_the_one_grown_alone"
+        " test_trees::test_a_forest_is_the_trees_grown_alone",
+    ),
+    Breakage(
+        "forest: nodes of min_samples_split rows are leaves",
+        "record.n_rows >= min_split[record.tree]",
+        "record.n_rows > min_split[record.tree]",
+        "test_trees",
+    ),
+    Breakage(
+        "forest: targets of a fold leak into the exponent of its tree",
+        "joined(parts[:fold] + parts[fold + 1 :])",
+        "joined(parts)",
+        "test_trees",
+    ),
+    # Steps.
+    Breakage(
+        "steps: a scaler divides by n - 1",
+        "scaler.var_ = moments.M2 / moments.n_rows",
+        "scaler.var_ = moments.M2 / (moments.n_rows - 1)",
+        "test_scaled_pipelines test_compiled_pipelines",
+    ),
+    Breakage(
+        "steps: a step overwrites the rows of others",
+        "            return X.copy()\n    return X\n",
+        "            return X\n    return X\n",
+        "test_hostile_pipelines::test_steps_that_may_overwrite_rows_change_nothing",
+    ),
+    Breakage(
+        "steps: text that is cut by frequencies is counted once for all folds",
+        "_with_other_value(step, max_df=1.0, min_df=1, max_features=None)",
+        "_with_other_value(step, min_df=1, max_features=None)",
+        "test_choice test_python_pipelines test_leaks_of_steps",
+    ),
+    # What trials share, and the store.
+    Breakage(
+        "store: models of other orders have one name",
+        "phase.start, phase.stop, n_updates, phase.seed or 0, phase.seed is not None",
+        "phase.start, phase.stop, n_updates, 0, phase.seed is not None",
+        "test_sharing",
+    ),
+    Breakage(
+        "store: damaged models are read",
+        "length != len(data) or digest != _digest(key, low, high, data)",
+        "length != len(data)",
+        "test_stores",
+    ),
+    Breakage(
+        "store: leases of killed workers last",
+        "is_over = or_(expires <= now, expires > latest, expires.is_(None))",
+        "is_over = or_(expires > latest, expires.is_(None))",
+        "test_leases",
+    ),
+    Breakage(
+        "store: a block that was just used is dropped first",
+        "if least.priority > priority:  # it has been used since",
+        "if least.priority < priority:  # it has been used since",
+        "test_cache",
+    ),
+    Breakage(
+        "store: missing values of data frames have no digest",
+        "parts = [_array(numbers), _array(values.isna())]",
+        "parts = [_array(numbers)]",
+        "test_data_digest",
+    ),
+    # Studies.
+    Breakage(
+        "study: a failed point of a grid is tried without end",
+        "if times > 1}\n        running = left",
+        "if times > 99}\n        running = left",
+        "test_grid_sampler",
+    ),
+    Breakage(
+        "study: values that are equal in Python have one code",
+        "if times[code] > 1:\n            while text in taken:",
+        "if times[code] > 9:\n            while text in taken:",
+        "test_grid_values",
+    ),
+    Breakage(
+        "study: differences of errors count rows that got better",
+        "np.array([2 * n_worse - n_others, n_others, len(differences)], np.float64)",
+        "np.array([n_worse, n_others, len(differences)], np.float64)",
+        "test_racing",
+    ),
+    Breakage(
+        "study: forecasts of futility are too sure",
+        "sqrt(residual * (1 + (1 + leverage) / n))",
+        "sqrt(residual / n)",
+        "test_futility",
+    ),
+]
+
+
+def places_of(text: str, root: Path) -> list[Path]:
+    """Return the files of the package in which a text occurs, as often as it does."""
+    found = []
+    for path in sorted((root / "optuna_treecv").rglob("*")):
+        if path.suffix in KINDS:
+            found += [path] * path.read_text().count(text)
+    return found
+
+
+def run(*command: object) -> None:
+    """Run a command; end with what it has printed if it fails."""
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{done.args}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+
+
+class Copy:
+    """A copy of the tree, with kernels of its own, and an environment that imports it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "tree"
+        ignored = shutil.ignore_patterns("build", "_build", "gallery", "*.so", "__pycache__", ".*")
+        shutil.copytree(ROOT, self.root, ignore=ignored)
+        self._build = folder / "build"
+        # Paths in .pth files are imported from, but .pth files in these are not read: so the copy
+        # takes the place of an editable installation, also in the processes that tests start.
+        venv = folder / "venv"
+        run(sys.executable, "-m", "venv", "--without-pip", venv)
+        self.python = venv / "bin" / "python"
+        site = sysconfig.get_path("purelib", vars={"base": str(venv), "platbase": str(venv)})
+        (Path(site) / "copy.pth").write_text(f"{self.root}\n{sysconfig.get_path('purelib')}\n")
+        options = {
+            "CMAKE_BUILD_TYPE": "Release",
+            "CMAKE_MODULE_PATH": Path(find_spec("cython_cmake").origin).parent / "cmake",
+            "Python_EXECUTABLE": sys.executable,
+            "CMAKE_C_COMPILER_LAUNCHER": "ccache" if shutil.which("ccache") else "",
+        }
+        source = self.root / "optuna_treecv" / "_kernels"
+        defined = (f"-D{name}={value}" for name, value in options.items())
+        run("cmake", "-G", "Ninja", "-S", source, "-B", self._build, *defined)
+        self.compile()
+
+    def compile(self) -> None:
+        """Compile what has changed."""
+        run("cmake", "--build", self._build)
+        run("cmake", "--install", self._build, "--prefix", self.root)
+
+    def is_red(self, test: str) -> bool:
+        """Return whether a test, or one of a file, fails; not if it is not there."""
+        file, _, name = test.partition("::")
+        selected = f"tests/{file}.py" + (f"::{name}" if name else "")
+        command = [self.python, "-m", "pytest", "-qx", "-p", "no:cacheprovider", selected]
+        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True)
+        if done.returncode > 1:
+            print(f"{selected} could not run:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        return done.returncode == 1 or done.returncode < 0  # a broken kernel may crash
+
+    def green_tests(self, breakage: Breakage, path: Path) -> list[str]:
+        """Break a file; return which of the tests that must be red are not."""
+        whole = path.read_text()
+        is_kernel = path.suffix != ".py"
+        path.write_text(whole.replace(breakage.old, breakage.new))
+        try:
+            if is_kernel:
+                self.compile()
+            return [test for test in breakage.tests.split() if not self.is_red(test)]
+        finally:
+            path.write_text(whole)
+            if is_kernel:
+                self.compile()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("words", nargs="*", help="words in the names of breakages; default: all")
+    parser.add_argument("--check", action="store_true", help="run no tests")
+    arguments = parser.parse_args()
+    some = [
+        one
+        for one in BREAKAGES
+        if not arguments.words or any(word in one.name for word in arguments.words)
+    ]
+    n_bad = 0
+    missing = {one.name: len(places_of(one.old, ROOT)) for one in some}
+    for name, n_places in missing.items():
+        if n_places != 1:
+            n_bad += 1
+            print(f"NO LONGER APPLIES, its text occurs {n_places} times: {name}", flush=True)
+    if not arguments.check:
+        with tempfile.TemporaryDirectory() as folder:
+            copied = Copy(Path(folder))
+            for one in some:
+                if missing[one.name] != 1:
+                    continue
+                begin = monotonic()
+                (path,) = places_of(one.old, copied.root)
+                green = copied.green_tests(one, path)
+                n_bad += bool(green)
+                verdict = f"NOT NOTICED by {', '.join(green)}" if green else "red"
+                print(f"{verdict}: {one.name} ({monotonic() - begin:.0f} s)", flush=True)
+    print(f"{len(some) - n_bad} of {len(some)} breakages are as they must be.")
+    return n_bad > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
