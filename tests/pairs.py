@@ -6,85 +6,89 @@ seldom one for each combination of all. ``pairs`` takes the place of stacked mar
     @pytest.mark.parametrize(*pairs(order=["fixed", "random"], cv=[3, "loo"], model=MODELS))
 
 The cases depend on the numbers of values and on the seed alone, so that all processes of a run
-collect the same ones. Where a property must hold for every combination, such as that no row reaches
-the model that tests it, keep the product.
+collect the same ones. Where a property must hold for every combination, such as that no row
+reaches the model that tests it, keep the product.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import combinations
 from itertools import product
 from random import Random
 from typing import Any
 
-# Candidates for each case, of which the best is taken.
-_N_CANDIDATES = 10
+Row = tuple[int, ...]
 
 
-def pairs(seed: int = 0, **options: Iterable[Any]) -> tuple[str, list[tuple[Any, ...]]]:
-    """Return the names and the cases of some options, as ``parametrize`` takes them."""
+def pairs(
+    *,
+    where: Callable[..., bool] | None = None,
+    seed: int = 0,
+    **options: Iterable[Any],
+) -> tuple[str, list[tuple[Any, ...]]]:
+    """Return the names and the cases of some options, as ``parametrize`` takes them.
+
+    Parameters
+    ----------
+    where : callable or None
+        Whether options, given by their names, make a case; None: all combinations do.
+    seed : int
+    **options : iterable
+        The values of each option.
+    """
     if len(options) < 2:
         raise ValueError(f"pairs need two options or more, got {', '.join(options) or 'none'}")
     values = [list(some) for some in options.values()]
-    cases = covering_array([len(some) for some in values], seed)
-    return ",".join(options), [
-        tuple(some[i] for some, i in zip(values, case, strict=True)) for case in cases
-    ]
+
+    def case_of(row: Row) -> tuple[Any, ...]:
+        return tuple(some[i] for some, i in zip(values, row, strict=True))
+
+    def is_possible(row: Row) -> bool:
+        return where is None or where(**dict(zip(options, case_of(row), strict=True)))
+
+    rows = covering_array([len(some) for some in values], is_possible, seed)
+    return ",".join(options), [case_of(row) for row in rows]
 
 
-def covering_array(sizes: list[int], seed: int = 0) -> list[list[int]]:
-    """Return rows of value numbers; each pair of values of two columns occurs in some row.
+def covering_array(
+    sizes: Sequence[int], is_possible: Callable[[Row], bool] = lambda row: True, seed: int = 0
+) -> list[Row]:
+    """Return rows of value numbers that have each pair of values which some possible row has.
 
-    Rows are added one by one, each the best of a few candidates (AETG: Cohen et al. 1997). The
-    number of rows is at least the product of the two largest sizes, and seldom much above it.
+    Rows are added one by one. Each has a pair that is missing so far, of those columns with the
+    most values that have one, and otherwise as many further missing pairs as possible.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        The number of values of each column.
+    is_possible : callable
+        Whether a row may be taken.
+    seed : int
+        Decides between rows that are equally good.
     """
-    if min(sizes) < 1:
-        raise ValueError(f"each option must have a value, got sizes {sizes}")
-    rng = Random(seed)
-    # missing[i, a][j] holds the values of column j that have not yet met value a of column i.
-    missing = {
-        (i, a): {j: set(range(sizes[j])) for j in range(len(sizes)) if j != i}
-        for i in range(len(sizes))
-        for a in range(sizes[i])
-    }
-    to_meet = [
-        ((i, a), (j, b))
-        for i, j in combinations(range(len(sizes)), 2)
-        for a, b in product(range(sizes[i]), range(sizes[j]))
-    ]
-    rng.shuffle(to_meet)
+    possible = [row for row in product(*map(range, sizes)) if is_possible(row)]
+    Random(seed).shuffle(possible)
+    rows_with: dict[tuple[int, ...], list[Row]] = {}
+    for row in possible:
+        for pair in pairs_in(row):
+            rows_with.setdefault(pair, []).append(row)
+    missing = set(rows_with)
+
+    def n_new(row: Row) -> int:
+        return len(missing.intersection(pairs_in(row)))
+
     rows = []
-    while to_meet:
-        (i, a), (j, b) = to_meet[-1]
-        if b not in missing[i, a][j]:
-            to_meet.pop()
-            continue
-        row = max(
-            (_candidate({i: a, j: b}, sizes, missing, rng) for _ in range(_N_CANDIDATES)),
-            key=lambda row: _n_new(row, missing),
-        )
-        for i, j in combinations(range(len(sizes)), 2):
-            missing[i, row[i]][j].discard(row[j])
-            missing[j, row[j]][i].discard(row[i])
-        rows.append(row)
+    for pair in sorted(rows_with, key=lambda pair: -sizes[pair[0]] * sizes[pair[2]]):
+        if pair in missing:
+            rows.append(max(rows_with[pair], key=n_new))
+            missing.difference_update(pairs_in(rows[-1]))
     return rows
 
 
-def _candidate(chosen, sizes, missing, rng):
-    """Return a row with some chosen values, and others by how many missing pairs they bring."""
-    others = [i for i in range(len(sizes)) if i not in chosen]
-    rng.shuffle(others)
-    for i in others:
-        counts = [0] * sizes[i]
-        for j, b in chosen.items():
-            for a in missing[j, b][i]:
-                counts[a] += 1
-        most = max(counts)
-        chosen[i] = rng.choice([a for a in range(sizes[i]) if counts[a] == most])
-    return [chosen[i] for i in range(len(sizes))]
-
-
-def _n_new(row, missing):
-    """Return how many missing pairs a row has."""
-    return sum(row[j] in missing[i, row[i]][j] for i, j in combinations(range(len(row)), 2))
+def pairs_in(row: Row) -> list[tuple[int, ...]]:
+    """Return the pairs of a row: column, value, other column, its value."""
+    return [(i, row[i], j, row[j]) for i, j in combinations(range(len(row)), 2)]

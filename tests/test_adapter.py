@@ -8,6 +8,7 @@ from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
+from pairs import pairs
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -251,22 +252,24 @@ def by_hand(model, X, y, classes=None):
 SGD = SGDClassifier(max_iter=1, tol=None)
 
 
+PIPELINES = {
+    "scaler": make_pipeline(StandardScaler(), SGD),
+    "stateless": make_pipeline(Normalizer(), MaxAbsScaler(), SGD),
+    "nested": make_pipeline(
+        make_pipeline(StandardScaler(), MinMaxScaler()), "passthrough", None, SGD
+    ),
+    "regressor": make_pipeline(
+        FunctionTransformer(np.tanh), StandardScaler(), SGDRegressor(max_iter=1)
+    ),
+    "one step": make_pipeline(SGD),
+    "compiled": make_pipeline(StandardScaler(), PegasosClassifier(shuffle=False)),
+}
+
+
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("n_folds", [2, 5, 83])
-@pytest.mark.parametrize(
-    "pipeline",
-    [
-        make_pipeline(StandardScaler(), SGD),
-        make_pipeline(Normalizer(), MaxAbsScaler(), SGD),
-        make_pipeline(make_pipeline(StandardScaler(), MinMaxScaler()), "passthrough", None, SGD),
-        make_pipeline(FunctionTransformer(np.tanh), StandardScaler(), SGDRegressor(max_iter=1)),
-        make_pipeline(SGD),
-        make_pipeline(StandardScaler(), PegasosClassifier(shuffle=False)),
-    ],
-    ids=["scaler", "stateless", "nested", "regressor", "one step", "compiled"],
-)
-def test_a_pipeline_equals_its_phases_by_hand(pipeline, n_folds, order, binary, training_paths):
+@pytest.mark.parametrize(*pairs(order=["fixed", "random"], n_folds=[2, 5, 83], name=PIPELINES))
+def test_a_pipeline_equals_its_phases_by_hand(name, n_folds, order, binary, training_paths):
+    pipeline = PIPELINES[name]
     X, y = binary
     X = X * 7 + 3
     options = {"cv": n_folds, "order": order, "stratify": False, "random_state": SEED}

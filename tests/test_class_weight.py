@@ -8,6 +8,7 @@ import pickle
 from ids import said
 import numpy as np
 from optuna.distributions import FloatDistribution
+from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -64,9 +65,9 @@ def assert_same(one, other):
 # Dicts.
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
+@pytest.mark.parametrize(
+    *pairs(dtype=[np.float64, np.float32], n_classes=[2, 3], estimator=CLASSIFIERS), ids=said
+)
 def test_a_dict_is_the_same_as_weights_of_rows(estimator, n_classes, dtype):
     X, y, weights = rare_class(n_classes, dtype)
     of_classes = {0: 0.3, 1: 1, n_classes - 1: 4.1}
@@ -254,13 +255,17 @@ def test_balanced_comes_close_to_the_frequencies_of_all_rows():
     np.testing.assert_allclose(found, expected, rtol=0.02)
 
 
-@pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("class_weight", ["balanced", {0: 0.2, 1: 3}])
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
+@pytest.mark.parametrize(
+    *pairs(
+        is_sparse=[False, True],
+        dtype=[np.float64, np.float32],
+        class_weight=["balanced", {0: 0.2, 1: 3}],
+        estimator=CLASSIFIERS,
+        where=lambda estimator, is_sparse, **_: not is_sparse or estimator._takes_sparse,
+    ),
+    ids=said,
+)
 def test_an_estimator_is_its_learner(estimator, class_weight, dtype, is_sparse):
-    if is_sparse and not estimator._takes_sparse:
-        return
     X, y, weights = rare_class(3, dtype)
     if is_sparse:
         X[abs(X) < 0.5] = 0
@@ -332,9 +337,14 @@ def test_a_cache_is_not_shared_by_different_class_weights(estimator):
 # Estimators side by side.
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("class_weight", ["balanced", {0: 0.2, 1: 3}])
-@pytest.mark.parametrize("estimator", IN_LANES, ids=said)
+@pytest.mark.parametrize(
+    *pairs(
+        dtype=[np.float64, np.float32],
+        class_weight=["balanced", {0: 0.2, 1: 3}],
+        estimator=IN_LANES,
+    ),
+    ids=said,
+)
 def test_lanes_have_the_weights_of_classes(estimator, class_weight, dtype):
     X, y, weights = rare_class(3, dtype)
     rows = Data(X, y).prepare(estimator.row_layout, np.arange(len(y), dtype=np.uint32))

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
+from pairs import pairs
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -115,9 +116,9 @@ def test_split_columns_takes_columns_out(data):
     assert not np.any(is_beside[rest.indices])
 
 
-@pytest.mark.parametrize("n_folds", [3, 10, N_ROWS])
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("estimator", LEARNERS, ids=name_of)
+@pytest.mark.parametrize(
+    *pairs(n_folds=[3, 10, N_ROWS], order=["fixed", "random"], estimator=LEARNERS), ids=name_of
+)
 def test_scores_are_those_of_dense_rows(estimator, order, n_folds, table, monkeypatch):
     X, y = table
     y = targets_for(estimator, y)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
+from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import BaseEstimator
@@ -137,11 +138,15 @@ def losses_of_a_loop(X, y, order, alpha, average, is_random, cv, seed):
     return np.array(losses)
 
 
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("average", [False, True])
-@pytest.mark.parametrize("cv", [2, 10, 37, 103])
-@pytest.mark.parametrize("kind", ["dense", "float32", "sparse"])
-@pytest.mark.parametrize("cache", [None, "memory"])
+@pytest.mark.parametrize(
+    *pairs(
+        order=["fixed", "random"],
+        average=[False, True],
+        cv=[2, 10, 37, 103],
+        kind=["dense", "float32", "sparse"],
+        cache=[None, "memory"],
+    )
+)
 def test_progressive_losses_are_those_of_a_loop(order, average, cv, kind, cache):
     X, y = data_of(103, 6)
     given = {"dense": X, "float32": X.astype(np.float32), "sparse": sparse.csr_array(X)}[kind]

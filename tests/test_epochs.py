@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ids import said
 import numpy as np
 import optuna
+from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import BaseEstimator
@@ -221,11 +222,14 @@ def outputs_of_walks(estimator, X, y, plan):
     return found
 
 
-@pytest.mark.parametrize("n_folds", [2, 7, 60])
-@pytest.mark.parametrize("random", [False, True])
 @pytest.mark.parametrize(
-    ("estimator", "is_sparse"),
-    [*((one, False) for one in COMPILED), *((one, True) for one in FOR_SPARSE_ROWS)],
+    *pairs(
+        n_folds=[2, 7, 60],
+        random=[False, True],
+        estimator=COMPILED,
+        is_sparse=[False, True],
+        where=lambda estimator, is_sparse, **_: not is_sparse or estimator in FOR_SPARSE_ROWS,
+    ),
     ids=said,
 )
 def test_the_compiled_walk_is_that_over_rows_one_by_one(
@@ -240,9 +244,9 @@ def test_the_compiled_walk_is_that_over_rows_one_by_one(
     assert np.array_equal(ours, by_twin)
 
 
-@pytest.mark.parametrize("n_folds", [5, 60])
-@pytest.mark.parametrize("random", [False, True])
-@pytest.mark.parametrize("estimator", FOR_SPARSE_ROWS, ids=said)
+@pytest.mark.parametrize(
+    *pairs(n_folds=[5, 60], random=[False, True], estimator=FOR_SPARSE_ROWS), ids=said
+)
 def test_phases_on_wide_rows_are_undone(estimator, random, n_folds):
     common, rare = (sparse.random(60, d, 4 / d, random_state=0) for d in (40, 20_000))
     X = sparse.hstack([common, rare], "csr")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
+from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import BaseEstimator
@@ -141,9 +142,7 @@ def test_regressors_score_as_fits_do(name, splitter):
         assert_same(by_moments.test_score, expected["test_neg_mean_squared_error"])
 
 
-@pytest.mark.parametrize("splitter", SPLITTERS)
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize(*pairs(splitter=SPLITTERS, n_classes=[2, 3], name=CLASSIFIERS))
 def test_classifiers_score_as_fits_do(name, n_classes, splitter):
     estimator, cv = CLASSIFIERS[name], SPLITTERS[splitter]
     y = LABELS if n_classes == 3 else np.where(LABELS == "low", "low", "top")

@@ -6,6 +6,7 @@ from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
+from pairs import pairs
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -100,9 +101,9 @@ def along_the_tree(plan, node, leaves):
     return along_the_tree(plan, left, leaves) + along_the_tree(plan, right, leaves)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("cv", [2, 7, "loo"], ids=said)
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
+@pytest.mark.parametrize(
+    *pairs(dtype=[np.float64, np.float32], cv=[2, 7, "loo"], estimator=CLASSIFIERS), ids=said
+)
 def test_classifiers(estimator, cv, dtype, binary):
     X, y = binary
     X = X.astype(dtype)

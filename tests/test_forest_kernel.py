@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
+from pairs import pairs
 import pytest
 
 from optuna_treecv._kernels.forest import grow
@@ -181,9 +182,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("n_folds", [2, 3, 10])
-@pytest.mark.parametrize("n_bins", [4, 32, 255])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(*pairs(n_folds=[2, 3, 10], n_bins=[4, 32, 255], kind=KINDS))
 def test_each_tree_is_the_one_grown_alone(kind, n_bins, n_folds):
     """Rows enough that the first nodes have tables."""
     rng = np.random.default_rng(n_bins + n_folds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import optuna
+from pairs import pairs
 import pandas as pd
 import pytest
 from sklearn.base import clone
@@ -54,13 +55,18 @@ def errors_by_hand(pipeline, X, y):
     return errors
 
 
-@pytest.mark.parametrize("passed", ["passthrough", None])
 @pytest.mark.parametrize(
-    "steps",
-    [("scaler", "passed"), ("imputer", "passed", "scaler"), ("imputer", "scaler", "passed")],
+    *pairs(
+        passed=["passthrough", None],
+        steps=[
+            ("scaler", "passed"),
+            ("imputer", "passed", "scaler"),
+            ("imputer", "scaler", "passed"),
+        ],
+        nested=[False, True],
+        learner=[LEARNER, SGDRegressor(max_iter=1, tol=None, shuffle=False)],
+    )
 )
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("learner", [LEARNER, SGDRegressor(max_iter=1, tol=None, shuffle=False)])
 def test_a_step_that_passes_rows_on_changes_nothing(learner, steps, passed, nested, rows):
     X, y = rows
     if learner is not LEARNER and "imputer" in steps:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
+from pairs import pairs
 import pytest
 from scipy import sparse
 
@@ -110,9 +111,7 @@ def test_derived_seeds_differ():
 # Preparing rows.
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("d", WIDTHS)
-@pytest.mark.parametrize("layout", ["C", "F", "strided", "reversed"])
+@pytest.mark.parametrize(*pairs(dtype=FLOATS, d=WIDTHS, layout=["C", "F", "strided", "reversed"]))
 def test_gather_equals_twin(dtype, d, layout):
     X = np.random.default_rng(0).normal(size=(40, d)).astype(dtype)
     X = {
@@ -253,10 +252,9 @@ def trained_twin(twin, settings, X, targets, rows):
     return model.weights()
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("d", WIDTHS)
-@pytest.mark.parametrize("case", CLASSIFIERS, ids=name_of)
-@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize(
+    *pairs(dtype=FLOATS, d=WIDTHS, case=CLASSIFIERS, n_classes=[2, 4]), ids=name_of
+)
 def test_classifier_equals_twin(case, dtype, d, n_classes):
     make, twin, settings = case
     X = prepared(120, d, dtype)
@@ -275,9 +273,7 @@ def test_classifier_equals_twin(case, dtype, d, n_classes):
         assert np.array_equal(ours[c], expected)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("d", WIDTHS)
-@pytest.mark.parametrize("case", REGRESSORS, ids=name_of)
+@pytest.mark.parametrize(*pairs(dtype=FLOATS, d=WIDTHS, case=REGRESSORS), ids=name_of)
 def test_regressor_equals_twin(case, dtype, d):
     make, twin, settings = case
     X = prepared(120, d, dtype)

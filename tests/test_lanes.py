@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
+from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import is_regressor
@@ -104,6 +105,11 @@ FAMILIES = {
 }
 
 
+def fits(family, n_classes, **_):
+    """Return whether a family learns as many classes; regressors learn none."""
+    return (n_classes == 0) == is_regressor(FAMILIES[family][0])
+
+
 def make(dtype=np.float64, is_sparse=False, n_classes=2, n_rows=60, n_features=9, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n_rows, n_features)).round(1)
@@ -137,15 +143,18 @@ def assert_same_bits(one, other):
     assert one[finite].tobytes() == other[finite].tobytes()  # distinguishes 0 from -0
 
 
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    *pairs(
+        order=["fixed", "random"],
+        dtype=[np.float64, np.float32],
+        is_sparse=[False, True],
+        n_classes=[0, 2, 3],
+        family=FAMILIES,
+        where=fits,
+    )
+)
 def test_each_lane_is_what_it_is_alone(family, n_classes, is_sparse, dtype, order):
     estimators = FAMILIES[family]
-    if is_regressor(estimators[0]):
-        n_classes = 0
     for n_features in (7, 17):
         X, y = make(dtype, is_sparse, n_classes, n_features=n_features)
         for cv in (3, 60):
@@ -170,13 +179,18 @@ def test_any_alphas_on_any_rows(alphas, dtype, average, project, seed):
     assert_same_bits(outputs_of(some, X, y, 30, "fixed", True), alone)
 
 
-@pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    *pairs(
+        is_sparse=[False, True],
+        dtype=[np.float64, np.float32],
+        n_classes=[0, 2, 3],
+        family=FAMILIES,
+        where=fits,
+    )
+)
 def test_lanes_that_diverge_do_as_they_do_alone(family, n_classes, dtype, is_sparse):
     estimators = FAMILIES[family]
-    X, y = make(dtype, is_sparse, 0 if is_regressor(estimators[0]) else n_classes)
+    X, y = make(dtype, is_sparse, n_classes)
     X = (X * dtype(np.finfo(dtype).max / 16)).astype(dtype)
     with np.errstate(all="ignore"):
         results = tree_cross_validate_many(estimators, X, y, cv=6)

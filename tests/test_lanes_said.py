@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from pairs import pairs
 import pytest
-from sklearn.base import is_regressor
 from test_lanes import assert_same_bits
 from test_lanes import FAMILIES
+from test_lanes import fits
 from test_lanes import make
 
 from optuna_treecv import PegasosClassifier
@@ -37,14 +38,18 @@ def said_along(learner, state, n_models=1):
     return np.concatenate(found, axis=1)
 
 
-@pytest.mark.parametrize("weighed", [False, True])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    *pairs(
+        weighed=[False, True],
+        dtype=[np.float64, np.float32],
+        is_sparse=[False, True],
+        n_classes=[0, 2, 3],
+        family=FAMILIES,
+        where=fits,
+    )
+)
 def test_lanes_say_what_models_say_alone(family, n_classes, is_sparse, dtype, weighed):
     estimators = FAMILIES[family]
-    n_classes = 0 if is_regressor(estimators[0]) else n_classes
     X, y = make(dtype, is_sparse, n_classes)
     weights = np.random.default_rng(0).choice([0.5, 1.0, 3.0], 60) if weighed else None
     learners = learners_of(estimators, X, y, weights)
@@ -53,14 +58,19 @@ def test_lanes_say_what_models_say_alone(family, n_classes, is_sparse, dtype, we
     assert_same_bits(said_along(lanes, lanes.start(), len(learners)), np.array(alone))
 
 
-@pytest.mark.parametrize("balanced", [False, True])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    *pairs(
+        balanced=[False, True],
+        dtype=[np.float64, np.float32],
+        n_classes=[0, 2, 3],
+        family=FAMILIES,
+        where=lambda family, n_classes, balanced, **_: (
+            fits(family, n_classes) and not (balanced and n_classes == 0)
+        ),
+    )
+)
 def test_what_stays_is_as_if_the_others_had_never_been(family, n_classes, dtype, balanced):
     estimators = FAMILIES[family]
-    if is_regressor(estimators[0]):
-        n_classes, balanced = 0, False
     if balanced:
         estimators = [type(one)(**one.get_params()) for one in estimators]
         for estimator in estimators:

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import optuna
+from pairs import pairs
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -193,9 +194,9 @@ def prepared(branches, **options):
     return ColumnTransformer(parts, **options)
 
 
-@pytest.mark.parametrize("n_folds", [3, 17])
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("learner", LINEAR, ids=name_of)
+@pytest.mark.parametrize(
+    *pairs(n_folds=[3, 17], order=["fixed", "random"], learner=LINEAR), ids=name_of
+)
 def test_folds_are_those_of_steps_inside_each_fold(learner, order, n_folds, table, training_paths):
     X, y = table
     y = labels_for(learner, y)

@@ -13,6 +13,7 @@ import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
+from pairs import pairs
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -97,9 +98,9 @@ REGRESSORS = [
 ]
 
 
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("n_folds", [2, 5, 30])
-@pytest.mark.parametrize("model", CLASSIFIERS, ids=said)
+@pytest.mark.parametrize(
+    *pairs(order=["fixed", "random"], n_folds=[2, 5, 30], model=CLASSIFIERS), ids=said
+)
 def test_classifiers_equal_a_loop(model, n_folds, order, binary, training_paths):
     X, y = binary
     paths = training_paths(len(X), n_folds, order, random_state=SEED)
@@ -114,9 +115,9 @@ def test_classifiers_equal_a_loop(model, n_folds, order, binary, training_paths)
     np.testing.assert_allclose(ours.test_score, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("n_folds", [2, 5, 79])
-@pytest.mark.parametrize("model", REGRESSORS, ids=said)
+@pytest.mark.parametrize(
+    *pairs(order=["fixed", "random"], n_folds=[2, 5, 79], model=REGRESSORS), ids=said
+)
 def test_regressors_equal_a_loop(model, n_folds, order, regression, training_paths):
     X, y = regression
     ours = tree_cross_validate(model, X, y, cv=n_folds, order=order, random_state=SEED, n_jobs=2)

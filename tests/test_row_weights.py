@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
+from pairs import pairs
 import pytest
 from scipy import sparse
 from test_golden_states import CASES
@@ -141,10 +142,9 @@ def check_against_twins(case, dtype, kind, n_classes):
         assert np.array_equal(model_of(kernel, state, dtype), expected)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_classes", [2, 4])
-@pytest.mark.parametrize("case", CLASSIFIERS, ids=name_of)
+@pytest.mark.parametrize(
+    *pairs(dtype=FLOATS, kind=KINDS, n_classes=[2, 4], case=CLASSIFIERS), ids=name_of
+)
 def test_weighted_classifier_equals_twin(case, n_classes, kind, dtype):
     check_against_twins(case, dtype, kind, n_classes)
 
@@ -194,16 +194,20 @@ def walked(kernel, n_folds, random, seed):
     return out.reshape(kernel.n_models, kernel.n_rows, kernel.n_outputs)
 
 
-@pytest.mark.parametrize("random", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("case", [*CLASSIFIERS[::2], *REGRESSORS[::2]], ids=name_of)
+@pytest.mark.parametrize(
+    *pairs(
+        random=[False, True],
+        kind=KINDS,
+        dtype=FLOATS,
+        case=[*CLASSIFIERS[::2], *REGRESSORS[::2]],
+        where=lambda kind, case, **_: kind == "weights" or case in CLASSIFIERS,
+    ),
+    ids=name_of,
+)
 def test_weighted_trees_equal_the_naive_tree(case, dtype, kind, random):
     make, _, options = case
     n, n_folds = 26, 13
     dense, sparse_rows, y, n_classes = problem(case, n, dtype, 3, density=0.3)
-    if n_classes is None and kind != "weights":
-        return
     given = weights_of(n, dtype)
     bounds = [i * n // n_folds for i in range(n_folds + 1)]
     chunks = [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
@@ -301,16 +305,23 @@ LANES = {
 }
 
 
-@pytest.mark.parametrize("random", [False, True])
-@pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("family", LANES)
+def is_of_classes(family):
+    return not family.endswith(("squared_error 0.3", "huber 3", "huber 1"))
+
+
+@pytest.mark.parametrize(
+    *pairs(
+        random=[False, True],
+        is_sparse=[False, True],
+        kind=KINDS,
+        dtype=FLOATS,
+        family=LANES,
+        where=lambda family, kind, **_: kind == "weights" or is_of_classes(family),
+    )
+)
 def test_each_weighted_lane_is_what_it_is_alone(family, dtype, kind, is_sparse, random):
     together, alone = LANES[family]
-    is_classifier = not family.endswith(("squared_error 0.3", "huber 3", "huber 1"))
-    if not is_classifier and kind != "weights":
-        return
+    is_classifier = is_of_classes(family)
     for d, n_folds in ((11, 5), (200, 60)):
         X = rows_of(60, d, dtype, 0.05 if is_sparse else 0.6)[is_sparse]
         given = weights_of(60, dtype)
@@ -517,11 +528,11 @@ def ends_by_the_recursion(X, codes, given, alpha, dtype):
     return max(made), min(not_made)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("average", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("alpha", [1e-4, 0.1, 2.0])
+@pytest.mark.parametrize(
+    *pairs(
+        dtype=FLOATS, average=[False, True], kind=KINDS, n_classes=[2, 3], alpha=[1e-4, 0.1, 2.0]
+    )
+)
 def test_weighted_states_are_the_same_for_all_lambdas_of_their_interval(
     alpha, n_classes, kind, average, dtype
 ):
@@ -564,9 +575,7 @@ def test_weighted_states_are_the_same_for_all_lambdas_of_their_interval(
             assert high == pytest.approx(ends[1], rel=near)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("alpha", [1e-4, 0.1, 2.0])
+@pytest.mark.parametrize(*pairs(dtype=FLOATS, kind=KINDS, alpha=[1e-4, 0.1, 2.0]))
 def test_weighted_pairs_track_the_same_intervals(alpha, kind, dtype):
     dense, _ = rows_of(90, 9, dtype)
     codes = (np.abs(dense[:, 0] * 2).astype(np.int32) % 3).astype(np.int32)

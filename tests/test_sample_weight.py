@@ -7,6 +7,7 @@ import pickle
 
 from ids import said
 import numpy as np
+from pairs import pairs
 import pytest
 from scipy import sparse
 import sklearn
@@ -127,13 +128,17 @@ def classes_for(estimator, y):
     return {"classes": np.unique(y)} if is_classifier(estimator) else {}
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("case", LINEAR, ids=lambda case: str(case[0]))
+@pytest.mark.parametrize(
+    *pairs(
+        dtype=[np.float64, np.float32],
+        n_classes=[2, 3],
+        case=LINEAR,
+        where=lambda case, n_classes, **_: n_classes == 2 or not is_regressor(case[0]),
+    ),
+    ids=lambda value: said(value[0] if isinstance(value, tuple) else value),
+)
 def test_fit_equals_the_twin(case, n_classes, dtype):
     estimator, make_twin = case
-    if is_regressor(estimator) and n_classes == 3:
-        return
     X, y, weights = data_for(estimator, n_classes, dtype)
     model = in_order(estimator).fit(X, y, weights)
     padded = pad_rows(X, np.arange(len(X), dtype=np.uint32), True)

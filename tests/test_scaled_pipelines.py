@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
 import optuna
+from pairs import pairs
 from pipelines_by_hand import by_hand
 from pipelines_by_hand import CLASSIFIERS
 from pipelines_by_hand import loss_of
@@ -45,9 +46,14 @@ def rows():
     return rows_on_different_scales()
 
 
-@pytest.mark.parametrize("n_folds", [2, 5, 90])
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("estimator", [*CLASSIFIERS, *REGRESSORS, *UNSUPERVISED], ids=name_of)
+@pytest.mark.parametrize(
+    *pairs(
+        n_folds=[2, 5, 90],
+        order=["fixed", "random"],
+        estimator=[*CLASSIFIERS, *REGRESSORS, *UNSUPERVISED],
+    ),
+    ids=name_of,
+)
 def test_scaled_folds_are_those_of_partial_fit(estimator, order, n_folds, rows, training_paths):
     X, y = rows
     if is_classifier(estimator):
@@ -216,17 +222,18 @@ def test_the_moments_of_a_range_follow_from_blocks(n_rows, start, n, dtype):
 # Sparse rows.
 
 
-@pytest.mark.parametrize("n_folds", [2, 7, 60])
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(
-    "estimator",
-    [
-        AveragedSGDClassifier(shuffle=False, loss="log_loss"),
-        AveragedSGDClassifier(class_weight="balanced", fit_intercept=False, shuffle=False),
-        AveragedSGDRegressor(shuffle=False),
-        StreamingSVRGRegressor(shuffle=False, random_state=0),
-    ],
+    *pairs(
+        n_folds=[2, 7, 60],
+        order=["fixed", "random"],
+        dtype=[np.float64, np.float32],
+        estimator=[
+            AveragedSGDClassifier(shuffle=False, loss="log_loss"),
+            AveragedSGDClassifier(class_weight="balanced", fit_intercept=False, shuffle=False),
+            AveragedSGDRegressor(shuffle=False),
+            StreamingSVRGRegressor(shuffle=False, random_state=0),
+        ],
+    ),
     ids=name_of,
 )
 def test_sparse_rows_are_scaled_without_their_means(
@@ -329,10 +336,15 @@ def filled_by_hand(pipeline, X, y, paths, is_scaled):
     return np.array(errors)
 
 
-@pytest.mark.parametrize("n_folds", [3, 8, 90])
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("is_scaled", [True, False])
-@pytest.mark.parametrize("estimator", [CLASSIFIERS[2], REGRESSORS[0]], ids=name_of)
+@pytest.mark.parametrize(
+    *pairs(
+        n_folds=[3, 8, 90],
+        order=["fixed", "random"],
+        is_scaled=[True, False],
+        estimator=[CLASSIFIERS[2], REGRESSORS[0]],
+    ),
+    ids=name_of,
+)
 def test_missing_values_become_the_mean_of_those_seen(
     estimator, is_scaled, order, n_folds, gaps, training_paths
 ):

@@ -15,6 +15,7 @@ import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
+from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import is_classifier
@@ -635,11 +636,15 @@ def ends_by_the_recursion(X, y, alpha, dtype):
     return max(made), min(not_made)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("average", [False, True])
-@pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("alpha", [1e-6, 1e-3, 0.1, 1.0, 50.0])
+@pytest.mark.parametrize(
+    *pairs(
+        dtype=[np.float64, np.float32],
+        average=[False, True],
+        is_sparse=[False, True],
+        n_classes=[2, 3],
+        alpha=[1e-6, 1e-3, 0.1, 1.0, 50.0],
+    )
+)
 def test_a_state_is_the_same_for_all_lambdas_of_its_domain(
     dtype, average, is_sparse, n_classes, alpha
 ):

@@ -7,6 +7,7 @@ from math import log
 
 from ids import said
 import numpy as np
+from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -430,19 +431,22 @@ def test_a_diverging_classifier_errs_always(estimator, make_data):
 
 
 @pytest.mark.parametrize(
-    "estimator",
-    [
-        AveragedSGDClassifier("log_loss", alpha=1.0, step_size=2e4, average=False),
-        AveragedSGDClassifier("log_loss", alpha=1.0, step_size=2e4),
-        StreamingSVRGClassifier(alpha=1.0, step_size=1e100, initial_batch_size=5, inner_steps=20),
-        PegasosClassifier(1e-300, project=True),
-        PegasosClassifier(1e-300, average=True, project=True),
-        AveragedSGDRegressor("huber", step_size=1e120),
-    ],
+    *pairs(
+        estimator=[
+            AveragedSGDClassifier("log_loss", alpha=1.0, step_size=2e4, average=False),
+            AveragedSGDClassifier("log_loss", alpha=1.0, step_size=2e4),
+            StreamingSVRGClassifier(
+                alpha=1.0, step_size=1e100, initial_batch_size=5, inner_steps=20
+            ),
+            PegasosClassifier(1e-300, project=True),
+            PegasosClassifier(1e-300, average=True, project=True),
+            AveragedSGDRegressor("huber", step_size=1e120),
+        ],
+        intercept=[True, False],
+        column=[1.0, 1e200, 1e308],
+    ),
     ids=said,
 )
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("column", [1.0, 1e200, 1e308])
 def test_sparse_rows_see_what_dense_rows_see(estimator, intercept, column):
     rng = np.random.default_rng(0)
     X = sparse.random_array((200, 50), density=0.03, random_state=rng, format="csr")

@@ -9,6 +9,7 @@ from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
+from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -200,9 +201,9 @@ def test_a_share_is_stratified_for_classifiers():
     assert set(plain) != {402}
 
 
-@pytest.mark.parametrize("learner", LEARNERS, ids=said)
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(
+    *pairs(learner=LEARNERS, order=["fixed", "random"], shuffle=[True, False]), ids=said
+)
 def test_rows_that_are_only_trained_on(learner, order, shuffle):
     ids = ids_of(37, 20, 11, 30, 22)
     options = {"shuffle": shuffle, "order": order, "random_state": 5}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from pairs import pairs
 import pytest
 from scipy import sparse
 from test_kernels import CLASSIFIERS
@@ -39,11 +40,10 @@ def twins_say(twin, settings, X, targets, row_weights):
     return [model.train(X[row], targets[row], row_weights[row]) for row in TRAINED]
 
 
-@pytest.mark.parametrize("weighed", [False, True])
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("d", [1, 8, 30])
-@pytest.mark.parametrize("case", CLASSIFIERS, ids=name_of)
-@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize(
+    *pairs(weighed=[False, True], dtype=FLOATS, d=[1, 8, 30], case=CLASSIFIERS, n_classes=[2, 4]),
+    ids=name_of,
+)
 def test_classifiers_say_what_their_twins_say(case, dtype, d, n_classes, weighed):
     make, twin, settings = case
     X = prepared(N_ROWS, d, dtype)

@@ -8,6 +8,7 @@ import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
+from pairs import pairs
 import pandas as pd
 import pytest
 from sklearn.base import clone
@@ -189,9 +190,7 @@ def growth_of(tree, X, y, n_folds=10, weights=None):
     )
 
 
-@pytest.mark.parametrize("n_folds", [2, 3, 10])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kind", TREES)
+@pytest.mark.parametrize(*pairs(n_folds=[2, 3, 10], weighted=[False, True], kind=TREES))
 def test_a_forest_is_the_trees_grown_alone(kind, weighted, n_folds):
     tree = TREES[kind]
     X, y = rows_for(tree, missing=0.1, with_category=True)

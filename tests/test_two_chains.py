@@ -6,6 +6,7 @@ from itertools import count
 
 from ids import said
 import numpy as np
+from pairs import pairs
 import pytest
 from sklearn.base import is_classifier
 
@@ -111,12 +112,16 @@ def learner_of(model, X, y):
     return make_learner(model, rows, "decision_function", 0)
 
 
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("cv", ["loo", 7, 2, "uneven"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("alpha", ALPHAS)
-@pytest.mark.parametrize("is_tracked", [False, True])
+@pytest.mark.parametrize(
+    *pairs(
+        order=["fixed", "random"],
+        cv=["loo", 7, 2, "uneven"],
+        dtype=[np.float64, np.float32],
+        n_classes=[2, 3],
+        alpha=ALPHAS,
+        is_tracked=[False, True],
+    )
+)
 def test_pairs_are_what_they_are_in_turns(is_tracked, alpha, n_classes, dtype, cv, order):
     X, y = make(dtype, n_classes)
     bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
@@ -132,10 +137,15 @@ def test_pairs_are_what_they_are_in_turns(is_tracked, alpha, n_classes, dtype, c
             assert one.tobytes() == other.tobytes()
 
 
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("cv", ["loo", 7, "uneven"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("model", SGD, ids=said)
+@pytest.mark.parametrize(
+    *pairs(
+        order=["fixed", "random"],
+        cv=["loo", 7, "uneven"],
+        dtype=[np.float64, np.float32],
+        model=SGD,
+    ),
+    ids=said,
+)
 def test_pairs_of_sgd_too(model, dtype, cv, order):
     X, y = make(dtype, 3)
     bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
@@ -149,9 +159,7 @@ def test_pairs_of_sgd_too(model, dtype, cv, order):
         assert one.tobytes() == other.tobytes()
 
 
-@pytest.mark.parametrize("n_jobs", [1, 3])
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("cv", ["loo", 7, "uneven"])
+@pytest.mark.parametrize(*pairs(n_jobs=[1, 3], order=["fixed", "random"], cv=["loo", 7, "uneven"]))
 def test_pairs_above_the_blocks_too(cv, order, n_jobs):
     X, y = make(np.float64, 3)
     bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
@@ -172,10 +180,15 @@ def test_pairs_above_the_blocks_too(cv, order, n_jobs):
     assert out.tobytes() == outputs.tobytes()
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("tracks", [False, True])
-@pytest.mark.parametrize("model", [*map(PegasosClassifier, ALPHAS), *SGD[:4], SGD[7]], ids=said)
+@pytest.mark.parametrize(
+    *pairs(
+        dtype=[np.float64, np.float32],
+        n_classes=[2, 3],
+        tracks=[False, True],
+        model=[*map(PegasosClassifier, ALPHAS), *SGD[:4], SGD[7]],
+    ),
+    ids=said,
+)
 def test_two_states_of_different_ages(model, tracks, n_classes, dtype):
     X, y = make(dtype, n_classes)
     learner = learner_of(model, X, y)

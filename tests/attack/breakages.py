@@ -370,8 +370,9 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
         ignored = shutil.ignore_patterns("build", "_build", "gallery", "*.so", "__pycache__", ".*")
-        shutil.copytree(ROOT, self.root, ignore=ignored)
-        self._build = folder / "build"
+        shutil.copytree(ROOT, self.root, ignore=ignored, dirs_exist_ok=True)
+        # As deep as the build of an installation, so that ccache finds what that has compiled.
+        self._build = self.root / "build" / "kernels"
         # Paths in .pth files are imported from, but .pth files in these are not read: so the copy
         # takes the place of an editable installation, also in the processes that tests start.
         venv = folder / "venv"
@@ -424,6 +425,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("words", nargs="*", help="words in the names of breakages; default: all")
     parser.add_argument("--check", action="store_true", help="run no tests")
+    parser.add_argument("--folder", help="for the copy, which the next run uses again")
     arguments = parser.parse_args()
     some = [
         one
@@ -438,7 +440,7 @@ def main() -> int:
             print(f"NO LONGER APPLIES, its text occurs {n_places} times: {name}", flush=True)
     if not arguments.check:
         with tempfile.TemporaryDirectory() as folder:
-            copied = Copy(Path(folder))
+            copied = Copy(Path(arguments.folder or folder).resolve())
             for one in some:
                 if missing[one.name] != 1:
                     continue
