@@ -22,6 +22,7 @@ import optuna
 from postgres_server import postgres_binaries
 from postgres_server import PostgresServer
 import pytest
+from slow_tests import LISTED as SLOW_TESTS
 from sqlalchemy import Connection
 from sqlalchemy import Engine
 from sqlalchemy import event
@@ -41,6 +42,16 @@ PUT = WriteQueue.put
 
 settings.register_profile("of any speed", deadline=None)
 settings.load_profile("of any speed")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that are listed as slow, and nightly ones."""
+    listed = set(SLOW_TESTS.read_text().split())
+    for item in items:
+        name = item.nodeid.partition("[")[0].rpartition("/")[2]
+        if name in listed or item.get_closest_marker("nightly"):
+            item.add_marker("slow")
 
 
 def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

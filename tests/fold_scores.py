@@ -1,12 +1,14 @@
 """Print digests of many fold scores; two builds with the same output give the same bits.
 
-    python tests/fold_scores.py
+    python tests/fold_scores.py                   # of all learners
+    python tests/fold_scores.py Pegasos HistTree  # of those whose name begins so
 
-Run by ``.ci/run`` with CPU dispatch on and off. Not a test by itself.
+Run by ``.ci/run`` and ``.ci/nightly`` with CPU dispatch on and off. Not a test by itself.
 """
 
 import hashlib
 from itertools import product
+import sys
 
 import numpy as np
 from scipy import sparse
@@ -27,6 +29,11 @@ from optuna_treecv.paper import StreamingKMeans
 
 METHODS = {"StreamingKMeans": "predict", "StreamingGaussianDensity": "score_samples"}
 
+
+def is_asked_for(estimator):
+    return type(estimator).__name__.startswith(tuple(sys.argv[1:] or [""]))
+
+
 rng = np.random.default_rng(0)
 X = rng.normal(size=(3000, 37))
 noise = rng.normal(size=3000)
@@ -43,6 +50,7 @@ estimators = [
     LSQSGDRegressor(radius=0.5),
     LSQSGDRegressor(step_size=0.01, radius=np.inf, average=False, fit_intercept=True),
 ]
+estimators = [one for one in estimators if is_asked_for(one)]
 for estimator, dtype, order, cv, form in product(
     estimators,
     [np.float64, np.float32],
@@ -72,6 +80,7 @@ lanes = [
     [AveragedSGDClassifier("log_loss", step_size=eta) for eta in np.geomspace(1e-4, 1, 20)],
     [StreamingSVRGClassifier(step_size=eta) for eta in np.geomspace(1e-4, 1, 20)],
 ]
+lanes = [models for models in lanes if is_asked_for(models[0])]
 for models, dtype, form in product(
     lanes, [np.float64, np.float32], [np.asarray, sparse.csr_array]
 ):
@@ -108,7 +117,7 @@ trees = [
     HistTreeClassifier(criterion="entropy", min_samples_leaf=5, max_bins=32, random_state=0),
     HistTreeRegressor(min_samples_leaf=5, random_state=0),
 ]
-for tree, sample_weight in product(trees, [None, weights]):
+for tree, sample_weight in product(filter(is_asked_for, trees), [None, weights]):
     predictions = tree_cross_val_predict(
         tree,
         X,

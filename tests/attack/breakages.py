@@ -16,6 +16,7 @@ The environment needs the build tools of CONTRIBUTING.md and an installation wit
 from __future__ import annotations
 
 import argparse
+from filecmp import cmp
 from importlib.util import find_spec
 from pathlib import Path
 import shutil
@@ -364,13 +365,19 @@ def run(*command: object) -> None:
         sys.exit(f"{done.args}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
 
 
+def copy_if_other(source: str, target: str) -> None:
+    """Copy a file, unless the copy is there; one that was left broken gets a new time."""
+    if not Path(target).exists() or not cmp(source, target, shallow=False):
+        shutil.copyfile(source, target)
+
+
 class Copy:
     """A copy of the tree, with kernels of its own, and an environment that imports it."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
         ignored = shutil.ignore_patterns("build", "_build", "gallery", "*.so", "__pycache__", ".*")
-        shutil.copytree(ROOT, self.root, ignore=ignored, dirs_exist_ok=True)
+        shutil.copytree(ROOT, self.root, False, ignored, copy_if_other, dirs_exist_ok=True)
         # As deep as the build of an installation, so that ccache finds what that has compiled.
         self._build = self.root / "build" / "kernels"
         # Paths in .pth files are imported from, but .pth files in these are not read: so the copy
@@ -409,16 +416,12 @@ class Copy:
     def green_tests(self, breakage: Breakage, path: Path) -> list[str]:
         """Break a file; return which of the tests that must be red are not."""
         whole = path.read_text()
-        is_kernel = path.suffix != ".py"
         path.write_text(whole.replace(breakage.old, breakage.new))
         try:
-            if is_kernel:
-                self.compile()
+            self.compile()  # also the kernel that the breakage before has left broken
             return [test for test in breakage.tests.split() if not self.is_red(test)]
         finally:
             path.write_text(whole)
-            if is_kernel:
-                self.compile()
 
 
 def main() -> int:
