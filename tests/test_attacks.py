@@ -30,6 +30,7 @@ def test_workers_are_killed(attack, store_url, tmp_path):
     attack.attack(0, 1, storage, store_url)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("attack", ["kill_fits"], indirect=True)
 def test_a_worker_is_killed_between_folds(attack, store_url):
     pytest.importorskip("lightgbm")
@@ -42,11 +43,13 @@ def test_stores_are_damaged(attack, tmp_path):
     attack.attack(0, 4, tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("attack", ["damaged_stores"], indirect=True)
 def test_rows_on_a_server_are_hostile(attack, postgres_server):
     attack.attack_server(0, 4, postgres_server)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("attack", ["frozen_postgresql"], indirect=True)
 def test_a_server_is_frozen(attack, postgres_server):
     with attack.shortened():
@@ -61,6 +64,7 @@ def test_random_evaluations_are_those_of_others(attack, kind, capsys):
     assert n_different == 0, capsys.readouterr().out
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_stays_within_its_bound():
     # In a process of its own. The cache of 4 MB is full after some 30 of the 400 trials.

@@ -17,6 +17,7 @@ from browser import BROWSER
 from browser import page
 from browser import served
 from browser import text_of
+from conftest import FilledStudy
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -293,24 +294,29 @@ HOSTILE = [
 ]
 
 
+def published(folder, name):
+    """Return the note of a study in which all names are this one."""
+    filled = FilledStudy(
+        f"sqlite:///{folder / 'store.db'}", n_folds=4, learner=name, scoring=name, cv=name
+    )
+    distributions = {name: CategoricalDistribution([name, 1.5]), "alpha": FloatDistribution(0, 1)}
+    for i in range(3):
+        scores = np.array([0.1, 0.2, 0.3, 0.2]) + 0.1 * i
+        filled.add(scores, {name: name, "alpha": 0.1 * i}, distributions)
+    for _ in range(3):  # each time in place of the one before
+        dashboard.publish(filled.study, filled.store)
+    return optuna_dashboard.get_note(filled.study)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return published(tmp_path_factory.mktemp("plain"), "name")
+
+
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-def test_names_are_shown_and_not_read_as_markdown(fill, name):
+def test_names_are_shown_and_not_read_as_markdown(name, plain, tmp_path):
     """Outside of code nothing of a hostile name is left, and no name begins a line."""
-
-    def published(name):
-        filled = fill(n_folds=4, learner=name, scoring=name, cv=name)
-        distributions = {
-            name: CategoricalDistribution([name, 1.5]),
-            "alpha": FloatDistribution(0, 1),
-        }
-        for i in range(3):
-            scores = np.array([0.1, 0.2, 0.3, 0.2]) + 0.1 * i
-            filled.add(scores, {name: name, "alpha": 0.1 * i}, distributions)
-        for _ in range(3):  # each time in place of the one before
-            dashboard.publish(filled.study, filled.store)
-        return optuna_dashboard.get_note(filled.study)
-
-    note, plain = published(name), published("name")
+    note = published(tmp_path, name)
     assert len(note.splitlines()) == len(plain.splitlines())
     assert [line[:5] for line in note.splitlines()] == [line[:5] for line in plain.splitlines()]
     assert [line.count("|") for line in note.splitlines() if line.startswith("| ")] == [

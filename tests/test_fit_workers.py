@@ -99,6 +99,7 @@ def test_a_killed_worker_of_joblib_is_an_error_and_the_next_call_works(tmp_path)
     assert json.loads(scores) == expected(tmp_path)
 
 
+@pytest.mark.nightly
 def test_a_killed_worker_of_dask_changes_nothing(tmp_path):
     pytest.importorskip("distributed")
     found = scored("dask", tmp_path)
