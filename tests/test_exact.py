@@ -43,9 +43,11 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.learners.exact import records
-from optuna_treecv.learners.exact.family import Chunks
+from optuna_treecv.learners.exact.chunks import Chunks
+from optuna_treecv.learners.exact.ridge import RidgeFolds
 from optuna_treecv.learners.steps.once import why_not_rowwise
+from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.sharing.exact_results import KeptSums
 
 # Splitters without groups get them here too.
@@ -478,23 +480,24 @@ def test_all_ways_agree_where_memory_is_scarce(name, splitter, monkeypatch):
     if splitter != "groups":
         del kind["groups"]
     usual = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
-    monkeypatch.setattr("optuna_treecv.learners.exact.training_sums.MOST_BYTES", 0)
-    monkeypatch.setattr("optuna_treecv.learners.exact.records._MOST_BYTES", 0)
+    monkeypatch.setattr("optuna_treecv.learners.exact.all_but.MOST_BYTES", 0)
+    monkeypatch.setattr("optuna_treecv.learners.exact.family._MOST_BYTES", 0)
     scarce = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
     np.testing.assert_allclose(scarce.test_score, usual.test_score, rtol=1e-11)
 
 
 def test_few_records_are_held_where_memory_is_scarce(monkeypatch):
-    monkeypatch.setattr(records, "_MOST_BYTES", 8 * 10 * 3)
-
-    def make():
-        return (np.full(10, float(chunk)) for chunk in range(8))
-
-    chunks = Chunks(40, np.arange(0, 41, 5))
-    kept = KeptSums(None, None)
-    groups = list(records.records_in_groups(chunks, kept, "", 10, make, most_rows=1000))
-    assert [first for first, _ in groups] == [0, 3, 6]
-    assert [one[0] for _, some in groups for one in some] == list(range(8))
+    layout = RowLayout(padded=True, sparse=True, target="number")
+    rows = Data(X, Y).prepare(layout, np.arange(len(Y), dtype=np.uint32))
+    family = RidgeFolds([Ridge()], rows, None, 1)
+    chunks = Chunks(len(Y), np.arange(0, 41, 5))
+    usual = np.concatenate(
+        [one.outputs for one in family.test(chunks, KeptSums(None, None), 7)], 1
+    )
+    monkeypatch.setattr("optuna_treecv.learners.exact.family._MOST_BYTES", 8 * family.size * 3)
+    (*tested,) = family.test(chunks, KeptSums(None, None), 1000)
+    assert [(one.first, one.last) for one in tested] == [(0, 3), (3, 6), (6, 8)]
+    np.testing.assert_array_equal(np.concatenate([one.outputs for one in tested], 1), usual)
 
 
 class ByRow(TransformerMixin, BaseEstimator):

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import tree_cross_val_predict
-from optuna_treecv.learners.exact.family import Chunks
+from optuna_treecv.learners.exact.chunks import Chunks
 from optuna_treecv.learners.exact.left_out import LeftOut
 from optuna_treecv.learners.exact.penalties import Penalties
 from optuna_treecv.learners.exact.ridge_rows import RidgeRows

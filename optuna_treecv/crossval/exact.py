@@ -28,11 +28,11 @@ from optuna_treecv.crossval.methods import Instead
 from optuna_treecv.crossval.methods import Missing
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.request import Request
+from optuna_treecv.learners.exact.chunks import Chunks
+from optuna_treecv.learners.exact.chunks import Tested
 from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.exact.families import parts_of
-from optuna_treecv.learners.exact.family import Chunks
 from optuna_treecv.learners.exact.family import Family
-from optuna_treecv.learners.exact.family import Tested
 from optuna_treecv.learners.exact.threads import one_blas_thread
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.rows.data import count_targets
@@ -262,7 +262,7 @@ def _predictions(
         family = parts.family([parts.last], rows, parts.scaler, evaluation.n_jobs)
         tested = family.test(chunks_of(repeat.cut), KeptSums(None, None), _ROWS)
         outputs = np.concatenate([one.outputs[0] for one in tested])
-        prepared = family.respond(outputs, method)
+        prepared = family.response(outputs, method)
     classes = rows.classes if method == "predict" else None
     has_nan = classes is not None and np.any(np.isnan(outputs))
     if has_nan or (is_finite and not np.all(np.isfinite(outputs))):
@@ -396,7 +396,7 @@ class _Scorer:
         each = len(bounds) - 1 == part.stop - part.start
         return TestedRows(
             said,
-            partial(family.respond, said),
+            partial(family.response, said),
             None if self._targets is None else self._targets[part],
             None if self._weights is None else self._weights[part],
             None if each else bounds[:-1] - bounds[0],

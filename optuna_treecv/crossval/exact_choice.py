@@ -12,8 +12,8 @@ from sklearn.naive_bayes import GaussianNB
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.exact_rows import columns_after
 from optuna_treecv.crossval.routing import Passed
+from optuna_treecv.learners.exact.chunks import Facts
 from optuna_treecv.learners.exact.families import parts_of
-from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.steps.split import NAIVE_BAYES
 from optuna_treecv.learners.without_effect import trained_parts
 from optuna_treecv.rows.data import as_codes

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.naive_bayes import GaussianNB
 from sklearn.utils import check_array
 
-from optuna_treecv.learners.exact.blocks import blocks
+from optuna_treecv.learners.exact.chunks import blocks
 from optuna_treecv.learners.exact.spread import merge_spreads
 from optuna_treecv.learners.exact.spread import Spread
 from optuna_treecv.learners.exact.spread import spread_of

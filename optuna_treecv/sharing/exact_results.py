@@ -129,7 +129,7 @@ class ExactResult:
 
 
 class KeptSums:
-    """What a family keeps for further points; follows ``learners.exact.family.Kept``.
+    """What a family keeps for further points; follows ``learners.exact.chunks.Keep``.
 
     It holds the arrays itself as long as it lives, which is one evaluation of several points.
 

@@ -1,18 +1,12 @@
-"""Estimators that see their rows through sums, so that all folds follow from one reading.
+"""Estimators that see their rows through additive statistics: all folds follow from one reading.
 
-``blocks`` of rows become sums, ``training_sums`` merges those of each fold, a family makes a
-record of them (``records``) and tests rows with the models of all points. ``family`` is the
-protocol of a family and ``families`` the list of them:
+``moments`` of rows are collected and merged, ``all_but`` makes those of each fold's training rows,
+and a ``family`` solves them for the models of all points and responds to the test rows:
 
-* ridge regression: ``ridge``, with ``moments``, ``penalties``, ``balanced``, ``ridge_rows`` and
-  ``from_rows``; without single rows or small chunks ``left_out``, with ``bases``, ``all_but`` and
-  ``other_scales``;
-* discriminant analysis: ``linear_discriminant`` and ``quadratic_discriminant``, with
-  ``discriminants``, ``class_moments``, ``linear_left_out`` and ``graded``;
-* Gaussian naive Bayes: ``gaussian_nb``, with ``class_spreads``, ``gaussian_densities`` and
-  ``gaussian_nb_single_rows``;
-* naive Bayes of counts: ``count_models``, with ``counts``, ``nonzeros``, ``split_sums`` and
-  ``absences``.
+* ridge regression: ``ridge``, with ``ridge_rows`` and ``penalties``; single rows and small chunks
+  are left out of all rows in closed form by ``left_out`` and ``other_scales``;
+* discriminant analysis: ``discriminants``.
 
-``spread`` is what a ``StandardScaler`` learns; ``labels``, ``lapack`` and ``threads`` serve all.
+``families`` is the list of them. ``spread`` is what a ``StandardScaler`` learns; ``chunks``,
+``lapack`` and ``threads`` serve all.
 """

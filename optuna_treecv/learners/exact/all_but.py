@@ -1,75 +1,138 @@
-"""The moments of all rows but a chunk, for the few chunks of many that need them."""
+"""The moments of each fold's training rows, from one reading of all rows.
+
+All rows but a chunk are those before it and those after it, so that k folds take 2 k merges.
+Nothing is subtracted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
-from typing import Any
+from math import isqrt
 
 import numpy as np
 
-from optuna_treecv.learners.exact.family import Chunks
-from optuna_treecv.learners.exact.family import Kept
-from optuna_treecv.learners.exact.family import RowNumbers
+from optuna_treecv.learners.exact.chunks import Chunks
+from optuna_treecv.learners.exact.chunks import Keep
 from optuna_treecv.learners.exact.moments import merge
 from optuna_treecv.learners.exact.moments import Moments
-from optuna_treecv.learners.exact.moments import no_moments
-from optuna_treecv.learners.exact.spread import Spread
+from optuna_treecv.learners.exact.moments import Source
 from optuna_treecv.learners.exact.threads import in_order
+
+#: The bytes of moments that are held at once.
+MOST_BYTES = 2**28
 
 _MOST_PARTS = 32
 
+#: Of one chunk: the moments of its training rows and, where they are needed, of its test rows.
+TrainAndTest = tuple[Moments, Moments | None]
+
+
+def moments_of_folds(
+    source: Source, chunks: Chunks, n_jobs: int, with_test: bool
+) -> Iterator[TrainAndTest]:
+    """Yield the moments of each chunk's training and test rows, chunk after chunk.
+
+    Where those of all chunks would take too much memory, they are held for groups of about sqrt(k)
+    chunks, and each chunk is read twice.
+    """
+    if chunks.trains is None and chunks.n_chunks == 1:
+        chunks = replace(chunks, trains=[int(chunks.bounds[0])])
+    if chunks.trains is not None:
+        yield from _of_given(source, chunks, n_jobs, with_test)
+        return
+    bounds, k = chunks.bounds, chunks.n_chunks
+
+    def of_chunk(chunk: int) -> Moments:
+        return source.collect(chunks.test_rows(chunk, chunk + 1))
+
+    before = [source.collect(slice(0, int(bounds[0])))] if bounds[0] else []
+    if 16 * k * source.n_numbers <= MOST_BYTES:
+        yield from _all_but_each(of_chunk, range(k), before, n_jobs)
+        return
+    size = isqrt(k)
+    groups = [range(first, min(first + size, k)) for first in range(0, k, size)]
+
+    def of_group(number: int) -> Moments:
+        return source.collect(chunks.test_rows(groups[number].start, groups[number].stop))
+
+    outside = _all_but_each(of_group, range(len(groups)), before, n_jobs)
+    for group, (rest, _) in zip(groups, outside, strict=True):
+        yield from _all_but_each(of_chunk, group, [rest], n_jobs)
+
+
+def _all_but_each(
+    of_one: Callable[[int], Moments], numbers: range, outside: list[Moments], n_jobs: int
+) -> Iterator[TrainAndTest]:
+    """Yield the moments of all but each one, and its own; ``outside`` belongs to all of them."""
+    each = list(in_order(n_jobs, of_one, numbers))
+    after = each[-1:]  # of the last one, the last two, ...
+    for one in each[-2:0:-1]:
+        after.append(merge(one, after[-1]))
+    before = list(outside)
+    for number, own in zip(numbers, each, strict=True):
+        rest = before + ([] if number == numbers[-1] else [after.pop()])
+        yield reduce(merge, rest), own
+        before = [merge(before[0], own)] if before else [own]
+
+
+def _of_given(
+    source: Source, chunks: Chunks, n_jobs: int, with_test: bool
+) -> Iterator[TrainAndTest]:
+    """Yield the moments of given training rows; growing first parts of the rows are read once."""
+    trains = chunks.trains
+    assert trains is not None
+    sizes = [one for one in trains if isinstance(one, int)]
+    grow = len(sizes) == len(trains) and bool(np.all(np.diff(sizes) >= 0))
+
+    def added(chunk: int) -> Moments:
+        rows = trains[chunk]
+        if not isinstance(rows, int):
+            return source.collect(rows)
+        return source.collect(slice(sizes[chunk - 1] if grow and chunk else 0, rows))
+
+    so_far: list[Moments] = []
+    for chunk, own in enumerate(in_order(n_jobs, added, range(chunks.n_chunks))):
+        so_far = [merge(so_far[0], own)] if grow and so_far else [own]
+        yield so_far[0], source.collect(chunks.test_rows(chunk, chunk + 1)) if with_test else None
+
 
 class AllBut:
-    """The moments of at most 32 parts of the rows.
+    """The moments of at most 32 parts of the rows, for the few chunks that are left out directly.
 
     Those of all rows but a chunk are merged from the other parts and from the chunk's own part,
-    which is read again without the chunk. Nothing is subtracted.
+    which is read again without the chunk.
 
     Parameters
     ----------
-    moments_of : callable
-        (rows) -> their moments.
+    source : Source
     chunks : Chunks
         Without given training rows.
-    n_features, n_columns : int
-        The columns of X, and of the moments.
-    with_spread : bool
-    kept : Kept
+    keep : callable
     n_jobs : int
     """
 
-    def __init__(
-        self,
-        moments_of: Callable[[RowNumbers], Moments],
-        chunks: Chunks,
-        n_features: int,
-        n_columns: int,
-        with_spread: bool,
-        kept: Kept,
-        n_jobs: int,
-    ) -> None:
+    def __init__(self, source: Source, chunks: Chunks, keep: Keep, n_jobs: int) -> None:
         assert chunks.trains is None
-        self._moments_of = moments_of
-        self._chunks = chunks
-        self._n_features, self._n_columns = n_features, n_columns
-        self._with_spread = with_spread
+        self._source, self._chunks = source, chunks
         k, n_rows = chunks.n_chunks, int(chunks.bounds[-1])
         # Reading a part costs about as much as factorising a matrix, and all parts together
         # take an eighth of the memory of X at most.
-        n_parts = min(max(1, n_rows // max(1024, 16 * n_columns)), _MOST_PARTS, k)
+        n_parts = min(max(1, n_rows // max(1024, 16 * source.n_columns)), _MOST_PARTS, k)
         self._ends = np.linspace(0, k, n_parts + 1).astype(int)
-        size = 1 + n_columns + n_columns**2 + (1 + 4 * n_features if with_spread else 0)
+        size = source.n_numbers
 
         def make(memory: np.ndarray) -> None:
             parts = in_order(n_jobs, self._of_part, range(n_parts))
             for record, one in zip(memory.reshape(n_parts, size), parts, strict=True):
-                _write(one, record)
+                source.write(one, record)
 
-        memory = kept("parts of all rows", n_parts * size, make).reshape(n_parts, size)
-        self._parts = [self._read(record) for record in memory]
+        memory = keep("parts of all rows", n_parts * size, make).reshape(n_parts, size)
+        self._parts = [source.view(record) for record in memory]
         first = slice(0, int(chunks.bounds[0]))
-        self._always = [moments_of(first)] if first.stop else []
+        self._always = [source.collect(first)] if first.stop else []
 
     def all_rows(self) -> Moments:
         """Return the moments of all rows."""
@@ -79,35 +142,15 @@ class AllBut:
         """Return the moments of all rows but those of a chunk."""
         own = int(np.searchsorted(self._ends, chunk, side="right")) - 1
         rest = [
-            self._moments_of(self._chunks.test_rows(first, last))
+            self._source.collect(self._chunks.test_rows(first, last))
             for first, last in ((self._ends[own], chunk), (chunk + 1, self._ends[own + 1]))
             if self._chunks.bounds[first] < self._chunks.bounds[last]
         ]
         return self._merged([*self._always, *self._parts[:own], *rest, *self._parts[own + 1 :]])
 
     def _merged(self, some: list[Moments]) -> Moments:
-        nothing = no_moments(self._n_columns, self._n_features if self._with_spread else None)
-        return reduce(merge, some, nothing)
+        return reduce(merge, some, self._source.nothing())
 
     def _of_part(self, number: int) -> Moments:
         first, last = self._ends[number : number + 2]
-        return self._moments_of(self._chunks.test_rows(first, last))
-
-    def _read(self, record: np.ndarray) -> Moments:
-        d, c = self._n_features, self._n_columns
-        mean, scatter, spread = np.split(record[1:], [c, c + c * c])
-        return Moments(
-            float(record[0]),
-            mean,
-            scatter.reshape(c, c),
-            Spread(int(spread[0]), *spread[1:].reshape(4, d)) if self._with_spread else None,
-        )
-
-
-def _write(moments: Moments, record: np.ndarray) -> None:
-    """Write moments into a flat array."""
-    numbers: list[Any] = [[moments.weight], moments.mean, moments.scatter.ravel()]
-    if moments.spread is not None:
-        n_rows, *columns = moments.spread
-        numbers += [[n_rows], *columns]
-    np.concatenate(numbers, out=record)
+        return self._source.collect(self._chunks.test_rows(first, last))

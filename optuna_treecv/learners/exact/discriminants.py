@@ -1,54 +1,53 @@
-"""What linear and quadratic discriminant analysis share: folds from the moments of classes."""
+"""Linear and quadratic discriminant analysis, from the moments of each class."""
 
 from __future__ import annotations
 
-from abc import ABC
 from abc import abstractmethod
-from collections.abc import Iterator
 from collections.abc import Sequence
-from functools import partial
-from functools import reduce
+from functools import cache
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
+from scipy.special import softmax
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv.learners.exact.class_moments import check_classes
-from optuna_treecv.learners.exact.class_moments import class_moments_of
-from optuna_treecv.learners.exact.class_moments import ClassMoments
-from optuna_treecv.learners.exact.class_moments import merge_classes
-from optuna_treecv.learners.exact.family import Chunks
-from optuna_treecv.learners.exact.family import Facts
-from optuna_treecv.learners.exact.family import Kept
-from optuna_treecv.learners.exact.family import RowNumbers
-from optuna_treecv.learners.exact.family import Tested
-from optuna_treecv.learners.exact.records import records_in_groups
-from optuna_treecv.learners.exact.threads import in_order
-from optuna_treecv.learners.exact.training_sums import FoldSums
-from optuna_treecv.learners.exact.training_sums import training_sums
+from optuna_treecv.learners.exact.chunks import BLOCK
+from optuna_treecv.learners.exact.chunks import blocks
+from optuna_treecv.learners.exact.chunks import copy_rows
+from optuna_treecv.learners.exact.chunks import Facts
+from optuna_treecv.learners.exact.chunks import n_rows_of
+from optuna_treecv.learners.exact.chunks import RowNumbers
+from optuna_treecv.learners.exact.family import Family
+from optuna_treecv.learners.exact.family import largest_class
+from optuna_treecv.learners.exact.lapack import pivoted_cholesky
+from optuna_treecv.learners.exact.moments import Moments
+from optuna_treecv.learners.exact.moments import scaled
+from optuna_treecv.learners.exact.moments import Source
+from optuna_treecv.learners.exact.moments import views
 from optuna_treecv.rows.data import PreparedRows
 
-#: What is left of a row's leverage, 1 - h, below which a shortcut for leaving it out loses digits.
-LEAST_LEFT = 1e-3
+# Up to this ratio of two columns' squares, rounding errors of the largest eigenvalue are 1e-10 of
+# the smaller square.
+_MOST_RATIO = 1e6
 
-#: A matrix of d x d numbers for each fold, and more of them while it is factorised: 800 MB.
-MOST_COLUMNS = 5000
+# The svd solver of LDA compares singular values with tol, and moments know the squares of these.
+_LEAST_TOL = 1e-6
 
-# The rows that one thread reads at a time.
-_ROWS = 2**16
-
-# With a scaler, the model without each row has a factorisation of its own.
-_MOST_ROWS_SCALED = 2000
+# The greatest relative rounding error of an eigenvalue of QDA; scikit-learn's own is smaller.
+_MOST_NOISE = 1e-4
 
 
-class DiscriminantFolds(ABC):
-    """Models of each fold from the moments of its classes.
+class DiscriminantFolds(Family):
+    """Models from the moments of classes.
 
-    A subclass has ``least_of_class``, the fewest rows of a class, and turns moments into a
-    *record*, a flat array of ``_size()`` numbers that serves all points.
+    A record holds numbers, means, the scaler's centre and scale, and what a subclass has in
+    ``_shapes``.
     """
 
     least_of_class: int
+    _shapes: list[tuple[int, ...]]
 
     def __init__(
         self,
@@ -58,13 +57,11 @@ class DiscriminantFolds(ABC):
         n_jobs: int,
     ) -> None:
         assert rows.classes is not None
-        self.n_points = len(estimators)
+        super().__init__(estimators, rows, scaler, n_jobs)
         self._classes = rows.classes
-        self._n_classes = len(rows.classes)
-        self.n_outputs = self._n_classes
-        self._rows = rows
-        self._scaler = scaler
-        self._n_jobs = n_jobs
+        self._n_classes = self.n_outputs = len(rows.classes)
+        self._tol = float(estimators[0].tol)
+        self._is_svd = estimators[0].solver == "svd"
         self._priors: np.ndarray | None = None
         if estimators[0].priors is not None:
             self._priors = np.array(estimators[0].priors, dtype=np.float64)
@@ -73,12 +70,17 @@ class DiscriminantFolds(ABC):
                     f"priors must have a number for each of the {self._n_classes} classes, got "
                     f"{estimators[0].priors!r}."
                 )
-        # Points that give the same models are computed once.
-        self._n_distinct = self.n_points
-        self._are_pooled = False
+
+    def _lay_out(self, are_pooled: bool, shapes: list[tuple[int, ...]]) -> None:
+        """Set the rows that moments are taken of, and the shapes of a record."""
+        g, d = self._n_classes, self._rows.n_features
+        with_spread = self._scaler is not None
+        self.source = Source(self._rows, g, are_pooled, with_spread=with_spread)
+        self._shapes = [(g,), (g, d), (d,), (d,), *shapes]
+        self.size = sum(map(_product, self._shapes))
 
     @classmethod
-    def _why_not(cls, estimator: Any, facts: Facts) -> str:
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
         """Return the reasons that both families share."""
         if estimator.covariance_estimator is not None:
             return "covariance_estimator learns from the rows"
@@ -91,185 +93,351 @@ class DiscriminantFolds(ABC):
         if facts.n_of_class < cls.least_of_class:
             few = "no row" if facts.n_of_class == 0 else "only one row"
             return f"a training set has {few} of a class"
-        if facts.n_features > MOST_COLUMNS:
-            return f"X has more than {MOST_COLUMNS} columns"
-        if facts.n_features >= facts.n_trained:
-            return "X has more columns than a training set has rows"
-        return ""
+        return super().why_not(estimator, facts)
 
-    @staticmethod
-    def _why_not_scaled(facts: Facts) -> str:
-        """Return why a scaler is in the way of leaving out single rows."""
-        is_each_row = facts.n_folds > facts.n_trained
-        if facts.has_scaler and is_each_row and facts.n_folds > _MOST_ROWS_SCALED:
-            return (
-                f"a StandardScaler without each of more than {_MOST_ROWS_SCALED} rows takes long, "
-                "where KFold(1000) would not"
+    def _views(self, record: np.ndarray) -> list[np.ndarray]:
+        """Return the parts of a record."""
+        parts = views(record, list(map(_product, self._shapes)))
+        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+    def solve(self, moments: Moments, record: np.ndarray) -> None:
+        """Factorise the covariances of training rows."""
+        few = np.flatnonzero(moments.counts < self.least_of_class)
+        if len(few):
+            label, least = self._classes.tolist()[few[0]], self.least_of_class
+            raise ValueError(
+                f"y must have at least {least} {'row' if least == 1 else 'rows'} of each class in "
+                f"each training set, got {int(moments.counts[few[0]])} of class {label!r}; "
+                "fewer folds, or stratified ones, would be right."
             )
-        return ""
+        counts, means, centre, scale, *parts = self._views(record)
+        centre[:], scale[:] = 0, 1
+        if self._scaler is not None:
+            moments, centre[:], scale[:] = scaled(moments, self._scaler)
+        counts[:], means[:] = moments.counts, moments.means
+        self._factor(moments, parts)
 
     @abstractmethod
-    def _size(self) -> int:
-        """Return how many numbers the record of a fold has."""
+    def _factor(self, moments: Moments, parts: list[np.ndarray]) -> None:
+        """Fill the further parts of a record from the moments of scaled rows."""
 
-    @abstractmethod
-    def _fill(self, record: np.ndarray, train: ClassMoments) -> None:
-        """Fill the record of a fold from the moments of its training rows."""
+    def _priors_of(self, counts: np.ndarray) -> np.ndarray:
+        return counts / counts.sum() if self._priors is None else self._priors
 
-    @abstractmethod
-    def _say(self, record: np.ndarray, numbers: RowNumbers, out: np.ndarray) -> None:
-        """Write what a fold's models say of rows, (n_distinct, n_outputs, n_rows)."""
 
-    @abstractmethod
-    def _size_of_all(self) -> int:
-        """Return how many numbers the record of all rows has."""
+class LinearDiscriminantFolds(DiscriminantFolds):
+    r"""``LinearDiscriminantAnalysis`` of all folds and shrinkages: classes have one covariance.
 
-    @abstractmethod
-    def _fill_from_all(self, record: np.ndarray, moments: ClassMoments) -> None:
-        """Fill the record of all rows, each of which is left out in its turn."""
+    .. math:: s_g(x) = -\tfrac12 |x - m_g|^2_A + \tfrac12 |x - b|^2_A + \log p_g
 
-    @abstractmethod
-    def _leave(self, record: np.ndarray) -> Any:
-        """Return what is needed to leave out rows."""
+    with the inverse A of the covariance. The point b is the mean of the classes' means for the
+    solver svd, and 0 for others.
 
-    @abstractmethod
-    def _doubtful(self, leave: Any, part: slice) -> np.ndarray:
-        """Return the numbers of the rows whose scores the shortcut may get wrong."""
+    The covariance is C = (B')^-1 diag(values) B^-1. Without shrinkage, B are the eigenvectors of
+    the correlations divided by the standard deviations, so that the scales of columns do not
+    matter; for C + a I they are those of C. The solver eigen has both.
+    """
 
-    @abstractmethod
-    def _scores_left_out(self, leave: Any, part: slice) -> np.ndarray:
-        """Return what models say of rows that are left out, (n_distinct, n_outputs, n_rows)."""
+    parameter = "shrinkage"
+    least_of_class = 1
 
-    @property
-    def _needs_scale(self) -> bool:
-        """Whether a scaler changes the models."""
-        return self._scaler is not None
+    def __init__(
+        self,
+        estimators: Sequence[Any],
+        rows: PreparedRows,
+        scaler: StandardScaler | None,
+        n_jobs: int,
+    ) -> None:
+        self._solver = estimators[0].solver
+        if self._solver == "svd":  # it divides by standard deviations itself
+            scaler = None
+        super().__init__(estimators, rows, scaler, n_jobs)
+        d, first = rows.n_features, estimators[0]
+        self.n_outputs = 1 if self._n_classes == 2 else self._n_classes
+        self._shrinkages = [float(one.shrinkage or 0) for one in estimators]
+        if self._is_svd:
+            self.n_distinct = 1
+        are_pooled = self._priors is None or self._is_svd
+        self._lay_out(are_pooled, [(d, d), (d,)] * (2 if self._solver == "eigen" else 1))
+        if self._priors is not None and abs(self._priors.sum() - 1) > 1e-5:
+            self._priors /= self._priors.sum()  # as scikit-learn does, which warns
+        most = min(self._n_classes - 1, d)
+        if first.n_components is not None and first.n_components > most:
+            raise ValueError(
+                f"n_components must be at most {most}, the smaller of the number of features and "
+                f"of classes less one, got {first.n_components}."
+            )
 
-    def squares(self, chunks: Chunks, kept: Kept) -> None:
-        """Return None: scores of classes are no sums of squares."""
-        return None
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        if estimator.shrinkage == "auto":
+            return "shrinkage='auto' needs fourth moments of the rows"
+        if estimator.solver == "svd":
+            if estimator.shrinkage is not None:
+                return "solver='svd' has no shrinkage"
+            if estimator.tol < _LEAST_TOL:
+                return f"tol is below {_LEAST_TOL}, which moments cannot tell from 0"
+        return super().why_not(estimator, facts)
 
-    def test(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
-        """Test each chunk with models that are trained on its training rows."""
-        if chunks.are_single_rows and not self._needs_scale:
-            yield from self._by_row(chunks, kept, most_rows)
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return class codes, decision values or probabilities."""
+        if outputs.shape[1] == 1:
+            decision = outputs[:, 0]
+            if method == "predict":
+                return (decision > 0).astype(np.intp)
+            if method == "decision_function":
+                return decision
+            return np.column_stack([1 - expit(decision), expit(decision)])
+        if method == "predict":
+            return largest_class(outputs)
+        return outputs if method == "decision_function" else softmax(outputs, axis=1)
+
+    def _factor(self, moments: Moments, parts: list[np.ndarray]) -> None:
+        n_rows = moments.counts.sum()
+        if n_rows <= self._n_classes:
+            raise ValueError(
+                "Each training set must have more rows than there are classes, got "
+                f"{int(n_rows)} rows of {self._n_classes} classes."
+            )
+        if len(moments.scatters) == 1:
+            covariance = moments.scatters[0] / self._divisor(n_rows)
         else:
-            yield from self._by_fold(chunks, kept, most_rows)
+            assert self._priors is not None
+            covariance = np.tensordot(self._priors / moments.counts, moments.scatters, 1)
+        if self._solver != "lsqr":
+            deviations = np.sqrt(covariance.diagonal())
+            deviations[deviations == 0] = 1
+            correlations = covariance / deviations / deviations[:, None]
+            parts[1][:], vectors = np.linalg.eigh(correlations)
+            parts[0][:] = vectors / deviations[:, None]
+        if self._solver != "svd":
+            parts[-1][:], parts[-2][:] = eigen_of_scatter(covariance)
 
-    def _by_fold(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
-        """Test each chunk with models from the merged moments of its training rows."""
-        make = partial(self._records, chunks, None)
-        groups = records_in_groups(chunks, kept, "folds", self._size(), make, most_rows)
-        yield from in_order(self._n_jobs, partial(self._test_group, chunks), groups)
+    def _divisor(self, n_rows: float) -> float:
+        """Return by what the scatter of so many rows is divided."""
+        return n_rows - self._n_classes if self._is_svd and not divide_by_rows() else n_rows
 
-    def _test_group(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> Tested:
-        first, records = group
-        said = [self._test_one(chunks, None, fold) for fold in enumerate(records, first)]
-        return self._tested(first, first + len(records), said)
+    def _least_value(self, values: np.ndarray, n_rows: float) -> float:
+        """Return up to which eigenvalue a direction counts as one without variance."""
+        if self._is_svd:
+            # The solver divides by standard deviations over the number of rows.
+            return self._tol**2 * self._divisor(n_rows) / n_rows
+        return float(len(values) * np.finfo(np.float64).eps * values.max())
 
-    def _by_row(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
-        """Test single rows with models of all rows that leave them out."""
+    def _inverse(self, values: np.ndarray, shrinkage: float, n_rows: float) -> np.ndarray:
+        """Return the inverse eigenvalues of (1 - s) C + s tr(C) / d I, 0 if without variance."""
+        shrunk = (1 - shrinkage) * values + shrinkage * values.mean() if shrinkage else values
+        is_null = shrunk <= self._least_value(shrunk, n_rows)
+        if np.all(is_null):
+            raise ValueError(
+                "X must have a column that varies within a class in each training set, got only "
+                "columns that do not."
+            )
+        if self._solver == "eigen" and np.any(is_null):
+            raise ValueError(
+                "shrinkage must be above 0 with solver='eigen' where columns of X depend on each "
+                f"other within a training set, got {shrinkage:g}; solver='svd' or a shrinkage "
+                "such as 1e-6 would be right."
+            )
+        with np.errstate(divide="ignore"):
+            return np.where(is_null, 0, 1 / shrunk)
 
-        def make(memory: np.ndarray) -> None:
-            self._fill_from_all(memory, self._moments_of_all())
+    def respond(
+        self, record: np.ndarray, part: RowNumbers, trained: list[RowNumbers], out: np.ndarray
+    ) -> None:
+        """Write the decision values of rows."""
+        counts, means, centre, scale, *bases = self._views(record)
+        n_rows, d, end = counts.sum(), len(scale), 0
+        priors = self._priors_of(counts)
+        # The point at which all scores but their logarithms of priors are alike.
+        reference = priors @ means if self._is_svd else np.zeros(d)
+        origin = counts @ means / n_rows
+        coef = np.empty((*out.shape[:2], d + 1))  # the last one is the intercept
+        for i, shrinkage in enumerate(self._shrinkages[: self.n_distinct]):
+            basis, values = bases[-2:] if shrinkage else bases[:2]
+            inverse = self._inverse(values, shrinkage, n_rows)
+            steps = (means - reference) @ basis
+            if self._is_svd:
+                steps = self._between(steps, priors, inverse)
+            from_origin = (reference - origin) @ basis
+            of_basis = steps * inverse
+            of_point = of_basis @ basis.T
+            constant = -0.5 * np.sum(of_basis * (steps + 2 * from_origin), axis=1)
+            constant += np.log(priors)
+            if out.shape[1] == 1:
+                of_point = of_point[1:] - of_point[:1]
+                constant = constant[1:] - constant[:1]
+            coef[i, :, :d], coef[i, :, d] = of_point / scale, constant
+        buffer = np.ones((min(BLOCK, n_rows_of(part)), d + 1))
+        for some in blocks(part):
+            block = buffer[: n_rows_of(some)]
+            copy_rows(self._rows, some, block[:, :d])
+            block[:, :d] -= origin * scale + centre
+            begin, end = end, end + len(block)
+            out[:, :, begin:end] = (coef.reshape(-1, d + 1) @ block.T).reshape(*out.shape[:2], -1)
 
-        leave = self._leave(kept("all rows", self._size_of_all(), make))
-        parts = slices(chunks.n_rows, most_rows)
-        doubtful = partial(self._doubtful, leave)
-        directly = np.concatenate(list(in_order(self._n_jobs, doubtful, parts)))
-        if 2 * len(directly) > chunks.n_rows:
-            yield from self._by_fold(chunks, kept, most_rows)
-            return
-        said = self._without(directly)
-        score = partial(self._scores_left_out, leave)
-        for part, out in zip(parts, in_order(self._n_jobs, score, parts), strict=True):
-            inside = slice(*np.searchsorted(directly, [part.start, part.stop]))
-            out[:, :, directly[inside] - part.start] = said[:, :, inside]
-            yield self._tested(part.start, part.stop, [out])
+    def _between(self, steps: np.ndarray, priors: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+        """Project on the directions in which the means of classes differ, as the solver svd."""
+        root = np.sqrt(inverse)
+        whitened = steps * root
+        _, sizes, directions = np.linalg.svd(
+            np.sqrt(priors)[:, None] * whitened, full_matrices=False
+        )
+        directions = directions[sizes > self._tol * sizes[0]]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(root > 0, (whitened @ directions.T) @ directions / root, 0)
 
-    def _without(self, numbers: np.ndarray) -> np.ndarray:
-        """Return what models say of rows that are left out one by one, from merged moments.
+
+class QuadraticDiscriminantFolds(DiscriminantFolds):
+    r"""``QuadraticDiscriminantAnalysis`` of all folds and values of ``reg_param``.
+
+    .. math:: s_g(x) = -\tfrac12 |x - m_g|^2_{A_g} + \tfrac12 \log \det A_g + \log p_g
+
+    with the inverse :math:`A_g` of :math:`(1 - r) C_g + r I`, where each class has its own
+    covariance C. A record has its eigenvectors, its eigenvalues, and their rounding errors.
+    """
+
+    parameter = "reg_param"
+    least_of_class = 2
+
+    def __init__(
+        self,
+        estimators: Sequence[Any],
+        rows: PreparedRows,
+        scaler: StandardScaler | None,
+        n_jobs: int,
+    ) -> None:
+        super().__init__(estimators, rows, scaler, n_jobs)
+        g, d = self._n_classes, rows.n_features
+        self._lay_out(False, [(g, d, d), (g, d), (g, d)])
+        if self._is_svd:
+            self._shares = np.array([float(one.reg_param) for one in estimators])
+        else:
+            self._shares = np.zeros(1)  # the solver eigen does not use reg_param
+            self.n_distinct = 1
+
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        if estimator.shrinkage is not None:
+            return "QuadraticDiscriminantAnalysis has exact folds by reg_param, not by shrinkage"
+        if facts.n_of_class < facts.n_features:
+            return "a class has fewer rows in a training set than X has columns"
+        return super().why_not(estimator, facts)
+
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return class codes, decision values or probabilities."""
+        if method == "predict":
+            return largest_class(outputs)
+        if method == "decision_function":
+            return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
+        likelihood = outputs - outputs.max(axis=1)[:, None]
+        return np.exp(likelihood - np.log(np.exp(likelihood).sum(axis=1)[:, None]))
+
+    def _factor(self, moments: Moments, parts: list[np.ndarray]) -> None:
+        vectors, values, noise = parts
+        for code, (count, scatter) in enumerate(
+            zip(moments.counts, moments.scatters, strict=True)
+        ):
+            divisor = count - 1 if self._is_svd and not divide_by_rows() else count
+            of_scatter, vectors[code] = eigen_of_scatter(scatter)
+            values[code] = of_scatter / divisor
+            errors = np.square(vectors[code]).T @ scatter.diagonal()
+            noise[code] = np.finfo(np.float64).eps * errors / divisor
+
+    def _regularised(
+        self, values: np.ndarray, noise: np.ndarray, count: float, code: int
+    ) -> np.ndarray:
+        """Return the eigenvalues of (1 - r) C + r I, (n_distinct, n_features).
 
         Parameters
         ----------
-        numbers : ndarray of int
-
-        Returns
-        -------
-        ndarray of shape (n_distinct, n_outputs, len(numbers))
+        values : ndarray of shape (n_features,)
+            Those of C.
+        noise : ndarray of shape (n_features,)
+            Their rounding errors.
+        count : float
+            The rows of the class.
+        code : int
         """
-        n = len(self._rows.order)
-        if len(numbers) == 0:
-            return np.empty((self._n_distinct, self.n_outputs, 0))
-        is_other = np.ones(n, dtype=bool)
-        is_other[numbers] = False
-        order = np.concatenate([np.flatnonzero(is_other), numbers])
-        chunks = Chunks(n, np.arange(n - len(numbers), n + 1))
-        records = self._records(chunks, order)
-        return np.concatenate(list(self._test_each(chunks, records, order)), axis=2)
+        regularised = np.outer(1 - self._shares, values) + self._shares[:, None]
+        if self._is_svd and count < len(values):  # there are as many singular values as rows
+            raise ValueError(
+                "Each class must have as many rows in each training set as X has columns, got "
+                f"{int(count)} rows of class {self._classes.tolist()[code]!r} and {len(values)} "
+                "columns."
+            )
+        lacks_rank = regularised.min(axis=1) <= self._tol
+        if np.any(lacks_rank):
+            better = "a larger reg_param" if self._is_svd else "solver='svd' with a reg_param"
+            raise ValueError(
+                "The covariance of a class must have full rank, got eigenvalues up to tol="
+                f"{self._tol:g} in class {self._classes.tolist()[code]!r} with reg_param="
+                f"{self._shares[lacks_rank][0]:g}; {better} such as 0.1 would be right."
+            )
+        if np.any(np.outer(1 - self._shares, noise) > _MOST_NOISE * regularised):
+            raise ValueError(
+                "The rows of a class must not be so far apart that sums over them lose the "
+                "directions in which they vary little, got class "
+                f"{self._classes.tolist()[code]!r}; columns without outliers, or method='fit', "
+                "would be right."
+            )
+        return regularised
 
-    def _moments_of_all(self) -> ClassMoments:
-        """Return the moments of all rows, each of which will be left out."""
-
-        def moments_of(part: RowNumbers) -> ClassMoments:
-            return class_moments_of(self._rows, part, self._are_pooled, with_spread=False)
-
-        parts = slices(len(self._rows.order), _ROWS)
-        moments = reduce(merge_classes, in_order(self._n_jobs, moments_of, parts))
-        check_classes(moments.counts - 1, self._classes, self.least_of_class)
-        return moments
-
-    def _records(self, chunks: Chunks, order: np.ndarray | None) -> Iterator[np.ndarray]:
-        """Yield the record of each fold; ``order[i]`` is the row behind row i of the chunks."""
-
-        def sums_of(part: RowNumbers) -> ClassMoments:
-            behind = part if order is None else order[part]
-            return class_moments_of(self._rows, behind, self._are_pooled, self._needs_scale)
-
-        d = self._rows.n_features
-        n_bytes = 8 * d * d * (1 if self._are_pooled else self._n_classes)
-        sums = training_sums(sums_of, merge_classes, chunks, n_bytes, self._n_jobs)
-        yield from in_order(self._n_jobs, self._record, sums)
-
-    def _record(self, sums: FoldSums[ClassMoments]) -> np.ndarray:
-        return self._record_of(sums.train)
-
-    def _record_of(self, train: ClassMoments) -> np.ndarray:
-        check_classes(train.counts, self._classes, self.least_of_class)
-        record = np.empty(self._size())
-        self._fill(record, train)
-        return record
-
-    def _test_each(
-        self, chunks: Chunks, records: Iterator[np.ndarray], order: np.ndarray | None
-    ) -> Iterator[np.ndarray]:
-        """Yield what each fold's models say of its test rows."""
-        function = partial(self._test_one, chunks, order)
-        return in_order(self._n_jobs, function, enumerate(records))
-
-    def _test_one(
-        self, chunks: Chunks, order: np.ndarray | None, fold: tuple[int, np.ndarray]
-    ) -> np.ndarray:
-        chunk, record = fold
-        numbers = chunks.test_rows(chunk, chunk + 1)
-        out = np.empty((self._n_distinct, self.n_outputs, int(chunks.sizes[chunk])))
-        self._say(record, numbers if order is None else order[numbers], out)
-        return out
-
-    def _tested(self, first: int, last: int, said: list[np.ndarray]) -> Tested:
-        """Return what models said, (n_distinct, n_outputs, n_rows) each, for all points."""
-        outputs = said[0] if len(said) == 1 else np.concatenate(said, axis=2)
-        shape = (self.n_points, *outputs.shape[1:])
-        return Tested(first, last, np.broadcast_to(outputs, shape).transpose(0, 2, 1))
+    def respond(
+        self, record: np.ndarray, part: RowNumbers, trained: list[RowNumbers], out: np.ndarray
+    ) -> None:
+        """Write the log posterior of rows, up to a constant for each row."""
+        counts, means, centre, scale, vectors, values, noise = self._views(record)
+        log_priors, end = np.log(self._priors_of(counts)), 0
+        models = []
+        for code, count in enumerate(counts):
+            regularised = self._regularised(values[code], noise[code], count, code)
+            constants = log_priors[code] - 0.5 * np.log(regularised).sum(axis=1)
+            models.append((-0.5 / regularised, constants[:, None]))
+        raw_means, matrices = means * scale + centre, vectors / scale[:, None]
+        buffer = np.empty((min(BLOCK, n_rows_of(part)), len(scale)))
+        for some in blocks(part):
+            block = buffer[: n_rows_of(some)]
+            copy_rows(self._rows, some, block)
+            begin, end = end, end + len(block)
+            for code, (inverse, constants) in enumerate(models):
+                rotated = matrices[code].T @ (block - raw_means[code]).T
+                rotated *= rotated
+                np.add(inverse @ rotated, constants, out=out[:, code, begin:end])
 
 
-def slices(n_rows: int, size: int) -> list[slice]:
-    """Return slices of ``size`` rows."""
-    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+def eigen_of_scatter(scatter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the eigenvalues, none of them negative, and the eigenvectors in columns.
+
+    Where columns have very different scales, small eigenvalues would drown in the rounding errors
+    of large ones. The singular values of a Cholesky factor with pivots keep their digits, and take
+    two to three times as long.
+    """
+    squares = scatter.diagonal()
+    squares = squares[squares > 0]
+    if len(squares) == 0 or squares.max() <= _MOST_RATIO * squares.min():
+        values, vectors = np.linalg.eigh(scatter)
+        return np.maximum(values, 0), vectors
+    factor, pivots, rank = pivoted_cholesky(scatter)
+    factor = np.triu(factor)
+    factor[rank:] = 0
+    _, sizes, directions = np.linalg.svd(factor)
+    vectors = np.empty_like(directions)
+    vectors[pivots] = directions.T
+    return np.square(sizes), vectors
 
 
-def split_record(record: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
-    """Return views of the arrays that follow each other in a record."""
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    parts = np.split(record[: ends[-1]], ends[:-1])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+@cache
+def divide_by_rows() -> bool:
+    """Return whether scikit-learn's svd solvers divide scatters by the number of rows.
+
+    Older versions, such as 1.8, divide by the degrees of freedom.
+    """
+    fitted = QuadraticDiscriminantAnalysis().fit([[0.0], [2.0], [0.0], [2.0]], [0, 0, 1, 1])
+    return bool(fitted.scalings_[0][0] < 1.5)
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape))

@@ -12,9 +12,9 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv.learners.exact.discriminants import LinearDiscriminantFolds
+from optuna_treecv.learners.exact.discriminants import QuadraticDiscriminantFolds
 from optuna_treecv.learners.exact.family import Family
-from optuna_treecv.learners.exact.linear_discriminant import LinearDiscriminantFolds
-from optuna_treecv.learners.exact.quadratic_discriminant import QuadraticDiscriminantFolds
 from optuna_treecv.learners.exact.ridge import RidgeClassifierFolds
 from optuna_treecv.learners.exact.ridge import RidgeFolds
 from optuna_treecv.learners.steps.once import why_not_rowwise

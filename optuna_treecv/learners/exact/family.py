@@ -1,170 +1,46 @@
-"""The protocol of a family: estimators of one class whose models follow from sums over rows.
+"""Estimators of one class whose models follow from additive statistics, and their folds.
 
 A family is bound to prepared rows and to several estimators that differ in one parameter, such as
-``alpha``. Each of these estimators is a *point*. What is done for one fold serves all points.
+``alpha``. Each of these estimators is a *point*. The moments of rows are collected (``Source``)
+and merged; a family solves those of a fold's training rows for a *record*, a flat array that
+serves all points, and responds to the test rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC
+from abc import abstractmethod
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any
-from typing import NamedTuple
-from typing import Protocol
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv.learners.exact.all_but import moments_of_folds
+from optuna_treecv.learners.exact.all_but import TrainAndTest
+from optuna_treecv.learners.exact.chunks import Chunks
+from optuna_treecv.learners.exact.chunks import Facts
+from optuna_treecv.learners.exact.chunks import Keep
+from optuna_treecv.learners.exact.chunks import RowNumbers
+from optuna_treecv.learners.exact.chunks import Squares
+from optuna_treecv.learners.exact.chunks import Tested
+from optuna_treecv.learners.exact.moments import Moments
+from optuna_treecv.learners.exact.moments import Source
+from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.rows.data import PreparedRows
 
-#: The prepared rows of a training or a test set.
-RowNumbers = slice | np.ndarray
+# The bytes of the records of all folds that are held, and kept.
+_MOST_BYTES = 2**27
+
+# A matrix of d x d numbers for each fold, and more of them while it is factorised: 800 MB.
+_MOST_COLUMNS = 5000
 
 
-@dataclass(frozen=True)
-class Chunks:
-    """The training and the test rows of each fold, as numbers of prepared rows.
-
-    Attributes
-    ----------
-    n_rows : int
-        The number of prepared rows.
-    bounds : ndarray of shape (n_chunks + 1,), int64
-        The tested rows ``bounds[c]`` to ``bounds[c + 1] - 1`` are those of chunk c.
-    tested : ndarray of shape (bounds[-1],) or None
-        The prepared row behind each tested row; None: the same.
-    trains : list of (int or ndarray) or None
-        The prepared rows that each model is trained on; an int n means the first n rows. None: all
-        rows outside of the chunk.
-    """
-
-    n_rows: int
-    bounds: np.ndarray
-    tested: np.ndarray | None = None
-    trains: list[int | np.ndarray] | None = None
-
-    @property
-    def n_chunks(self) -> int:
-        return len(self.bounds) - 1
-
-    @property
-    def are_single_rows(self) -> bool:
-        """Whether each model is trained on all rows but one, and every row is left out once."""
-        return self.trains is None and self.n_chunks == self.n_rows
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """The number of test rows of each chunk."""
-        return np.diff(self.bounds)
-
-    @property
-    def n_read(self) -> int:
-        """How many rows are read for the sums of all training sets."""
-        if self.trains is None:
-            return self.n_rows if self.n_chunks > 1 else int(self.bounds[0])
-        sizes = [one for one in self.trains if isinstance(one, int)]
-        if len(sizes) == len(self.trains) and sizes == sorted(sizes):
-            return sizes[-1]
-        return sum(one if isinstance(one, int) else len(one) for one in self.trains)
-
-    def train_parts(self, chunk: int) -> list[RowNumbers]:
-        """Return the prepared rows that a chunk's model is trained on."""
-        if self.trains is None:
-            start, stop = int(self.bounds[chunk]), int(self.bounds[chunk + 1])
-            return [slice(0, start), slice(stop, self.n_rows)]
-        rows = self.trains[chunk]
-        return [slice(0, rows) if isinstance(rows, int) else rows]
-
-    def test_rows(self, first: int, last: int) -> RowNumbers:
-        """Return the prepared rows that the chunks ``first`` to ``last - 1`` test."""
-        part = slice(int(self.bounds[first]), int(self.bounds[last]))
-        return part if self.tested is None else self.tested[part]
-
-
-class Tested(NamedTuple):
-    """What the models of several consecutive chunks say of their test rows.
-
-    Attributes
-    ----------
-    first, last : int
-        The chunks ``first`` to ``last - 1``.
-    outputs : ndarray of shape (n_points, n_rows, n_outputs), float64
-        For the rows of ``Chunks.test_rows(first, last)``; not finite where a model is not.
-    """
-
-    first: int
-    last: int
-    outputs: np.ndarray
-
-
-class Squares(NamedTuple):
-    """The sums of squares of each chunk's test rows.
-
-    Attributes
-    ----------
-    errors : ndarray of shape (n_points, n_chunks, n_targets)
-        sum w (y - prediction)^2.
-    totals : ndarray of shape (n_chunks, n_targets)
-        sum w (y - mean)^2, with the mean of the test rows.
-    weights : ndarray of shape (n_chunks,)
-        sum w.
-    """
-
-    errors: np.ndarray
-    totals: np.ndarray
-    weights: np.ndarray
-
-
-class Kept(Protocol):
-    """Where a family keeps what it will need again for further points."""
-
-    def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
-        """Return an array of ``size`` float64, read-only, by a name.
-
-        Parameters
-        ----------
-        name : str
-            Different arrays of one family on the same folds have different names.
-        size : int
-        make : callable
-            Fills a new array, if none is kept under this name.
-        """
-
-
-class Facts(NamedTuple):
-    """What is known of an evaluation before its rows are prepared.
-
-    Attributes
-    ----------
-    n_features : int
-    is_sparse : bool
-    has_weights : bool
-        Whether rows have weights in training.
-    has_scaler : bool
-        Whether a ``StandardScaler`` stands before the estimator.
-    n_trained : int
-        The rows of the smallest training set.
-    n_of_class : int
-        The rows of the rarest class in any training set; ``n_trained`` without classes.
-    n_folds : int
-        The models of a repeat; 0 if unknown.
-    is_asked : bool
-        Whether exact folds were asked for by name, and not found by "auto".
-    """
-
-    n_features: int
-    is_sparse: bool
-    has_weights: bool
-    has_scaler: bool
-    n_trained: int
-    n_of_class: int
-    n_folds: int = 0
-    is_asked: bool = False
-
-
-class Family(Protocol):
+class Family(ABC):
     """Several estimators bound to rows.
 
     Parameters
@@ -184,14 +60,20 @@ class Family(Protocol):
     parameter : str
         The parameter in which the estimators differ.
     n_points : int
+    n_distinct : int
+        The first points, which are computed; the others have the same models.
+    n_outputs : int
+        How many numbers a model says of a row.
+    source : Source
+        The rows that moments are taken of.
+    size : int
+        How many numbers a record has.
     """
 
     parameter: str
-    n_points: int
-
-    @property
-    def n_outputs(self) -> int:
-        """How many numbers a model says of a row."""
+    n_outputs: int
+    source: Source
+    size: int
 
     def __init__(
         self,
@@ -200,19 +82,70 @@ class Family(Protocol):
         scaler: StandardScaler | None,
         n_jobs: int,
     ) -> None:
-        """Bind estimators to rows."""
+        self.n_points = self.n_distinct = len(estimators)
+        self._rows, self._scaler, self._n_jobs = rows, scaler, n_jobs
 
-    @staticmethod
-    def why_not(estimator: Any, facts: Facts) -> str:
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
         """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        if facts.n_features > _MOST_COLUMNS:
+            return f"X has more than {_MOST_COLUMNS} columns"
+        if facts.n_features >= facts.n_trained:
+            return "X has more columns than a training set has rows"
+        return ""
 
-    def test(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
+    @abstractmethod
+    def solve(self, moments: Moments, record: np.ndarray) -> None:
+        """Fill a record from the moments of training rows.
+
+        Raises
+        ------
+        ValueError
+            If a model is not defined on these rows.
+        """
+
+    @abstractmethod
+    def respond(
+        self, record: np.ndarray, part: RowNumbers, trained: list[RowNumbers], out: np.ndarray
+    ) -> None:
+        """Write what the models of a record say of rows.
+
+        Parameters
+        ----------
+        record : ndarray of shape (size,)
+        part : slice or ndarray of int
+            The rows.
+        trained : list of slice or ndarray of int
+            The training rows.
+        out : ndarray of shape (n_distinct, n_outputs, n_rows)
+        """
+
+    @abstractmethod
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return the response that follows from a model's outputs.
+
+        Parameters
+        ----------
+        outputs : ndarray of shape (n_rows, n_outputs)
+        method : {"predict", "decision_function", "predict_proba"}
+
+        Returns
+        -------
+        ndarray
+            As the estimator's method would; "predict" of classifiers gives class codes.
+        """
+
+    def squares(self, chunks: Chunks, keep: Keep) -> Squares | None:
+        """Return the sums of squared errors without any outputs; None if that is not possible."""
+        return None
+
+    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[Tested]:
         """Test each chunk with models that are trained on its training rows.
 
         Parameters
         ----------
         chunks : Chunks
-        kept : Kept
+        keep : callable
         most_rows : int
             The most test rows that should be yielded together. A chunk is never divided.
 
@@ -226,20 +159,72 @@ class Family(Protocol):
         ValueError
             If a model is not defined on its training rows.
         """
+        groups = self.records(chunks, keep, most_rows)
+        yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
 
-    def squares(self, chunks: Chunks, kept: Kept) -> Squares | None:
-        """Return the sums of squared errors without any outputs; None if that is not possible."""
+    def records(
+        self, chunks: Chunks, keep: Keep, most_rows: int, with_test: bool = False
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the first of several consecutive chunks and their records, (n_chunks, size).
 
-    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return the response that follows from a model's outputs.
-
-        Parameters
-        ----------
-        outputs : ndarray of shape (n_rows, n_outputs)
-        method : {"predict", "decision_function", "predict_proba"}
-
-        Returns
-        -------
-        ndarray
-            As the estimator's method would; "predict" of classifiers gives class codes.
+        These chunks are tested together. They are kept for further points if they are small. With
+        ``with_test``, the moments of the test rows follow in each record.
         """
+        k, size = chunks.n_chunks, self.size + (self.source.n_numbers if with_test else 0)
+        memory = None
+        if 8 * size * k <= _MOST_BYTES:
+
+            def fill(array: np.ndarray) -> None:
+                for i, record in enumerate(self._solved(chunks, size)):
+                    array[i * size : (i + 1) * size] = record
+
+            name = "folds with their test rows" if with_test else "folds"
+            memory = keep(name, size * k, fill).reshape(k, size)
+        each = iter(self._solved(chunks, size) if memory is None else ())
+        most_chunks = max(1, _MOST_BYTES // (8 * size))
+        for first, last in chunks.groups(most_rows, most_chunks):
+            if memory is None:
+                yield first, np.stack(list(islice(each, last - first)))
+            else:
+                yield first, memory[first:last]
+
+    def _solved(self, chunks: Chunks, size: int) -> Iterable[np.ndarray]:
+        """Return the record of each chunk, one after another."""
+
+        def record_of(moments: TrainAndTest) -> np.ndarray:
+            record, (train, test) = np.empty(size), moments
+            self.solve(train, record[: self.size])
+            if with_test and test is not None:
+                self.source.write(test, record[self.size :])
+            return record
+
+        with_test = size > self.size
+        moments = moments_of_folds(self.source, chunks, self._n_jobs, with_test)
+        return in_order(self._n_jobs, record_of, moments)
+
+    def _test(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> Tested:
+        """Return what the models of a group of chunks say of their test rows."""
+        first, records = group
+        last = first + len(records)
+        bounds = chunks.bounds[first : last + 1] - chunks.bounds[first]
+        out = np.empty((self.n_distinct, self.n_outputs, bounds[-1]))
+        for i, record in enumerate(records):
+            chunk, part = first + i, slice(bounds[i], bounds[i + 1])
+            rows = chunks.test_rows(chunk, chunk + 1)
+            self.respond(record, rows, chunks.train_parts(chunk), out[:, :, part])
+        outputs = np.broadcast_to(out, (self.n_points, *out.shape[1:]))
+        return Tested(first, last, outputs.transpose(0, 2, 1))
+
+
+def largest_class(outputs: np.ndarray) -> np.ndarray:
+    """Return the first largest output of each row, as ``argmax`` does.
+
+    The outputs of a class are next to each other in memory, so that comparing one class with the
+    next takes less time.
+    """
+    best, codes = outputs[:, 0].copy(), np.zeros(len(outputs), dtype=np.intp)
+    for code in range(1, outputs.shape[1]):
+        is_larger = outputs[:, code] > best
+        np.copyto(best, outputs[:, code], where=is_larger)
+        codes[is_larger] = code
+    return codes

@@ -11,26 +11,25 @@ leverage is nearly 1 lose digits by this, and get their model from the moments o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import starmap
 
 import numpy as np
 
 from optuna_treecv.learners.exact.all_but import AllBut
-from optuna_treecv.learners.exact.bases import bases
-from optuna_treecv.learners.exact.blocks import blocks
-from optuna_treecv.learners.exact.family import Chunks
-from optuna_treecv.learners.exact.family import Kept
-from optuna_treecv.learners.exact.family import Tested
-from optuna_treecv.learners.exact.from_rows import solve_from_rows
-from optuna_treecv.learners.exact.from_rows import triangle_of
+from optuna_treecv.learners.exact.chunks import blocks
+from optuna_treecv.learners.exact.chunks import Chunks
+from optuna_treecv.learners.exact.chunks import Keep
+from optuna_treecv.learners.exact.chunks import Tested
 from optuna_treecv.learners.exact.moments import about
+from optuna_treecv.learners.exact.other_scales import changes_without
 from optuna_treecv.learners.exact.other_scales import Corrections
 from optuna_treecv.learners.exact.other_scales import Rows
-from optuna_treecv.learners.exact.other_scales import ScalesWithout
+from optuna_treecv.learners.exact.penalties import bases
 from optuna_treecv.learners.exact.penalties import is_singular
 from optuna_treecv.learners.exact.penalties import Penalties
-from optuna_treecv.learners.exact.ridge_rows import equations_of
 from optuna_treecv.learners.exact.ridge_rows import RidgeRows
 from optuna_treecv.learners.exact.ridge_rows import singular_error
+from optuna_treecv.learners.exact.spread import Spread
 from optuna_treecv.learners.exact.threads import in_order
 
 # Below this share of a row or chunk in its own prediction, digits are lost: a model of its own.
@@ -52,40 +51,37 @@ class LeftOut:
     alphas : ndarray of shape (n_alphas,)
     chunks : Chunks
         Without given training rows.
-    kept : Kept
+    keep : callable
     n_jobs : int
     """
 
     def __init__(
-        self, of: RidgeRows, alphas: np.ndarray, chunks: Chunks, kept: Kept, n_jobs: int
+        self, of: RidgeRows, alphas: np.ndarray, chunks: Chunks, keep: Keep, n_jobs: int
     ) -> None:
         of = of.shifted()
         self._of, self._alphas, self._chunks, self._n_jobs = of, alphas, chunks, n_jobs
         d = of.rows.n_features
-        with_spread = of.scaler is not None
-        self._all_but = AllBut(
-            of.moments_of, chunks, d, d + of.n_targets, with_spread, kept, n_jobs
-        )
+        self._all_but = AllBut(of, chunks, keep, n_jobs)
         moments = self._all_but.all_rows()
-        self._weight = moments.weight
-        self._equations = found = equations_of(moments, of)
+        mean, self._weight = moments.means[0], float(moments.weights[0])
+        self._equations = found = of.equations(moments)
         if np.any(alphas == 0) and is_singular(found.gram):
             raise singular_error("the rows")
-        self._centre = moments.mean[d:] if of.has_centre else np.zeros(of.n_targets)
-        self._squares = about(moments, np.append(moments.mean[:d], self._centre)).diagonal()[d:]
+        self._centre = mean[d:] if of.has_centre else np.zeros(of.n_targets)
+        self._squares = about(moments, np.append(mean[:d], self._centre)).diagonal()[d:]
         self._parts = []
 
         def triangle() -> np.ndarray:
-            return triangle_of(of, [slice(0, chunks.n_rows)], found.origin, found.scale)
+            return of.triangle([slice(0, chunks.n_rows)], found.origin, found.scale)
 
         for basis in bases(found.gram, found.b, alphas, triangle):
             projected = basis.projected.T  # (n_targets, n_features)
             vectors = basis.vectors / found.scale[:, None]  # for columns that are not scaled
             self._parts.append((basis, vectors, basis.shrinks[:, None] * projected))
-        self._scales: ScalesWithout | None = None
+        self._spread: Spread | None = None
         if of.scaler is not None and of.scaler.with_std:
             assert moments.spread is not None
-            self._scales = ScalesWithout(moments.spread, found.is_constant)
+            self._spread = moments.spread
             self._corrections = [
                 Corrections(alphas[basis.points], basis, coef @ basis.vectors.T)
                 for basis, _, coef in self._parts
@@ -93,9 +89,8 @@ class LeftOut:
 
     def single_rows(self, most_rows: int) -> Iterator[Tested]:
         """Test each row with the models that are trained on all others."""
-        k = self._chunks.n_chunks
-        parts = [slice(first, min(first + most_rows, k)) for first in range(0, k, most_rows)]
-        yield from in_order(self._n_jobs, self._test_rows, parts)
+        groups = self._chunks.groups(most_rows, most_rows)
+        yield from in_order(self._n_jobs, self._test_rows, starmap(slice, groups))
 
     def small_chunks(self, most_rows: int) -> Iterator[Tested]:
         """Test each chunk with the models that are trained on all others.
@@ -104,13 +99,9 @@ class LeftOut:
         quarter of the columns. A scaler must not divide by standard deviations, and without an
         intercept it must not subtract means.
         """
-        assert self._scales is None
-        parts, bounds, first = [], self._chunks.bounds, 0
-        while first < self._chunks.n_chunks:
-            most = int(np.searchsorted(bounds, bounds[first] + most_rows, side="right"))
-            parts.append(slice(first, max(first + 1, most - 1)))
-            first = parts[-1].stop
-        yield from in_order(self._n_jobs, self._test_chunks, parts)
+        assert self._spread is None
+        groups = self._chunks.groups(most_rows, self._chunks.n_chunks)
+        yield from in_order(self._n_jobs, self._test_chunks, starmap(slice, groups))
 
     def _test_rows(self, part: slice) -> Tested:
         shape = len(self._alphas), self._of.n_targets, part.stop - part.start
@@ -193,7 +184,9 @@ class LeftOut:
         """Test a block of rows; return which alphas and rows need a model of their own."""
         of, found = self._of, self._equations
         X, y, weights = of.copy(self._chunks.test_rows(some.start, some.stop))
-        changes = None if self._scales is None else self._scales.changes(X)
+        changes = None
+        if self._spread is not None:
+            changes = changes_without(X, self._spread, found.is_constant)
         X -= found.origin[: of.rows.n_features]
         v = (y - self._centre).T
         c, r, base = self._downdate(weights, v)
@@ -246,23 +239,20 @@ class LeftOut:
         """
         moments = self._all_but.without(chunk)
         rows = self._chunks.test_rows(chunk, chunk + 1)
-        if moments.weight == 0:
+        if moments.weights[0] == 0:
             raise ValueError(
                 "sample_weight must be above 0 in some row of each training set, got one with 0 "
                 "in all rows."
             )
         d, t = self._of.rows.n_features, self._of.n_targets
-        found = equations_of(moments, self._of)
+        found = self._of.equations(moments)
         equations = Penalties(np.empty(Penalties.size(d, t)), d, t)
         equations.factor(found.gram, found.b, self._alphas[points])
         coef = equations.solve(self._alphas[points])  # (n_points, d, t)
         failed = np.isnan(coef).any(axis=(1, 2))
         if failed.any() and np.all(np.isfinite(found.gram)):
-            alphas = self._alphas[points[failed]]
-            if np.any(alphas == 0):
-                raise singular_error("a training set")
-            parts = self._chunks.train_parts(chunk)
-            coef[failed] = solve_from_rows(self._of, parts, found.origin, found.scale, alphas)
+            alphas, parts = self._alphas[points[failed]], self._chunks.train_parts(chunk)
+            coef[failed] = self._of.solve_from_rows(parts, found.origin, found.scale, alphas)
         X, _, _ = self._of.copy(rows)
         X -= found.origin[:d]
         X /= found.scale

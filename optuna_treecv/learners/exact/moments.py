@@ -1,4 +1,4 @@
-"""The moments of rows: weight, mean and centred scatter; and how those of two sets are merged.
+"""The sums that models follow from: weight, mean and centred scatter of rows, by group.
 
 A variance that is a difference of two large sums loses its digits. Here nothing is subtracted: the
 moments of all rows but a chunk are merged from those of the rows before and after it.
@@ -6,89 +6,149 @@ moments of all rows but a chunk are merged from those of the rows before and aft
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv.learners.exact.blocks import blocks
-from optuna_treecv.learners.exact.blocks import copy_rows
-from optuna_treecv.learners.exact.blocks import n_rows_of
-from optuna_treecv.learners.exact.family import RowNumbers
+from optuna_treecv.learners.exact.chunks import BLOCK
+from optuna_treecv.learners.exact.chunks import blocks
+from optuna_treecv.learners.exact.chunks import copy_rows
+from optuna_treecv.learners.exact.chunks import n_rows_of
+from optuna_treecv.learners.exact.chunks import RowNumbers
 from optuna_treecv.learners.exact.spread import merge_spreads
+from optuna_treecv.learners.exact.spread import scale_by
 from optuna_treecv.learners.exact.spread import Spread
 from optuna_treecv.learners.exact.spread import spread_of
 from optuna_treecv.rows.data import PreparedRows
 
+# The rows that are sorted by group together.
+_SORTED = 8 * BLOCK
+
 
 class Moments(NamedTuple):
-    """The moments of rows, each of which is a row of X followed by what is predicted of it.
+    """The moments of rows z, each of which is a row of X, maybe followed by its targets.
 
     Attributes
     ----------
-    weight : float
-        The sum of the weights w.
-    mean : ndarray of shape (n_columns,)
-        sum w z / weight.
-    scatter : ndarray of shape (n_columns, n_columns)
-        sum w (z - mean) (z - mean)'.
+    counts : ndarray of shape (n_groups,)
+        The number of rows of each group.
+    weights : ndarray of shape (n_groups,)
+        The sums of the weights w; equal to ``counts`` where all rows weigh alike.
+    means : ndarray of shape (n_groups, n_columns)
+        sum w z / weight; zeros for a group without weight.
+    scatters : ndarray of shape (n_groups or 1, n_columns, n_columns)
+        sum w (z - mean) (z - mean)' of each group, or the sum of all groups.
     spread : Spread or None
         What a ``StandardScaler`` learns of X, in which all rows weigh alike.
     """
 
-    weight: float
-    mean: np.ndarray
-    scatter: np.ndarray
+    counts: np.ndarray
+    weights: np.ndarray
+    means: np.ndarray
+    scatters: np.ndarray
     spread: Spread | None
 
 
-def moments_of(
-    rows: PreparedRows,
-    part: RowNumbers,
-    n_targets: int,
-    copy_targets: Callable[[RowNumbers, np.ndarray], None],
-    with_spread: bool,
-    shift: np.ndarray | None = None,
-) -> Moments:
-    """Return the moments of some rows.
+class Source:
+    """The rows that moments are taken of.
 
     Parameters
     ----------
     rows : PreparedRows
-    part : slice or ndarray of int
-    n_targets : int
-        The columns after those of X.
-    copy_targets : callable
-        (part, out) -> None, copies the further columns of some rows.
+    n_groups : int
+        1, or the number of classes.
+    are_pooled : bool
+        Whether the scatters of all groups are added.
     with_spread : bool
-    shift : ndarray of shape (n_columns,) or None
-        What is subtracted from each row first. A mean that is large beside the differences of
-        rows has more digits as a small difference from this.
     """
-    n_features = rows.n_features
-    n_columns = n_features + n_targets
-    buffer = np.empty((min(1024, n_rows_of(part)), n_columns))
-    found = no_moments(n_columns, n_features if with_spread else None)
-    for some in blocks(part):
-        block = buffer[: n_rows_of(some)]
-        copy_rows(rows, some, block[:, :n_features])
-        copy_targets(some, block[:, n_features:])
-        if shift is not None:
-            block -= shift
-        weights = None if rows.weights is None else rows.weights[some].astype(np.float64)
-        spread = spread_of(block[:, :n_features]) if with_spread else None
-        found = merge(found, _of_block(block, weights, spread), in_place=True)
-    return found
+
+    def __init__(
+        self, rows: PreparedRows, n_groups: int = 1, are_pooled: bool = False, *, with_spread: bool
+    ) -> None:
+        self.rows = rows
+        self.n_columns = rows.n_features
+        self.n_groups = n_groups
+        self._n_scatters = 1 if are_pooled else n_groups
+        self.with_spread = with_spread
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers the moments are."""
+        return sum(self._sizes)
+
+    @property
+    def _sizes(self) -> list[int]:
+        g, c, d = self.n_groups, self.n_columns, self.rows.n_features
+        return [g, g, g * c, self._n_scatters * c * c, 1 + 4 * d if self.with_spread else 0]
+
+    def view(self, memory: np.ndarray) -> Moments:
+        """Return moments whose parts are views of a flat array."""
+        g, c = self.n_groups, self.n_columns
+        counts, weights, means, scatters, spread = views(memory, self._sizes)
+        found = Spread(spread[0], *spread[1:].reshape(4, -1)) if self.with_spread else None
+        return Moments(counts, weights, means.reshape(g, c), scatters.reshape(-1, c, c), found)
+
+    def write(self, moments: Moments, memory: np.ndarray) -> None:
+        """Copy moments into a flat array."""
+        for part, out in zip(moments[:-1], self.view(memory)[:-1], strict=True):
+            out[:] = part
+        if moments.spread is not None:
+            np.concatenate(
+                [np.ravel(one) for one in moments.spread], out=memory[-self._sizes[-1] :]
+            )
+
+    def nothing(self) -> Moments:
+        """Return the moments of no rows."""
+        spread = Spread.of_nothing(self.rows.n_features) if self.with_spread else None
+        return self.view(np.zeros(self.n_numbers))._replace(spread=spread)
+
+    def fill(self, part: RowNumbers, out: np.ndarray) -> np.ndarray | None:
+        """Copy rows into an array (n_rows, n_columns), and return their weights."""
+        copy_rows(self.rows, part, out[:, : self.rows.n_features])
+        weights = self.rows.weights
+        return None if weights is None else weights[part].astype(np.float64)
+
+    def collect(self, part: RowNumbers) -> Moments:
+        """Return the moments of some rows."""
+        sums = self.nothing()
+        spread = sums.spread
+        buffer = np.empty((min(BLOCK, n_rows_of(part)), self.n_columns))
+        for group, numbers in self._by_group(part):
+            for some in blocks(numbers):
+                block = buffer[: n_rows_of(some)]
+                weights = self.fill(some, block)
+                if spread is not None:
+                    of_block = spread_of(block[:, : self.rows.n_features])
+                    spread = merge_spreads(spread, of_block)
+                _add(sums, group, block, weights)
+        return sums._replace(spread=spread)
+
+    def _by_group(self, part: RowNumbers) -> Iterator[tuple[int, RowNumbers]]:
+        """Yield row numbers by group."""
+        if self.n_groups == 1:
+            yield 0, part
+            return
+        assert self.rows.targets is not None
+        for piece in blocks(part, _SORTED):
+            codes = self.rows.targets[piece]
+            order = np.argsort(codes, kind="stable")
+            numbers = order + piece.start if isinstance(piece, slice) else piece[order]
+            ends = np.cumsum(np.bincount(codes))
+            for code, some in enumerate(np.split(numbers, ends[:-1])):
+                if len(some):
+                    yield code, some
 
 
-def no_moments(n_columns: int, n_features: int | None) -> Moments:
-    """Return the moments of no rows; ``n_features`` is given where there is a spread."""
-    spread = None if n_features is None else Spread.of_nothing(n_features)
-    return Moments(0.0, np.zeros(n_columns), np.zeros((n_columns, n_columns)), spread)
+def views(memory: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
+    """Cut a flat array into parts of the given sizes; ``np.split`` takes several times longer."""
+    return [memory[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
-def _of_block(block: np.ndarray, weights: np.ndarray | None, spread: Spread | None) -> Moments:
-    """Return the moments of a block, which is overwritten.
+def _add(sums: Moments, group: int, block: np.ndarray, weights: np.ndarray | None) -> None:
+    """Add a block, which is overwritten, to moments.
 
     A shift by the first row comes before the mean, which of large offsets is exact only then.
     """
@@ -103,38 +163,70 @@ def _of_block(block: np.ndarray, weights: np.ndarray | None, spread: Spread | No
     block -= mean
     if weights is not None:
         block *= np.sqrt(weights)[:, None]
-    return Moments(weight, shift + mean, block.T @ block, spread)
+    scatter = sums.scatters[min(group, len(sums.scatters) - 1)]
+    scatter += block.T @ block
+    before = sums.weights[group]
+    sums.counts[group] += len(block)
+    sums.weights[group] += weight
+    if weight:
+        share = weight / sums.weights[group]
+        step = shift + mean - sums.means[group]
+        sums.means[group] += step * share
+        if before:
+            step *= np.sqrt(before * share)
+            scatter += np.outer(step, step)
 
 
-def merge(one: Moments, other: Moments, in_place: bool = False) -> Moments:
+def merge(one: Moments, other: Moments) -> Moments:
     r"""Return the moments of two sets of rows together (Chan, Golub & LeVeque 1979).
 
     .. math:: S = S_1 + S_2 + \frac{w_1 w_2}{w_1 + w_2} (m_2 - m_1) (m_2 - m_1)^\top
-
-    Parameters
-    ----------
-    one, other : Moments
-    in_place : bool
-        Whether the scatter of ``one`` may be overwritten.
     """
+    weights = one.weights + other.weights
+    share = other.weights / np.where(weights == 0, 1, weights)
+    steps = other.means - one.means
+    means = one.means + steps * share[:, None]
+    steps *= np.sqrt(one.weights * share)[:, None]
+    scatters = one.scatters + other.scatters
+    if len(scatters) == 1:
+        scatters[0] += steps.T @ steps
+    else:
+        for scatter, step in zip(scatters, steps, strict=True):
+            scatter += np.outer(step, step)
     spread = None
     if one.spread is not None and other.spread is not None:
         spread = merge_spreads(one.spread, other.spread)
-    weight = one.weight + other.weight
-    if weight == 0:
-        return Moments(weight, other.mean, other.scatter, spread)
-    if one.weight == 0 or other.weight == 0:
-        full = one if other.weight == 0 else other
-        return Moments(weight, full.mean, full.scatter, spread)
-    step = other.mean - one.mean
-    mean = one.mean + step * (other.weight / weight)
-    step *= np.sqrt(one.weight / weight * other.weight)
-    scatter = np.add(one.scatter, other.scatter, out=one.scatter if in_place else None)
-    scatter += np.outer(step, step)
-    return Moments(weight, mean, scatter, spread)
+    return Moments(one.counts + other.counts, weights, means, scatters, spread)
+
+
+def balanced(moments: Moments) -> Moments:
+    """Return the moments with the weights n / (n_classes n_class) of ``class_weight="balanced"``.
+
+    They are those of one group. As in scikit-learn the weights count rows, whatever their own
+    weights are.
+    """
+    counts = moments.counts
+    present = counts > 0
+    factors = np.zeros(len(counts))
+    factors[present] = counts.sum() / (np.count_nonzero(present) * counts[present])
+    weights = factors * moments.weights
+    mean = weights @ moments.means / (weights.sum() or 1.0)
+    steps = (moments.means - mean) * np.sqrt(weights)[:, None]
+    scatter = np.tensordot(factors, moments.scatters, 1) + steps.T @ steps
+    total = np.array([weights.sum()])
+    return Moments(total, total, mean[None], scatter[None], moments.spread)
 
 
 def about(moments: Moments, origin: np.ndarray) -> np.ndarray:
-    """Return the second moments about another point than the mean."""
-    step = moments.mean - origin
-    return moments.scatter + moments.weight * np.outer(step, step)
+    """Return the second moments of one group about another point than the mean."""
+    step = moments.means[0] - origin
+    return np.asarray(moments.scatters[0] + moments.weights[0] * np.outer(step, step))
+
+
+def scaled(moments: Moments, scaler: StandardScaler) -> tuple[Moments, np.ndarray, np.ndarray]:
+    """Return the moments of scaled rows, what the scaler subtracts, and by what it divides."""
+    assert moments.spread is not None
+    centre, scale = scale_by(scaler, moments.spread)
+    centre = np.zeros_like(scale) if centre is None else centre
+    means, scatters = (moments.means - centre) / scale, moments.scatters / scale / scale[:, None]
+    return moments._replace(means=means, scatters=scatters), centre, scale

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optuna_treecv.learners.exact.bases import Basis
+from optuna_treecv.learners.exact.penalties import Basis
 from optuna_treecv.learners.exact.spread import Spread
 
 # The error that is left, as a share of the mean absolute residual of a block of rows.
@@ -60,31 +60,25 @@ class Rows(NamedTuple):
     v: np.ndarray
 
 
-class ScalesWithout:
-    """The squared scales without each row, as a share of those of all rows.
+def changes_without(X: np.ndarray, spread: Spread, is_constant: np.ndarray) -> np.ndarray:
+    """Return e for each row and column: the squared scales without a row, as a share of all rows'.
 
     Parameters
     ----------
+    X : ndarray of shape (n_rows, n_features)
     spread : Spread
         Of all rows.
     is_constant : ndarray of shape (n_features,), bool
         The columns that are not scaled.
     """
-
-    def __init__(self, spread: Spread, is_constant: np.ndarray) -> None:
-        n = spread.n_rows
-        self._mean = spread.mean
-        squares = np.where(is_constant, 1, spread.squares)
-        self._factor = np.where(is_constant, 0, (n / (n - 1)) ** 2 / squares)
-        self._shift = np.where(is_constant, 0, 1 / (n - 1))
-
-    def changes(self, X: np.ndarray) -> np.ndarray:
-        """Return e for each row and column."""
-        changes = X - self._mean
-        changes *= changes
-        changes *= self._factor
-        changes -= self._shift
-        return changes
+    n = spread.n_rows
+    changes = X - spread.mean
+    changes *= changes
+    changes *= np.where(
+        is_constant, 0, (n / (n - 1)) ** 2 / np.where(is_constant, 1, spread.squares)
+    )
+    changes -= np.where(is_constant, 0, 1 / (n - 1))
+    return changes
 
 
 class Corrections:
@@ -165,16 +159,16 @@ class Corrections:
                 if which.any():
                     some = slice(None) if which.all() else np.flatnonzero(which)
                     of_some = limits.of(int(point), some)
-                    added = self._sum_terms(z[some], changes[some], int(point), of_some)
-                    leverages[point, some] += added.leverages
-                    said[point][:, some] += added.said
-                    is_open[point, some] |= added.is_open
+                    more = self._sum_terms(z[some], changes[some], int(point), of_some)
+                    leverages[point, some] += more[0]
+                    said[point][:, some] += more[1]
+                    is_open[point, some] |= more[2]
         return is_open
 
     def _sum_terms(
         self, z: np.ndarray, changes: np.ndarray, point: int, limits: _Limits
-    ) -> _Added:
-        """Return what is added to u't and B't of some rows.
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return what is added to u't and B't of some rows, and which need more terms.
 
         With s_0 = A^-1 u and s_k = A^-1 alpha E s_(k-1), the terms of B't are coef' alpha E s_k,
         and those of u't are s_k' alpha E s_k and s_k' alpha E s_(k-1). What then is missing
@@ -184,20 +178,21 @@ class Corrections:
         coef = (alpha * self._coef[point]).astype(z.dtype)
         step = z @ (vectors * self._basis.shrinks[point]).T.astype(z.dtype)
         n_rows = len(z)
-        added = _Added(np.zeros(n_rows), np.zeros((len(coef), n_rows)), np.ones(n_rows, bool))
+        leverages, said = np.zeros(n_rows), np.zeros((len(coef), n_rows))
+        is_open = np.ones(n_rows, bool)
         rest: np.ndarray | None = None
         left: slice | np.ndarray = slice(None)
         for _ in range(_MOST_TERMS):
             if rest is not None:
                 step = self._apply(rest, point)
-                added.leverages[left] += alpha * _products(rest, step)
+                leverages[left] += alpha * _products(rest, step)
             rest = changes * step
-            added.leverages[left] += alpha * _products(rest, step)
-            added.said[:, left] += coef @ rest.T
+            leverages[left] += alpha * _products(rest, step)
+            said[:, left] += coef @ rest.T
             squares = _products(rest, rest)
             ratios = limits.ratios(np.sqrt(squares), squares)
             goes_on = ratios > 1
-            added.is_open[left] = goes_on
+            is_open[left] = goes_on
             if not goes_on.any():
                 break
             if goes_on.mean() < _MOST_OF:
@@ -206,7 +201,7 @@ class Corrections:
             if rest.dtype != np.float32 and np.max(ratios) <= _MOST_NARROW:
                 rest, changes = rest.astype(np.float32), changes.astype(np.float32)
                 coef = coef.astype(np.float32)
-        return added
+        return leverages, said, is_open
 
     def _apply(self, rest: np.ndarray, point: int) -> np.ndarray:
         """Return alpha A^-1 times each row."""
@@ -247,21 +242,6 @@ class _Limits(NamedTuple):
     def of_rows(self, some: np.ndarray) -> _Limits:
         """Return the bounds of some rows."""
         return _Limits(self.of_said[:, some], self.of_leverages[:, some], self.least)
-
-
-class _Added(NamedTuple):
-    """What is added for some rows, and whether more terms would be needed.
-
-    Attributes
-    ----------
-    leverages : ndarray of shape (n_rows,)
-    said : ndarray of shape (n_targets, n_rows)
-    is_open : ndarray of shape (n_rows,), bool
-    """
-
-    leverages: np.ndarray
-    said: np.ndarray
-    is_open: np.ndarray
 
 
 def _products(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -5,41 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.learners.class_weights import weights_of_classes
-from optuna_treecv.learners.exact.balanced import balanced
-from optuna_treecv.learners.exact.balanced import merge_classes
-from optuna_treecv.learners.exact.balanced import sums_by_class
-from optuna_treecv.learners.exact.balanced import SumsByClass
-from optuna_treecv.learners.exact.blocks import blocks
-from optuna_treecv.learners.exact.blocks import copy_rows
-from optuna_treecv.learners.exact.blocks import n_rows_of
-from optuna_treecv.learners.exact.family import Chunks
-from optuna_treecv.learners.exact.family import Facts
-from optuna_treecv.learners.exact.family import Kept
-from optuna_treecv.learners.exact.family import RowNumbers
-from optuna_treecv.learners.exact.family import Squares
-from optuna_treecv.learners.exact.family import Tested
-from optuna_treecv.learners.exact.from_rows import solve_from_rows
-from optuna_treecv.learners.exact.labels import largest_class
+from optuna_treecv.learners.exact.chunks import blocks
+from optuna_treecv.learners.exact.chunks import Chunks
+from optuna_treecv.learners.exact.chunks import copy_rows
+from optuna_treecv.learners.exact.chunks import Facts
+from optuna_treecv.learners.exact.chunks import Keep
+from optuna_treecv.learners.exact.chunks import n_rows_of
+from optuna_treecv.learners.exact.chunks import RowNumbers
+from optuna_treecv.learners.exact.chunks import Squares
+from optuna_treecv.learners.exact.chunks import Tested
+from optuna_treecv.learners.exact.family import Family
+from optuna_treecv.learners.exact.family import largest_class
 from optuna_treecv.learners.exact.left_out import LeftOut
-from optuna_treecv.learners.exact.moments import merge
+from optuna_treecv.learners.exact.moments import balanced
 from optuna_treecv.learners.exact.moments import Moments
+from optuna_treecv.learners.exact.moments import views
 from optuna_treecv.learners.exact.penalties import Penalties
-from optuna_treecv.learners.exact.penalties import views
-from optuna_treecv.learners.exact.records import records_in_groups
-from optuna_treecv.learners.exact.ridge_rows import equations_of
 from optuna_treecv.learners.exact.ridge_rows import RidgeRows
-from optuna_treecv.learners.exact.ridge_rows import singular_error
-from optuna_treecv.learners.exact.threads import in_order
-from optuna_treecv.learners.exact.training_sums import FoldSums
-from optuna_treecv.learners.exact.training_sums import training_sums
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import times_classes
@@ -50,39 +38,17 @@ _COLUMNS_PER_SMALL_ROW = 4
 # The rows of one product with the coefficients of all alphas.
 _ROWS = 4096
 
-# A matrix of d x d numbers for each fold, and more of them while it is factorised: 800 MB.
-_MOST_COLUMNS = 5000
-
 # Below this share of a fold's squares, its sum of squared errors is computed from outputs, since
 # from moments it would be a small difference of large sums.
 _LEAST_SHARE = 1e-4
 
 
-class _Fold(NamedTuple):
-    """What a fold's models are made from; views of one record.
-
-    Attributes
-    ----------
-    equations : Penalties
-    origin : ndarray of shape (n_features + n_targets,)
-        What is subtracted from X and from what is predicted.
-    scale : ndarray of shape (n_features,)
-        By what X is divided.
-    test : ndarray
-        Weight, mean and scatter of the test rows; empty where they are not needed.
-    """
-
-    equations: Penalties
-    origin: np.ndarray
-    scale: np.ndarray
-    test: np.ndarray
-
-
-class RidgeFolds:
+class RidgeFolds(Family):
     """Ridge regression: coef = (X'X + alpha I)^-1 X'y of centred rows, for all alphas."""
 
     parameter = "alpha"
     _is_balanced = False
+    source: RidgeRows
 
     def __init__(
         self,
@@ -91,17 +57,23 @@ class RidgeFolds:
         scaler: StandardScaler | None,
         n_jobs: int,
     ) -> None:
-        self.n_points = len(estimators)
+        super().__init__(estimators, rows, scaler, n_jobs)
         self._alphas = np.array([float(one.alpha) for one in estimators])
-        self._rows = rows
-        self._n_jobs = n_jobs
         self.n_outputs = self._count_targets()
-        self._has_scales = scaler is not None and bool(scaler.with_std)
-        fit_intercept = bool(estimators[0].fit_intercept)
-        self._of = RidgeRows(rows, self.n_outputs, self._copy_targets, fit_intercept, scaler)
+        self.source = RidgeRows(
+            rows,
+            self.n_outputs,
+            self._copy_targets,
+            bool(estimators[0].fit_intercept),
+            scaler,
+            1 if rows.classes is None or not self._is_balanced else len(rows.classes),
+        )
+        d = rows.n_features
+        self._n_equations = Penalties.size(d, self.n_outputs)
+        self.size = self._n_equations + self.source.n_columns + d
 
-    @staticmethod
-    def why_not(estimator: Any, facts: Facts) -> str:
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
         """Return why an estimator has no exact folds, a clause; "" if it has them."""
         if not np.isscalar(estimator.alpha):
             return "alpha is not one number"
@@ -116,11 +88,7 @@ class RidgeFolds:
         is_iterative = estimator.fit_intercept or estimator.solver == "auto"
         if facts.is_sparse and is_iterative and not facts.is_asked:
             return "for sparse rows scikit-learn takes an iterative solver"
-        if facts.n_features > _MOST_COLUMNS:
-            return f"X has more than {_MOST_COLUMNS} columns"
-        if facts.n_features >= facts.n_trained:
-            return "X has more columns than a training set has rows"
-        return ""
+        return super().why_not(estimator, facts)
 
     def _count_targets(self) -> int:
         return count_targets(self._rows.targets)
@@ -129,30 +97,28 @@ class RidgeFolds:
         assert self._rows.targets is not None
         out[:] = self._rows.targets[part].reshape(out.shape)
 
-    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the predictions."""
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
-    def test(self, chunks: Chunks, kept: Kept, most_rows: int) -> Iterator[Tested]:
-        """Test each chunk with models that are trained on its training rows."""
+    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[Tested]:
+        """Test each chunk; single rows and small chunks are left out of all rows."""
         are_single, are_small = chunks.are_single_rows, self._are_small(chunks)
         if (are_single or are_small) and not self._is_balanced:
-            left_out = LeftOut(self._of, self._alphas, chunks, kept, self._n_jobs)
-            test = left_out.single_rows if are_single else left_out.small_chunks
-            yield from test(most_rows)
-            return
-        groups = self._records(chunks, kept, most_rows, with_test=False)
-        yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
+            left_out = LeftOut(self.source, self._alphas, chunks, keep, self._n_jobs)
+            return (left_out.single_rows if are_single else left_out.small_chunks)(most_rows)
+        return super().test(chunks, keep, most_rows)
 
     def _are_small(self, chunks: Chunks) -> bool:
         """Return whether leaving chunks out of all rows takes less time than a model for each."""
-        if chunks.trains is not None or chunks.bounds[0] or self._has_scales:
+        has_scales = self._scaler is not None and self._scaler.with_std
+        if chunks.trains is not None or chunks.bounds[0] or has_scales:
             return False
-        if self._of.has_centre and not self._of.fit_intercept:  # each chunk changes the mean
-            return False
+        if self.source.has_centre and not self.source.fit_intercept:
+            return False  # each chunk changes the mean
         return bool(np.mean(chunks.sizes) < self._rows.n_features / _COLUMNS_PER_SMALL_ROW)
 
-    def squares(self, chunks: Chunks, kept: Kept) -> Squares | None:
+    def squares(self, chunks: Chunks, keep: Keep) -> Squares | None:
         """Return the sums of squared errors, from the moments of the test rows.
 
         None where they would be small differences of large sums.
@@ -160,7 +126,7 @@ class RidgeFolds:
         shape = (chunks.n_chunks, self.n_points, self.n_outputs)
         errors, totals, weights = np.empty(shape), np.empty(shape[::2]), np.empty(shape[0])
         most_rows = int(chunks.bounds[-1])  # none is read, so that memory alone limits groups
-        for first, records in self._records(chunks, kept, most_rows, with_test=True):
+        for first, records in self.records(chunks, keep, most_rows, with_test=True):
             found = self._squares(chunks, first, records)
             if found is None:
                 return None
@@ -175,13 +141,15 @@ class RidgeFolds:
 
         All folds of a group are computed at once, (n_folds, n_points, n_targets).
         """
-        d, n_columns, n_folds = self._rows.n_features, self._n_columns, len(records)
-        folds = [self._fold_of(record) for record in records]
-        coef = np.stack([self._coef(fold, chunks, first + i) for i, fold in enumerate(folds)])
-        tests = records[:, -self._n_test :]
-        weights, scatters = tests[:, 0], tests[:, 1 + n_columns :]
-        scatters = scatters.reshape(n_folds, n_columns, n_columns)
-        steps = tests[:, 1 : 1 + n_columns] - np.stack([fold.origin for fold in folds])
+        d, n_folds = self._rows.n_features, len(records)
+        coef = np.stack(
+            [self._coef(record, chunks.train_parts(i)) for i, record in enumerate(records, first)]
+        )
+        tests = [self.source.view(record[self.size :]) for record in records]
+        weights = np.array([test.weights[0] for test in tests])
+        scatters = np.stack([test.scatters[0] for test in tests])
+        origins = np.stack([self._views(record)[1] for record in records])
+        steps = np.concatenate([test.means for test in tests]) - origins
         shape = (n_folds, self.n_points, self.n_outputs)
         products = scatters[:, :d, :d] @ coef
         products -= np.tile(2 * scatters[:, :d, d:], self.n_points)
@@ -192,99 +160,51 @@ class RidgeFolds:
         least = _LEAST_SHARE * (totals + weights[:, None] * np.square(steps[:, d:]))
         return None if np.any(errors < least[:, None]) else (errors, totals, weights)
 
-    def _coef(self, fold: _Fold, chunks: Chunks, chunk: int) -> np.ndarray:
+    def _coef(self, record: np.ndarray, trained: list[RowNumbers]) -> np.ndarray:
         """Return the coefficients of all points side by side, (d, n_points * n_targets)."""
-        solved = fold.equations.solve(self._alphas)
-        if np.isnan(solved.sum()) and np.all(np.isfinite(fold.equations.gram)):
+        equations, origin, scale = self._views(record)
+        solved = equations.solve(self._alphas)
+        if np.isnan(solved.sum()) and np.all(np.isfinite(equations.gram)):
             failed = np.isnan(solved).any(axis=(1, 2))
-            if np.any(self._alphas[failed] == 0):
-                raise singular_error("a training set")
-            parts = chunks.train_parts(chunk)
-            solved[failed] = self._from_rows(fold, parts, self._alphas[failed])
-        return solved.transpose(1, 0, 2).reshape(len(fold.scale), -1) / fold.scale[:, None]
+            if self._is_balanced:
+                raise ValueError(
+                    "X must have columns that can be told apart in floating point for "
+                    "class_weight='balanced' with method='exact'; method='fit' would be right."
+                )
+            solved[failed] = self.source.solve_from_rows(
+                trained, origin, scale, self._alphas[failed]
+            )
+        return solved.transpose(1, 0, 2).reshape(len(scale), -1) / scale[:, None]
 
-    def _from_rows(
-        self, fold: _Fold, train_parts: list[RowNumbers], alphas: np.ndarray
-    ) -> np.ndarray:
-        """Solve a fold whose moments have lost too many digits."""
-        return solve_from_rows(self._of, train_parts, fold.origin, fold.scale, alphas)
+    def respond(
+        self, record: np.ndarray, part: RowNumbers, trained: list[RowNumbers], out: np.ndarray
+    ) -> None:
+        """Write the predictions of rows."""
+        d, end = self._rows.n_features, 0
+        origin = self._views(record)[1]
+        coef = np.ascontiguousarray(self._coef(record, trained).T)
+        buffer = np.empty((min(_ROWS, n_rows_of(part)), d))
+        for some in blocks(part, _ROWS):
+            block = buffer[: n_rows_of(some)]
+            copy_rows(self._rows, some, block)
+            if self.source.has_centre:
+                block -= origin[:d]
+            begin, end = end, end + len(block)
+            outputs = (coef @ block.T).reshape(self.n_points, self.n_outputs, -1)
+            np.add(outputs, origin[d:, None], out=out[:, :, begin:end])
 
-    def _test(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> Tested:
-        """Return what the models of a group of folds say of their test rows."""
-        first, folds = group[0], [self._fold_of(record) for record in group[1]]
-        last = first + len(folds)
-        start, stop = chunks.bounds[first], chunks.bounds[last]
+    def _views(self, record: np.ndarray) -> tuple[Penalties, np.ndarray, np.ndarray]:
+        """Return the equations, what is subtracted from X and y, and by what X is divided."""
         d = self._rows.n_features
-        outputs = np.empty((self.n_points, self.n_outputs, stop - start))
-        buffer = np.empty((min(_ROWS, stop - start), d))
-        end = 0
-        for chunk, fold in enumerate(folds, first):
-            coef = np.ascontiguousarray(self._coef(fold, chunks, chunk).T)
-            origin = fold.origin[d:, None]
-            for some in blocks(chunks.test_rows(chunk, chunk + 1), _ROWS):
-                block = buffer[: n_rows_of(some)]
-                copy_rows(self._rows, some, block)
-                if self._of.has_centre:
-                    block -= fold.origin[:d]
-                begin, end = end, end + len(block)
-                said = (coef @ block.T).reshape(self.n_points, self.n_outputs, -1)
-                np.add(said, origin, out=outputs[:, :, begin:end])
-        return Tested(first, last, outputs.transpose(0, 2, 1))
+        memory, origin, scale = views(record, [self._n_equations, self.source.n_columns, d])
+        return Penalties(memory, d, self.n_outputs), origin, scale
 
-    def _records(
-        self, chunks: Chunks, kept: Kept, most_rows: int, with_test: bool
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the number of the first and the records of each group of chunks."""
-        size = self._size(with_test)
-        name = "folds with their test rows" if with_test else "folds"
-        make = partial(self._factored, chunks, size, with_test)
-        yield from records_in_groups(chunks, kept, name, size, make, most_rows)
-
-    def _size(self, with_test: bool) -> int:
-        """Return the numbers of a record."""
-        d = self._rows.n_features
-        size = Penalties.size(d, self.n_outputs) + self._n_columns + d
-        return size + self._n_test if with_test else size
-
-    @property
-    def _n_test(self) -> int:
-        """The numbers of the moments of a fold's test rows."""
-        return 1 + self._n_columns + self._n_columns**2
-
-    @property
-    def _n_columns(self) -> int:
-        return self._rows.n_features + self.n_outputs
-
-    def _fold_of(self, record: np.ndarray) -> _Fold:
-        """Return the parts of a record."""
-        d = self._rows.n_features
-        n_equations = Penalties.size(d, self.n_outputs)
-        n_test = len(record) - n_equations - self._n_columns - d
-        equations, origin, scale, test = views(record, [n_equations, self._n_columns, d, n_test])
-        return _Fold(Penalties(equations, d, self.n_outputs), origin, scale, test)
-
-    def _factored(self, chunks: Chunks, size: int, with_test: bool) -> Iterator[np.ndarray]:
-        """Yield the record of each fold."""
-        sums = self._sums(chunks, with_test)
-        yield from in_order(self._n_jobs, partial(self._factor, size), sums)
-
-    def _sums(self, chunks: Chunks, with_test: bool) -> Iterator[FoldSums[Moments]]:
-        """Yield the moments of each fold's training rows."""
-        n_bytes = 8 * self._n_columns**2
-        return training_sums(self._of.moments_of, merge, chunks, n_bytes, self._n_jobs, with_test)
-
-    def _factor(self, size: int, sums: FoldSums[Moments]) -> np.ndarray:
-        """Return the record of one fold."""
-        record = np.empty(size)
-        fold = self._fold_of(record)
-        found = equations_of(sums.train, self._of)
-        fold.origin[:], fold.scale[:] = found.origin, found.scale
-        fold.equations.factor(found.gram, found.b, self._alphas)
-        if sums.test is not None:
-            fold.test[0] = sums.test.weight
-            fold.test[1 : 1 + self._n_columns] = sums.test.mean
-            fold.test[1 + self._n_columns :] = sums.test.scatter.ravel()
-        return record
+    def solve(self, moments: Moments, record: np.ndarray) -> None:
+        """Fill the record of one fold: factorised equations."""
+        equations, origin, scale = self._views(record)
+        found = self.source.equations(balanced(moments) if self._is_balanced else moments)
+        origin[:], scale[:] = found.origin, found.scale
+        equations.factor(found.gram, found.b, self._alphas)
 
 
 class RidgeClassifierFolds(RidgeFolds):
@@ -307,14 +227,14 @@ class RidgeClassifierFolds(RidgeFolds):
             rows = replace(rows, weights=weights)
         super().__init__(estimators, rows, scaler, n_jobs)
 
-    @staticmethod
-    def why_not(estimator: Any, facts: Facts) -> str:
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
         """Return why an estimator has no exact folds, a clause; "" if it has them."""
         if estimator.class_weight == "balanced" and facts.n_folds >= facts.n_trained:
             return "class_weight='balanced' changes the weights of all rows for each row left out"
         if facts.n_of_class == 0:
             return "a training set lacks a class"
-        return RidgeFolds.why_not(estimator, facts)
+        return super().why_not(estimator, facts)
 
     def _count_targets(self) -> int:
         assert self._rows.classes is not None
@@ -330,39 +250,12 @@ class RidgeClassifierFolds(RidgeFolds):
         else:
             out[np.arange(len(codes)), codes] = 1
 
-    def _from_rows(
-        self, fold: _Fold, train_parts: list[RowNumbers], alphas: np.ndarray
-    ) -> np.ndarray:
-        """Solve a fold whose moments have lost too many digits."""
-        if self._is_balanced:
-            raise ValueError(
-                "X must have columns that can be told apart in floating point for "
-                "class_weight='balanced' with method='exact'; method='fit' would be right."
-            )
-        return super()._from_rows(fold, train_parts, alphas)
-
-    def _sums(self, chunks: Chunks, with_test: bool) -> Iterator[FoldSums[Moments]]:
-        """Yield the moments of each fold's training rows."""
-        if not self._is_balanced:
-            yield from super()._sums(chunks, with_test)
-            return
-        assert self._rows.classes is not None
-        assert self._rows.targets is not None
-        codes, n_classes = self._rows.targets, len(self._rows.classes)
-
-        def sums_of(part: RowNumbers) -> SumsByClass:
-            return sums_by_class(codes, part, n_classes, self._of.moments_of)
-
-        n_bytes = 8 * n_classes * self._n_columns**2
-        for one in training_sums(sums_of, merge_classes, chunks, n_bytes, self._n_jobs):
-            yield FoldSums(one.chunk, balanced(one.train), None)
-
-    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes or decision values."""
         if method == "predict":
             is_binary = outputs.shape[1] == 1
             return (outputs[:, 0] > 0).astype(np.intp) if is_binary else largest_class(outputs)
-        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
+        return super().response(outputs, method)
 
-    def squares(self, chunks: Chunks, kept: Kept) -> None:
+    def squares(self, chunks: Chunks, keep: Keep) -> None:
         """Return None: scores of classes are no sums of squares."""
