@@ -82,7 +82,9 @@ class Space:
             for name, axis in self.axes.items()
             if not hasattr(own.get(name), "fit")
         }
-        return _with_clones(self.estimator, {k: v for k, v in inner.items() if v is not None})
+        put_in = {name: value for name, value in inner.items() if value is not None}
+        # Classes of users may refuse a call of set_params without parameters.
+        return _with_clones(self.estimator, put_in) if put_in else self.estimator
 
     def suggest(self, trial: Any) -> dict[str, Any]:
         """Suggest the params of a trial, which are codes."""
