@@ -77,14 +77,12 @@ class Space:
         if not self.axes:
             return None if self._suggest is None else self.estimator
         own = self.estimator.get_params(deep=True)
-        inner = {
-            name: next((value for value in axis.values if hasattr(value, "fit")), None)
-            for name, axis in self.axes.items()
-            if not hasattr(own.get(name), "fit")
-        }
-        put_in = {name: value for name, value in inner.items() if value is not None}
-        # Classes of users may refuse a call of set_params without parameters.
-        return _with_clones(self.estimator, put_in) if put_in else self.estimator
+        inner = {}
+        for name, axis in self.axes.items():
+            estimators = [value for value in axis.values if hasattr(value, "fit")]
+            if estimators and not hasattr(own.get(name), "fit"):
+                inner[name] = estimators[0]
+        return _with_clones(self.estimator, inner) if inner else self.estimator
 
     def suggest(self, trial: Any) -> dict[str, Any]:
         """Suggest the params of a trial, which are codes."""
@@ -312,7 +310,8 @@ def _check_known(argument: str, estimator: Any, lists: Mapping[str, Collection[A
         if (name in known and not outer) or name == "n_epochs":
             continue
         for inner in product(*(lists[other] for other in outer)):
-            changed = _with_clones(estimator, dict(zip(outer, inner, strict=True)))
+            values = dict(zip(outer, inner, strict=True))
+            changed = _with_clones(estimator, values) if outer else estimator
             try:  # it need not be a parameter
                 with_values(changed, {name: None})
             except (AttributeError, TypeError, ValueError) as error:
