@@ -11,10 +11,8 @@ from typing import Self
 try:
     from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
     from sklearn.callback import with_callbacks
-except ImportError:  # scikit-learn before 1.9
-
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """A search has no ``set_callbacks``."""
+except ImportError:  # scikit-learn before 1.9: a search has no set_callbacks
+    CallbackSupportMixin = type("CallbackSupportMixin", (), {})
 
     def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:
         """Return the method."""

@@ -1,25 +1,41 @@
-"""The points of a search that tries a grid, or a sample of one."""
+"""What a search tries: the points of a grid or of a sample of one, or distributions."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
+from math import isclose
+from math import isfinite
+from math import sqrt
 from typing import Any
+from typing import Literal
 
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 from sklearn.model_selection import ParameterGrid
 from sklearn.model_selection import ParameterSampler
 
-from optuna_treecv.search.studies import by_point
-from optuna_treecv.study.objective import TreeCVObjective
+from optuna_treecv.study.axis import Axis
+from optuna_treecv.study.axis import axis_of
 from optuna_treecv.study.space import codes_of
 from optuna_treecv.study.space import in_full
 
+_EXPECTED = (
+    "a distribution of optuna.distributions, uniform, loguniform or randint of scipy.stats, or a "
+    "list of values"
+)
 
-class Points:
+
+class Points(optuna.samplers.BaseSampler):
     """The points of a grid, or some of them, in the order of scikit-learn.
+
+    It is a sampler too, which suggests those that are missing, one per trial.
 
     Parameters
     ----------
@@ -36,6 +52,8 @@ class Points:
     grid : dict of str to list, or list of such dicts
         With at least one parameter.
     is_sample : bool
+    missing : list of dict
+        The points to suggest, as codes.
     """
 
     def __init__(
@@ -51,34 +69,78 @@ class Points:
         if self._own and not any([grid] if isinstance(grid, Mapping) else grid):
             name, value = next(iter(self._own.items()))
             self.grid = {name: [value]}  # the estimator as given
+        self.missing: list[dict[str, Any]] = []
+        self._point: Mapping[str, Any] = {}
 
-    def missing(
-        self, objective: TreeCVObjective, before: Sequence[FrozenTrial]
-    ) -> list[dict[str, Any]]:
-        """Return the codes of the points without a result, each once."""
-        known = by_point(before, list(objective._space.axes))
+    def find_missing(self, axes: Mapping[str, Axis], trials: Sequence[FrozenTrial]) -> None:
+        """Note the points without a result, each once."""
+        known = _by_point(trials, axes)
         done = {point for point, trial in known.items() if trial.state != TrialState.FAIL}
         missing = {}
         for given in self._points:
-            codes = self._codes_at(given, objective)
+            codes = self._codes_at(given, axes)
             if (point := tuple(codes.values())) not in done:
                 missing[point] = codes
-        return list(missing.values())
+        self.missing = list(missing.values())
 
     def tried(
-        self, objective: TreeCVObjective, trials: Sequence[FrozenTrial]
+        self, axes: Mapping[str, Axis], trials: Sequence[FrozenTrial]
     ) -> list[tuple[dict[str, Any], FrozenTrial]]:
         """Return the points that have a trial, with it."""
-        known = by_point(trials, list(objective._space.axes))
-        found = [
-            (dict(point), known.get(tuple(self._codes_at(point, objective).values())))
+        known = _by_point(trials, axes)
+        pairs = [
+            (dict(point), known.get(tuple(self._codes_at(point, axes).values())))
             for point in self._points
         ]
-        return [(point, trial) for point, trial in found if trial is not None]
+        return [(point, trial) for point, trial in pairs if trial is not None]
 
-    def _codes_at(self, point: Mapping[str, Any], objective: TreeCVObjective) -> dict[str, Any]:
+    def _codes_at(self, point: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Any]:
         """Return what trials store for each parameter at a point."""
-        return codes_of(in_full(point, objective._space.axes, self._own), objective._space.axes)
+        return codes_of(in_full(point, axes, self._own), axes)
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """Take the next point, unless the user has enqueued the trial with one."""
+        if "fixed_params" not in trial.system_attrs:
+            self._point = self.missing.pop(0)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return nothing: parameters are suggested one by one."""
+        return {}
+
+    def sample_relative(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        search_space: dict[str, BaseDistribution],
+    ) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Return the point's value of a parameter."""
+        return self._point[param_name]
+
+
+def _by_point(
+    trials: Sequence[FrozenTrial], names: Collection[str]
+) -> dict[tuple[Any, ...], FrozenTrial]:
+    """Return the trial of each point: the first complete one, or else the last one."""
+    known: dict[tuple[Any, ...], FrozenTrial] = {}
+    for trial in trials:
+        if not trial.params.keys() >= set(names):
+            continue  # it has failed before it had all values
+        point = tuple(trial.params[name] for name in names)
+        if point not in known or known[point].state != TrialState.COMPLETE:
+            known[point] = trial
+    return known
 
 
 def are_lists(given: Any) -> bool:
@@ -96,4 +158,56 @@ def are_lists(given: Any) -> bool:
             for one in dicts
             for values in one.values()
         )
+    )
+
+
+def as_distributions(given: Any) -> dict[str, BaseDistribution | Axis] | Literal["auto"]:
+    """Return the Optuna distribution of each parameter, or the axis of a list of values.
+
+    Parameters
+    ----------
+    given : dict of str to distribution or list, or "auto"
+        ``param_distributions`` of a search. "auto" is returned as it is.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    """
+    if isinstance(given, str) and given == "auto":
+        return "auto"
+    if not isinstance(given, Mapping) or not given:
+        raise ValueError(
+            "param_distributions must be a dict such as {'alpha': loguniform(1e-6, 1e-1)} or "
+            f"'auto', got {given!r}."
+        )
+    return {name: _as_distribution(name, one) for name, one in given.items()}
+
+
+def _as_distribution(name: str, given: Any) -> BaseDistribution | Axis:
+    if isinstance(given, BaseDistribution):
+        return given
+    if hasattr(given, "dist") and hasattr(given, "support"):
+        return _from_scipy(name, given)
+    if isinstance(given, list | tuple | np.ndarray) and len(given):
+        return axis_of(list(given), are_choices=True)
+    raise ValueError(f"param_distributions: {name!r} must have {_EXPECTED}, got {given!r}.")
+
+
+def _from_scipy(name: str, frozen: Any) -> BaseDistribution:
+    """Return the distribution of Optuna that draws as a frozen one of SciPy does."""
+    kind = frozen.dist.name
+    low, high = map(float, frozen.support())
+    if isfinite(low) and isfinite(high):
+        if kind == "uniform":
+            return FloatDistribution(low, high)
+        if kind == "randint":
+            return IntDistribution(int(low), int(high))
+        # One that is moved by ``loc`` is not uniform in the logarithm.
+        is_plain = low > 0 and isclose(float(frozen.median()), sqrt(low * high))
+        if kind in ("loguniform", "reciprocal") and is_plain:
+            return FloatDistribution(low, high, log=True)
+    raise ValueError(
+        f"param_distributions: {name!r} must have {_EXPECTED}, got scipy.stats.{kind}"
+        f"{frozen.args} with {frozen.kwds}."
     )

@@ -14,7 +14,6 @@ from optuna.trial import TrialState
 from scipy.stats import rankdata
 
 from optuna_treecv.crossval.arguments import warn_caller
-from optuna_treecv.crossval.failed_folds import FoldsFailed
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.storage.attributes import known_of_trial
 from optuna_treecv.storage.attributes import scores_of_trial
@@ -23,8 +22,8 @@ from optuna_treecv.storage.attributes import scores_of_trial
 MOST_SPLITS = 100
 
 
-class Found(NamedTuple):
-    """What is kept of a trial. All scores are signed, so that larger ones are better.
+class Row(NamedTuple):
+    """A row of ``cv_results_``. All scores are signed, so that larger ones are better.
 
     Attributes
     ----------
@@ -33,32 +32,25 @@ class Found(NamedTuple):
     splits : list of (ndarray of shape (n_splits,) or None)
         Of each score; None if there are too many, or it has none.
     seconds : float
+    params : dict
+    trial : FrozenTrial or None
+        The trial of these parameters; None while it runs.
     """
 
     means: np.ndarray
     stds: np.ndarray
     splits: list[np.ndarray | None]
     seconds: float
+    params: dict[str, Any] = {}  # noqa: RUF012  # never changed
+    trial: Any = None
+
+    @property
+    def is_pruned(self) -> bool:
+        return self.trial is not None and self.trial.state == TrialState.PRUNED
 
 
-class Row(NamedTuple):
-    """A row of ``cv_results_``.
-
-    Attributes
-    ----------
-    params : dict
-    trial : FrozenTrial
-        The trial of these parameters.
-    found : Found
-    """
-
-    params: dict[str, Any]
-    trial: FrozenTrial
-    found: Found
-
-
-def found_by(result: CVResult, n_splits: int) -> Found:
-    """Return what is kept of a result; its memory does not grow with the number of splits."""
+def row_of(result: CVResult, n_splits: int) -> Row:
+    """Return the row of a result; its memory does not grow with the number of splits."""
     scores = result.scores.values()
     signs = np.array([sign_of(score.direction) for score in scores])
     # A pooled score has one value for each repeat.
@@ -66,21 +58,16 @@ def found_by(result: CVResult, n_splits: int) -> Found:
         sign * score.test_score if len(score.test_score) == n_splits <= MOST_SPLITS else None
         for sign, score in zip(signs, scores, strict=True)
     ]
-    return Found(
-        signs * [score.mean for score in scores],
-        np.array([np.nan if score.std is None else score.std for score in scores]),
-        splits,
-        result.seconds,
-    )
+    stds = np.array([np.nan if score.std is None else score.std for score in scores])
+    return Row(signs * [score.mean for score in scores], stds, splits, result.seconds)
 
 
-def found_before(
+def earlier_row(
     trial: FrozenTrial,
-    names: Sequence[str],
-    directions: Sequence[str],
+    directions: Mapping[str, str],
     optimized: int,
     stored: Mapping[str, np.ndarray],
-) -> Found:
+) -> Row:
     """Return what a trial of an earlier run says of itself, and what a store knows of it.
 
     Its attributes have six digits; its value and the store have all of them.
@@ -88,73 +75,60 @@ def found_before(
     Parameters
     ----------
     trial : FrozenTrial
-    names : sequence of str
-        Of the scores, as the objective knows them.
-    directions : sequence of {"minimize", "maximize"}
+    directions : dict of str to {"minimize", "maximize"}
+        By the names of the scores, as the objective knows them.
     optimized : int
         The number of the score that is the trial's value.
     stored : dict of str to ndarray of shape (n_splits,)
         The fold scores in the store, by the names of the scores.
     """
     known, scores = known_of_trial(trial.user_attrs), scores_of_trial(trial.user_attrs)
-    signs = np.array([sign_of(direction) for direction in directions])
-    means = np.array([scores.get(name, np.nan) for name in names], float)
-    stds = np.full(len(names), np.nan)
-    if trial.state == TrialState.COMPLETE and trial.values is not None:
+    signs = np.array([sign_of(direction) for direction in directions.values()])
+    means = np.array([scores.get(name, np.nan) for name in directions], float)
+    stds = np.full(len(signs), np.nan)
+    is_complete = trial.state == TrialState.COMPLETE and trial.values is not None
+    if is_complete:
         means[optimized] = trial.values[0]
         stds[optimized] = known.get("std_test_score", np.nan)
-    splits: list[np.ndarray | None] = [None] * len(names)
-    for number, name in enumerate(names):
+    splits: list[np.ndarray | None] = [None] * len(signs)
+    for number, name in enumerate(directions):
         if name not in stored:
             continue
         splits[number] = signs[number] * stored[name]
-        if trial.state == TrialState.COMPLETE and np.isfinite(stored[name]).all():
+        if is_complete and np.isfinite(stored[name]).all():
             stds[number] = stored[name].std()
             if number != optimized:
                 means[number] = stored[name].mean()
-    seconds = known.get("seconds", np.nan)
-    return Found(signs * means, stds, splits, float(seconds))
+    return Row(signs * means, stds, splits, float(known.get("seconds", np.nan)))
 
 
-def failed(n_scores: int, n_splits: int, error_score: float) -> Found:
-    """Return what is kept of a trial that has failed."""
-    means = np.full(n_scores, error_score)
-    splits = np.full(n_splits, error_score) if n_splits <= MOST_SPLITS else None
-    return Found(means, means - means, [splits] * n_scores, 0.0)
-
-
-def found_by_folds(some: FoldsFailed, directions: Sequence[str], error_score: Any) -> Found:
-    """Return what is kept of a trial some of whose folds have failed.
+def failed_row(splits: np.ndarray) -> Row:
+    """Return the row of a trial of which some folds failed, or all.
 
     Parameters
     ----------
-    some : FoldsFailed
-    directions : sequence of {"minimize", "maximize"}
-        Of the scores.
-    error_score : "raise" or float
+    splits : ndarray of shape (n_scores, n_splits)
+        The signed scores, and ``error_score`` for folds that failed.
     """
-    signs = np.array([sign_of(direction) for direction in directions])
-    splits = signs[:, None] * some.scores
-    splits[:, list(some.errors)] = np.nan if error_score == "raise" else error_score
-    kept = list(splits) if splits.shape[1] <= MOST_SPLITS else [None] * len(splits)
-    return Found(splits.mean(axis=1), splits.std(axis=1), kept, 0.0)
+    shown = list(splits) if splits.shape[1] <= MOST_SPLITS else [None] * len(splits)
+    return Row(splits.mean(axis=1), splits.std(axis=1), shown, 0.0)
 
 
-def lines_of(found: Found, params: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def lines_of(row: Row, params: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """Return a line for each split of a trial: its parameters and scores.
 
     Parameters
     ----------
-    found : Found
+    row : Row
     params : dict
     names : sequence of str
         Of the scores of test rows. Those of training rows, if there are any, come after them.
     """
     given = ", ".join(f"{name}={value}" for name, value in params.items())
-    n_splits = min(0 if one is None else len(one) for one in found.splits)
+    n_splits = min(0 if one is None else len(one) for one in row.splits)
     lines = []
     for split in range(n_splits):
-        values = [f"{one[split]:.3f}" for one in found.splits if one is not None]
+        values = [f"{one[split]:.3f}" for one in row.splits if one is not None]
         tested, trained = values[: len(names)], values[len(names) :]
         if trained:
             pairs = zip(trained, tested, strict=True)
@@ -183,7 +157,7 @@ def table(
     with_train : bool
         Whether rows have the same scores of training rows after them.
     """
-    seconds = np.array([row.found.seconds for row in rows]) / n_splits
+    seconds = np.array([row.seconds for row in rows]) / n_splits
     results: dict[str, Any] = {
         "mean_fit_time": seconds,
         "std_fit_time": np.zeros(len(rows)),
@@ -205,21 +179,17 @@ def _scores_of(
 ) -> dict[str, np.ndarray]:
     """Return the columns of one score: those of splits, the mean and the standard deviation."""
     columns = {}
-    splits = [row.found.splits[number] for row in rows]
+    splits = [row.splits[number] for row in rows]
     for split in range(0 if all(one is None for one in splits) else n_splits):
         columns[f"split{split}_{which}_{name}"] = np.array(
             [np.nan if one is None else one[split] for one in splits]
         )
-    means = np.array([row.found.means[number] for row in rows])
-    if any(row.trial.state != TrialState.PRUNED for row in _not_finite(rows, means)):
+    means = np.array([row.means[number] for row in rows])
+    if not all(np.isfinite(row.means[number]) or row.is_pruned for row in rows):
         warn_caller(f"One or more of the {which} scores are non-finite: {means}")
     columns[f"mean_{which}_{name}"] = means
-    columns[f"std_{which}_{name}"] = np.array([row.found.stds[number] for row in rows])
+    columns[f"std_{which}_{name}"] = np.array([row.stds[number] for row in rows])
     return columns
-
-
-def _not_finite(rows: Sequence[Row], means: np.ndarray) -> list[Row]:
-    return [row for row, mean in zip(rows, means, strict=True) if not np.isfinite(mean)]
 
 
 def _ranks(means: np.ndarray) -> np.ndarray:

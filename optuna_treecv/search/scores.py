@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from functools import partial
+import inspect
 from typing import Any
 from typing import NamedTuple
 
@@ -26,10 +28,6 @@ from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import TrainScorer
 from optuna_treecv.scoring.asked import make_scoring
 from optuna_treecv.scoring.losses import LOSSES
-from optuna_treecv.search.called_scorers import OneOf
-from optuna_treecv.search.called_scorers import Several
-from optuna_treecv.search.called_scorers import takes_no_y
-from optuna_treecv.search.called_scorers import WithoutY
 
 #: (estimator, X, y, **params) -> a number of which larger ones are better.
 SignedScorer = Callable[..., float]
@@ -40,7 +38,7 @@ class Scores(NamedTuple):
 
     Attributes
     ----------
-    asked : Any
+    requested : Any
         ``scoring`` of an objective.
     names : list of str
         The names in ``cv_results_``: "score" where there is one.
@@ -50,7 +48,7 @@ class Scores(NamedTuple):
         Whether the user has asked for several scores by name.
     """
 
-    asked: Any
+    requested: Any
     names: list[str]
     scorers: dict[str, SignedScorer]
     is_multiple: bool
@@ -63,7 +61,7 @@ class Scores(NamedTuple):
     @property
     def with_train(self) -> dict[str, Any]:
         """``scoring`` of an objective that has the same scores of training rows too."""
-        given = self.asked if self.is_multiple else {"score": self.asked}
+        given = self.requested if self.is_multiple else {"score": self.requested}
         if not isinstance(given, Mapping):
             given = dict(zip(self.names, given, strict=True))
         on_training = {
@@ -74,9 +72,40 @@ class Scores(NamedTuple):
 
     def by_names(self, names: Sequence[str]) -> Scores:
         """Return the scores of a callable that has returned a dict of these names."""
-        several = Several(self.asked)
-        scorers: dict[str, SignedScorer] = {name: OneOf(several, name) for name in names}
+        several, signature = Several(self.requested), inspect.signature(self.requested)
+        scorers: dict[str, Any] = {name: partial(several, name) for name in names}
+        for name, scorer in scorers.items():
+            scorer.__name__ = name
+            scorer.__signature__ = signature  # says whether it takes weights
         return Scores(scorers, list(names), scorers, is_multiple=True)
+
+
+class Several:
+    """A callable that returns a dict of scores; it is called once for all of them.
+
+    Parameters
+    ----------
+    score : callable
+        (estimator, X, y) -> dict of str to number.
+    """
+
+    def __init__(self, score: Callable[..., Mapping[str, Any]]) -> None:
+        self._score = score
+        self._last: tuple[Any, ...] = ()
+
+    def __call__(self, name: str, estimator: Any, X: Any, y: Any = None, **params: Any) -> Any:
+        """Return one of the scores of a fitted estimator."""
+        called = estimator, X, y, *params.values()
+        known = self._last
+        is_known = len(known) == 1 + len(called) and all(
+            one is other for one, other in zip(called, known[1:], strict=True)
+        )
+        if not is_known:
+            self._last = known = self._score(estimator, X, y, **params), *called
+        return known[0][name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_score": self._score, "_last": ()}
 
 
 def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
@@ -99,16 +128,18 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
     """
     if isinstance(scoring, set | frozenset):
         scoring = sorted(scoring)
-    if not has_y and takes_no_y(scoring):
-        scoring = WithoutY(scoring)
+    if not has_y and callable(scoring) and not isinstance(scoring, type):
+        if _takes(scoring, 2) and not _takes(scoring, 3):
+            scoring = partial(_without_y, scoring)
+            scoring.__name__ = getattr(scoring.args[0], "__name__", "scorer")
     if scoring is None:
-        own, asked = check_score(estimator), _own_score(estimator)
-        return Scores(asked, ["score"], {"score": own}, is_multiple=False)
-    made = make_scoring(scoring)
-    assert isinstance(made, Scoring)
+        scorers = {"score": check_score(estimator)}
+        return Scores(_own_score(estimator), ["score"], scorers, is_multiple=False)
+    known = make_scoring(scoring)
+    assert isinstance(known, Scoring)
     is_multiple = isinstance(scoring, list | tuple | Mapping)
-    names = list(made.names) if is_multiple else ["score"]
-    scorers = dict(zip(names, map(_signed, made.metrics), strict=True))
+    names = list(known.names) if is_multiple else ["score"]
+    scorers = dict(zip(names, map(_signed, known.metrics), strict=True))
     return Scores(scoring, names, scorers, is_multiple)
 
 
@@ -121,6 +152,21 @@ def check_score(estimator: Any) -> SignedScorer:
         )
     scorer: SignedScorer = check_scoring(estimator)
     return scorer
+
+
+def _takes(score: Callable[..., Any], n_arguments: int) -> bool:
+    try:
+        inspect.signature(score).bind(*[None] * n_arguments)
+    except TypeError:
+        return False
+    except ValueError:  # some compiled callables have no signature
+        return True
+    return True
+
+
+def _without_y(score: Callable[..., Any], estimator: Any, X: Any, y: Any = None) -> Any:
+    """Score by a callable of rows without targets."""
+    return score(estimator, X)
 
 
 def _own_score(estimator: Any) -> Any:

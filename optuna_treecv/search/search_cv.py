@@ -38,23 +38,22 @@ from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.search.best_estimator import OfBestEstimator
 from optuna_treecv.search.fit_tasks import CallbackSupportMixin
 from optuna_treecv.search.fit_tasks import FitTasks
-from optuna_treecv.search.keeper import Keeper
 from optuna_treecv.search.one_se import check_earlier_scores
 from optuna_treecv.search.one_se import check_one_se
 from optuna_treecv.search.one_se import row_by_one_se
 from optuna_treecv.search.points import are_lists
+from optuna_treecv.search.points import as_distributions
 from optuna_treecv.search.points import Points
-from optuna_treecv.search.quiet import quiet
 from optuna_treecv.search.results import Row
 from optuna_treecv.search.results import table
 from optuna_treecv.search.scores import Scores
 from optuna_treecv.search.scores import scores_of
-from optuna_treecv.search.spaces import as_distributions
 from optuna_treecv.search.studies import check_direction
 from optuna_treecv.search.studies import check_trials
 from optuna_treecv.search.studies import make_study
 from optuna_treecv.search.studies import over
-from optuna_treecv.search.studies import PointSampler
+from optuna_treecv.search.studies import quiet
+from optuna_treecv.search.trials import Trials
 from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.objective import treecv_objective
@@ -330,19 +329,18 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             return build(scores)
 
         with FitTasks(self, self._refits, X=X, y=y, metadata=metadata) as tasks:
-            keeper = Keeper(
+            trials = Trials(
                 objective, self.error_score, tasks, self.verbose, scores.names, with_names
             )
-            self._optimize(study, objective, keeper, points, tasks)
-            objective = keeper.objective
-            optimized = self._optimized(scores)
-            rows = self._rows(study, objective, keeper, points, optimized)
-            results = table(rows, scores.names, keeper.n_splits, self.return_train_score)
+            self._optimize(study, trials, points, tasks)
+            objective, optimized = trials.objective, self._optimized(scores)
+            rows = trials.rows(study, points, optimized)
+            results = table(rows, scores.names, trials.n_splits, self.return_train_score)
             # These are kept also where the choice or the fit on all rows fails.
             self._take(
                 {
                     "study_": study,
-                    "n_splits_": keeper.n_splits,
+                    "n_splits_": trials.n_splits,
                     "multimetric_": scores.is_multiple,
                     "scorer_": scores.scorer,
                     "cv_results_": results,
@@ -484,7 +482,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             "method": "fit" if self.return_train_score else self.method,
             "n_repeats": self.n_repeats,
             "n_epochs": self.n_epochs,
-            "scoring": scores.with_train if self.return_train_score else scores.asked,
+            "scoring": scores.with_train if self.return_train_score else scores.requested,
             "sample_weight": sample_weight,
             "params": params or None,
             "random_state": seed,
@@ -552,8 +550,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     def _optimize(
         self,
         study: optuna.Study,
-        objective: TreeCVObjective,
-        keeper: Keeper,
+        trials: Trials,
         points: Points | None,
         tasks: FitTasks,
     ) -> None:
@@ -563,20 +560,20 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         if self.study is None and (points is None or points.is_sample):
             n_trials = max(0, n_trials - _n_scored(before))
         if points is not None:
-            missing = points.missing(objective, before)
-            is_all = self._n_trials is None and not points.is_sample
-            missing = missing if is_all else missing[:n_trials]
+            points.find_missing(trials.objective._space.axes, before)
+            if self._n_trials is not None or points.is_sample:
+                del points.missing[n_trials:]
             if points.is_sample:
-                objective._keep_to(missing)
-            study.sampler = PointSampler(missing)
+                trials.objective._keep_to(points.missing)
+            study.sampler = points
             waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-            n_trials = len(missing) + len(waiting)
-        tasks.begin_trials(n_trials * keeper.n_splits)
+            n_trials = len(points.missing) + len(waiting)
+        tasks.begin_trials(n_trials * trials.n_splits)
         try:
             if n_trials > 0:
                 with nullcontext() if self.verbose else quiet():
                     study.optimize(
-                        keeper,
+                        trials,
                         n_trials=n_trials,
                         timeout=self.timeout,
                         catch=() if self.error_score == "raise" else (Exception,),
@@ -595,27 +592,6 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         tasks.end_trials()
 
     # --- The results ---
-
-    def _rows(
-        self,
-        study: optuna.Study,
-        objective: TreeCVObjective,
-        keeper: Keeper,
-        points: Points | None,
-        optimized: int,
-    ) -> list[Row]:
-        """Return the rows of ``cv_results_``."""
-        trials = [trial for trial in over(study) if keeper.has(trial)]
-        if points is None or points.is_sample:
-            asked = [(objective.values_of(trial.params), trial) for trial in trials]
-        else:
-            asked = points.tried(objective, trials)
-        keeper.check([trial for _, trial in asked])
-        keeper.read_earlier([trial for _, trial in asked])
-        metrics = objective.score_directions
-        return [
-            Row(params, trial, keeper.found(trial, metrics, optimized)) for params, trial in asked
-        ]
 
     def _best_index(
         self,

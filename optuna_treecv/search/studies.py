@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Generator
 from collections.abc import Mapping
-from collections.abc import Sequence
+from contextlib import contextmanager
 from copy import deepcopy
+from threading import Lock
 from typing import Any
 
 import optuna
@@ -23,6 +25,24 @@ from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.study.axis import Axis
 from optuna_treecv.study.objective import TreeCVObjective
+
+_lock = Lock()
+_levels: list[int] = []  # the level before the first of those that are quiet now, and its copies
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """Show warnings of Optuna alone; several threads may do so at the same time."""
+    with _lock:
+        _levels.append(_levels[0] if _levels else optuna.logging.get_verbosity())
+        optuna.logging.set_verbosity(max(_levels[0], optuna.logging.WARNING))
+    try:
+        yield
+    finally:
+        with _lock:
+            before = _levels.pop()
+            if not _levels:
+                optuna.logging.set_verbosity(before)
 
 
 def make_study(
@@ -114,50 +134,6 @@ def _name_of_search(
     return f"treecv-search-{named.hex()}"
 
 
-class PointSampler(optuna.samplers.BaseSampler):
-    """Suggests given points in their order, one per trial.
-
-    Parameters
-    ----------
-    points : sequence of dict
-        The code of each parameter's value.
-    """
-
-    def __init__(self, points: Sequence[Mapping[str, Any]]) -> None:
-        self._left = iter(points)
-        self._point: Mapping[str, Any] = {}
-
-    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Take the next point, unless the user has enqueued the trial with one."""
-        if "fixed_params" not in trial.system_attrs:
-            self._point = next(self._left)
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Return nothing: parameters are suggested one by one."""
-        return {}
-
-    def sample_relative(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        search_space: dict[str, BaseDistribution],
-    ) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """Return the point's value of a parameter."""
-        return self._point[param_name]
-
-
 def check_direction(study: optuna.Study, objective: TreeCVObjective) -> None:
     """Refuse a study that does not do with values what the scoring of a search needs."""
     given = [direction.name.lower() for direction in study.directions]
@@ -193,18 +169,3 @@ def check_trials(study: optuna.Study, axes: Mapping[str, Axis]) -> None:
 def over(study: optuna.Study) -> list[FrozenTrial]:
     """Return the trials that are over."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
-
-
-def by_point(
-    trials: Sequence[FrozenTrial], names: Sequence[str]
-) -> dict[tuple[Any, ...], FrozenTrial]:
-    """Return the trial of each point: the first complete one, or else the last one."""
-    found: dict[tuple[Any, ...], FrozenTrial] = {}
-    for trial in trials:
-        if not trial.params.keys() >= set(names):
-            continue  # it has failed before it had all values
-        point = tuple(trial.params[name] for name in names)
-        known = found.get(point)
-        if known is None or known.state != TrialState.COMPLETE:
-            found[point] = trial
-    return found

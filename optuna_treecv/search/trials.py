@@ -1,4 +1,4 @@
-"""The function that the study of a search runs, and what it keeps of each trial."""
+"""The trials of a search: evaluates each, and keeps its row of ``cv_results_``."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from optuna_treecv.crossval.failed_folds import FoldsFailed
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.scoring import ReturnsSeveral
 from optuna_treecv.search.fit_tasks import FitTasks
-from optuna_treecv.search.results import failed
-from optuna_treecv.search.results import Found
-from optuna_treecv.search.results import found_before
-from optuna_treecv.search.results import found_by
-from optuna_treecv.search.results import found_by_folds
+from optuna_treecv.search.points import Points
+from optuna_treecv.search.results import earlier_row
+from optuna_treecv.search.results import failed_row
 from optuna_treecv.search.results import lines_of
 from optuna_treecv.search.results import MOST_SPLITS
+from optuna_treecv.search.results import Row
+from optuna_treecv.search.results import row_of
+from optuna_treecv.search.results import sign_of
 from optuna_treecv.study.objective import TreeCVObjective
 
 
-class Keeper:
-    """The function that a study runs: an objective, and what is kept of its results.
+class Trials:
+    """The function that a study runs: an objective, and what is kept of its trials.
 
     Parameters
     ----------
@@ -69,8 +70,7 @@ class Keeper:
         self._verbose = verbose
         self._names = names
         self._with_names = with_names
-        self._found: dict[int, Found] = {}
-        self._stored: Mapping[int, Mapping[str, np.ndarray]] = {}
+        self._rows: dict[int, Row] = {}
         self.errors: dict[int, Exception] = {}
         self.wrong: Exception | None = None
         self.n_splits = objective.n_splits
@@ -83,15 +83,18 @@ class Keeper:
             raise
         except Exception as error:
             if isinstance(error, FoldsFailed):
-                directions = self.objective.score_directions.values()
-                self._keep(trial, found_by_folds(error, list(directions), self._error_score))
+                signs = [sign_of(one) for one in self.objective.score_directions.values()]
+                splits = np.array(signs)[:, None] * error.scores
+                is_raised = self._error_score == "raise"
+                splits[:, list(error.errors)] = np.nan if is_raised else self._error_score
+                self._keep(trial, failed_row(splits))
             if not isinstance(error, FoldsFailed) or error.errors:
                 self.errors[trial.number] = error
             if self._error_score == "raise":
                 raise
             # Optuna logs a failed trial with its traceback: without ours that is a few lines.
             raise error.with_traceback(None) from None
-        self._keep(trial, found_by(result, self.n_splits))
+        self._keep(trial, row_of(result, self.n_splits))
         return result.mean
 
     def _evaluate(self, trial: optuna.Trial) -> CVResult:
@@ -112,34 +115,63 @@ class Keeper:
             raise
         return self.objective.evaluate_trial(trial)
 
-    def _keep(self, trial: optuna.Trial, found: Found) -> None:
-        self._found[trial.number] = found
+    def _keep(self, trial: optuna.Trial, row: Row) -> None:
+        self._rows[trial.number] = row
         if self._verbose > 2:
-            for line in lines_of(found, trial.params, self._names):
+            for line in lines_of(row, trial.params, self._names):
                 print(line)
 
-    def has(self, trial: FrozenTrial) -> bool:
-        """Return whether a trial has a row: all but those that failed in an earlier run."""
-        own = trial.number in self.errors or trial.number in self._found
-        return own or trial.state != TrialState.FAIL
+    def rows(self, study: optuna.Study, points: Points | None, optimized: int) -> list[Row]:
+        """Return the rows of ``cv_results_``, of all trials but those that failed in earlier runs.
 
-    def found(self, trial: FrozenTrial, metrics: dict[str, str], optimized: int) -> Found:
-        """Return what is known of a trial."""
-        known = self._found.get(trial.number)
-        if known is not None and len(known.means) == len(metrics):
-            return known
-        if trial.state == TrialState.FAIL:
-            return failed(len(metrics), self.n_splits, float(self._error_score))
-        stored = self._stored.get(trial.number, {})
-        return found_before(trial, list(metrics), list(metrics.values()), optimized, stored)
-
-    def read_earlier(self, trials: Sequence[FrozenTrial]) -> None:
-        """Read the fold scores of trials of earlier runs, where a store keeps them."""
+        Parameters
+        ----------
+        study : optuna.Study
+        points : Points or None
+            Rows are in their order, unless they are a sample.
+        optimized : int
+            The number of the score that is the value of trials.
+        """
+        trials = [
+            trial
+            for trial in study.get_trials(deepcopy=False)
+            if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+            or trial.number in self.errors
+            or trial.number in self._rows
+        ]
+        if points is None or points.is_sample:
+            pairs = [(self.objective.values_of(trial.params), trial) for trial in trials]
+        else:
+            pairs = points.tried(self.objective._space.axes, trials)
+        trials = [trial for _, trial in pairs]
+        self._check(trials)
+        stored: Mapping[int, Mapping[str, np.ndarray]] = {}
         if self.n_splits <= MOST_SPLITS:
-            earlier = [trial for trial in trials if trial.number not in self._found]
-            self._stored = self.objective._known_scores.stored(earlier, self.n_splits)
+            earlier = [trial for trial in trials if trial.number not in self._rows]
+            stored = self.objective._known_scores.stored(earlier, self.n_splits)
+        directions = self.objective.score_directions
+        return [
+            self._row(trial, directions, optimized, stored)._replace(params=params, trial=trial)
+            for params, trial in pairs
+        ]
 
-    def check(self, trials: Sequence[FrozenTrial]) -> None:
+    def _row(
+        self,
+        trial: FrozenTrial,
+        directions: Mapping[str, str],
+        optimized: int,
+        stored: Mapping[int, Mapping[str, np.ndarray]],
+    ) -> Row:
+        """Return the row of a trial, as far as it is known."""
+        row = self._rows.get(trial.number)
+        if row is not None and len(row.means) == len(directions):
+            return row
+        if trial.state == TrialState.FAIL:
+            shape = len(directions), self.n_splits
+            return failed_row(np.full(shape, float(self._error_score)))
+        return earlier_row(trial, directions, optimized, stored.get(trial.number, {}))
+
+    def _check(self, trials: Sequence[FrozenTrial]) -> None:
         """Refuse a search in which all fits have failed; warn of some that have.
 
         Parameters
@@ -154,11 +186,13 @@ class Keeper:
         errors = [self.errors[trial.number] for trial in trials if trial.number in self.errors]
         if not errors:
             return
-        n_failed, n_fits = sum(map(self._n_failed, errors)), len(trials) * self.n_splits
-        said: Counter[str] = Counter()
-        for error in errors:
-            said.update(self._said(error))
-        each = (f"{n} fits failed with the following error: {what}" for what, n in said.items())
+        failures: list[Exception] = []
+        for error in errors:  # one of a whole trial stands for all of its folds
+            by_fold = error.errors.values() if isinstance(error, FoldsFailed) else None
+            failures += [error] * self.n_splits if by_fold is None else by_fold
+        n_failed, n_fits = len(failures), len(trials) * self.n_splits
+        counts = Counter(f"{type(one).__name__}: {one}" for one in failures)
+        each = (f"{n} fits failed with the following error: {what}" for what, n in counts.items())
         about = f"{'; '.join(each)}; error_score='raise' shows where."
         if n_failed == n_fits:
             raise ValueError(
@@ -171,13 +205,3 @@ class Keeper:
             FitFailedWarning,
             stacklevel=3,
         )
-
-    def _n_failed(self, error: Exception) -> int:
-        """Return the number of folds behind an error; one of a whole trial stands for all."""
-        return len(error.errors) if isinstance(error, FoldsFailed) else self.n_splits
-
-    def _said(self, error: Exception) -> Counter[str]:
-        """Return how often each error was raised."""
-        one_by_one = error.errors.values() if isinstance(error, FoldsFailed) else None
-        errors = [error] * self.n_splits if one_by_one is None else list(one_by_one)
-        return Counter(f"{type(one).__name__}: {one}" for one in errors)
