@@ -40,7 +40,7 @@ from optuna_treecv.history import load_evaluations  # noqa: E402
 from optuna_treecv.history import load_fold_scores  # noqa: E402
 from optuna_treecv.reporting import dashboard  # noqa: E402
 from optuna_treecv.reporting import figures as report  # noqa: E402
-from optuna_treecv.reporting.evaluated import clock_of  # noqa: E402
+from optuna_treecv.reporting.evaluations import Evaluations  # noqa: E402
 
 STORE = "the store"
 FIGURES = {
@@ -164,11 +164,15 @@ def test_optunas_time_is_what_remains():
     frame = pandas.DataFrame({"seconds": [3.0, 2.0, 1.0], "seconds_prepare": [1.0, 0.0, 0.0]})
     whole = "112 s from the first start to the last end"
     said = "of which 4 s (4%) in Optuna and 100 s in pauses"  # 112 - 100 - 3 - 2 - 1 - 1 - 0.5 * 2
-    assert clock_of(trials, frame) == f"{whole}, {said}"
+    evaluations = Evaluations.__new__(Evaluations)
+    evaluations.trials, evaluations.frame = trials, frame
+    assert evaluations.clock == f"{whole}, {said}"
     # What the evaluation took is not known of all, or workers ran at the same time.
-    assert clock_of(trials, frame[:2]) == whole
+    evaluations.frame = frame[:2]
+    assert evaluations.clock == whole
+    evaluations.frame = frame
     trials[1] = trial_with(1, start=4, seconds=4, store=0)
-    assert clock_of(trials, frame) == whole
+    assert evaluations.clock == whole
 
 
 class StopsAfterOneFold(optuna.pruners.BasePruner):

@@ -27,10 +27,10 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.storage.tables import FoldScoreRow
 
 plotly = pytest.importorskip("plotly")
-from optuna_treecv.reporting import evaluated  # noqa: E402
+from optuna_treecv.reporting import evaluations  # noqa: E402
 from optuna_treecv.reporting import figures as report  # noqa: E402
 from optuna_treecv.reporting import history  # noqa: E402
-from optuna_treecv.reporting.choice import stored_contest  # noqa: E402
+from optuna_treecv.reporting.evaluations import Evaluations  # noqa: E402
 
 LOG = FloatDistribution(1e-6, 1e3, log=True)
 PLOTS = [getattr(report, name) for name in report.__all__]
@@ -242,7 +242,7 @@ def test_few_folds_are_boxes_best_first(fill, monkeypatch):
         asked_for.extend(kwargs["runs"])
         return history.load_fold_scores(store, **kwargs)
 
-    monkeypatch.setattr(evaluated, "load_fold_scores", load_fold_scores)
+    monkeypatch.setattr(evaluations, "load_fold_scores", load_fold_scores)
     filled = fill()
     all_scores = [[0.5, 0.7, 0.6], [0.1, 0.3, 0.2], [0.2, 0.4, 0.3], [0.0, np.inf, 0.0]]
     one_parameter(filled, all_scores)
@@ -646,7 +646,7 @@ def test_the_store_knows_the_range_of_a_score(scoring, binary, tmp_path):
     )
     study = optuna.create_study(direction=objective.direction)
     study.optimize(objective, n_trials=2)
-    ours, stored = objective._contest(study), stored_contest(study, store)
+    ours, stored = objective._contest(study), Evaluations(study, store).contest()
     assert stored.score_range == ours.score_range is not None
 
 
@@ -696,7 +696,7 @@ def test_the_store_gives_no_interval_that_it_cannot_know(cv, share, binary, tmp_
     )
     study = optuna.create_study()
     study.optimize(objective, n_trials=4)
-    assert stored_contest(study, store).test_share == (share and pytest.approx(share))
+    assert Evaluations(study, store).contest().test_share == (share and pytest.approx(share))
     report.plot_choice(study, store)
 
 
@@ -728,7 +728,7 @@ def test_the_store_knows_how_many_rows_were_trained_on_in_several_epochs(
     )
     study = optuna.create_study()
     study.optimize(objective, n_trials=3)
-    ours, stored = objective._contest(study), stored_contest(study, store)
+    ours, stored = objective._contest(study), Evaluations(study, store).contest()
     assert stored.n_trained == ours.n_trained
     assert stored.test_share == pytest.approx(ours.test_share)
     facts = study.user_attrs["treecv_evaluation"]

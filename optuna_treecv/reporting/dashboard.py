@@ -15,24 +15,14 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
-from optuna_treecv.crossval.paired import PairedDifference
-from optuna_treecv.reporting.choice import compare_trials
-from optuna_treecv.reporting.choice import Compared
-from optuna_treecv.reporting.choice import interval_in_words
-from optuna_treecv.reporting.choice import numbers_in_words
-from optuna_treecv.reporting.choice import stored_contest
-from optuna_treecv.reporting.evaluated import best_of
-from optuna_treecv.reporting.evaluated import clock_of
-from optuna_treecv.reporting.evaluated import evaluations_of
-from optuna_treecv.reporting.evaluated import facts_of
-from optuna_treecv.reporting.evaluated import Frame
-from optuna_treecv.reporting.evaluated import how_sure
-from optuna_treecv.reporting.evaluated import metric_of
-from optuna_treecv.reporting.evaluated import number_of_trials
-from optuna_treecv.reporting.evaluated import plus_minus
-from optuna_treecv.reporting.evaluated import sign_of
-from optuna_treecv.reporting.evaluated import time_of
-from optuna_treecv.reporting.evaluated import work_of
+from optuna_treecv.reporting.evaluations import compare_trials
+from optuna_treecv.reporting.evaluations import Compared
+from optuna_treecv.reporting.evaluations import Evaluations
+from optuna_treecv.reporting.evaluations import Frame
+from optuna_treecv.reporting.evaluations import interval_in_words
+from optuna_treecv.reporting.evaluations import number_of_trials
+from optuna_treecv.reporting.evaluations import numbers_in_words
+from optuna_treecv.reporting.evaluations import plus_minus
 from optuna_treecv.reporting.figures import plot_choice
 from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
@@ -122,8 +112,9 @@ def publish(study: optuna.Study, store: Any) -> None:
     True
     """
     check_study(study)
-    save_note(study, _replaced(get_note(study), _note(study, store)))
-    shares = evaluations_of(study, store)[1]["n_updates_saved"].any()
+    of = Evaluations(study, store)
+    save_note(study, _with_ours(get_note(study), _note(of)))
+    shares = of.frame["n_updates_saved"].any()
     for name, plot in FIGURES.items():
         if plot is not plot_sharing or shares:
             save_plotly_graph_object(study, plot(study, store), graph_object_id=name)
@@ -180,7 +171,7 @@ class DashboardCallback:
             )
 
 
-def _replaced(note: str, ours: str) -> str:
+def _with_ours(note: str, ours: str) -> str:
     """Return a note with our part replaced; the user's text around it stays."""
     before, _, rest = note.partition(BEGIN)
     _, _, after = rest.partition(f"\n{END}")  # a name in our part has no lines
@@ -188,77 +179,68 @@ def _replaced(note: str, ours: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _note(study: optuna.Study, store: Any) -> str:
-    trials, frame = evaluations_of(study, store)
-    if not trials:
+def _note(of: Evaluations) -> str:
+    if not of.trials:
         return "No trial has finished yet."
-    if frame.empty:
-        return f"None of the {len(trials)} finished trials is in the store."
-    contest = stored_contest(study, store)
-    compared = None if contest is None else compare_trials(study, contest, None, _MOST_IN_TABLE)
-    parts = [_best(study, trials, frame, compared), _choice(compared), _pareto(study)]
-    parts.append(_use(study, frame, compared))
-    parts.append(f"### What was evaluated\n\n{_facts(study, trials, frame)}")
+    if of.frame.empty:
+        return f"None of the {len(of.trials)} finished trials is in the store."
+    contest = of.contest()
+    compared = None if contest is None else compare_trials(contest, None, _MOST_IN_TABLE)
+    parts = [_best(of, compared), _choice(compared), _pareto(of), _use(of, compared)]
+    parts.append(f"### What was evaluated\n\n{_facts(of)}")
     return "\n\n".join(part for part in parts if part)
 
 
-def _best(
-    study: optuna.Study,
-    trials: Mapping[int, FrozenTrial],
-    frame: Frame,
-    compared: Compared | None,
-) -> str:
+def _best(of: Evaluations, compared: Compared | None) -> str:
     """Return the table of the best trials, with their standard errors."""
-    best = best_of(study, frame, _MOST_IN_TABLE)
+    best, trials = of.best(_MOST_IN_TABLE), of.trials
     if best.empty:
         return "No finished trial has a finite value."
-    metric, said_metric = metric_of(frame), _said(metric_of(frame))
+    metric = _plain(of.metric)
     names = sorted({name for number in best["trial_number"] for name in trials[number].params})
     estimates = [
         plus_minus(mean, error)
         for mean, error in zip(best["mean"], best["standard_error"], strict=True)
     ]
     best_trial = trials[best["trial_number"].iloc[0]]
-    others = list(scores_of_trial(best_trial.user_attrs))
-    others = [name for name in others if name != metric]
-    paired = {}
+    others = [name for name in scores_of_trial(best_trial.user_attrs) if name != of.metric]
+    intervals = {}
     if compared is not None:
-        paired = {one.trial.number: one.difference for one in compared.next_ones}
-    minus = ["minus the best"] if paired else []
-    head = ["trial", said_metric, *minus, *map(_said, others), *map(_said, names)]
+        intervals = {
+            one.trial.number: interval_in_words(one.difference.interval)
+            for one in compared.next_ones
+            if one.difference is not None
+        }
+    minus = ["minus the best"] if intervals else []
+    head = ["trial", metric, *minus, *map(_plain, others), *map(_plain, names)]
     rows = [
         [
             number,
             estimate,
-            *([_difference(paired.get(number))] if paired else []),
-            *(_value(scores_of_trial(trials[number].user_attrs).get(name, "")) for name in others),
-            *(_value(trials[number].params.get(name, "")) for name in names),
+            *([intervals.get(number, "")] if intervals else []),
+            *_cells(scores_of_trial(trials[number].user_attrs), others),
+            *_cells(trials[number].params, names),
         ]
         for number, estimate in zip(best["trial_number"], estimates, strict=True)
     ]
     error = "± is the standard error of the fold mean, std / √folds, as if folds were independent."
-    if (said := how_sure(frame)) != "std / √folds":
-        error = f"± is the standard error, {said}."
+    if of.how_sure != "std / √folds":
+        error = f"± is the standard error, {of.how_sure}."
     values = {name: {trial.params.get(name) for trial in trials.values()} for name in names}
     edges = [
-        f" {_said(name)} is {where}; a wider range may hold a better value."
-        for name, where in edges_of(best_trial, {})
+        f" {_plain(name)} is {where}; a wider range may hold a better value."
+        for name, where in edges_of(best_trial, {}).items()
         if len(values[name]) > 2
     ]
-    if paired:
+    if intervals:
         error += " Differences are paired by folds, with their intervals at level 0.95."
     return (
-        f"## Best: trial {best_trial.number}, {said_metric} {estimates[0]}\n\n"
+        f"## Best: trial {best_trial.number}, {metric} {estimates[0]}\n\n"
         f"{_table(head, rows)}\n\n"
         f"{error} "
-        f"The best of {len(frame)} trials on the same folds looks a little better than it is."
+        f"The best of {len(of.frame)} trials on the same folds looks a little better than it is."
         f"{''.join(edges)}"
     )
-
-
-def _difference(found: PairedDifference | None) -> str:
-    """Return the ends of the interval of a difference; empty for the best trial."""
-    return "" if found is None else interval_in_words(found.interval)
 
 
 def _choice(compared: Compared | None) -> str:
@@ -276,7 +258,7 @@ def _choice(compared: Compared | None) -> str:
     which = f"{len(alike)} trials ({numbers_in_words(alike)})" if alike else "no other trial"
     lines.append(f"Not distinguishable from trial {choice.best.number}, the best one: {which}.")
     if (simplest := compared.simplest) is not None:
-        params = ", ".join(f"{_said(name)}={_value(x)}" for name, x in simplest.params.items())
+        params = ", ".join(f"{_plain(name)}={_value(x)}" for name, x in simplest.params.items())
         lines.append(
             "The simplest one within one standard error of the best: "
             f"**trial {simplest.number}** ({params})."
@@ -285,55 +267,54 @@ def _choice(compared: Compared | None) -> str:
     return f"### How sure is the choice?\n\n{listed}"
 
 
-def _pareto(study: optuna.Study) -> str:
+def _pareto(of: Evaluations) -> str:
     """Return the table of the Pareto front; empty for a study with one objective."""
-    if len(study.directions) == 1:
-        return ""
-    front = _front(study)
+    front = _front(of)
     if not front:
         return ""
     scores = {trial.number: scores_of_trial(trial.user_attrs) for trial in front}
-    names = list(dict.fromkeys(name for own in scores.values() for name in own))
+    names = list(dict.fromkeys(name for one in scores.values() for name in one))
     params = sorted({name for trial in front for name in trial.params})
     shown = front[:: -(-len(front) // _MOST_ON_FRONT)]
     rows = [
         [
             trial.number,
-            *(_value(scores[trial.number].get(name, "")) for name in names),
-            *(_value(trial.params.get(name, "")) for name in params),
+            *_cells(scores[trial.number], names),
+            *_cells(trial.params, params),
         ]
         for trial in shown
     ]
     some = f", of which {len(shown)} are shown" if len(shown) < len(front) else ""
     return (
         f"## Pareto front: {len(front)} trial{'s' if len(front) > 1 else ''}{some}\n\n"
-        f"{_table(['trial', *map(_said, names), *map(_said, params)], rows)}\n\n"
+        f"{_table(['trial', *map(_plain, names), *map(_plain, params)], rows)}\n\n"
         "No other trial is better in one of the optimised scores and as good in the others."
     )
 
 
-def _front(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials of the Pareto front, the best one by the first score first."""
-    return sorted(study.best_trials, key=lambda trial: sign_of(study) * trial.values[0])
+def _front(of: Evaluations) -> list[FrozenTrial]:
+    """Return the trials of the Pareto front of several objectives, by the first score."""
+    if len(of.study.directions) == 1:
+        return []
+    return sorted(of.study.best_trials, key=lambda trial: of.sign * trial.values[0])
 
 
-def _use(study: optuna.Study, frame: Frame, compared: Compared | None) -> str:
+def _use(of: Evaluations, compared: Compared | None) -> str:
     """Return lines of Python that make the model of the best trial."""
-    which = "study"
-    if len(study.directions) > 1 and (front := _front(study)):
-        frame = frame[frame["trial_number"] == front[0].number]
+    best, which = of.best(), "study"
+    if front := _front(of):
+        best = best[best["trial_number"] == front[0].number]
         which = f"study.trials[{front[0].number}]"
-    best = best_of(study, frame, 1)
     if best.empty:
         return ""
     number, learner = best[["trial_number", "learner"]].iloc[0]
-    params = ", ".join(f"{name}={value!r}" for name, value in study.trials[number].params.items())
+    params = ", ".join(f"{name}={value!r}" for name, value in of.trials[number].params.items())
     about = _line(f"{learner} with {params or 'no parameters'}")
     return (
         "### Use this model\n\n"
         "With the storage of this study and the objective that it was run with:\n\n"
         "```python\n"
-        f"study = optuna.load_study(study_name={study.study_name!r}, storage=storage)\n"
+        f"study = optuna.load_study(study_name={of.study.study_name!r}, storage=storage)\n"
         f"model = objective.best_estimator({which})  # fitted on all rows\n"
         f"# Now trial {number}: {about}\n"
         f"{_use_simplest(compared)}"
@@ -350,83 +331,78 @@ def _use_simplest(compared: Compared | None) -> str:
     return f'model = objective.best_estimator(study, rule="one_se")  # now trial {number}\n'
 
 
-def _facts(study: optuna.Study, trials: Mapping[int, FrozenTrial], frame: Frame) -> str:
+def _facts(of: Evaluations) -> str:
     """Return the table of data, learner, folds, trials and work."""
-    states = Counter(trial.state.name.lower() for trial in study.get_trials(deepcopy=False))
+    frame = of.frame
+    states = Counter(trial.state.name.lower() for trial in of.study.get_trials(deepcopy=False))
     finished = states["complete"] + states["pruned"]
     n_infinite = int((~np.isfinite(frame["mean"])).sum())
     counts = [f"{count:,} {state}" for state, count in sorted(states.items())]
     counts += [f"{n_infinite:,} of them infinite"] if n_infinite else []
     counts += [f"{len(frame):,} of {finished:,} in the store"] if finished > len(frame) else []
-    facts = {
+    frame = frame.assign(
         # Not all evaluations have a fingerprint.
-        "data": _each(
-            frame.assign(
-                name=[one and f", fingerprint {_code(one[:12])}" for one in frame["fingerprint"]]
-            ),
-            "{n_rows:,} rows × {n_features:,} features{name}",
-        ),
-        "learner": _each(frame.assign(learner=frame["learner"].map(_code)), "{learner}"),
-        "folds": _each(
-            frame.assign(
-                cv=[_code(f"cv={cv}") for cv in frame["cv"]],
-                order=[", random order" if order == "random" else "" for order in frame["order"]],
-            ),
-            "{n_folds:,} × {n_repeats} ({cv}){order}",
-        ),
-        "method": _each(
-            frame.assign(
-                method=[METHODS_IN_WORDS.get(one, _said(one)) for one in frame["method"]],
-                seed=frame["random_state"].map(_said),
-            ),
-            "{method}, seed {seed}",
-        ),
-        "score": _scores(study, frame),
-        "baseline": _baseline(study, frame),
+        data=[one and f", fingerprint {_code(one[:12])}" for one in frame["fingerprint"]],
+        learner=frame["learner"].map(_code),
+        cv=[_code(f"cv={cv}") for cv in frame["cv"]],
+        order=[", random order" if order == "random" else "" for order in frame["order"]],
+        method=[METHODS_IN_WORDS.get(one, _plain(one)) for one in frame["method"]],
+        seed=frame["random_state"].map(_plain),
+        scoring=frame["scoring"].map(_plain),
+    )
+    facts = {
+        "data": _each(frame, "{n_rows:,} rows × {n_features:,} features{data}"),
+        "learner": _each(frame, "{learner}"),
+        "folds": _each(frame, "{n_folds:,} × {n_repeats} ({cv}){order}"),
+        "method": _each(frame, "{method}, seed {seed}"),
+        "score": _scores(of) or _each(frame, "{scoring}, {direction}"),
+        "baseline": _baseline(of),
         "trials": ", ".join(counts),
-        "row updates": work_of(frame),
-        "time": f"{time_of(frame)}; {clock_of(trials, frame)}",
+        "row updates": of.work,
+        "time": f"{of.time}; {of.clock}",
     }
     return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items() if value])
 
 
-def _baseline(study: optuna.Study, frame: Frame) -> str:
+def _baseline(of: Evaluations) -> str:
     """Return what a constant prediction scores; empty if the study does not say it."""
-    facts = facts_of(study)
-    if "baseline" not in facts:
+    if "baseline" not in of.facts:
         return ""
-    score, sign = facts["baseline"], sign_of(study)
-    complete = best_of(study, frame, len(frame))
-    better = int((sign * complete["mean"] < sign * score).sum())
+    score, complete = of.facts["baseline"], of.best()
+    better = int((of.sign * complete["mean"] < of.sign * score).sum())
     beating = f"{better:,} of {len(complete):,} complete trials" if better else "**no trial**"
     return (
-        f"{score:.4g} on all rows by always predicting {_said(facts['baseline_of'])}; "
+        f"{score:.4g} on all rows by always predicting {_plain(of.facts['baseline_of'])}; "
         f"better: {beating}"
     )
 
 
-def _scores(study: optuna.Study, frame: Frame) -> str:
-    """Return the scores, and what is done with them."""
-    optimized = facts_of(study).get("optimize")
+def _scores(of: Evaluations) -> str:
+    """Return several optimised scores, and what is done with them; empty if there is one."""
+    optimized = of.facts.get("optimize")
     if not isinstance(optimized, list):
-        return _each(frame.assign(scoring=frame["scoring"].map(_said)), "{scoring}, {direction}")
-    directions = [direction.name.lower() for direction in study.directions]
+        return ""
+    directions = [direction.name.lower() for direction in of.study.directions]
     pairs = zip(optimized, directions, strict=False)
-    return "; ".join(f"{_said(name)}, {direction}" for name, direction in pairs)
+    return "; ".join(f"{_plain(name)}, {direction}" for name, direction in pairs)
 
 
 def _each(frame: Frame, template: str) -> str:
     """Return a description of all evaluations; if they differ, the first three."""
-    found = list(dict.fromkeys(template.format(**row) for row in frame.to_dict("records")))
-    more = [f"and {len(found) - 3} more"] if len(found) > 3 else []
-    return "; ".join(found[:3] + more)
+    texts = list(dict.fromkeys(template.format(**row) for row in frame.to_dict("records")))
+    more = [f"and {len(texts) - 3} more"] if len(texts) > 3 else []
+    return "; ".join(texts[:3] + more)
+
+
+def _cells(values: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    return [_value(values.get(name, "")) for name in names]
 
 
 def _value(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else _said(value)
+    return f"{value:.4g}" if isinstance(value, float) else _plain(value)
 
 
-def _said(text: Any) -> str:
+def _plain(text: Any) -> str:
     """Return Markdown that shows a text as it is: words and numbers plainly, others as code."""
     line = _line(text)
     return line if _WORDS.fullmatch(line) else _code(line)

@@ -17,34 +17,20 @@ from optuna.trial import FrozenTrial
 
 from optuna_treecv.crossval.arguments import is_number
 from optuna_treecv.crossval.paired import PairedDifference
-from optuna_treecv.reporting.choice import compare_trials
-from optuna_treecv.reporting.choice import Compared
-from optuna_treecv.reporting.choice import interval_in_words
-from optuna_treecv.reporting.choice import stored_contest
-from optuna_treecv.reporting.evaluated import best_of
-from optuna_treecv.reporting.evaluated import evaluations_of
-from optuna_treecv.reporting.evaluated import fold_scores_of
-from optuna_treecv.reporting.evaluated import Frame
-from optuna_treecv.reporting.evaluated import has_value
-from optuna_treecv.reporting.evaluated import how_sure
-from optuna_treecv.reporting.evaluated import metric_of
-from optuna_treecv.reporting.evaluated import number_of_trials
-from optuna_treecv.reporting.evaluated import paired_differences
-from optuna_treecv.reporting.evaluated import plus_minus
-from optuna_treecv.reporting.evaluated import saved_updates
-from optuna_treecv.reporting.evaluated import sign_of
-from optuna_treecv.reporting.evaluated import time_of
-from optuna_treecv.reporting.evaluated import updates_from_scratch
-from optuna_treecv.reporting.evaluated import work_of
+from optuna_treecv.reporting.evaluations import compare_trials
+from optuna_treecv.reporting.evaluations import Compared
+from optuna_treecv.reporting.evaluations import Evaluations
+from optuna_treecv.reporting.evaluations import Frame
+from optuna_treecv.reporting.evaluations import interval_in_words
+from optuna_treecv.reporting.evaluations import number_of_trials
+from optuna_treecv.reporting.evaluations import paired_differences
+from optuna_treecv.reporting.evaluations import plus_minus
 from optuna_treecv.study.choice import Candidate
-from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.objective import TreeCVObjective
 
 try:
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
-
-    from optuna_treecv.reporting.plane import plane_of
 except ImportError as error:
     raise ImportError(
         "optuna_treecv.report needs plotly: pip install 'optuna-treecv[dashboard]'."
@@ -62,6 +48,11 @@ MAX_PANELS = 6
 MAX_POINTS = 1000
 #: A value that is worse than the median by more than this factor is drawn at the edge.
 FAR = 1e4
+# The groups of trials whose values have error bars.
+_WITH_BARS = ("complete", "pruned")
+# The share of trials that the colours of a plane tell apart: the worst ones share one colour,
+# since a few bad values would take most of a scale.
+_SHARE = 0.75
 
 
 def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
@@ -95,18 +86,17 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     'The study has no finished trial yet.'
     """
     title = "Value against each hyper-parameter"
-    trials, frame = evaluations_of(study, store)
+    of = Evaluations(study, store)
+    trials, frame = of.trials, of.frame
     names = sorted({name for number in frame["trial_number"] for name in trials[number].params})
     if not names:
-        return _message(title, trials, frame, store, "The study has no hyper-parameters.")
-    away = _is_away(study, frame)
+        return _message(title, of, "The study has no hyper-parameters.")
+    away = _is_away(of)
     if _span_plane(names, trials):
-        axes = {name: _parameter_axis(name, trials, n_ticks=6)[0] for name in names}
-        groups = _groups(study, frame, away, edge="")
-        figure = plane_of(axes, groups, trials, metric_of(frame), sign_of(study))
+        figure = _plane(of, names, away)
         title = "Value against both hyper-parameters"
         subtitle = "the worst quarter of the complete trials has one colour"
-        return _finish(figure, title, subtitle, trials, frame, store)
+        return _finish(figure, title, subtitle, of)
     if len(names) > MAX_PANELS:
         title += f" (the first {MAX_PANELS} of {len(names)})"
         names = names[:MAX_PANELS]
@@ -115,24 +105,21 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     figure = make_subplots(
         n_rows, n_columns, shared_yaxes="all", horizontal_spacing=0.04, vertical_spacing=0.24
     )
-    edge, y_axis = _edge_and_axis(frame["mean"][~away].to_numpy(), sign_of(study))
+    edge, y_axis = _edge_and_axis(frame["mean"][~away].to_numpy(), of.sign)
     labels = set()
     for i, name in enumerate(names):
         place = {"row": i // n_columns + 1, "col": i % n_columns + 1}
         axis, shown = _parameter_axis(name, trials, n_ticks=6 // n_columns)
         figure.update_xaxes(axis, **place)
-        for label, marker, group in _groups(study, frame, away):
+        for label, marker, group in _groups(of, away):
             group = group[[name in trials[number].params for number in group["trial_number"]]]
             if group.empty:
                 continue
             figure.add_scatter(
                 x=[shown(trials[number].params[name]) for number in group["trial_number"]],
                 y=group["mean"].where(~away, edge).to_numpy(),
-                customdata=group[["trial_number", "mean", "standard_error", "folds_scored"]],
-                hovertemplate=f"trial %{{customdata[0]}}: {name} = %{{x}}<br>{metric_of(frame)} "
-                f"%{{customdata[1]:.4g}} ± %{{customdata[2]:.2g}} ({how_sure(frame)})<br>"
-                "%{customdata[3]:,} folds<extra></extra>",
-                error_y=_bars(group) if label in ("complete", "pruned") else None,
+                **_hover(group, f"{name} = %{{x}}", of.metric, f" ({of.how_sure})"),
+                error_y=_bars(group["standard_error"]) if label in _WITH_BARS else None,
                 mode="markers",
                 marker=marker,
                 name=label,
@@ -142,9 +129,8 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
             )
             labels.add(label)
     figure.update_yaxes(y_axis)
-    figure.update_yaxes(title_text=metric_of(frame), col=1)
-    subtitle = f"bars: ± standard error, {how_sure(frame)}"
-    return _finish(figure, title, subtitle, trials, frame, store)
+    figure.update_yaxes(title_text=of.metric, col=1)
+    return _finish(figure, title, f"bars: ± standard error, {of.how_sure}", of)
 
 
 def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Figure:
@@ -179,13 +165,13 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     """
     n_best = number_of_trials("n_best", n_best)
     title = "Fold scores of the best trials"
-    trials, frame = evaluations_of(study, store)
-    best = best_of(study, frame, n_best)
+    of = Evaluations(study, store)
+    best = of.best(n_best)
     if best.empty:
-        return _message(title, trials, frame, store, "No finished trial has a finite value.")
-    scores = fold_scores_of(study, store, best)
+        return _message(title, of, "No finished trial has a finite value.")
+    scores = of.fold_scores(best)
     if not scores:
-        return _message(title, trials, frame, store, "The fold scores are not in the store.")
+        return _message(title, of, "The fold scores are not in the store.")
     values = np.unique(np.concatenate(list(scores.values())))
     n_folds = max(map(len, scores.values()))
     names = {
@@ -198,17 +184,17 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
         title = "Differences to the best trial, fold by fold"
         differences = paired_differences(best, scores)
         if not differences:
-            return _message(title, trials, frame, store, "No second trial has the same folds.")
-        _draw_differences(figure, differences, names, next(iter(scores)), metric_of(frame))
+            return _message(title, of, "No second trial has the same folds.")
+        _draw_differences(figure, differences, names, next(iter(scores)), of.metric)
         subtitle = "± standard error of the difference, std of the differences / √folds"
         if n_other := len(best) - 1 - len(differences):
             subtitle += f"; {n_other} of the best {len(best)} trials have other rows or folds"
     elif n_folds > MAX_POINTS:
-        _draw_quantiles(figure, scores, names, values, metric_of(frame))
+        _draw_quantiles(figure, scores, names, values, of.metric)
     else:
-        _draw_boxes(figure, scores, names, metric_of(frame))
+        _draw_boxes(figure, scores, names, of.metric)
         subtitle += "; dotted: the mean"
-    return _finish(figure, title, subtitle, trials, frame, store)
+    return _finish(figure, title, subtitle, of)
 
 
 def plot_choice(
@@ -261,28 +247,26 @@ def plot_choice(
             "got None."
         )
     title = "Differences to the best trial"
-    source = None if isinstance(store, TreeCVObjective) else store
-    trials, frame = evaluations_of(study, source)
+    objective = store if isinstance(store, TreeCVObjective) else None
+    of = Evaluations(study, None if objective is not None else store)
     if len(study.directions) > 1:
-        return _message(title, trials, frame, source, "The study has several objectives.")
-    if best_of(study, frame, 1).empty:
-        return _message(title, trials, frame, source, "No finished trial has a finite value.")
-    contest: Contest | None
-    if isinstance(store, TreeCVObjective):
-        contest = store._contest(study)
-    else:
-        contest = stored_contest(study, store)
-    found = None if contest is None else compare_trials(study, contest, simpler, n_best)
-    if contest is None or found is None:
+        return _message(title, of, "The study has several objectives.")
+    if of.best(1).empty:
+        return _message(title, of, "No finished trial has a finite value.")
+    contest = of.contest() if objective is None else objective._contest(study)
+    compared = None if contest is None else compare_trials(contest, simpler, n_best)
+    if contest is None or compared is None:
         text = "The scores of two or more folds are needed, and are not known."
-        return _message(title, trials, frame, source, text)
-    if not found.next_ones:
-        return _message(title, trials, frame, source, "No second trial has the same folds.")
+        return _message(title, of, text)
+    if not compared.next_ones:
+        return _message(title, of, "No second trial has the same folds.")
     figure = go.Figure()
-    _draw_choice(figure, found, contest)
-    subtitle = [_choice_in_words(found, contest.metric)]
-    subtitle += [f"baseline: {found.baseline}"] if found.baseline else []
-    return _finish(figure, title, "<br>".join(subtitle), trials, frame, source)
+    _draw_choice(figure, compared, contest.metric)
+    subtitle = _choice_in_words(compared, contest.metric)
+    if "baseline" in of.facts:
+        by = f"by always predicting {of.facts['baseline_of']}"
+        subtitle += f"<br>baseline: {of.facts['baseline']:.4g} {by}"
+    return _finish(figure, title, subtitle, of)
 
 
 def plot_sharing(study: optuna.Study, store: Any = None) -> go.Figure:
@@ -309,19 +293,16 @@ def plot_sharing(study: optuna.Study, store: Any = None) -> go.Figure:
     >>> figure.layout.annotations[0].text
     'The study has no finished trial yet.'
     """
-    trials, frame = evaluations_of(study, store)
-    saved = saved_updates(frame)
+    of = Evaluations(study, store)
+    frame, saved = of.frame, of.saved_updates
     title = "Row updates of each trial" if saved is None else "Training shared between trials"
     if frame.empty:
-        return _message(title, trials, frame, store)
+        return _message(title, of)
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08)
     numbers = frame["trial_number"].to_numpy()
-    for label, colour, updates in (
-        ("done", BLUE, frame["n_updates"].to_numpy()),
-        ("saved by sharing", GREEN, saved),
-    ):
-        if updates is None:
-            continue
+    groups = [("done", BLUE, frame["n_updates"].to_numpy())]
+    groups += [] if saved is None else [("saved by sharing", GREEN, saved)]
+    for label, colour, updates in groups:
         figure.add_bar(
             x=numbers,
             y=updates,
@@ -347,9 +328,9 @@ def plot_sharing(study: optuna.Study, store: Any = None) -> go.Figure:
     figure.update_yaxes(tickformat="~s", rangemode="tozero")
     figure.update_yaxes(title_text="row updates<br>of the trial", row=1)
     figure.update_yaxes(title_text="running sum", row=2)
-    figure.update_xaxes({"dtick": 1} if len(trials) <= 10 else {})
+    figure.update_xaxes({"dtick": 1} if len(of.trials) <= 10 else {})
     figure.update_xaxes(title_text="trial", row=2)
-    return _finish(figure, title, f"row updates: {work_of(frame)}", trials, frame, store)
+    return _finish(figure, title, f"row updates: {of.work}", of)
 
 
 def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
@@ -381,13 +362,13 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
     'The study has no finished trial yet.'
     """
     title = "Best value against time and work"
-    trials, frame = evaluations_of(study, store)
-    sign = sign_of(study)
-    best = sign * np.minimum.accumulate(np.where(has_value(frame), sign * frame["mean"], np.inf))
+    of = Evaluations(study, store)
+    frame, sign = of.frame, of.sign
+    best = sign * np.minimum.accumulate(np.where(of.has_value, sign * frame["mean"], np.inf))
     begun = np.isfinite(best)
     if not begun.any():
-        return _message(title, trials, frame, store, "No finished trial has a finite value.")
-    done, saved = frame["n_updates"].to_numpy(), saved_updates(frame)
+        return _message(title, of, "No finished trial has a finite value.")
+    done, saved = frame["n_updates"].to_numpy(), of.saved_updates
     this, alone = {"color": BLUE}, {"color": GREEN, "dash": "dash"}
     scratch = {"color": ORANGE, "dash": "dot"}
     lines = [
@@ -396,8 +377,7 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
     ]
     if saved is not None and saved.any():
         lines.append((2, "without sharing", alone, "row updates", done + saved))
-    of_scratch = updates_from_scratch(frame)
-    lines.append((2, "k trainings from scratch", scratch, "row updates", of_scratch))
+    lines.append((2, "k trainings from scratch", scratch, "row updates", of.updates_from_scratch))
     lines = [line for line in lines if np.isfinite(line[-1]).all()]
     figure = make_subplots(1, 2, shared_yaxes=True, horizontal_spacing=0.06)
     for column, label, line, unit, cost in lines:
@@ -406,7 +386,7 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
             y=best[begun],
             customdata=frame["trial_number"].to_numpy()[begun],
             hovertemplate=f"after trial %{{customdata}}: %{{x:,.4~g}} {unit}<br>"
-            f"best {metric_of(frame)} %{{y:.4g}}<extra>{label}</extra>",
+            f"best {of.metric} %{{y:.4g}}<extra>{label}</extra>",
             mode="lines+markers",
             marker_size=4,
             line=line | {"shape": "hv"},
@@ -421,40 +401,89 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
     if (best[begun] == best[-1]).all():  # for a constant, plotly's axis would be -1 to 1
         room = 0.1 * abs(best[-1]) or 0.1
         figure.update_yaxes(range=[best[-1] - room, best[-1] + room])
-    figure.update_yaxes(title_text=f"best {metric_of(frame)} so far", col=1)
-    subtitle = time_of(frame)
+    figure.update_yaxes(title_text=f"best {of.metric} so far", col=1)
+    subtitle = of.time
     if lines[-1][1] == "k trainings from scratch":
         subtitle += "; k trainings were counted, not run"
-    return _finish(figure, title, subtitle, trials, frame, store)
+    return _finish(figure, title, subtitle, of)
 
 
 # Drawing.
 
 
-def _is_away(study: optuna.Study, frame: Frame) -> Any:
+def _is_away(of: Evaluations) -> Any:
     """Return which values are infinite, or so bad that the others would be squeezed together."""
-    finite = np.isfinite(frame["mean"])
-    size = abs(frame["mean"][finite].median())
-    return ~finite | ((sign_of(study) * frame["mean"] > FAR * size) & (size > 0))
+    means = of.frame["mean"]
+    finite = np.isfinite(means)
+    size = abs(means[finite].median())
+    return ~finite | ((of.sign * means > FAR * size) & (size > 0))
 
 
 def _groups(
-    study: optuna.Study, frame: Frame, away: Any, edge: str = ", at the edge"
+    of: Evaluations, away: Any, edge: str = ", at the edge"
 ) -> Iterator[tuple[str, dict[str, Any], Frame]]:
     """Yield (label, marker, evaluations) for each group drawn with the same marker."""
-    complete = frame["state"] == "complete"
+    frame, complete = of.frame, of.frame["state"] == "complete"
     yield "pruned", {"color": GREY, "symbol": "circle-open"}, frame[~away & ~complete]
     yield "complete", {"color": BLUE}, frame[~away & complete]
-    pointing = "triangle-up" if sign_of(study) > 0 else "triangle-down"
+    pointing = "triangle-up" if of.sign > 0 else "triangle-down"
     off = {"color": ORANGE, "symbol": pointing, "size": 9}
     yield f"infinite or far off{edge}", off, frame[away]
-    best = best_of(study, frame, 1)
+    best = of.best(1)
     ring = {"color": ORANGE, "symbol": "circle-open", "size": 13, "line_width": 2}
     yield f"best: trial {best['trial_number'].sum()}", ring, best
 
 
-def _bars(group: Frame) -> dict[str, Any]:
-    return {"array": group["standard_error"].to_numpy(), "thickness": 1, "width": 2}
+def _hover(group: Frame, where: str, metric: str, how_sure: str = "") -> dict[str, Any]:
+    """Return what is shown of a trial under the pointer."""
+    return {
+        "customdata": group[["trial_number", "mean", "standard_error", "folds_scored"]],
+        "hovertemplate": f"trial %{{customdata[0]}}: {where}<br>{metric} %{{customdata[1]:.4g}} ± "
+        f"%{{customdata[2]:.2g}}{how_sure}<br>%{{customdata[3]:,}} folds<extra></extra>",
+    }
+
+
+def _bars(errors: Any, thickness: float = 1, width: float = 2) -> dict[str, Any]:
+    return {"array": np.asarray(errors), "thickness": thickness, "width": width}
+
+
+def _plane(of: Evaluations, names: list[str], away: Any) -> go.Figure:
+    """Return a figure with a point for each trial in the plane of two parameters.
+
+    The complete trials are coloured by their value.
+    """
+    figure = go.Figure()
+    x, y = names
+    for label, marker, group in _groups(of, away, edge=""):
+        if group.empty:
+            continue
+        points = [of.trials[number].params for number in group["trial_number"]]
+        if label == "complete":
+            marker = {"size": 9} | _colours(group["mean"].to_numpy(), of.metric, of.sign)
+        figure.add_scatter(
+            x=[params[x] for params in points],
+            y=[params[y] for params in points],
+            **_hover(group, f"{x} = %{{x}}, {y} = %{{y}}", of.metric),
+            mode="markers",
+            marker=marker,
+            name=label,
+        )
+    x_axis, y_axis = (_parameter_axis(name, of.trials, n_ticks=6)[0] for name in names)
+    return figure.update_xaxes(x_axis).update_yaxes(y_axis)
+
+
+def _colours(values: np.ndarray, metric: str, sign: int) -> dict[str, Any]:
+    """Return the colours of values, the brightest for the best."""
+    best = sign * np.min(sign * values)
+    worst = sign * np.quantile(sign * values, _SHARE)
+    return {
+        "color": values,
+        "cmin": min(best, worst),
+        "cmax": max(best, worst),
+        "colorscale": "Cividis",
+        "reversescale": sign > 0,
+        "colorbar": {"title_text": metric, "thickness": 12},
+    }
 
 
 def _edge_and_axis(values: np.ndarray, sign: int) -> tuple[float, dict[str, Any]]:
@@ -566,11 +595,7 @@ def _draw_differences(
     figure.add_scatter(
         x=[labels[number] for number in differences],
         y=[one.mean for one in differences.values()],
-        error_y={
-            "array": [one.std_error for one in differences.values()],
-            "thickness": 1.5,
-            "width": 4,
-        },
+        error_y=_bars([one.std_error for one in differences.values()], 1.5, 4),
         customdata=[
             (number, one.std_error, ratio)
             for (number, one), ratio in zip(differences.items(), ratios, strict=True)
@@ -589,27 +614,27 @@ def _draw_differences(
     figure.update_yaxes(title_text=f"{metric} minus that of trial {best}")
 
 
-def _choice_in_words(found: Compared, metric: str) -> str:
+def _choice_in_words(compared: Compared, metric: str) -> str:
     """Return the best trial with its interval, and the one within one standard error."""
-    choice = found.choice
-    said = f"best: trial {choice.best.number}, {metric} {choice.best.values[0]:.4g}"
+    choice = compared.choice
+    words = f"best: trial {choice.best.number}, {metric} {choice.best.values[0]:.4g}"
     if choice.interval is not None:
-        said += f" ({interval_in_words(choice.interval)})"
+        words += f" ({interval_in_words(choice.interval)})"
     n_alike = len(choice.not_distinguishable)
-    said += f"; {n_alike} of {choice.n_trials - 1} others not distinguishable"
-    if found.simplest is not None and found.simplest is not choice.best:
-        said += f"; the simplest within one standard error: trial {found.simplest.number}"
-    return said
+    words += f"; {n_alike} of {choice.n_trials - 1} others not distinguishable"
+    if compared.simplest is not None and compared.simplest is not choice.best:
+        words += f"; the simplest within one standard error: trial {compared.simplest.number}"
+    return words
 
 
-def _draw_choice(figure: go.Figure, found: Compared, contest: Contest) -> None:
+def _draw_choice(figure: go.Figure, compared: Compared, metric: str) -> None:
     """Draw the differences to the best trial as points with intervals, the best one at the top."""
-    choice = found.choice
-    numbers = [choice.best.number, *(one.trial.number for one in found.next_ones)]
+    choice = compared.choice
+    numbers = [choice.best.number, *(one.trial.number for one in compared.next_ones)]
     labels = {number: f"trial {number}" for number in numbers}
     near: list[Candidate] = []
     far: list[Candidate] = []
-    for one in found.next_ones:
+    for one in compared.next_ones:
         (near if one.trial.number in choice.not_distinguishable else far).append(one)
     groups = (("not distinguishable", BLUE, near), ("worse", GREY, far))
     figure.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1})
@@ -629,11 +654,7 @@ def _draw_choice(figure: go.Figure, found: Compared, contest: Contest) -> None:
         figure.add_scatter(
             x=[one.mean for one in differences],
             y=[labels[one.trial.number] for one in members],
-            error_x={
-                "array": [one.interval.high - one.mean for one in differences],
-                "thickness": 1.5,
-                "width": 4,
-            },
+            error_x=_bars([one.interval.high - one.mean for one in differences], 1.5, 4),
             customdata=[
                 (one.std_error, one.by, str(candidate.trial.params))
                 for one, candidate in zip(differences, members, strict=True)
@@ -644,12 +665,12 @@ def _draw_choice(figure: go.Figure, found: Compared, contest: Contest) -> None:
             name=name,
             marker={"color": colour, "size": 8},
         )
-    if found.simplest is not None and found.simplest.number in labels:
-        shown = {one.trial.number: one.difference for one in found.next_ones}
-        difference = shown.get(found.simplest.number)
+    if compared.simplest is not None and compared.simplest.number in labels:
+        shown = {one.trial.number: one.difference for one in compared.next_ones}
+        difference = shown.get(compared.simplest.number)
         figure.add_scatter(
             x=[0 if difference is None else difference.mean],
-            y=[labels[found.simplest.number]],
+            y=[labels[compared.simplest.number]],
             mode="markers",
             name="the simplest within one standard error",
             marker={"color": GREEN, "symbol": "circle-open", "size": 15, "line_width": 2},
@@ -658,7 +679,7 @@ def _draw_choice(figure: go.Figure, found: Compared, contest: Contest) -> None:
     order = [labels[number] for number in reversed(numbers)]
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=order)
     figure.update_xaxes(
-        title_text=f"{contest.metric} minus that of trial {choice.best.number}, with its interval "
+        title_text=f"{metric} minus that of trial {choice.best.number}, with its interval "
         "at level 0.95"
     )
 
@@ -686,20 +707,12 @@ def _draw_quantiles(
     figure.update_yaxes(title_text="folds up to it, %")
 
 
-def _finish(
-    figure: go.Figure,
-    title: str,
-    subtitle: str,
-    trials: Mapping[int, FrozenTrial],
-    frame: Frame,
-    store: Any,
-) -> go.Figure:
+def _finish(figure: go.Figure, title: str, subtitle: str, of: Evaluations) -> go.Figure:
     """Set title, legend and margins, and say in the title which trials are missing."""
-    n_missing = len(trials) - len(frame)
-    where = "have no attributes" if store is None else "are not in the store"
-    missing = f"{n_missing} of {len(trials)} finished trials {where}"
-    small = [text for text in (subtitle, missing if n_missing else "") if text]
-    return finish(figure, title, *small)
+    n_missing = len(of.trials) - len(of.frame)
+    where = "have no attributes" if of.store is None else "are not in the store"
+    missing = f"{n_missing} of {len(of.trials)} finished trials {where}" if n_missing else ""
+    return finish(figure, title, *filter(None, (subtitle, missing)))
 
 
 def finish(figure: go.Figure, title: str, *lines: str) -> go.Figure:
@@ -716,17 +729,15 @@ def finish(figure: go.Figure, title: str, *lines: str) -> go.Figure:
     return figure
 
 
-def _message(
-    title: str, trials: Mapping[int, FrozenTrial], frame: Frame, store: Any, text: str = ""
-) -> go.Figure:
+def _message(title: str, of: Evaluations, text: str = "") -> go.Figure:
     """Return a figure without data that says why it is empty."""
-    if not trials:
+    if not of.trials:
         text = "The study has no finished trial yet."
-    elif frame.empty:
-        where = "was evaluated by a treecv_objective" if store is None else "is in the store"
-        text = f"None of the {len(trials)} finished trials {where}."
+    elif of.frame.empty:
+        where = "was evaluated by a treecv_objective" if of.store is None else "is in the store"
+        text = f"None of the {len(of.trials)} finished trials {where}."
     figure = go.Figure()
     figure.add_annotation(text=text, showarrow=False, font_size=15, xref="paper", yref="paper")
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
-    return _finish(figure, title, "", trials, frame, store)
+    return _finish(figure, title, "", of)

@@ -1,0 +1,411 @@
+"""The finished trials of a study in numbers and words, for the figures and the note."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from functools import cached_property
+import math
+from typing import Any
+from typing import NamedTuple
+from typing import TypeAlias
+
+import numpy as np
+import optuna
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
+
+from optuna_treecv.crossval.intervals import Interval
+from optuna_treecv.crossval.intervals import score_range
+from optuna_treecv.crossval.paired import difference_by_folds
+from optuna_treecv.crossval.paired import PairedDifference
+from optuna_treecv.reporting.history import check_study
+from optuna_treecv.reporting.history import import_pandas
+from optuna_treecv.reporting.history import load_evaluations
+from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.storage.attributes import known_of_trial
+from optuna_treecv.storage.attributes import runs_of_trial
+from optuna_treecv.storage.attributes import scores_of_trial
+from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
+from optuna_treecv.study.choice import Candidate
+from optuna_treecv.study.choice import Choice
+from optuna_treecv.study.choice import choice_of
+from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.choice import differences_from_best
+from optuna_treecv.study.choice import is_feasible
+from optuna_treecv.study.choice import known_direction
+
+#: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
+Frame: TypeAlias = Any
+
+# Fold scores of two evaluations can be paired if these are equal; the fingerprint is of the rows
+# in the order in which they are cut into folds.
+_ALIKE_IF_PAIRED = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state", "scoring")
+
+# Methods whose folds are no test sets of models of one size, so that Nadeau and Bengio's interval
+# does not apply.
+_OTHER_METHODS = ("chain", "holdout", "progressive")
+
+# More seconds than this between two trials are a pause.
+_PAUSE = 60.0
+
+
+class Evaluations:
+    """The complete and pruned trials of a study, and their evaluations in that order.
+
+    Of several scores these are the evaluations by the first optimised one.
+
+    Parameters
+    ----------
+    study : optuna.Study
+    store : Any
+        None: evaluations are what the trials' attributes say of them, which is nothing of the row
+        updates that sharing saved.
+
+    Attributes
+    ----------
+    trials : dict of int to FrozenTrial
+        By number.
+    frame : DataFrame
+        A row per evaluation.
+    """
+
+    def __init__(self, study: optuna.Study, store: Any) -> None:
+        check_study(study)
+        self.study = study
+        self.store = store
+        states = (TrialState.COMPLETE, TrialState.PRUNED)
+        trials = study.get_trials(deepcopy=False, states=states)
+        self.trials = {trial.number: trial for trial in trials}
+        if store is None:
+            frame = self._from_attributes()
+        else:
+            frame = load_evaluations(store, study=study)
+            first = {run for trial in trials for run in runs_of_trial(trial.user_attrs)[:1]}
+            is_ours = frame["trial_number"].isin(list(self.trials)) & frame["run"].isin(first)
+            frame = frame[is_ours]
+        frame = frame.astype({"trial_number": int, "mean": float, "std": float})
+        frame = frame.sort_values("trial_number", ignore_index=True)
+        # Repeats use the same rows, so they do not count as additional folds.
+        n_folds = np.minimum(frame["folds_scored"], frame["n_folds"])
+        errors = frame["std"] / np.sqrt(n_folds.astype(float))
+        known = [known_of_trial(self.trials[n].user_attrs) for n in frame["trial_number"]]
+        pooled = [one.get("std_error", np.nan) for one in known]
+        self.frame = frame.assign(standard_error=errors.where(errors.notna(), pooled))
+
+    def _from_attributes(self) -> Frame:
+        """Return one row per trial of a ``treecv_objective``, as far as attributes know them."""
+        pandas, facts = import_pandas("a figure without a store"), self.facts
+        rows = []
+        for number, trial in self.trials.items():
+            known = known_of_trial(trial.user_attrs)
+            if "n_updates" not in known:
+                continue
+            if trial.state == TrialState.COMPLETE:
+                mean = trial.values[0]
+            else:  # an earlier version did not write the mean of the first of several scores
+                scores = scores_of_trial(trial.user_attrs)
+                other = scores.get(str(facts.get("scoring")), np.nan)
+                mean = float(known.get("mean_test_score", other))
+            row = {
+                "trial_number": number,
+                "state": trial.state.name.lower(),
+                "scoring": facts.get("scoring", "value"),
+                "mean": mean,
+                "std": known.get("std_test_score", np.nan),
+                "folds_scored": known["folds_scored"],
+                "n_folds": facts.get("n_folds", known["folds_scored"]),
+                "n_repeats": facts.get("n_repeats", 1),
+                "n_updates": known["n_updates"],
+                "n_updates_standard": facts.get("n_updates_standard", np.nan),
+                "seconds": known["seconds"],
+            }
+            rows.append(row)
+        columns = ["trial_number", "state", "scoring", "mean", "std", "folds_scored", "n_folds"]
+        columns += ["n_repeats", "n_updates", "n_updates_standard", "seconds"]
+        return pandas.DataFrame(rows, columns=columns)
+
+    # What the study evaluates.
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the objective has said of its evaluation in the study; empty if nothing."""
+        facts = self.study.user_attrs.get(STUDY_ATTRIBUTE)
+        return facts if isinstance(facts, dict) else {}
+
+    @property
+    def sign(self) -> int:
+        """What makes smaller values better, of the first optimised score."""
+        return 1 if self.study.directions[0] == StudyDirection.MINIMIZE else -1
+
+    @property
+    def metric(self) -> str:
+        """The name of the score."""
+        return ", ".join(self.frame["scoring"].unique())
+
+    @property
+    def how_sure(self) -> str:
+        """How the standard errors were computed."""
+        frame = self.frame
+        if frame["std"].notna().any() or frame["standard_error"].isna().all():
+            return "std / √folds"
+        are_pooled = frame["scoring"].str.startswith("pooled_").all()
+        return "jackknife over rows" if are_pooled else "over rows"  # of a single fold
+
+    # The best ones.
+
+    @property
+    def has_value(self) -> Any:
+        """Which evaluations are complete with a finite mean."""
+        return (self.frame["state"] == "complete") & np.isfinite(self.frame["mean"])
+
+    def best(self, n_best: int | None = None) -> Frame:
+        """Return the best complete evaluations with a finite mean, best first; None: all."""
+        frame = self.frame[self.has_value]
+        order = np.argsort(self.sign * frame["mean"].to_numpy(), kind="stable")
+        return frame.iloc[order[:n_best]]
+
+    def fold_scores(self, best: Frame) -> dict[int, np.ndarray]:
+        """Return the fold scores of some evaluations by trial, as far as the store has them."""
+        if not len(best):
+            return {}
+        frame = load_fold_scores(self.store, study=self.study, runs=list(best["run"]))
+        there = set(frame["run"])
+        return {
+            row.trial_number: frame.loc[frame["run"] == row.run, "score"].to_numpy(float)
+            for row in best.itertuples()
+            if row.run in there
+        }
+
+    def contest(self) -> Contest | None:
+        """Return the trials to choose from with their fold scores; None if there are none.
+
+        The store does not say how many rows are tested. Of folds it is all that are not trained
+        on; of other splits this would be too many.
+        """
+        best = self.best()
+        best = best[[is_feasible(self.trials[number]) for number in best["trial_number"]]]
+        if best.empty or len(self.study.directions) > 1:
+            return None
+        first = best.iloc[0]
+        best = best[np.all([best[name] == first[name] for name in _ALIKE_IF_PAIRED], axis=0)]
+        n_folds, n_rows = int(first["n_folds"]), int(first["n_rows"])
+        n_models = n_folds * int(first["n_repeats"])
+        n_trained = int(first["n_updates_standard"]) / n_models
+        if n_folds > 1 and n_trained >= n_rows:  # in several epochs, whose number it does not say
+            n_trained /= round(n_trained / (n_rows - n_rows / n_folds))
+        are_folds = n_folds * (n_rows - n_trained) <= n_rows + n_folds
+        is_forward = str(first["cv"]).startswith("TimeSeriesSplit")
+        has_interval = (
+            are_folds
+            and not is_forward
+            and first["method"] not in _OTHER_METHODS
+            and 0 < n_trained < n_rows
+        )
+
+        def folds_of(trials: Sequence[FrozenTrial]) -> dict[int, np.ndarray]:
+            numbers = [trial.number for trial in trials]
+            scores = self.fold_scores(best[best["trial_number"].isin(numbers)])
+            return {number: one for number, one in scores.items() if len(one) == n_models}
+
+        return Contest(
+            trials=[self.trials[number] for number in best["trial_number"]],
+            folds_of=folds_of,
+            rows={},
+            shares=None,
+            metric=str(first["scoring"]),
+            n_folds=n_folds,
+            n_trained=round(n_trained),
+            test_share=n_rows / n_trained - 1 if has_interval else None,
+            score_range=score_range(str(first["scoring"])),
+            overlap=None if are_folds or not 0 < n_trained else n_rows / n_trained - 1,
+        )
+
+    # Work and time.
+
+    @property
+    def saved_updates(self) -> np.ndarray | None:
+        """The row updates that sharing saved; None without a store, which alone knows them."""
+        frame = self.frame
+        return frame["n_updates_saved"].to_numpy() if "n_updates_saved" in frame else None
+
+    @property
+    def updates_from_scratch(self) -> np.ndarray:
+        """The row updates of k trainings from scratch, for the folds that were scored."""
+        frame = self.frame
+        share = frame["folds_scored"] / (frame["n_folds"] * frame["n_repeats"])
+        return (frame["n_updates_standard"] * share).to_numpy(float)
+
+    @property
+    def work(self) -> str:
+        """The row updates done, those saved and those of k trainings from scratch."""
+        frame = self.frame
+        done, saved = int(frame["n_updates"].sum()), self.saved_updates
+        work = [f"{amount(done)} done"]
+        if saved is not None:
+            n_saved = int(saved.sum())
+            share = f" ({n_saved / (done + n_saved):.0%})" if n_saved else ""
+            work.append(f"{amount(n_saved)} saved by sharing{share}")
+        scratch = self.updates_from_scratch.sum()
+        if "method" in frame and set(frame["method"]) == {"fit"}:  # k trainings anyway
+            every = amount(frame["n_updates_standard"].sum())
+            work.append(f"{every} without pruning and sharing")
+        elif np.isfinite(scratch):
+            work.append(f"{amount(scratch)} in k trainings from scratch")
+        return ", ".join(work)
+
+    @property
+    def time(self) -> str:
+        """The seconds of evaluation."""
+        return f"{_duration(self.frame['seconds'].sum())} of evaluation"
+
+    @property
+    def clock(self) -> str:
+        """The time from the first start to the last end, and Optuna's part of it.
+
+        Optuna's part is what remains of trials, and between them, without the evaluation and the
+        store; callbacks are in it. It is left out if trials overlap, failed or are not in the
+        store.
+        """
+        spans = sorted(
+            (trial.datetime_start, trial.datetime_complete)
+            for trial in self.trials.values()
+            if trial.datetime_start and trial.datetime_complete
+        )
+        if not spans:
+            return f"{_duration(0.0)} from the first start to the last end"
+        seconds = (max(end for _, end in spans) - spans[0][0]).total_seconds()
+        clock = f"{_duration(seconds)} from the first start to the last end"
+        gaps = [(b[0] - a[1]).total_seconds() for a, b in zip(spans, spans[1:], strict=False)]
+        known = [known_of_trial(trial.user_attrs) for trial in self.trials.values()]
+        stored = sum(one.get("seconds_store", 0.0) for one in known)
+        ours = self.frame["seconds"].sum() + self.frame["seconds_prepare"].sum() + stored
+        pauses = sum(gap for gap in gaps if gap > _PAUSE)
+        optunas = seconds - pauses - ours
+        is_whole = len(self.frame) > max(self.trials) and min(gaps, default=0.0) >= 0
+        if not is_whole or not 0 < optunas:
+            return clock
+        clock += f", of which {_duration(optunas)} ({optunas / seconds:.0%}) in Optuna"
+        return f"{clock} and {_duration(pauses)} in pauses" if pauses else clock
+
+
+class Compared(NamedTuple):
+    """What is shown of a choice.
+
+    Attributes
+    ----------
+    choice : Choice
+        The best trial.
+    next_ones : list of Candidate
+        The next best trials, each with its difference from the best one.
+    simplest : FrozenTrial or None
+        The simplest trial within one standard error of the best; None if it is not known what is
+        simpler.
+    """
+
+    choice: Choice
+    next_ones: list[Candidate]
+    simplest: FrozenTrial | None
+
+
+def compare_trials(
+    contest: Contest, simpler: Mapping[str, str] | None, n_best: int
+) -> Compared | None:
+    """Compare the best trials of a study; None if folds cannot be compared.
+
+    Parameters
+    ----------
+    contest : Contest
+    simpler : dict or None
+        As for ``select``; None: one standard error is applied where the parameter says it.
+    n_best : int
+        How many trials are shown.
+    """
+    best = contest.trials[0]
+    if contest.n_folds < 2 or best.number not in contest.folds_of([best]):
+        return None
+    searched = sorted({name for trial in contest.trials for name in trial.params})
+    simplest = None
+    if simpler is not None or known_direction(searched) is not None:
+        simplest = choice_of(contest, "one_se", simpler, 0.95).trial
+    choice = choice_of(contest, "best", None, 0.95)
+    next_ones = differences_from_best(contest, contest.trials[1:n_best], 0.95)
+    return Compared(choice, next_ones, simplest)
+
+
+def paired_differences(
+    best: Frame, scores: Mapping[int, np.ndarray]
+) -> dict[int, PairedDifference]:
+    """Return the differences to the first trial with scores, of trials with the same folds.
+
+    Parameters
+    ----------
+    best : DataFrame
+        Evaluations, best first.
+    scores : dict of int to ndarray
+        Fold scores by trial number.
+    """
+    rows = {row["trial_number"]: row for row in best.to_dict("records")}
+    first, *others = scores
+    n_folds = rows[first]["n_folds"]
+    return {
+        number: difference_by_folds(scores[number], scores[first], n_folds, 0.95)
+        for number in others
+        if all(rows[number][name] == rows[first][name] for name in _ALIKE_IF_PAIRED)
+        and len(scores[number]) == len(scores[first])
+    }
+
+
+# Numbers.
+
+
+def number_of_trials(argument: str, value: Any) -> int:
+    """Return an argument that counts trials as an int."""
+    is_integer = isinstance(value, int | np.integer)
+    if not is_integer or isinstance(value, bool | np.timedelta64) or value < 1:
+        raise ValueError(f"{argument} must be a number of trials, 1 or more, got {value!r}.")
+    return int(value)
+
+
+def plus_minus(mean: float, standard_error: float) -> str:
+    """Return an estimate with as many digits as show two digits of its standard error."""
+    if math.isnan(standard_error):
+        return f"{mean:.4g}"
+    if not 1e-12 < standard_error < 1e6:
+        return f"{mean:.4g} ± {standard_error:.2g}"
+    digits = _digits(standard_error)
+    return f"{mean:.{digits}f} ± {standard_error:.{digits}f}"
+
+
+def interval_in_words(interval: Interval) -> str:
+    """Return the ends of an interval with as many digits as show two digits of its width."""
+    width = interval.high - interval.low
+    digits = _digits(width) if 0 < width < 1e6 else 4
+    return f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
+
+
+def _digits(spread: float) -> int:
+    """Return how many decimals show two digits of a spread."""
+    return max(0, 1 - math.floor(math.log10(spread)))
+
+
+def numbers_in_words(numbers: Sequence[int], most: int = 8) -> str:
+    """Return the numbers of trials as text."""
+    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
+    return ", ".join(map(str, numbers[:most])) + more
+
+
+def amount(count: float) -> str:
+    """Return a count as text, such as 56,232 or 12.3 million."""
+    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if count >= size:
+            return f"{count / size:,.3g} {name}"
+    return f"{count:,.0f}"
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
