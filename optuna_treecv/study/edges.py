@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from math import log
 from typing import Any
-from typing import NamedTuple
 
 from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
@@ -22,23 +21,8 @@ _EDGE = 0.02
 _LEAST_INT = 2
 
 
-class Edge(NamedTuple):
-    """A value at the edge of its range.
-
-    Attributes
-    ----------
-    name : str
-        The parameter.
-    where : str
-        The value, and at which end of which range it lies, as words.
-    """
-
-    name: str
-    where: str
-
-
-def edges_of(trial: FrozenTrial, lists: Mapping[str, Collection[Any]]) -> list[Edge]:
-    """Return the numbers of a trial that lie at the edge of their ranges.
+def edges_of(trial: FrozenTrial, lists: Mapping[str, Collection[Any]]) -> dict[str, str]:
+    """Return which numbers of a trial lie at the edge of their ranges, and where, as words.
 
     In a range these are the 2 % of its width, on its scale, at either end; in a list of three or
     more numbers, the first and the last. An end is no edge where values hardly go on: 0, up to 2
@@ -52,7 +36,7 @@ def edges_of(trial: FrozenTrial, lists: Mapping[str, Collection[Any]]) -> list[E
         sampler notes those of its grid in the trial.
     """
     lists = {**_grid_of(trial), **lists}
-    found = []
+    edges = {}
     for name, value in trial.params.items():
         distribution = trial.distributions[name]
         if name in lists:
@@ -62,8 +46,8 @@ def edges_of(trial: FrozenTrial, lists: Mapping[str, Collection[Any]]) -> list[E
         else:
             end = _end_of_range(value, distribution)
         if end is not None:
-            found.append(Edge(name, f"{_shown(value)} at {end}"))
-    return found
+            edges[name] = f"{_shown(value)} at {end}"
+    return edges
 
 
 def _grid_of(trial: FrozenTrial) -> dict[str, Collection[Any]]:

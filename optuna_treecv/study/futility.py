@@ -29,8 +29,10 @@ _FEWEST = 3
 _SPARED = 0.1
 
 
-class Calibration:
-    """What the completed trials of a study say about one that is running.
+def early_and_final(
+    study: optuna.Study, trial: FrozenTrial, step: int, averages: bool
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return the early loss of a running trial, and the early and final ones of completed trials.
 
     Parameters
     ----------
@@ -38,40 +40,20 @@ class Calibration:
     trial : optuna.trial.FrozenTrial
         A trial that has reported at the step.
     step : int
+        Only completed trials that have reported at it are taken.
     averages : bool
         Whether the early loss at a step is the mean of all reports so far, and not the last one.
-
-    Attributes
-    ----------
-    n_trials : int
-        The completed trials that have reported at the step.
-    in_first_pass : bool
-        Whether the reports are those of the first pass, and not those of folds.
     """
-
-    def __init__(self, study: optuna.Study, trial: FrozenTrial, step: int, averages: bool) -> None:
-        sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
-        known = [
-            one
-            for one in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-            if step in one.intermediate_values
-        ]
-        self.n_trials = len(known)
-        self.in_first_pass = 0 not in trial.intermediate_values
-        self._own = sign * _early_value(trial, step, averages)
-        self._early = sign * np.array([_early_value(one, step, averages) for one in known])
-        values = np.array([one.value for one in known], dtype=float)
-        self._final = sign * np.clip(values, -HUGE, HUGE)
-
-    @property
-    def covers(self) -> bool:
-        """Whether a completed trial was as bad at this step."""
-        return bool(self._own <= self._early.max())
-
-    @property
-    def chance(self) -> float:
-        """The chance that the trial ends better than the best one; 1.0 if it is not known."""
-        return chance_to_win(self._early, self._final, self._own)
+    sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    known = [one for one in complete if step in one.intermediate_values]
+    early = [_early_value(one, step, averages) for one in known]
+    final = np.array([one.value for one in known], dtype=float)
+    return (
+        sign * _early_value(trial, step, averages),
+        sign * np.array(early),
+        sign * np.clip(final, -HUGE, HUGE),
+    )
 
 
 def is_spared(seed: int, number: int) -> bool:
@@ -79,7 +61,7 @@ def is_spared(seed: int, number: int) -> bool:
     return bool(np.random.default_rng([seed, number]).random() < _SPARED)
 
 
-def chance_to_win(early: np.ndarray, final: np.ndarray, own: float) -> float:
+def chance_to_win(early: np.ndarray, final: np.ndarray, current: float) -> float:
     """Return the chance that a trial ends with a smaller loss than all completed ones.
 
     Final losses are predicted from early ones by local linear regression (Cleveland 1979) over the
@@ -92,7 +74,7 @@ def chance_to_win(early: np.ndarray, final: np.ndarray, own: float) -> float:
     ----------
     early, final : ndarray of shape (n_trials,)
         The losses of completed trials at one step and at their end.
-    own : float
+    current : float
         The loss of the trial at that step.
 
     Returns
@@ -100,15 +82,15 @@ def chance_to_win(early: np.ndarray, final: np.ndarray, own: float) -> float:
     float
         1.0 if it is better than all others so far.
     """
-    if own <= early.min():
+    if current <= early.min():
         return 1.0
     best = int(final.argmin())
-    own, early, final = own - early[best], early - early[best], final - final[best]
+    current, early, final = current - early[best], early - early[best], final - final[best]
     with np.errstate(over="ignore", under="ignore"):
         scale = _usual_change(np.delete(early, best), np.delete(final, best))
-        own = _damped(own / scale)
+        current = _damped(current / scale)
         early, final = _damped(early / scale), _damped(final / scale)
-        distances = np.abs(early - own)
+        distances = np.abs(early - current)
         n_near = min(len(early), max(N_CALIBRATING, ceil(len(early) / 2)))
         reach = max(np.partition(distances, n_near - 1)[n_near - 1], 1e-12) * 1.0001
         weights = np.maximum(0.0, 1 - (distances / reach) ** 3) ** 3
@@ -122,10 +104,10 @@ def chance_to_win(early: np.ndarray, final: np.ndarray, own: float) -> float:
     slope = 0.0
     if spread > 0:
         slope = max(0.0, weights @ ((early - centre) * (final - level)) / spread)
-    foretold = level + slope * (own - centre)
+    foretold = level + slope * (current - centre)
     residual = weights @ (final - level - slope * (early - centre)) ** 2 * n / (n - 2)
     residual = max(residual, 1 / np.cosh(np.clip(foretold, -300, 300)) ** 2)  # a usual change
-    leverage = (own - centre) ** 2 / spread if spread > 0 else 0.0
+    leverage = (current - centre) ** 2 / spread if spread > 0 else 0.0
     return float(stdtr(n - 2, -foretold / sqrt(residual * (1 + (1 + leverage) / n))))
 
 

@@ -400,7 +400,7 @@ class TreeCVObjective:
         trial, candidate = self._trial_and_candidate(study, rule, simpler)
         lists = {name: axis.codes for name, axis in self._space.axes.items() if axis.codes}
         if edges := edges_of(trial, lists):
-            listed = " and ".join(f"{name}={where}" for name, where in edges)
+            listed = " and ".join(f"{name}={where}" for name, where in edges.items())
             warn_caller(
                 f"trial {trial.number} has {listed}; a wider range may hold a better value."
             )

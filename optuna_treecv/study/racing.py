@@ -17,7 +17,8 @@ from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.arguments import is_number
 from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.study.comparison import Comparison
-from optuna_treecv.study.futility import Calibration
+from optuna_treecv.study.futility import chance_to_win
+from optuna_treecv.study.futility import early_and_final
 from optuna_treecv.study.futility import FIRST_FUTILE_STEP
 from optuna_treecv.study.futility import is_spared
 from optuna_treecv.study.futility import N_CALIBRATING
@@ -242,14 +243,16 @@ class RacingPruner(optuna.pruners.BasePruner):
         early = comparison.early if step in trial.intermediate_values else None
         if self.futility is None or early is None:
             return loses(self, step, comparison)
-        known = Calibration(study, trial, step, early == "mean")
-        if known.n_trials < N_CALIBRATING:
+        current, early_losses, final_losses = early_and_final(study, trial, step, early == "mean")
+        if len(early_losses) < N_CALIBRATING:
             return False
-        if not known.covers:
+        if not current <= early_losses.max():  # no completed trial was as bad at this step
             return loses(self, step, comparison)
-        if known.in_first_pass and step < max(self.warmup, FIRST_FUTILE_STEP):
+        in_first_pass = 0 not in trial.intermediate_values  # the others are reports of folds
+        if in_first_pass and step < max(self.warmup, FIRST_FUTILE_STEP):
             return False
-        return known.chance < self.futility and not is_spared(self.seed, trial.number)
+        chance = chance_to_win(early_losses, final_losses, current)
+        return chance < self.futility and not is_spared(self.seed, trial.number)
 
 
 def loses(pruner: RacingPruner, step: int, comparison: Comparison) -> bool:
