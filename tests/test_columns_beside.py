@@ -31,7 +31,7 @@ from optuna_treecv._kernels.moments import Blocks
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.scaled_sparse import MOST_NUMBERS
 from optuna_treecv._kernels.scaled_sparse import ScaledSparse
-from optuna_treecv.learners.steps import front
+from optuna_treecv.learners.steps import fitted as fitted_steps
 from optuna_treecv.rows.beside import split_columns
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import SparseRows
@@ -127,13 +127,13 @@ def test_scores_are_those_of_dense_rows(estimator, order, n_folds, table, monkey
     pipeline = pipeline_for(estimator)
     made = []
     monkeypatch.setattr(
-        front, "ScaledSparse", lambda *args: made.append(args) or ScaledSparse(*args)
+        fitted_steps, "ScaledSparse", lambda *args: made.append(args) or ScaledSparse(*args)
     )
     found = tree_cross_validate(pipeline, X, y, **options)
     assert found.method == "treecv"
     threads = tree_cross_validate(pipeline, X, y, n_jobs=2, **options)
     np.testing.assert_array_equal(threads.test_score, found.test_score)
-    monkeypatch.setattr(front, "_MOST_DENSE", 1000)
+    monkeypatch.setattr(fitted_steps, "_MOST_DENSE", 1000)
     dense = tree_cross_validate(pipeline, X, y, **options)
     assert len(made) == 2
     np.testing.assert_allclose(found.test_score, dense.test_score, rtol=1e-9, atol=1e-12)
@@ -150,7 +150,7 @@ def test_float32_rows_stay_so(table, monkeypatch):
     pipeline = make_pipeline(steps, learner)
     models, found = models_of(pipeline, X, y, cv=7)
     assert models[0][-1].coef_.dtype == np.float32
-    monkeypatch.setattr(front, "_MOST_DENSE", 1000)
+    monkeypatch.setattr(fitted_steps, "_MOST_DENSE", 1000)
     _, dense = models_of(pipeline, X, y, cv=7)
     np.testing.assert_allclose(found.test_score, dense.test_score, rtol=1e-4)
 

@@ -441,7 +441,7 @@ def test_any_mixture_of_steps_is_that_by_hand(data):
     assert compiled_part(pipeline) is learner
     options = {"cv": n_folds, "order": order, "random_state": SEED}
     most_dense = data.draw(st.sampled_from([0, 96]))
-    with patch("optuna_treecv.learners.steps.front._MOST_DENSE", most_dense):
+    with patch("optuna_treecv.learners.steps.fitted._MOST_DENSE", most_dense):
         found = tree_cross_validate(pipeline, X, y, **options).test_score
     right = []
     for test, phases in paths_of(n_rows, n_folds, order, random_state=SEED):

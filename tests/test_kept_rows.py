@@ -15,7 +15,7 @@ from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import ModelCache
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.learners.steps.front import Front
+from optuna_treecv.learners.steps.fitted import FittedSteps
 
 N_ROWS = 300
 
@@ -42,13 +42,13 @@ def pipeline():
 def transformed(monkeypatch):
     """Return the list of all calls that transform all rows."""
     calls = []
-    transform = Front.transform
+    transform = FittedSteps.transform
 
     def noted(self, X):
         calls.append(self)
         return transform(self, X)
 
-    monkeypatch.setattr(Front, "transform", noted)
+    monkeypatch.setattr(FittedSteps, "transform", noted)
     return calls
 
 

@@ -34,7 +34,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels.moments import Blocks
-from optuna_treecv.learners.steps.front import Front
+from optuna_treecv.learners.steps.fitted import FittedSteps
 from optuna_treecv.learners.steps.split import compiled_part
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import Data
@@ -75,7 +75,7 @@ def test_a_fitted_pipeline_is_that_of_partial_fit(with_mean, with_std, rows):
     X, y = rows
     scaler = StandardScaler(with_mean=with_mean, with_std=with_std)
     pipeline = make_pipeline(scaler, AveragedSGDRegressor(shuffle=False))
-    front = Front(split(pipeline), X)
+    front = FittedSteps(split(pipeline), X)
     prepared = Data(front.transform(X), y).prepare(
         pipeline[-1].row_layout, np.arange(90, dtype="u4")
     )
@@ -104,7 +104,7 @@ def test_a_column_that_is_constant_up_to_rounding_has_scale_1():
     front_of = make_pipeline(StandardScaler(), AveragedSGDRegressor(shuffle=False))
     X = np.column_stack([x, np.arange(40.0)])
     scaler = StandardScaler().fit(X)
-    front = Front(split(front_of), X)
+    front = FittedSteps(split(front_of), X)
     rows = Data(X, np.arange(40.0)).prepare(front_of[-1].row_layout, np.arange(40, dtype="u4"))
     learner = front_of[-1].make_learner(rows, 0, front)
     state = learner.start()
@@ -207,7 +207,7 @@ def test_the_moments_of_a_range_follow_from_blocks(n_rows, start, n, dtype):
     stop = min(start + n, n_rows)
     estimator = AveragedSGDRegressor(shuffle=False, fit_intercept=False)
     pipeline = make_pipeline(StandardScaler(), estimator)
-    front = Front(split(pipeline), X[:, :5])
+    front = FittedSteps(split(pipeline), X[:, :5])
     rows = Data(X[:, :5], y).prepare(estimator.row_layout, np.arange(n_rows, dtype="u4"))
     assert isinstance(rows.blocks, Blocks)
     learner = estimator.make_learner(rows, 0, front)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from collections.abc import Sequence
 from threading import Lock
 from time import perf_counter
 from typing import Any
-from typing import NamedTuple
 from typing import TypeVar
 
 import numpy as np
@@ -28,7 +26,6 @@ from optuna_treecv.crossval.arguments import describe_cv
 from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.baseline import baseline
-from optuna_treecv.crossval.fronts import Fronts
 from optuna_treecv.crossval.identity import name_of_evaluation
 from optuna_treecv.crossval.identity import name_of_passed
 from optuna_treecv.crossval.identity import NoName
@@ -41,6 +38,8 @@ from optuna_treecv.crossval.routing import Given
 from optuna_treecv.crossval.routing import NOTHING
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.small_folds import why_too_small
+from optuna_treecv.crossval.steps import Ahead
+from optuna_treecv.crossval.steps import Steps
 from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.crossval.tested import Tested
 from optuna_treecv.learners.from_estimator import check_methods
@@ -48,11 +47,6 @@ from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.from_estimator import takes_seed
-from optuna_treecv.learners.steps.front import Front
-from optuna_treecv.learners.steps.in_python import PythonFront
-from optuna_treecv.learners.steps.split import Split
-from optuna_treecv.learners.steps.split import split
-from optuna_treecv.learners.steps.split import split_in_python
 from optuna_treecv.learners.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_no_missing
@@ -77,7 +71,6 @@ from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import scoring_for
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
 from optuna_treecv.sharing.data_digest import data_digest
-from optuna_treecv.sharing.kept_rows import KeptRows
 from optuna_treecv.sharing.kept_rows import Made
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import token
@@ -86,30 +79,6 @@ from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
 
 T = TypeVar("T")
-
-# The most estimators whose divided steps are kept: those that are evaluated side by side.
-_MOST_AHEAD = 1024
-
-
-class Ahead(NamedTuple):
-    """The steps of a Pipeline that are done ahead of its learner.
-
-    Attributes
-    ----------
-    front : Front or PythonFront
-        The fitted steps.
-    name : bytes
-        Tells them apart.
-    layout : RowLayout
-        Of the rows that the learner needs.
-    why_python : str
-        Why the running steps of a compiled learner run in Python, a clause.
-    """
-
-    front: Front | PythonFront
-    name: bytes
-    layout: RowLayout
-    why_python: str
 
 
 class Evaluation:
@@ -247,10 +216,7 @@ class Evaluation:
         self._scored_by: str | None = None  # the name of the first estimator's scoring
         self._fold_names: dict[int, list[bytes]] = {}
         self._prepared: dict[RowLayout, Made] = {}
-        self._transformed = KeptRows(self.shared.memory)
-        self._fronts = Fronts(self.data.X, self.data.y)
-        self._ahead: OrderedDict[int, tuple[Any, Ahead | str]] = OrderedDict()
-        self._fitting = Lock()
+        self._steps = Steps(self.data.X, self.data.y, self.shared.memory)
         self.growing = Lock()
         self.binned: dict[Any, Any] = {}
         self.searched: dict[str, tuple[Any, ...]] = {}
@@ -295,12 +261,8 @@ class Evaluation:
         # passed on is compared by identity, which pickling does not keep for all objects.
         fresh: dict[str, Any] = {
             "_prepared": {},
-            "_transformed": None,
             "_fold_names": {},
-            "_fronts": None,
-            "_ahead": None,
             "_preparing": None,
-            "_fitting": None,
             "growing": None,
             "binned": {},
             "_passed": None,
@@ -309,10 +271,7 @@ class Evaluation:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._transformed = KeptRows(self.shared.memory)
-        self._fronts = Fronts(self.data.X, self.data.y)
-        self._ahead = OrderedDict()
-        self._preparing, self._fitting, self.growing = Lock(), Lock(), Lock()
+        self._preparing, self.growing = Lock(), Lock()
 
     def passed_to(self, estimator: Any) -> Passed:
         """Return what an estimator and its scores get besides X and y.
@@ -689,54 +648,11 @@ class Evaluation:
         Return why there are none, a clause, if there are not; it is empty if the estimator has no
         steps that could be.
         """
-        _, known = self._ahead.get(id(estimator), (None, None))
-        if known is not None:
-            return known
-        found = split(estimator)
-        if isinstance(found, str):
-            return found
-        ahead = self._done(found)
-        if isinstance(ahead, str) and found.is_compiled:
-            in_python = split_in_python(estimator, ahead)
-            other = self._done(in_python) if isinstance(in_python, Split) else ahead
-            ahead = ahead if isinstance(other, str) else other
-        # A run asks several times, and naming steps takes time. Estimators need not have a hash;
-        # each is kept beside its id, so that no other one gets this id.
-        self._ahead[id(estimator)] = estimator, ahead
-        if len(self._ahead) > _MOST_AHEAD:
-            self._ahead.popitem(last=False)
-        return ahead
-
-    def _done(self, found: Split) -> Ahead | str:
-        """Return the fitted steps of a divided Pipeline, or why they cannot be done, a clause."""
-        with self._fitting:
-            front = self._fronts.of(found)
-        if isinstance(front, str):
-            return front
-        fitted, name = front
-        why = self._why_by_fold(fitted.fewest_known(found.last))
-        if not why and not found.is_compiled:  # kernels give the same for sparse and dense rows
-            cuts = [repeat.cut for repeat in self.repeats]
-            why = self.fact(("form", name), lambda: fitted.why_form_varies(cuts))
-        return why or Ahead(fitted, name, fitted.layout_for(found.pipeline), found.why_python)
-
-    def _why_by_fold(self, n_known: int | None) -> str:
-        """Return why columns of few values are filled by fold, a clause; empty if they are not."""
-        if n_known is None:
-            return ""
-        left_out = self.fact(
-            "left out", lambda: max(repeat.most_left_out for repeat in self.repeats)
-        )
-        if n_known > left_out:
-            return ""
-        return (
-            f"a column that a SimpleImputer fills has values in {n_known} rows, so that a fold "
-            "may train on none of them, and keep_empty_features is False"
-        )
+        return self._steps.ahead(estimator, self.repeats)
 
     def forget_steps(self, estimator: Any) -> None:
         """Look at an estimator's steps anew, since its parameters may have been set."""
-        self._ahead.pop(id(estimator), None)
+        self._steps.forget(estimator)
 
     def identity(self, estimator: Any, rows: PreparedRows, repeat: int) -> RowsIdentity:
         """Return the names of the rows of a repeat that were prepared for an estimator."""
@@ -778,7 +694,7 @@ class Evaluation:
 
         with self._preparing:
             if name:
-                made = self._transformed.of((layout, name), make)
+                made = self._steps.rows.of((layout, name), make)
             else:
                 if layout not in self._prepared:
                     self._prepared[layout] = make()

@@ -12,7 +12,7 @@ from sklearn.base import is_classifier
 from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.learners.exact.families import Parts
-from optuna_treecv.learners.steps.running import unshared
+from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import log2
 from typing import Any
 
+from sklearn.pipeline import Pipeline
+
 from optuna_treecv.crossval.choice import method_for
 from optuna_treecv.crossval.epochs import epochs_of
 from optuna_treecv.crossval.evaluation import Evaluation
@@ -15,7 +17,12 @@ from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.learners.one_pass import why_fit_differs
-from optuna_treecv.learners.steps.kinds import kinds_of
+from optuna_treecv.learners.steps.decisions import BY_FIT
+from optuna_treecv.learners.steps.decisions import BY_KERNEL
+from optuna_treecv.learners.steps.decisions import BY_PARTIAL_FIT
+from optuna_treecv.learners.steps.decisions import decisions_for
+from optuna_treecv.learners.steps.decisions import FROM_SUMS
+from optuna_treecv.learners.steps.decisions import IN_ROW
 from optuna_treecv.rows.folds import Folds
 
 # The folds that take a fraction of the time of leave-one-out, with hardly fewer training rows.
@@ -62,13 +69,15 @@ def _most(evaluation: Evaluation) -> int:
 
 def _steps(evaluation: Evaluation, estimator: Any, method: Method) -> list[str]:
     """Return a line for each step before the last one of a Pipeline."""
-    if method.name == "exact":
+    if not isinstance(estimator, Pipeline):
         return []
-    ahead = evaluation.ahead(estimator)
-    are_ahead = method.is_one_pass and not isinstance(ahead, str)
-    is_compiled = not isinstance(ahead, str) and ahead.front.is_compiled
-    kinds = kinds_of(estimator, are_ahead, is_compiled, method.is_one_pass)
-    return [f"  {kind}" for kind in kinds]
+    models = FROM_SUMS if method.name == "exact" else BY_FIT
+    if method.is_one_pass:
+        ahead = evaluation.ahead(estimator)
+        models = IN_ROW
+        if not isinstance(ahead, str):
+            models = BY_KERNEL if ahead.front.is_compiled else BY_PARTIAL_FIT
+    return [f"  {decision}" for decision in decisions_for(estimator, models)]
 
 
 def _cost(evaluation: Evaluation, estimator: Any, method: Method, n_epochs: int) -> str:

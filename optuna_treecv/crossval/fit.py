@@ -35,7 +35,7 @@ from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.seeds import seeded
 from optuna_treecv.learners.seeds import unset_seeds
-from optuna_treecv.learners.steps.running import unshared
+from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.data import count_targets

@@ -16,7 +16,7 @@ from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.naive_bayes import GaussianNB
 
-from optuna_treecv.learners.before import BeforeAdapter
+from optuna_treecv.learners.before import Before
 from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import partial_fit
@@ -64,7 +64,7 @@ class Adapter:
         The responses that ``outputs`` writes side by side, as in ``make_learner``.
     seed : int
         32 bits.
-    before : BeforeAdapter or None
+    before : Before or None
         The steps of a Pipeline that were done once, after which these are the rows.
     """
 
@@ -77,7 +77,7 @@ class Adapter:
         rows: PreparedRows,
         response_methods: tuple[str, ...],
         seed: int,
-        before: BeforeAdapter | None = None,
+        before: Before | None = None,
     ) -> None:
         self.rows = rows
         self.before = before

@@ -1,4 +1,4 @@
-"""The protocols of what stands before a learner in a Pipeline."""
+"""The protocol of what stands before a learner in a Pipeline."""
 
 from __future__ import annotations
 
@@ -13,32 +13,25 @@ from optuna_treecv.rows.data import PreparedRows
 
 
 class Before(Protocol):
-    """Fitted steps before a compiled learner."""
+    """Fitted steps before a learner: in its kernel, or trained by ``partial_fit`` as it is."""
 
     def around(self, kernel: Kernel, rows: PreparedRows) -> Kernel:
-        """Return a kernel over rows that sees them as the learner should."""
+        """Return a kernel over rows that sees them as a compiled learner should."""
 
     def settings(self) -> dict[str, Any]:
         """Return what states depend on besides the learner and the rows after the steps."""
 
+    def naming(self) -> AbstractContextManager[None]:
+        """Name the step, or the column after the steps, that an error is about."""
+
     def as_given(self, order: np.ndarray) -> Any:
         """Return rows as they were before the steps."""
 
-    def fitted(self, last: Any, kernel: Kernel, state: np.ndarray | None) -> Any:
+    def fitted(
+        self, last: Any, kernel: Kernel | None = None, state: np.ndarray | None = None
+    ) -> Any:
         """Return the fitted steps with a fitted learner behind them.
 
-        ``kernel`` is from ``around``, and ``state`` one of its states, or None.
+        Of a compiled learner, ``kernel`` is from ``around``, and ``state`` one of its states, or
+        None.
         """
-
-
-class BeforeAdapter(Protocol):
-    """Fitted steps before a learner that is trained by ``partial_fit``."""
-
-    def naming(self) -> AbstractContextManager[None]:
-        """Name the column that an error is about as it is called before or after the steps."""
-
-    def as_given(self, order: np.ndarray) -> Any:
-        """Return rows as they were before the steps."""
-
-    def fitted(self, behind: Any) -> Any:
-        """Return the fitted steps with what was trained behind them."""

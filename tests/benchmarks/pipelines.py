@@ -45,7 +45,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.learners.lanes import Lanes
-from optuna_treecv.learners.steps.front import Front
+from optuna_treecv.learners.steps.fitted import FittedSteps
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import Data
 from optuna_treecv.tree.plan import Plan
@@ -57,7 +57,7 @@ def scaled(runs: int) -> None:
     X, y, name = datasets.covertype()
     order = np.random.default_rng(0).permutation(len(y)).astype(np.uint32)
     estimator = PegasosClassifier(alpha=1e-5)
-    front = Front(split(make_pipeline(StandardScaler(), estimator)), X)
+    front = FittedSteps(split(make_pipeline(StandardScaler(), estimator)), X)
     behind = Data(X, y).prepare(estimator.row_layout, order)
     alone = Data(StandardScaler().fit_transform(X), y).prepare(estimator.row_layout, order)
 
@@ -161,8 +161,8 @@ def beside(runs: int) -> None:
             for n_lanes in (1, 32):
                 programs = {}
                 for kind, most in (("beside", 0), ("dense", n_columns)):
-                    with patch("optuna_treecv.learners.steps.front._MOST_DENSE", most):
-                        front = Front(split(make_pipeline(before, estimator)), X)
+                    with patch("optuna_treecv.learners.steps.fitted._MOST_DENSE", most):
+                        front = FittedSteps(split(make_pipeline(before, estimator)), X)
                     layout = front.layout_for(make_pipeline(before, estimator))
                     rows = Data(X, y).with_rows(front.transform(X)).prepare(layout, order)
                     learners = [estimator.make_learner(rows, 0, front) for _ in range(n_lanes)]

@@ -17,7 +17,10 @@ from optuna_treecv.learners.exact.discriminants import QuadraticDiscriminantFold
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.ridge import RidgeClassifierFolds
 from optuna_treecv.learners.exact.ridge import RidgeFolds
-from optuna_treecv.learners.steps.once import why_not_rowwise
+from optuna_treecv.learners.steps.decisions import BY_FOLD
+from optuna_treecv.learners.steps.decisions import decide
+from optuna_treecv.learners.steps.decisions import FROM_SUMS
+from optuna_treecv.learners.steps.decisions import ON_SUMS
 
 #: The families of estimators. A subclass may do something else, so that it has none.
 FAMILIES: dict[type, type[Family]] = {
@@ -66,10 +69,10 @@ def parts_of(estimator: Any) -> Parts | str:
         prefix += f"{of_last}__"
     if type(last) not in FAMILIES:
         return f"models of {type(last).__name__} do not follow from sums over rows"
-    scaler = None
-    if before and type(before[-1][1]) is StandardScaler:
-        scaler = before.pop()[1]
-    for name, step in before:
-        if why := why_not_rowwise(step):
+    kind, steps = "", [step for _, step in before]
+    for number, (name, step) in enumerate(before, 1):
+        kind, why = decide(step, FROM_SUMS, last, steps[number:])
+        if kind == BY_FOLD:
             return f"the step {name!r} cannot be done before the folds: {why}"
-    return Parts(tuple(step for _, step in before), scaler, last, prefix)
+    scaler = steps.pop() if kind == ON_SUMS else None
+    return Parts(tuple(steps), scaler, last, prefix)

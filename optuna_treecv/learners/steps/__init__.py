@@ -1,8 +1,8 @@
 """The steps of a Pipeline before its learner: which are done once, and which run with the folds.
 
-``once`` says which transformers can be done once, and ``split`` divides a Pipeline into such
-steps, running ones and the learner. ``running`` puts placeholders in the place of running steps,
-and puts these back fitted. ``fitted`` does the steps on all rows: ``front`` before a compiled
-learner, whose kernel runs the others, and ``in_python`` before any learner with ``partial_fit``,
-where ``by_partial_fit`` trains the others. ``kinds`` says in words what happens to each step.
+``decisions`` decides how each step is treated. ``split`` divides a Pipeline into steps that can be
+done ahead of the folds and the learner behind them. ``fitted`` does the steps on all rows, with
+``placeholders`` for those that run with the models: in the kernel of a compiled learner, or in
+Python. ``stacked`` asks whether the rows of all folds have one form, and ``errors`` names the step
+that an error comes from.
 """

@@ -15,10 +15,11 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing
 
-from optuna_treecv.learners.steps.running import PASSED
-from optuna_treecv.learners.steps.running import unshared
+from optuna_treecv.learners.steps.parts import is_passed
+from optuna_treecv.learners.steps.parts import parts_of
+from optuna_treecv.learners.steps.parts import rows_of_parts
+from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.rows.entries import naming_entries
 
 # What rows that a step cannot take make it raise. Others, such as that of a worker which ended,
@@ -79,7 +80,7 @@ def _sentence(estimator: Pipeline, X: Any, y: Any, error: Exception) -> str | No
 
 def _done(name: str, step: Any, X: Any, y: Any) -> Any:
     """Return the rows after a step, or raise an error that names the first part that fails."""
-    if step in (*PASSED, "drop"):
+    if is_passed(step):
         return X
     if type(step) is Pipeline:
         for part_name, part in step.steps:
@@ -111,11 +112,9 @@ def _branches(step: Any, X: Any) -> Iterator[tuple[str, Any, Any]]:
         return
     listed = [(name, "drop", columns) for name, _, columns in step.transformers]
     try:  # it finds out which columns are left for the remainder
-        found = ColumnTransformer(listed).fit(X).transformers_
+        selects = ColumnTransformer(listed).fit(X)
     except Exception:  # noqa: BLE001  # the step itself raises it again
         return
-    parts = {name: part for name, part, _ in step.transformers} | {"remainder": step.remainder}
-    for name, _, columns in found:
-        rows = _safe_indexing(X, columns, axis=1)
-        if len(np.shape(rows)) == 1 or rows.shape[1]:
-            yield name, parts[name], rows
+    parts = {name: part for name, part, *_ in parts_of(step)}
+    for name, _, rows in rows_of_parts(selects, X):
+        yield name, parts[name], rows

@@ -7,12 +7,10 @@ Otherwise they run in Python: each step with ``partial_fit`` is trained on the r
 from __future__ import annotations
 
 from copy import copy
-from numbers import Real
 from typing import Any
 from typing import NamedTuple
 
 from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
 from sklearn.naive_bayes import BernoulliNB
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.naive_bayes import ComplementNB
@@ -20,39 +18,18 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MaxAbsScaler
-from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.learners.incremental import check_incremental
 from optuna_treecv.learners.incremental import is_incremental
-from optuna_treecv.learners.linear import LinearEstimator
-from optuna_treecv.learners.steps.by_partial_fit import python_placeholder
-from optuna_treecv.learners.steps.by_partial_fit import runs_in_python
-from optuna_treecv.learners.steps.once import adds_columns
-from optuna_treecv.learners.steps.once import keeps_zero_columns
-from optuna_treecv.learners.steps.once import why_not_once
-from optuna_treecv.learners.steps.running import compiled_placeholder
-from optuna_treecv.learners.steps.running import COMPOSED
-from optuna_treecv.learners.steps.running import is_running_imputer
-from optuna_treecv.learners.steps.running import leaves_of
-from optuna_treecv.learners.steps.running import parts_of
-from optuna_treecv.learners.steps.running import PASSED
-from optuna_treecv.learners.steps.running import without_running
-
-# Learners of scikit-learn whose weights start at 0, are changed by a row only where the row is not
-# 0, and do not depend on the number of columns. So a column that no training row has changes
-# nothing. It does in others: naive Bayes divides by the number of columns, an MLP draws its first
-# weights, and the random numbers of each column would move those of the next.
-_LINEAR = {
-    "PassiveAggressiveClassifier",
-    "PassiveAggressiveRegressor",
-    "Perceptron",
-    "SGDClassifier",
-    "SGDRegressor",
-}
-
+from optuna_treecv.learners.steps.decisions import BY_FOLD
+from optuna_treecv.learners.steps.decisions import BY_KERNEL
+from optuna_treecv.learners.steps.decisions import BY_PARTIAL_FIT
+from optuna_treecv.learners.steps.decisions import decisions_for
+from optuna_treecv.learners.steps.decisions import runs_in_python
+from optuna_treecv.learners.steps.parts import leaves_of
+from optuna_treecv.learners.steps.parts import PASSED
+from optuna_treecv.learners.steps.placeholders import with_placeholders
 
 #: Learners of scikit-learn whose models do not depend on the order of the rows.
 NAIVE_BAYES = BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
@@ -103,7 +80,7 @@ def split(estimator: Any) -> Split | str:
         return ""
     if not isinstance(estimator.steps[-1][1], CompiledEstimator):
         return split_in_python(estimator)
-    found = _split(estimator, is_compiled=True)
+    found = _split(estimator, BY_KERNEL)
     if isinstance(found, Split):
         return found
     in_python = split_in_python(estimator, found)
@@ -120,7 +97,7 @@ def split_in_python(estimator: Any, why_python: str = "") -> Split | str:
     last = estimator.steps[-1][1]
     if not hasattr(last, "partial_fit") or not is_incremental(last):
         return ""
-    return _split(estimator, is_compiled=False, why_python=why_python)
+    return _split(estimator, BY_PARTIAL_FIT, why_python)
 
 
 def why_rows_age(estimator: Any) -> str:
@@ -158,157 +135,20 @@ def _has_steps(estimator: Any) -> bool:
     return any(step not in PASSED for _, step in estimator.steps[:-1])
 
 
-def _split(estimator: Pipeline, is_compiled: bool, why_python: str = "") -> Split | str:
+def _split(estimator: Pipeline, models: str, why_python: str = "") -> Split | str:
     *before, (name, last) = estimator.steps
+    decisions = decisions_for(estimator, models)
+    # The last one is the cause: a step that runs cannot stand before one that is done once.
+    for one in reversed(decisions):
+        if one.kind == BY_FOLD:
+            return f"the step {one.path!r} cannot be done before the folds: {one.why}"
     steps = copy(estimator)
     steps.steps, steps.memory = before, None
-    why = _why_not(steps, _Behind(last, not is_compiled))
-    if why:
-        return why
-    placeholder = compiled_placeholder if is_compiled else python_placeholder
-    without = without_running(steps, placeholder)
-    return Split(estimator, without, last, f"{name}__", is_compiled, why_python)
+    steps = with_placeholders("", steps, {one.path: one.kind for one in decisions})
+    return Split(estimator, steps, last, f"{name}__", models == BY_KERNEL, why_python)
 
 
 def _needs_python(estimator: Pipeline) -> bool:
     """Return whether a step runs in Python that the kernels do not know."""
     steps = (step for name, part in estimator.steps[:-1] for _, step in leaves_of(name, part))
     return any(runs_in_python(step) and type(step) is not StandardScaler for step in steps)
-
-
-class _Behind(NamedTuple):
-    """What stands behind a step.
-
-    Attributes
-    ----------
-    learner : estimator
-    in_python : bool
-        Whether running steps run in Python.
-    is_last : bool
-        Whether the step's output is what the learner gets. Steps that run in Python may stand
-        between.
-    is_scaler : bool
-        Whether a StandardScaler comes next, whose output the learner gets.
-    is_zero_safe : bool
-        Whether a column that is zero in all training rows has no effect on what stands behind.
-    """
-
-    learner: Any
-    in_python: bool = False
-    is_last: bool = True
-    is_scaler: bool = False
-    is_zero_safe: bool = True
-
-    def after(self, part: Any) -> _Behind:
-        """Return what stands behind the step before a part."""
-        return self._replace(
-            is_last=self.is_last and self.in_python and _only_runs(part),
-            is_scaler=self.is_last and type(part) is StandardScaler,
-            is_zero_safe=self.is_zero_safe and _keeps_zeros(part),
-        )
-
-
-def _why_not(step: Any, behind: _Behind) -> str:
-    """Return why a step cannot be done before a learner; empty if it can."""
-    if step in (*PASSED, "drop"):
-        return ""
-    if type(step) is Pipeline:
-        for name, part in reversed(step.steps):
-            if why := _why_not(part, behind):
-                return _of_step(name, part, why)
-            if part not in PASSED:
-                behind = behind.after(part)
-        return ""
-    if type(step) in (ColumnTransformer, FeatureUnion):
-        if step.transformer_weights:
-            return f"{_name(step)} has transformer_weights"
-        for name, part, *_ in parts_of(step):
-            if why := _why_not(part, behind):
-                return _of_step(name, part, why)
-        return ""
-    if behind.in_python and runs_in_python(step):
-        return _why_not_trained(step, behind)
-    if type(step) is StandardScaler:
-        return _why_not_scaled(step, behind)
-    if is_running_imputer(step) and isinstance(behind.learner, CompiledEstimator):
-        return _why_not_imputed(step, behind)
-    why = why_not_once(step)
-    if not why and adds_columns(step):
-        if not ignores_zero_columns(behind.learner):
-            return f"a category that no training row has would count in {_name(behind.learner)}"
-        if not behind.is_zero_safe:
-            return "a later step would mix in categories that no training row has"
-    return why
-
-
-def _of_step(name: str, step: Any, why: str) -> str:
-    """Return a reason with the name of its step; those of parts name theirs already."""
-    if type(step) in COMPOSED:
-        return why
-    return f"the step {name!r} cannot be done before the folds: {why}"
-
-
-def ignores_zero_columns(learner: Any) -> bool:
-    """Return whether a column that is zero in all training rows changes nothing in a learner."""
-    kind = type(learner)
-    from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
-    return isinstance(learner, LinearEstimator) or (from_sklearn and kind.__name__ in _LINEAR)
-
-
-def _keeps_zeros(step: Any) -> bool:
-    if type(step) is Pipeline:
-        return all(_keeps_zeros(part) for _, part in step.steps)
-    if type(step) in COMPOSED:
-        return all(_keeps_zeros(part) for _, part, *_ in parts_of(step))
-    if type(step) is MinMaxScaler:  # it makes a column of zeros one of its least value
-        return bool(step.feature_range[0] == 0)
-    if step in (*PASSED, "drop") or type(step) in (StandardScaler, MaxAbsScaler):
-        return True
-    return keeps_zero_columns(step)
-
-
-def _only_runs(step: Any) -> bool:
-    """Return whether a step is one that runs in Python, or a Pipeline of such steps."""
-    if type(step) is Pipeline:
-        return all(part in PASSED or _only_runs(part) for _, part in step.steps)
-    return runs_in_python(step)
-
-
-def _why_not_trained(step: Any, behind: _Behind) -> str:
-    if not behind.is_last:
-        return "it changes with the rows seen, and a later step would be done once"
-    try:
-        check_incremental(step, of_class=False, called="it", transforms=True)
-    except ValueError as error:
-        return str(error).removesuffix(".")
-    return ""
-
-
-def _why_not_scaled(scaler: StandardScaler, behind: _Behind) -> str:
-    if not behind.is_last:
-        return "its scales change with the rows seen, and a later step would be done once"
-    if behind.learner.settles_on_rows:
-        return f"{_name(behind.learner)} derives its step size from the scaled rows"
-    return ""
-
-
-def _why_not_imputed(imputer: SimpleImputer, behind: _Behind) -> str:
-    if imputer.add_indicator:
-        return "its add_indicator looks at all rows"
-    if repr(imputer.missing_values) != "<NA>" and not _is_nan(imputer.missing_values):
-        return f"it takes {imputer.missing_values!r} for a missing value, and not NaN"
-    if not (behind.is_last or behind.is_scaler):
-        return "its means change with the rows seen, and a later step would be done once"
-    if behind.in_python:
-        return "its means run in the kernels alone, and other steps run in Python"
-    if behind.learner.settles_on_rows:
-        return f"{_name(behind.learner)} derives its step size from the rows"
-    return ""
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, Real) and bool(value != value)
-
-
-def _name(estimator: Any) -> str:
-    return type(estimator).__name__

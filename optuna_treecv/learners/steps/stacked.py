@@ -9,53 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing
 
-from optuna_treecv.learners.steps.once import adds_columns
-from optuna_treecv.learners.steps.running import leaves_of
-from optuna_treecv.learners.steps.running import PASSED
-from optuna_treecv.learners.steps.running import unshared
+from optuna_treecv.learners.steps.decisions import adds_columns
+from optuna_treecv.learners.steps.parts import leaves_of
+from optuna_treecv.learners.steps.parts import PASSED
+from optuna_treecv.learners.steps.parts import rows_of_parts
+from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
-
-
-class Stacked(NamedTuple):
-    """What a ColumnTransformer stacks, where some of it is sparse.
-
-    Attributes
-    ----------
-    of : ColumnTransformer
-        Fitted on all rows.
-    n_numbers : ndarray of shape (n_rows,)
-        How many numbers of a row are stored: those of sparse branches, and all of dense ones.
-    found : csc_array
-        The columns that an encoder makes of the values that it finds.
-    n_others : int
-        The number of all other columns.
-    """
-
-    of: ColumnTransformer
-    n_numbers: np.ndarray
-    found: sparse.csc_array
-    n_others: int
-
-    def is_sure(self, cut: Cut) -> bool:
-        """Return whether each training set has the rows in the form that all rows have."""
-        n_trained, n_numbers, n_found = _of_training_sets(cut, self.n_numbers, self.found)
-        # A column that no row of a training set has may be left out of its rows.
-        for n_columns in (self.n_others + n_found, self.n_others + self.found.shape[1]):
-            density = n_numbers / np.maximum(n_trained * n_columns, 1)
-            if np.any((density < self.of.sparse_threshold) != self.of.sparse_output_):
-                return False
-        return True
 
 
 def why_form_varies(fitted: Any, X: Any, cuts: Iterable[Cut]) -> str:
@@ -70,17 +38,20 @@ def why_form_varies(fitted: Any, X: Any, cuts: Iterable[Cut]) -> str:
     """
     if not list(_stacked(fitted, take_rows(X, slice(0, 1)))):
         return ""
-    for stacked in _stacked(fitted, X):
-        if not all(map(stacked.is_sure, cuts)):
+    for stacks, outputs in _stacked(fitted, X):
+        if not all(_is_sure(cut, stacks, outputs) for cut in cuts):
             return (
                 "a ColumnTransformer returns sparse rows to some training sets and dense rows to "
-                f"others (sparse_threshold={stacked.of.sparse_threshold})"
+                f"others (sparse_threshold={stacks.sparse_threshold})"
             )
     return ""
 
 
-def _stacked(step: Any, X: Any) -> Iterator[Stacked]:
-    """Yield what each ColumnTransformer in a fitted step stacks, if some of it is sparse."""
+def _stacked(step: Any, X: Any) -> Iterator[tuple[ColumnTransformer, list[tuple[Any, Any]]]]:
+    """Yield each ColumnTransformer in a fitted step that stacks sparse rows.
+
+    Also yield its parts with the rows that they return.
+    """
     if type(step) is Pipeline:
         for _, part in step.steps:
             if part not in PASSED:
@@ -91,41 +62,36 @@ def _stacked(step: Any, X: Any) -> Iterator[Stacked]:
             if part not in (*PASSED, "drop"):
                 yield from _stacked(part, X)
     elif type(step) is ColumnTransformer:
-        branches = list(_branches(step, X))
-        for _, part, rows in branches:
-            yield from _stacked(part, rows)
-        outputs = [
-            (name, part, rows if part in PASSED else part.transform(unshared(part, rows)))
-            for name, part, rows in branches
-        ]
-        if any(sparse.issparse(after) for _, _, after in outputs):
-            yield _counted(step, outputs)
+        outputs = []
+        for _, part, rows in rows_of_parts(step, X):
+            if part != "drop":
+                yield from _stacked(part, rows)
+                is_same = part in PASSED
+                outputs.append((part, rows if is_same else part.transform(unshared(part, rows))))
+        if any(sparse.issparse(after) for _, after in outputs):
+            yield step, outputs
 
 
-def _branches(fitted: ColumnTransformer, X: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name, the transformer and the rows of each branch that returns columns."""
-    for name, part, columns in fitted.transformers_:
-        written = fitted.output_indices_[name]
-        if written.start < written.stop:
-            yield name, part, _safe_indexing(X, columns, axis=1)
-
-
-def _counted(fitted: ColumnTransformer, outputs: list[tuple[str, Any, Any]]) -> Stacked:
-    n_rows = outputs[0][2].shape[0]
-    n_numbers, n_others = np.zeros(n_rows), 0
-    found = [sparse.csc_array((n_rows, 0))]
-    for name, part, after in outputs:
-        n_columns = after.shape[1]
-        if not sparse.issparse(after):
-            n_numbers += n_columns
-            n_others += n_columns
-            continue
-        n_numbers += np.diff(after.tocsr().indptr)
-        if any(adds_columns(leaf) for _, leaf in leaves_of(name, part)):
+def _is_sure(cut: Cut, fitted: ColumnTransformer, outputs: list[tuple[Any, Any]]) -> bool:
+    """Return whether each training set has the rows in the form that all rows have."""
+    n_rows = outputs[0][1].shape[0]
+    n_numbers, n_others = np.zeros(n_rows), 0  # of each row; of columns that all folds have
+    found = [sparse.csc_array((n_rows, 0))]  # the columns of values that encoders find
+    for part, after in outputs:
+        is_sparse = sparse.issparse(after)
+        n_numbers += np.diff(after.tocsr().indptr) if is_sparse else after.shape[1]
+        if is_sparse and any(adds_columns(leaf) for _, leaf in leaves_of("", part)):
             found.append(sparse.csc_array(after))
         else:
-            n_others += n_columns
-    return Stacked(fitted, n_numbers, sparse.hstack(found, format="csc"), n_others)
+            n_others += after.shape[1]
+    columns = sparse.hstack(found, format="csc")
+    n_trained, n_numbers, n_found = _of_training_sets(cut, n_numbers, columns)
+    # A column that no row of a training set has may be left out of its rows.
+    for n_columns in (n_others + n_found, n_others + columns.shape[1]):
+        density = n_numbers / np.maximum(n_trained * n_columns, 1)
+        if np.any((density < fitted.sparse_threshold) != fitted.sparse_output_):
+            return False
+    return True
 
 
 def _of_training_sets(
