@@ -24,6 +24,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
 from sklearn.model_selection import KFold
@@ -352,6 +353,14 @@ def test_explain_says_what_happens_to_each_step(table):
     assert lines[1:] == [
         "  simpleimputer (SimpleImputer): by fold, since its median comes from the rows",
         "  standardscaler (StandardScaler): by fold, since the models are fitted by fold",
+    ]
+    exact = make_pipeline(FunctionTransformer(np.abs), StandardScaler(), Ridge())
+    lines = treecv_objective(exact, numbers, y, param_grid={"ridge__alpha": [1.0]}).explain()
+    assert lines.split("\n")[1:] == [
+        "  functiontransformer (FunctionTransformer): once, since it transforms each row for "
+        "itself",
+        "  standardscaler (StandardScaler): on sums, since the means and scales of each training "
+        "set follow from them",
     ]
 
 

@@ -28,39 +28,30 @@ _of_this_process: list[ModelCache] = []
 class Beginnings:
     """Where fitted beginnings are kept; each worker process of joblib has its own place.
 
+    With a name it is the ``memory`` of a Pipeline that is fitted on one fold.
+
     Parameters
     ----------
-    cache : ModelCache
+    kept : ModelCache
         The cache of the process that evaluates.
     max_bytes : int
         Room in each worker process.
+    name : bytes
+        Of the training rows.
     """
 
-    def __init__(self, cache: ModelCache, max_bytes: int) -> None:
-        self.cache = cache
+    def __init__(self, kept: ModelCache, max_bytes: int, name: bytes = b"") -> None:
+        self.kept = kept
         self._max_bytes = max_bytes
+        self._start = digest(b"beginning", name)
+        self._name: bytes | None = self._start  # of the steps fitted so far
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _in_this_process, (self._max_bytes,)
 
-    def of_fold(self, name: bytes) -> FoldBeginnings:
+    def of_fold(self, name: bytes) -> Beginnings:
         """Return the beginnings that were fitted on the training rows of this name."""
-        return FoldBeginnings(self.cache, name)
-
-
-def _in_this_process(max_bytes: int) -> Beginnings:
-    if not _of_this_process or _of_this_process[0].max_bytes != max_bytes:
-        _of_this_process[:] = [ModelCache(max_bytes)]
-    return Beginnings(_of_this_process[0], max_bytes)
-
-
-class FoldBeginnings:
-    """The ``memory`` of a Pipeline that is fitted on one fold."""
-
-    def __init__(self, cache: ModelCache, name: bytes) -> None:
-        self._cache = cache
-        self._start = digest(b"beginning", name)
-        self._name: bytes | None = self._start  # of the steps fitted so far
+        return Beginnings(self.kept, self._max_bytes, name)
 
     @contextmanager
     def lent_to(self, pipeline: Any) -> Generator[None]:
@@ -91,7 +82,7 @@ class FoldBeginnings:
         if self._name is None:
             return fit_transform(step, X, *args, **options)
         key = (self._name, 0)
-        found = self._cache.find(key)
+        found = self.kept.find(key)
         if found is not None:
             return pickle.loads(found.data)
         began = perf_counter()
@@ -101,7 +92,7 @@ class FoldBeginnings:
             array = np.frombuffer(pickle.dumps(result, protocol=5), np.uint8)
         except Exception:  # noqa: BLE001  # a step that cannot be pickled is fitted each time
             return result
-        self._cache.keep(key, array, seconds)
+        self.kept.keep(key, array, seconds)
         return result
 
     @staticmethod
@@ -110,3 +101,9 @@ class FoldBeginnings:
             return digest(name, encode(step))
         except NoKey:
             return None
+
+
+def _in_this_process(max_bytes: int) -> Beginnings:
+    if not _of_this_process or _of_this_process[0].max_bytes != max_bytes:
+        _of_this_process[:] = [ModelCache(max_bytes)]
+    return Beginnings(_of_this_process[0], max_bytes)
