@@ -460,8 +460,8 @@ def test_explain_says_what_happens_to_each_step(table):
         f"  prepare__width (StandardScaler): {in_python}",
     ]
     slowly = (
-        ", since the step 'size' cannot be done before the folds: MaxAbsScaler learns from the "
-        "rows"
+        ", since the step 'prepare__size' cannot be done before the folds: MaxAbsScaler learns "
+        "from the rows"
     )
     for learner, why in ((SGDRegressor(max_iter=1), ""), (AveragedSGDRegressor(), slowly)):
         pipeline = Pipeline([("prepare", steps), ("learn", learner)])

@@ -115,9 +115,10 @@ def why_rows_age(estimator: Any) -> str:
     for name, step in before:
         for path, leaf in leaves_of(name, step):
             if runs_in_python(leaf):
+                kind = type(last).__name__
                 return (
-                    f"{_name(last)} would keep the first rows as the step {path!r} made them "
-                    "when it had seen few"
+                    f"{kind} would keep the first rows as the step {path!r} made them when it had "
+                    "seen few"
                 )
     return ""
 
