@@ -24,7 +24,7 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.study import grid
 import optuna_treecv.study.batches
 from optuna_treecv.study.batches import Batches
@@ -38,13 +38,13 @@ GRID = {"alpha": np.geomspace(1e-5, 10, 12), "average": [False, True]}
 def walks(monkeypatch):
     """Return the list to which the size of each batch is added."""
     sizes = []
-    evaluate = optuna_treecv.study.batches.evaluate_side_by_side
+    evaluate = optuna_treecv.study.batches.evaluate_together
 
     def count(runs, **options):
         sizes.append(len(runs))
         return evaluate(runs, **options)
 
-    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_side_by_side", count)
+    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_together", count)
     return sizes
 
 
@@ -75,7 +75,7 @@ def test_a_grid_is_walked_in_batches(walks, batch_size, expected, cache, results
     assert len(study.trials) == 24
     assert sorted(walks) == sorted(expected)
     assert_same_trials(study, results)
-    assert not any(run.ahead for run in objective._batches._runs_ahead)
+    assert not any(run.ahead for run in objective._batches._jobs_ahead)
 
 
 @pytest.mark.parametrize("scoring", ["accuracy", "hinge"])
@@ -105,7 +105,7 @@ def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch, resul
     most = []
 
     def count(study, trial):
-        waiting = [one for run in objective._batches._runs_ahead for one in run.ahead.values()]
+        waiting = [one for run in objective._batches._jobs_ahead for one in run.ahead.values()]
         own = {id(one.outputs.memory.base) for one in waiting}
         assert len(own) == len(waiting)  # each goes by itself
         most.append(sum(one.outputs.array.nbytes for one in waiting))
@@ -120,10 +120,10 @@ def test_what_waits_goes_with_its_study():
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, cache=None)
     study = study_of(objective, sampler=objective.grid_sampler())
     study.optimize(objective, n_trials=1)
-    assert sum(len(run.ahead) for run in objective._batches._runs_ahead) == 11
+    assert sum(len(run.ahead) for run in objective._batches._jobs_ahead) == 11
     del study
     gc.collect()
-    assert not objective._batches._runs_ahead and not objective._batches.ahead
+    assert not objective._batches._jobs_ahead and not objective._batches.ahead
 
 
 def test_what_waits_for_a_pruned_trial_goes_with_it():
@@ -135,7 +135,7 @@ def test_what_waits_for_a_pruned_trial_goes_with_it():
     study = study_of(objective, sampler=objective.grid_sampler(), pruner=pruner)
     study.optimize(objective, n_trials=5)
     assert {trial.state.name for trial in study.trials} == {"PRUNED"}
-    assert {len(run.ahead) for run in objective._batches._runs_ahead} <= {0, 3}
+    assert {len(run.ahead) for run in objective._batches._jobs_ahead} <= {0, 3}
 
 
 def test_trials_at_the_same_time_share_a_walk(walks, results):
@@ -189,13 +189,13 @@ def test_a_pickled_objective_goes_on(walks, results):
 @pytest.mark.parametrize("batch_size", [1, 5, 32])
 def test_a_point_is_bound_to_the_rows_once(batch_size, monkeypatch):
     bound = []
-    learner = Evaluation.learner
+    learner = Task.learner
 
-    def count(evaluation, estimator, *args):
+    def count(task, estimator, *args):
         bound.append((estimator.alpha, estimator.average))
-        return learner(evaluation, estimator, *args)
+        return learner(task, estimator, *args)
 
-    monkeypatch.setattr(Evaluation, "learner", count)
+    monkeypatch.setattr(Task, "learner", count)
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, batch_size=batch_size)
     study_of(objective, sampler=objective.grid_sampler()).optimize(objective)
     assert sorted(bound) == sorted(product(*GRID.values()))
@@ -284,7 +284,7 @@ def slow(monkeypatch):
             error, batches.error = batches.error, None
             raise error
 
-    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_side_by_side", walk)
+    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_together", walk)
     monkeypatch.setattr(optuna_treecv.study.batches, "parameters_beside", lambda _: ("alpha",))
     monkeypatch.setattr(optuna_treecv.study.batches, "missing_result", lambda run: run)
     return batches

@@ -50,8 +50,9 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.run import Run
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import RootSGDRegressor
@@ -812,26 +813,16 @@ def test_leave_one_out_needs_little_beside_the_rows():
 def test_a_run_can_be_made_again(cache, n_repeats, binary):
     X, y = binary
     options = {"cv": 7, "n_repeats": n_repeats, "scoring": None, "random_state": 0}
-    evaluation = Evaluation(
-        *(X, y),
-        groups=None,
-        stratify="auto",
-        shuffle=True,
-        order="fixed",
-        method="treecv",
-        n_jobs=1,
-        cache=cache,
-        **options,
-    )
-    run = Run(evaluation, PegasosClassifier())
+    task = Task(X, y, Settings(method="treecv", **options), cache=cache)
+    job = Job(task, PegasosClassifier())
     expected = tree_cross_validate(PegasosClassifier(), X, y, **options)
     for n_parts in (1, None, 2, None):  # left early, or to the end
-        for _ in islice(run, n_parts):
+        for _ in islice(job, n_parts):
             pass
-        found = run.result()
+        found = job.result()
         assert found.n_folds == 7
         if n_parts is None:
             assert np.array_equal(found.test_score, expected.test_score)
             assert found.n_updates + found.n_updates_saved == expected.n_updates
             assert found.diverged_folds == 0
-    assert np.array_equal(run.finish().test_score, expected.test_score)
+    assert np.array_equal(job.finish().test_score, expected.test_score)

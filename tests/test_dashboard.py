@@ -35,7 +35,7 @@ pandas = pytest.importorskip("pandas")
 pytest.importorskip("plotly")
 from optuna_treecv import PegasosClassifier  # noqa: E402
 from optuna_treecv import treecv_objective  # noqa: E402
-from optuna_treecv.crossval.arguments import ASKED_METHODS  # noqa: E402
+from optuna_treecv.crossval.settings import METHODS  # noqa: E402
 from optuna_treecv.history import load_evaluations  # noqa: E402
 from optuna_treecv.history import load_fold_scores  # noqa: E402
 from optuna_treecv.reporting import dashboard  # noqa: E402
@@ -203,7 +203,7 @@ def test_the_note_says_what_pruning_saves_of_fits(binary, tmp_path):
 
 
 def test_every_method_has_words():
-    assert set(dashboard.METHODS_IN_WORDS) == {*ASKED_METHODS, "chain"} - {"auto"}
+    assert set(dashboard.METHODS_IN_WORDS) == {*METHODS, "chain"} - {"auto"}
 
 
 def figures_of(study):

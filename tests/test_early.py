@@ -32,8 +32,12 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels import reference
-from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.run import Run
+from optuna_treecv.crossval.early_scores import NESTED_STEP
+from optuna_treecv.crossval.engine import Early
+from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
@@ -52,31 +56,17 @@ def quiet():
 
 
 def evaluation_of(X, y, *, cache=None, report="progressive", **options):
-    defaults: dict[str, Any] = {
-        "cv": 10,
-        "groups": None,
-        "stratify": "auto",
-        "shuffle": True,
-        "order": "fixed",
-        "method": "auto",
-        "n_repeats": 1,
-        "scoring": None,
-        "random_state": 0,
-        "n_jobs": 1,
-    }
-    with_others = cache is not None
-    return Evaluation(
-        X, y, cache=cache, with_others=with_others, report=report, **{**defaults, **options}
-    )
+    settings = Settings(report=report, **options)
+    return Task(X, y, settings, cache=cache, with_others=cache is not None)
 
 
 def evaluated_early(estimator, evaluation):
     """Return the scores of the first pass, those of 16 folds or None, and the result."""
-    run = Run(evaluation, estimator)
-    early = run.begin_early()
-    steps = list(early.first_pass())
-    nested = early.nested() if early.n_nested else None
-    return early.progressive, nested, run.finish(), steps
+    job = Job(evaluation, estimator)
+    early = [event for event in job.events(Watch()) if isinstance(event, Early)]
+    steps = [event for event in early if event.step != NESTED_STEP]
+    nested = next((event.scores for event in early if event.step == NESTED_STEP), None)
+    return steps[-1].scores, nested, job.result(), [event.step for event in steps]
 
 
 # The spine.
@@ -357,15 +347,12 @@ def test_a_pass_that_was_left_goes_on_where_it_ended(left_at):
     cache = ModelCache()
     estimator = AveragedSGDClassifier(alpha=0.01)
     expected = evaluated_early(estimator, evaluation_of(X, y, cv=10))
-    run = Run(evaluation_of(X, y, cv=10, cache=cache), estimator)
-    early = run.begin_early()
-    steps = early.first_pass()
-    for step in steps:
-        if step == left_at:
-            break
-    steps.close()
-    done = early.n_updates
-    assert done == early.progressive.n_rows == 10 * left_at
+    job = Job(evaluation_of(X, y, cv=10, cache=cache), estimator)
+    events = job.events(Watch())
+    early = next(event for event in events if event.step == left_at)
+    events.close()
+    done = job.total.n_updates
+    assert done == early.scores.n_rows == 10 * left_at
     again = evaluated_early(estimator, evaluation_of(X, y, cv=10, cache=cache))
     assert np.array_equal(expected[0].values, again[0].values)
     assert np.array_equal(expected[2].test_score, again[2].test_score)

@@ -30,7 +30,8 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels.tree import Memory
 from optuna_treecv._kernels.tree import Subtree
-from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import RootSGDRegressor
@@ -75,7 +76,7 @@ def leaves_of(estimator, X, y, cv, number=0, **options):
         "random_state": 0,
         "n_jobs": 1,
     }
-    evaluation = Evaluation(X, y, cv=cv, estimator=estimator, **given | options)
+    evaluation = Task(X, y, Settings(cv=cv, **given | options), estimator)
     repeat = evaluation.repeats[number]
     rows, _ = evaluation.rows(estimator, repeat)
     learner = evaluation.learner(estimator, rows, repeat=repeat)
@@ -279,9 +280,7 @@ def test_a_result_does_not_hold_the_rows(binary):
 
 def test_the_kernel_refuses_sums_of_another_size(binary):
     X, y = binary
-    evaluation_of = treecv_objective(
-        PegasosClassifier(), X, y, param_grid={"alpha": [1.0]}
-    )._evaluation
+    evaluation_of = treecv_objective(PegasosClassifier(), X, y, param_grid={"alpha": [1.0]})._task
     rows, _ = evaluation_of.rows(PegasosClassifier())
     learner = evaluation_of.learner(PegasosClassifier(), rows)
     kernel, plan = learner._kernel, evaluation_of.repeats[0].plan

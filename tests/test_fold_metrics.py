@@ -18,6 +18,7 @@ from sklearn.metrics import get_scorer
 from optuna_treecv.scoring import fold_metrics
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.fold_metrics import METRICS
+from optuna_treecv.scoring.scorers import registered_scorer
 
 OF_NUMBERS = ["neg_mean_squared_error", "neg_mean_absolute_error", "r2"]
 OF_NUMBERS += ["neg_root_mean_squared_error"]
@@ -89,7 +90,7 @@ class Case:
     """Outputs for the rows of several folds, as a metric and as scikit-learn take them."""
 
     def __init__(self, name, method, classes, response, targets, weights, sizes):
-        self.metric = fold_metric(name, classes)
+        self.metric = fold_metric(registered_scorer(name), classes)
         self.arguments = (response, targets, weights)
         for array in self.arguments:
             if array is not None:
@@ -336,4 +337,4 @@ def test_which_classes_a_metric_is_for(name):
     for classes in [None, *CLASSES]:
         given = None if classes is None else np.array(classes)
         expected = METRICS[name] if classes in TAKEN.get(name, []) else None
-        assert fold_metric(name, given) is expected
+        assert fold_metric(registered_scorer(name), given) is expected

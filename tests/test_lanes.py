@@ -21,9 +21,10 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
-from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.run import Run
-from optuna_treecv.crossval.side_by_side import evaluate_side_by_side
+from optuna_treecv.crossval.engines import evaluate_together
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.lanes import Lanes
@@ -323,19 +324,13 @@ def test_many_are_as_one_by_one(n_jobs, scoring):
 
 def test_what_is_kept_is_not_walked_again():
     X, y = make()
-    evaluation = Evaluation(
-        X,
-        y,
-        **{"cv": 5, "groups": None, "stratify": False, "shuffle": True},
-        **{"order": "fixed", "method": "treecv"},
-        **{"n_repeats": 1, "scoring": None, "random_state": 0, "n_jobs": 1, "cache": ModelCache()},
-    )
+    task = Task(X, y, Settings(cv=5, stratify=False, method="treecv"), cache=ModelCache())
     estimators = FAMILIES["PEGASOS"]
     for n_updates in (144, 0):
-        runs = [Run(evaluation, estimator) for estimator in estimators]
-        evaluate_side_by_side(runs)
-        assert [run.finish().n_updates for run in runs] == [n_updates] * len(runs)
-        assert not any(run.ahead for run in runs)
+        jobs = [Job(task, estimator) for estimator in estimators]
+        evaluate_together(jobs)
+        assert [job.finish().n_updates for job in jobs] == [n_updates] * len(jobs)
+        assert not any(job.ahead for job in jobs)
 
 
 @pytest.mark.parametrize("n_models", [1, 16])

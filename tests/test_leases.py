@@ -30,9 +30,9 @@ from sqlalchemy import update
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv.crossval import engines
 from optuna_treecv.crossval import lanes
-from optuna_treecv.crossval import side_by_side
-from optuna_treecv.crossval.run import Run
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.storage import database as database_module
 from optuna_treecv.storage import leases as leases_module
@@ -286,9 +286,9 @@ def walks(monkeypatch):
     walked = []
     walk = lanes._evaluate_group
 
-    def note(evaluation, group, *others):
-        walked.append(sorted(group))
-        walk(evaluation, group, *others)
+    def note(members, *others):
+        walked.append(sorted(one.results.name for one in members))
+        walk(members, *others)
 
     monkeypatch.setattr(lanes, "_evaluate_group", note)
     return walked
@@ -320,7 +320,7 @@ def trial_at(objective, params, **options):
 
 
 def name_at(objective, params):
-    missing = side_by_side.missing_result(Run(objective._evaluation, *objective._space.at(params)))
+    missing = engines.missing_result(Job(objective._task, *objective._space.at(params)))
     return None if missing is None else missing.name
 
 
@@ -331,7 +331,7 @@ def all_params(objective):
 
 def n_left(objective):
     """Return the row updates of results that no trial of this objective has used yet."""
-    runs = objective._batches._runs_ahead
+    runs = objective._batches._jobs_ahead
     return sum(found.outputs.n_updates for run in runs for found in run.ahead.values())
 
 
@@ -446,9 +446,9 @@ def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found)
         assert value == make_objective().evaluate(left).mean
         assert not waiting.is_over
         if is_found:
-            run = Run(owner._evaluation, *owner._set(params))
-            run.is_leased = True
-            run.finish()
+            job = Job(owner._task, *owner._space.at(params))
+            job.is_leased = True
+            job.finish()
     expected = make_objective().evaluate(params)
     assert waiting.end() == expected.mean
     done = trial.user_attrs["treecv"]["n_updates"]
@@ -465,9 +465,9 @@ def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
     began, go = Event(), Event()
     walk = lanes._evaluate_group
 
-    def fail(evaluation, *others):
-        if evaluation is not owner._evaluation:
-            return walk(evaluation, *others)
+    def fail(members, *others):
+        if members[0].job.task is not owner._task:
+            return walk(members, *others)
         began.set()
         assert go.wait(60)
         raise RuntimeError
@@ -587,8 +587,8 @@ def test_a_later_study_reads_all_points(store_url, walks):
     trial = study.best_trial
     expected = tree_cross_validate(
         AveragedSGDClassifier(**trial.params),
-        again._evaluation.data.X,
-        again._evaluation.data.y,
+        again._task.data.X,
+        again._task.data.y,
         n_repeats=2,
         scoring="hinge",
     )

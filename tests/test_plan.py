@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from optuna_treecv._kernels import reference
-from optuna_treecv.crossval.evaluation import Repeat
+from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.standard import Standard
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.tree.plan import Node

@@ -24,7 +24,11 @@ from optuna_treecv import RacingPruner
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval.early_lanes import EarlyLanes
-from optuna_treecv.crossval.run import Run
+from optuna_treecv.crossval.engine import Early
+from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.treecv import TreeCV
+from optuna_treecv.scoring import Leaves
 from optuna_treecv.study.comparison import compared
 from optuna_treecv.study.comparison import Comparison
 from optuna_treecv.study.comparison import differences_of
@@ -180,12 +184,13 @@ def test_what_the_pruner_is_told(report, scoring, weighted):
     scores = {}
     for alpha in (0.01, 3.0):
         evaluation = evaluation_of(X, y, report=report, **options)
-        run = Run(evaluation, AveragedSGDClassifier("log_loss", alpha=alpha))
+        job = Job(evaluation, AveragedSGDClassifier("log_loss", alpha=alpha))
         if report == "progressive":
-            early = run.begin_early()
-            ends = {step: early.progressive.n_rows for step in early.first_pass()}
-            nested = early.nested()
-            each = early.progressive
+            *steps, last = [e for e in job.events(Watch()) if isinstance(e, Early)]
+            plan = evaluation.repeats[0].plan
+            ends = {step: n_rows for n_rows, step in steps_of_spine(plan).items()}
+            nested = last.scores
+            each = steps[-1].scores
             parts = {
                 step: (each.values[(n + 1) // 2 : n], (n + 1) // 2, n)
                 for step, n in ends.items()
@@ -194,8 +199,8 @@ def test_what_the_pruner_is_told(report, scoring, weighted):
             of_rows, of_nested = each.weights, nested.weights
             parts[64] = nested.values, 0, 320
         else:
-            run.ask_for_rows()
-            found = [(part, *run.part_rows) for part in run]
+            job.ask_for_rows()
+            found = [(part, *job.book.part_rows) for part in job]
             rows = np.concatenate([one[1] for one in found])
             ends = np.cumsum([len(one[1]) for one in found])
             parts = {
@@ -368,29 +373,30 @@ def test_those_that_are_dropped_leave_the_others_as_they_were(at):
     X, y = data_of(300, 5, 3)
     evaluation = evaluation_of(X, y, cv=50, stratify=False)
     estimators = [PegasosClassifier(alpha) for alpha in np.geomspace(1e-4, 1, 6)]
-    runs = [Run(evaluation, estimator) for estimator in estimators]
-    earlies = [run.begin_early() for run in runs]
+    jobs = [Job(evaluation, estimator) for estimator in estimators]
     plan = evaluation.repeats[0].plan
     ends = {step: n_rows for n_rows, step in steps_of_spine(plan).items()}
     judge = Drops(at, ends)
-    learners = [early._learner for early in earlies]
-    lanes = EarlyLanes(plan, learners, runs[0].scoring.first, 1, judge)
+    rows, _ = evaluation.rows(estimators[0])
+    learners = [evaluation.learner(estimator, rows) for estimator in estimators]
+    lanes = EarlyLanes(plan, learners, jobs[0].scoring.first, 1, judge)
     outputs, members = lanes.evaluate()
     by_member = dict(zip(members, outputs.reshape(len(members), 300, 3), strict=True))
     lost_at = {number: step for step, numbers in at.items() for number in numbers}
-    for number, (run, early, known) in enumerate(zip(runs, earlies, lanes.early, strict=True)):
-        steps = list(early.first_pass())
+    for number, (job, known) in enumerate(zip(jobs, lanes.early, strict=True)):
+        *steps, last = [event for event in job.events(Watch()) if isinstance(event, Early)]
         assert known.lost_at == lost_at.get(number)
         n_rows = ends[min(known.lost_at or 16, 16)]
-        assert np.array_equal(known.progressive.values, early.progressive.values[:n_rows])
+        assert np.array_equal(known.progressive.values, steps[-1].scores.values[:n_rows])
         if known.lost_at is None or known.lost_at == 64:
-            assert np.array_equal(known.nested.values, early.nested().values)
+            assert np.array_equal(known.nested.values, last.scores.values)
         if known.lost_at is None:
-            run.finish()
-            alone = early._leaves.outputs.array
-            assert np.array_equal(by_member[number], alone)
-            assert known.n_updates == early.n_updates
-        assert steps[-1] == 16
+            leaves = Leaves(plan, learners[number])
+            for _ in TreeCV().test_folds(evaluation.repeats[0], learners[number], leaves, 1):
+                pass
+            assert np.array_equal(by_member[number], leaves.outputs.array)
+            assert known.n_updates == job.total.n_updates
+        assert steps[-1].step == 16
 
 
 def test_a_first_batch_races_without_a_completed_trial():
@@ -406,7 +412,7 @@ def test_a_first_batch_races_without_a_completed_trial():
     )
     study = optuna.create_study(sampler=objective.grid_sampler(seed=1), pruner=RacingPruner())
     study.optimize(objective, n_trials=1)  # evaluates all 16
-    lost = [run.ahead[0].outputs is None for run in objective._batches.ahead[study].values()]
+    lost = [job.ahead[0].outputs is None for job in objective._batches.ahead[study].values()]
     assert any(lost)
     assert not all(lost)
 

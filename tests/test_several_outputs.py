@@ -250,7 +250,7 @@ def test_scores_of_many_folds_at_once(name, weights):
     targets[20:80, 1] = 0.5
     predicted = targets + np.random.default_rng(0).normal(size=Y.shape)
     predicted[80:, 2] = targets[80:, 2]
-    rows = TestedRows(predicted, lambda method: predicted, targets, weights, begins)
+    rows = TestedRows(predicted, lambda outputs, method: predicted, targets, weights, begins)
     is_loss = name in LOSS_OF
     metric = LOSSES[name] if is_loss else registered_scorer(name)
     found, diverged, _ = scores_of_folds([metric], rows, Ridge(), None)
@@ -267,7 +267,9 @@ def test_scores_of_many_folds_at_once(name, weights):
 def test_a_model_that_is_not_finite_in_one_target_has_diverged():
     predicted = Y.copy()
     predicted[70, 2] = np.nan
-    rows = TestedRows(predicted, lambda method: predicted, Y, None, np.array([0, 50, 100]))
+    rows = TestedRows(
+        predicted, lambda outputs, method: predicted, Y, None, np.array([0, 50, 100])
+    )
     metric = [LOSSES["squared_error"], registered_scorer("r2")]
     scores, diverged, _ = scores_of_folds(metric, rows, Ridge(), None)
     assert diverged.tolist() == [False, True, False]

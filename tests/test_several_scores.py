@@ -223,7 +223,7 @@ def test_outputs_that_were_never_computed_are_not_kept(data):
     kept = ArrayThenCount.of(np.arange(6) / 6, 100).memory
     leaves.results()["f1_macro"].take(kept)
     assert leaves.to_keep() == {}
-    np.testing.assert_array_equal(leaves.scores(Node(0, 6))[0], [np.arange(6) / 6])
+    np.testing.assert_array_equal(leaves.called(Node(0, 6))[0], np.arange(6) / 6)
 
 
 def test_a_diverged_fold_is_the_worst_by_every_score(data):

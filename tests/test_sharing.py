@@ -449,7 +449,7 @@ def test_prefixes_are_not_remembered_without_end(monkeypatch):
     monkeypatch.setattr("optuna_treecv.sharing.between_runs._MOST_PREFIXES", 40)
     X, y = make(AveragedSGDClassifier())
     objective = objective_of(X, y, "memory", cv=16)
-    shared = objective._evaluation.shared
+    shared = objective._task.shared
     for start in range(20, 60):  # each value cuts a phase elsewhere
         estimator = AveragedSGDClassifier(average_start=start)
         found = evaluate(objective, estimator)
@@ -569,7 +569,7 @@ class Interleaving(ModelCache):
 def test_a_model_is_never_lost_to_who_looked_for_it_too_early():
     X, y = make(PegasosClassifier(), n_classes=2)
     cache = Interleaving()
-    evaluation = objective_of(X, y, cache)._evaluation
+    evaluation = objective_of(X, y, cache)._task
     estimator = PegasosClassifier()
     evaluation.cut_for(estimator)
     learner = evaluation.learner(estimator, evaluation.rows(estimator)[0], None)

@@ -15,32 +15,12 @@ from sklearn.utils import check_random_state
 
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
-from optuna_treecv.rows.cv import are_pairs
-
-#: What users may ask for as ``method``.
-ASKED_METHODS = ("auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive")
-
-#: The most repeats. The mean of so many has a hundredth of one repeat's standard deviation.
-MOST_REPEATS = 10_000
-
-#: The most epochs.
-MOST_EPOCHS = 10_000
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Refuse a value that is none of the choices; an array, which has no hash, is none."""
     if not isinstance(value, Hashable) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
-
-
-def check_n_repeats(n_repeats: Any) -> int:
-    """Return ``n_repeats`` as an int."""
-    return check_integer("n_repeats", n_repeats, MOST_REPEATS)
-
-
-def check_n_epochs(n_epochs: Any) -> int | None:
-    """Return ``n_epochs`` as an int, or None as it is."""
-    return None if n_epochs is None else check_integer("n_epochs", n_epochs, MOST_EPOCHS)
 
 
 def check_integer(name: str, value: Any, most: int) -> int:
@@ -84,13 +64,6 @@ def check_estimator(estimator: Any) -> None:
             "estimator must be a scikit-learn estimator instance or a River model, got "
             f"{estimator!r}."
         )
-
-
-def describe_cv(cv: Any) -> str:
-    """Return ``cv`` in a few words."""
-    if isinstance(cv, str | int | float | np.number) or hasattr(cv, "split"):
-        return str(cv)
-    return "pairs of training and test rows" if are_pairs(cv) else "fold ids"
 
 
 def warn_caller(message: str) -> None:

@@ -1,4 +1,4 @@
-"""The method "chain": one model walks forward through time and is tested at each split.
+"""The engine "chain": one model walks forward through time and is tested at each split.
 
 It is for training sets that are growing first parts of the rows, such as those of scikit-learn's
 ``TimeSeriesSplit``. Each of them begins with the one before, so all k trainings together take as
@@ -8,9 +8,14 @@ many row updates as the longest.
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.trained import Trained
+from optuna_treecv.crossval.trained import why_not_passed_further
+from optuna_treecv.crossval.trained import why_not_trained_further
+from optuna_treecv.crossval.trained import why_trained_further
+from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.splits import Splits
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.tree.learner import Learner
@@ -21,11 +26,35 @@ from optuna_treecv.tree.plan import Replays
 from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import train
 
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
+
 
 class Chain(Trained):
     """As many row updates as the largest training set has rows, per epoch."""
 
     name = "chain"
+    asked_by = ("auto", "holdout", "treecv")
+
+    def why_not(self, job: Job) -> str:
+        """Return why one model cannot walk forward through the splits, a clause."""
+        cut = job.task.repeats[0].cut
+        if why := why_not_trained_further(job) or why_not_passed_further(job):
+            return why
+        if isinstance(cut, Folds):
+            return "the training sets of its folds do not grow"
+        return "" if cut.grows else cut.why_no_tree
+
+    def why(self, job: Job) -> str:
+        """Return why models are trained further."""
+        return why_trained_further(job)
+
+    def cost(self, job: Job) -> str:
+        """Return the length of the way."""
+        n_rows, n_folds = job.task.data.n_rows, job.task.n_folds
+        return (
+            f"One model walks forward through the {n_rows:,} rows and is tested {n_folds:,} times."
+        )
 
     def test_folds(
         self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int

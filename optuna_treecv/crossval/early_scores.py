@@ -144,7 +144,7 @@ def scored(
     of = learner.rows
     tested = TestedRows(
         outputs,
-        lambda method: learner.respond(outputs, method),
+        learner.respond,
         None if of.targets is None else of.targets[rows],
         None,
         None,

@@ -1,4 +1,4 @@
-"""The method "exact": the folds of estimators whose models follow from sums over their rows.
+"""The engine "exact": the folds of estimators whose models follow from sums over their rows.
 
 The sums of all folds take one reading of the rows, and what is done for a fold serves all values
 of one parameter.
@@ -6,30 +6,29 @@ of one parameter.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import partial
 from time import perf_counter
 from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.engine import Effort
+from optuna_treecv.crossval.engine import Engine
+from optuna_treecv.crossval.engine import Missing
+from optuna_treecv.crossval.engine import TestedFolds
+from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.exact_choice import why_not_exact
 from optuna_treecv.crossval.exact_rows import prepared_after
-from optuna_treecv.crossval.fit import Fit
-from optuna_treecv.crossval.fit import FittedRepeat
-from optuna_treecv.crossval.fit import predictions_of_fits
-from optuna_treecv.crossval.found_scores import FoundScores
+from optuna_treecv.crossval.fit import FIT
 from optuna_treecv.crossval.identity import under_configuration
-from optuna_treecv.crossval.methods import Instead
-from optuna_treecv.crossval.methods import Missing
 from optuna_treecv.crossval.repeat import Repeat
-from optuna_treecv.crossval.request import Request
 from optuna_treecv.learners.exact.chunks import Chunks
 from optuna_treecv.learners.exact.chunks import Tested
+from optuna_treecv.learners.exact.families import FAMILIES
 from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.exact.families import parts_of
 from optuna_treecv.learners.exact.family import Family
@@ -42,14 +41,9 @@ from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import follows_from_squares
 from optuna_treecv.scoring import in_full
-from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
-from optuna_treecv.scoring import pooled_score
 from optuna_treecv.scoring import PooledScore
-from optuna_treecv.scoring import response_of
 from optuna_treecv.scoring import scores_from_squares
-from optuna_treecv.scoring import scores_of_folds
-from optuna_treecv.scoring import scores_of_rows
 from optuna_treecv.scoring import TestedRows
 from optuna_treecv.sharing.exact_results import ExactName
 from optuna_treecv.sharing.exact_results import ExactResult
@@ -57,12 +51,17 @@ from optuna_treecv.sharing.exact_results import ExactShape
 from optuna_treecv.sharing.exact_results import KeptSums
 from optuna_treecv.sharing.exact_results import name_of_exact
 from optuna_treecv.sharing.exact_results import OUTPUTS_DIVERGED
-from optuna_treecv.tree.walk import TestedBlock
+
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
 
 # The rows of several folds that are tested together, and the bytes of what the models of all
 # points say of the rows that are tested together.
 _ROWS = 2**14
 _MOST_BYTES = 2**27
+
+# The folds that take a fraction of the time of leave-one-out, with hardly fewer training rows.
+_FEWER_FOLDS = 1000
 
 # Why folds are fitted after all.
 _NOT_FINITE = "a model that follows from sums over rows is not finite"
@@ -71,159 +70,202 @@ _NOT_FINITE = "a model that follows from sums over rows is not finite"
 _ROW_SCORE = np.dtype(np.float32)
 
 
-class Exact:
+class Exact(Engine):
     """One reading of the rows for all folds and all values of a parameter."""
 
     name = "exact"
-    is_one_pass = False
+    asked_by = ("auto", "holdout", "exact")
+    why_one_epoch = "its models follow from sums over rows, which more passes do not change"
 
-    def __init__(self, why: str = "") -> None:
-        self.why = why
-        self.side_by_side = PointsTogether()
+    def why_not(self, job: Job) -> str:
+        """Return why an estimator has no exact folds, a clause."""
+        return why_not_exact(job)
 
-    def check(
-        self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()
-    ) -> None:
+    def why(self, job: Job) -> str:
+        """Return that models follow from sums."""
+        return "its models follow from sums over rows"
+
+    def refusal(self, job: Job, why_not: str) -> str:
+        """Return the error."""
+        return (
+            f"method='exact' must have an estimator whose models follow from sums over rows "
+            f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after row-wise steps or "
+            f"a StandardScaler, but {why_not}; method='auto' would be right."
+        )
+
+    def check(self, job: Job) -> None:
         """Refuse wrong parameters, as the estimator's own ``fit`` would."""
-        parts = parts_of(estimator)
-        assert isinstance(parts, Parts)
+        parts = _parts(job.estimator)
         if parts.scaler is not None:
             parts.scaler._validate_params()
-        if parts.parameter not in searched:
+        if parts.parameter not in job.searched:
             parts.last._validate_params()
 
-    def begin(self, request: Request, repeat: Repeat) -> ExactRepeat:
+    def start(
+        self, job: Job, repeat: Repeat, watch: Watch | None = None
+    ) -> Generator[TestedFolds]:
         """Find kept scores, or compute them.
 
         Where "auto" has chosen exact folds and they are refused or not finite, the folds are
         fitted. What exact folds say stands only if the fits fail too.
         """
-        exact: ExactRepeat | None = None
+        scores: ExactResult | None = None
         try:
-            exact = ExactRepeat(request, repeat)
+            scores = self._scores(job, repeat)
         except Exception as error:
-            if not self.why:
+            if not job.why:
                 raise
             refused = error
-        if exact is not None and not (self.why and exact.has_diverged):
-            return exact
-        fits = FittedRepeat(request, repeat)
+        if scores is not None and not (job.why and np.any(scores.diverged == OUTPUTS_DIVERGED)):
+            return self._events(job, repeat, scores)
+        effort, job.effort = job.effort, Effort()
         try:
-            fits.fit_ahead()
+            began = perf_counter()
+            fits = list(FIT.start(job, repeat))
+            job.effort.seconds = perf_counter() - began
         except Exception as error:
-            if exact is not None:
-                return exact
+            job.effort = effort
+            if scores is not None:
+                return self._events(job, repeat, scores)
             raise refused from error
-        raise Instead(Fit(_NOT_FINITE if exact is not None else _why_refused(refused)), fits)
+        effort.add(job.effort)
+        job.effort = effort
+        job.engine = FIT
+        job.why = _NOT_FINITE if scores is not None else _why_refused(refused)
+        return (one for one in fits)
 
+    def _scores(self, job: Job, repeat: Repeat) -> ExactResult:
+        name = _name_of(job, repeat)
+        if repeat.number == 0:
+            job.key, job.fingerprint = name.key, name.fingerprint
+        scores: ExactResult | None = job.ahead.pop(repeat.number, None) or _find(job, repeat)
+        if scores is None:
+            rows, seconds = prepared_after(job.task, _parts(job.estimator), repeat)
+            (scores,) = evaluate_points([job], repeat, rows)
+            scores.seconds_prepare = seconds
+        return scores
 
-class ExactRepeat(FoundScores):
-    """One estimator's way through one repeat.
+    def _events(self, job: Job, repeat: Repeat, scores: ExactResult) -> Generator[TestedFolds]:
+        effort = job.effort
+        effort.n_updates = 0 if scores.was_kept else scores.n_updates
+        effort.seconds, effort.seconds_prepare = scores.seconds, scores.seconds_prepare
+        yield from tested_folds(scores, repeat)
+        if not scores.was_kept:
+            _name_of(job, repeat).keep(scores, effort.seconds)
 
-    Parameters
-    ----------
-    request : Request
-    repeat : Repeat
-    """
-
-    def __init__(self, request: Request, repeat: Repeat) -> None:
-        self._request = request
-        self._repeat = repeat
-        self._name = _name_of(request, repeat)
-        self.key, self.fingerprint = self._name.key, self._name.fingerprint
-        found = request.ahead.pop(repeat.number, None) or _find(request, repeat)
-        if found is None:
-            parts = _parts(request.estimator)
-            rows, seconds = prepared_after(request.evaluation, parts, repeat)
-            (found,) = evaluate_points([request], repeat, rows)
-            found.seconds_prepare = seconds
-        self._found: ExactResult = found
-        self.n_updates = 0 if found.was_kept else found.n_updates
-        self.seconds_before, self.seconds_prepare = found.seconds, found.seconds_prepare
-
-    @property
-    def has_diverged(self) -> bool:
-        """Whether what a model says of a row is not finite."""
-        return bool(np.any(self._found.diverged == OUTPUTS_DIVERGED))
-
-    def blocks(self) -> Generator[TestedBlock]:
-        """Yield all blocks at once."""
-        n_rows = self._found.n_needed
-        for block in self._repeat.parts:
-            yield TestedBlock(block, n_rows)
-            n_rows = 0
-
-    def keep(self, n_needed: int, seconds: float) -> None:
-        """Keep the scores."""
-        if not self._found.was_kept:
-            self._name.keep(self._found, seconds)
-
-
-class PointsTogether:
-    """Evaluates estimators together that differ in one parameter, such as ``alpha``."""
-
-    def parameters(self, estimator: Any) -> tuple[str, ...]:
+    def parameters_beside(self, estimator: Any) -> tuple[str, ...]:
         """Return the parameter in which estimators may differ."""
         parts = parts_of(estimator)
         return (parts.parameter,) if isinstance(parts, Parts) else ()
 
-    def missing(self, request: Request) -> Missing | None:
+    def missing(self, job: Job) -> Missing | None:
         """Return what is missing of the first repeat; None if the results are there already."""
-        repeat = request.evaluation.repeats[0]
-        if repeat.number in request.ahead or _find(request, repeat) is not None:
+        repeat = job.task.repeats[0]
+        if repeat.number in job.ahead or _find(job, repeat) is not None:
             return None
-        n_bytes = _shape(request, repeat).n_bytes
-        if request.needs_rows:
+        n_bytes = _shape(job, repeat).n_bytes
+        if job.needs_rows:
             n_bytes += _ROW_SCORE.itemsize * repeat.cut.n_tested
-        name = _name_of(request, repeat).key
-        return Missing(name or str(id(request)), n_bytes * request.evaluation.n_repeats)
+        name = _name_of(job, repeat).key
+        return Missing(name or str(id(job)), n_bytes * job.task.n_repeats)
 
-    def evaluate(self, requests: Sequence[Request], are_leased: bool) -> bool:
-        """Compute the scores of requests that differ in one parameter alone."""
+    def together(self, jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool:
+        """Compute the scores of jobs that differ in one parameter alone."""
         is_any = False
-        for repeat in requests[0].evaluation.repeats:
-            groups: dict[bytes, list[Request]] = {}
-            for request in requests:
-                name = _name_of(request, repeat)
-                if repeat.number in request.ahead or name.of_sums is None:
+        for repeat in jobs[0].task.repeats:
+            groups: dict[bytes, list[Job]] = {}
+            for job in jobs:
+                name = _name_of(job, repeat)
+                if repeat.number in job.ahead or name.of_sums is None:
                     continue
-                if _find(request, repeat) is None:
-                    groups.setdefault(name.of_sums, []).append(request)
+                if _find(job, repeat) is None:
+                    groups.setdefault(name.of_sums, []).append(job)
             for group in groups.values():
                 if len(group) == 1:
                     continue
                 try:
                     parts = _parts(group[0].estimator)
-                    rows, seconds = prepared_after(group[0].evaluation, parts, repeat)
+                    rows, seconds = prepared_after(group[0].task, parts, repeat)
                     found = evaluate_points(group, repeat, rows)
-                except Exception:  # noqa: BLE001  # the run of each one will raise its own
+                except Exception:  # noqa: BLE001  # each job will raise its own
                     continue
-                for request, own in zip(group, found, strict=True):
+                for job, own in zip(group, found, strict=True):
                     own.seconds_prepare = seconds
-                    request.ahead[repeat.number] = own
+                    job.ahead[repeat.number] = own
                 is_any = True
         return is_any
 
+    def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
+        """Return the responses of the models that follow from sums, or else of fits."""
+        try:
+            return _predictions(job, repeat, method)
+        except Exception as error:
+            if not job.why:
+                raise
+            refused = error
+        try:
+            return FIT.predict(job, repeat, method)
+        except Exception as error:
+            raise refused from error
 
-def evaluate_points(
-    requests: Sequence[Request], repeat: Repeat, rows: PreparedRows
-) -> list[ExactResult]:
-    """Compute the scores of requests that differ in one parameter alone."""
-    first = requests[0]
-    evaluation = first.evaluation
+    def refit(self, job: Job) -> Any:
+        """Fit the estimator on all rows as they were given."""
+        return FIT.refit(job)
+
+    def cost(self, job: Job) -> str:
+        """Return that one reading serves all folds."""
+        parts, task = _parts(job.estimator), job.task
+        said = f"One reading of the {task.data.n_rows:,} rows serves all {task.folds_in_words}"
+        k = task.n_folds
+        if parts.scaler is not None and parts.scaler.with_std:
+            if k == task.data.n_rows > _FEWER_FOLDS:
+                return (
+                    f"{said}. Each row that is left out changes the scales of the StandardScaler, "
+                    f"which takes most of the time; cv={_FEWER_FOLDS} takes a fraction of it."
+                )
+        return f"{said}, and further values of {parts.parameter} are nearly free."
+
+
+def tested_folds(scores: ExactResult, repeat: Repeat) -> Generator[TestedFolds]:
+    """Yield the parts of a repeat whose scores are known."""
+    cut, n_needed = repeat.cut, scores.n_needed
+    of_all = FoldScores(scores.scores, scores.diverged, scores.spreads)
+    pooled = {
+        number: PooledScore(*map(float, score))
+        for number, score in enumerate(scores.pooled)
+        if not np.isnan(score[0])
+    }
+    bounds = cut.begins() if isinstance(cut, Folds) else cut.bounds()
+    for part in repeat.parts:
+        of_rows = None
+        if scores.of_rows is not None:
+            begin, end = bounds[[part.first, part.last]] - bounds[0]
+            of_rows = scores.of_rows[begin:end]
+        yield TestedFolds(
+            part,
+            n_needed,
+            scores=of_all.part(part.first, part.n_folds),
+            pooled=pooled if part.last == cut.n_folds else {},
+            row_scores=of_rows,
+        )
+        n_needed = 0
+
+
+def evaluate_points(jobs: Sequence[Job], repeat: Repeat, rows: PreparedRows) -> list[ExactResult]:
+    """Compute the scores of jobs that differ in one parameter alone."""
+    first = jobs[0]
     parts = _parts(first.estimator)
     began = perf_counter()
-    estimators = [_parts(request.estimator).last for request in requests]
+    estimators = [_parts(job.estimator).last for job in jobs]
     name = _name_of(first, repeat)
     kept = name.kept_sums()
     scorer = _Scorer(first, rows, chunks_of(repeat.cut), _shape(first, repeat))
+    n_threads = first.task.settings.n_threads
     found: list[ExactResult] = []
     with _computing():
         size = scorer.most_points()
         for begin in range(0, len(estimators), size):
-            family = parts.family(
-                estimators[begin : begin + size], rows, parts.scaler, evaluation.n_jobs
-            )
+            family = parts.family(estimators[begin : begin + size], rows, parts.scaler, n_threads)
             found += scorer.score(family, kept)
     seconds = (perf_counter() - began) / len(found)
     for one in found:
@@ -233,39 +275,19 @@ def evaluate_points(
     return found
 
 
-def predictions_of_exact(
-    evaluation: Evaluation, repeat: Repeat, estimator: Any, method: str, is_chosen: bool
-) -> np.ndarray:
-    """Return the out-of-fold responses in the order of the rows as given.
-
-    Where "auto" has chosen exact folds (``is_chosen``), they are fitted instead as in ``Exact``.
-    """
-    try:
-        return _predictions(evaluation, repeat, estimator, method, is_chosen)
-    except Exception as error:
-        if not is_chosen:
-            raise
-        refused = error
-    try:
-        return predictions_of_fits(evaluation, repeat, estimator, method)
-    except Exception as error:
-        raise refused from error
-
-
-def _predictions(
-    evaluation: Evaluation, repeat: Repeat, estimator: Any, method: str, is_finite: bool
-) -> np.ndarray:
-    """Return the responses of exact folds; refuse those that are not finite if ``is_finite``."""
+def _predictions(job: Job, repeat: Repeat, method: str) -> np.ndarray:
+    """Return the responses; refuse those that are not finite if "auto" has chosen exact folds."""
+    estimator = job.estimator
     parts = _parts(estimator)
-    rows, _ = prepared_after(evaluation, parts, repeat)
+    rows, _ = prepared_after(job.task, parts, repeat)
     with _computing():
-        family = parts.family([parts.last], rows, parts.scaler, evaluation.n_jobs)
+        family = parts.family([parts.last], rows, parts.scaler, job.task.settings.n_threads)
         tested = family.test(chunks_of(repeat.cut), KeptSums(None, None), _ROWS)
         outputs = np.concatenate([one.outputs[0] for one in tested])
         prepared = family.response(outputs, method)
     classes = rows.classes if method == "predict" else None
     has_nan = classes is not None and np.any(np.isnan(outputs))
-    if has_nan or (is_finite and not np.all(np.isfinite(outputs))):
+    if has_nan or (job.why and not np.all(np.isfinite(outputs))):
         raise ValueError(f"{name_of(estimator)} diverges: its model is not finite.")
     if classes is not None:
         prepared = classes[prepared]
@@ -291,7 +313,7 @@ class _Scorer:
 
     Parameters
     ----------
-    request : Request
+    job : Job
         One of those that are evaluated together.
     rows : PreparedRows
     chunks : Chunks
@@ -299,24 +321,21 @@ class _Scorer:
         Of the results.
     """
 
-    def __init__(
-        self, request: Request, rows: PreparedRows, chunks: Chunks, shape: ExactShape
-    ) -> None:
+    def __init__(self, job: Job, rows: PreparedRows, chunks: Chunks, shape: ExactShape) -> None:
         self._shape = shape
-        self._metrics = request.scoring.metrics
-        self._estimator = request.estimator
+        self._book = job.book
+        self._metrics = job.scoring.metrics
         self._classes = rows.classes
         self.chunks = chunks
         self._targets = _behind(rows.targets, chunks)
         self._weights = _behind(rows.score_weights, chunks)
-        self._pooled = [i for i, one in enumerate(self._metrics) if isinstance(one, Pooled)]
+        self._pools = any(isinstance(one, Pooled) for one in self._metrics)
         # Sums of squares are over the weights of training, which may have been rounded.
-        data = request.evaluation.data
+        data = job.task.data
         same = data.score_weights is data.weights and (
             rows.weights is None or rows.weights.dtype == np.float64
         )
-        self._needs_rows = request.needs_rows
-        self._first = request.scoring.first
+        self._needs_rows = job.needs_rows
         self._by_squares = (
             same
             and not self._needs_rows
@@ -330,7 +349,7 @@ class _Scorer:
         n_classes = 1 if self._classes is None else len(self._classes)
         n_targets = count_targets(self._targets)
         n_rows = max(int(self.chunks.sizes.max()), _ROWS)
-        if self._pooled:
+        if self._pools:
             n_rows = int(self.chunks.bounds[-1])
         return max(1, _MOST_BYTES // (8 * n_rows * max(n_classes, n_targets)))
 
@@ -348,7 +367,7 @@ class _Scorer:
                 one.of_rows = np.empty(n_tested, _ROW_SCORE)
         outputs = []
         for tested in family.test(self.chunks, kept, _ROWS):
-            if self._pooled:
+            if self._pools:
                 outputs.append(tested.outputs)
             for one, said in zip(found, tested.outputs, strict=True):
                 part = slice(tested.first, tested.last)
@@ -359,13 +378,13 @@ class _Scorer:
                 if one.of_rows is not None:
                     bounds = self.chunks.bounds
                     begin, end = bounds[[tested.first, tested.last]] - bounds[0]
-                    one.of_rows[begin:end] = self._row_scores(family, tested, said)
-        if self._pooled:
+                    rows = self._tested_rows(family, tested, said)
+                    one.of_rows[begin:end] = self._book.row_scores_of(rows)
+        if self._pools:
             for one, said in zip(found, np.concatenate(outputs, axis=1), strict=True):
-                everything = Tested(0, k, said[None])
-                rows = self._tested_rows(family, everything, said)
-                for i in self._pooled:
-                    one.pooled[i] = self._pooled_score(self._metrics[i], rows)
+                rows = self._tested_rows(family, Tested(0, k, said[None]), said)
+                for number, pooled in self._book.pooled_of(rows).items():
+                    one.pooled[number] = pooled
         return found
 
     def _from_squares(self, family: Family, kept: KeptSums) -> list[ExactResult] | None:
@@ -380,15 +399,9 @@ class _Scorer:
 
     def _scores(self, family: Family, tested: Tested, said: np.ndarray) -> FoldScores:
         rows = self._tested_rows(family, tested, said)
-        scored = scores_of_folds(self._metrics, rows, self._estimator, self._classes)
+        scored = self._book.scores_of(rows)
         diverged = np.where(rows.diverged(), OUTPUTS_DIVERGED, scored.diverged)
         return scored._replace(diverged=diverged)
-
-    def _row_scores(self, family: Family, tested: Tested, said: np.ndarray) -> np.ndarray:
-        """Return the scores of rows by the first optimised metric."""
-        rows = self._tested_rows(family, tested, said)
-        rows.begins, rows.weights = None, None
-        return scores_of_rows(self._first, rows, self._estimator, self._classes)
 
     def _tested_rows(self, family: Family, tested: Tested, said: np.ndarray) -> TestedRows:
         bounds = self.chunks.bounds[tested.first : tested.last + 1]
@@ -396,16 +409,11 @@ class _Scorer:
         each = len(bounds) - 1 == part.stop - part.start
         return TestedRows(
             said,
-            partial(family.response, said),
+            family.response,
             None if self._targets is None else self._targets[part],
             None if self._weights is None else self._weights[part],
             None if each else bounds[:-1] - bounds[0],
         )
-
-    def _pooled_score(self, metric: Metric, rows: TestedRows) -> PooledScore:
-        assert isinstance(metric, Pooled)
-        method = response_of(metric, self._estimator)
-        return pooled_score(metric, method, rows, self._estimator, self._classes)
 
 
 def _behind(of_rows: np.ndarray | None, chunks: Chunks) -> np.ndarray | None:
@@ -437,33 +445,31 @@ def _parts(estimator: Any) -> Parts:
     return parts
 
 
-def _shape(request: Request, repeat: Repeat) -> ExactShape:
+def _shape(job: Job, repeat: Repeat) -> ExactShape:
     has_spreads = not repeat.cut.are_single_rows
-    return ExactShape(len(request.scoring.metrics), repeat.cut.n_folds, has_spreads)
+    return ExactShape(len(job.scoring.metrics), repeat.cut.n_folds, has_spreads)
 
 
-def _find(request: Request, repeat: Repeat) -> ExactResult | None:
+def _find(job: Job, repeat: Repeat) -> ExactResult | None:
     """Return kept results; the scores of rows are never kept."""
-    if request.needs_rows:
-        return None
-    return _name_of(request, repeat).find(_shape(request, repeat))
+    return None if job.needs_rows else _name_of(job, repeat).find(_shape(job, repeat))
 
 
-def _name_of(request: Request, repeat: Repeat) -> ExactName:
-    """Return the name of a request's results on a repeat; it is looked up once."""
-    if repeat.number not in request.names:
-        evaluation, parts = request.evaluation, _parts(request.estimator)
+def _name_of(job: Job, repeat: Repeat) -> ExactName:
+    """Return the name of a job's results on a repeat; it is looked up once."""
+    if repeat.number not in job.names:
+        task, parts = job.task, _parts(job.estimator)
         # A point is a value of one parameter of the last part, which is left out of the others.
         last, parameter = copy(parts.last), parts.family.parameter
         setattr(last, parameter, None)
-        data, lasts = evaluation.data_name()
-        request.names[repeat.number] = name_of_exact(
-            evaluation.shared.cache,
+        data, lasts = task.data_name()
+        job.names[repeat.number] = name_of_exact(
+            task.shared.cache,
             [*parts.steps, parts.scaler, last],
             getattr(parts.last, parameter),
             (under_configuration(data), lasts),
-            evaluation.folds_name(repeat),
-            request.scoring,
+            task.folds_name(repeat),
+            job.scoring,
         )
-    found: ExactName = request.names[repeat.number]
+    found: ExactName = job.names[repeat.number]
     return found

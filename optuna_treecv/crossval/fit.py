@@ -1,16 +1,15 @@
-"""The method "fit": an estimator's own ``fit`` on each fold's training rows, for any estimator.
+"""The engine "fit": an estimator's own ``fit`` on each fold's training rows, for any estimator.
 
 The folds of one evaluation are fitted in parallel by joblib.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Generator
 from contextlib import closing
 from functools import partial
-from time import perf_counter
 from typing import Any
+from typing import TYPE_CHECKING
 
 from joblib import effective_n_jobs
 import numpy as np
@@ -20,7 +19,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
 
-from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.engine import cost_of_trainings
+from optuna_treecv.crossval.engine import Engine
+from optuna_treecv.crossval.engine import TestedFolds
+from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.failed_folds import FoldsFailed
 from optuna_treecv.crossval.fold_task import Failed
 from optuna_treecv.crossval.fold_task import FoldTask
@@ -28,158 +30,205 @@ from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.pickling import explained
 from optuna_treecv.crossval.pickling import explaining_pickles
 from optuna_treecv.crossval.repeat import Repeat
-from optuna_treecv.crossval.request import Request
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.learners.seeds import seeded
 from optuna_treecv.learners.seeds import unset_seeds
 from optuna_treecv.learners.steps.parts import unshared
+from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.data import count_targets
+from optuna_treecv.rows.splits import Splits
 from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import Pooled
-from optuna_treecv.scoring import pooled_score
-from optuna_treecv.scoring import PooledScore
 from optuna_treecv.scoring import response_of
-from optuna_treecv.scoring import scores_of_rows
 from optuna_treecv.scoring import TestedRows
 from optuna_treecv.scoring import unknown_spreads
 from optuna_treecv.scoring import with_pooled
 from optuna_treecv.sharing.fold_results import FoldResult
 from optuna_treecv.sharing.fold_results import FoldResults
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.walk import TestedBlock
+
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
 
 
-class Fit:
+class Fit(Engine):
     """As many fits as there are folds."""
 
     name = "fit"
-    side_by_side = None
-    is_one_pass = False
+    asked_by = ("auto", "holdout", "fit")
+    why_one_epoch = (
+        "the estimator's own parameters, such as max_iter, say how many passes fit makes"
+    )
 
-    def __init__(self, why: str = "") -> None:
-        self.why = why
+    def why_not(self, job: Job) -> str:
+        """Return why an estimator cannot be fitted, a clause."""
+        if not hasattr(job.estimator, "fit"):
+            return f"{name_of(job.estimator)} has none"
+        # The trees of folds of several rows are fitted where they cannot be grown together.
+        is_tree = isinstance(job.estimator, HistTree)
+        is_chosen = job.task.settings.method == "auto"
+        if is_tree and is_chosen and job.task.repeats[0].cut.are_single_rows:
+            return _ONCE_PER_ROW
+        return ""
 
-    def check(
-        self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()
-    ) -> None:
-        """Refuse an estimator without ``fit``, and wrong parameters of a compiled one."""
-        if not hasattr(estimator, "fit"):
-            raise ValueError(
-                f"estimator must have fit for method='fit', and {name_of(estimator)} has none; "
-                "method='treecv' or method='standard' would be right."
+    def refusal(self, job: Job, why_not: str) -> str:
+        """Return the error."""
+        if why_not == _ONCE_PER_ROW:
+            return (
+                f"cv must have folds of several rows for {name_of(job.estimator)}, got "
+                f"leave-one-out, for which {why_not}; cv=10 or method='fit' would be right."
             )
-        if isinstance(estimator, CompiledEstimator):
-            estimator.check_parameters(but=searched)
+        cut = job.task.repeats[0].cut
+        if isinstance(cut, Splits) and is_incremental(job.estimator):
+            return (
+                "cv must be a splitter that trains each model on all rows that it does not test, "
+                "or on growing first parts of the rows, since the tree does, but "
+                f"{cut.why_no_tree}; method='standard' would be right."
+            )
+        return (
+            f"estimator must have fit for method='fit', and {why_not}; "
+            "method='treecv' or method='standard' would be right."
+        )
 
-    def begin(self, request: Request, repeat: Repeat) -> FittedRepeat:
-        """Look up which folds are done already."""
-        return FittedRepeat(request, repeat)
+    def check(self, job: Job) -> None:
+        """Refuse wrong parameters of a compiled estimator; others say so in ``fit``."""
+        if isinstance(job.estimator, CompiledEstimator):
+            job.estimator.check_parameters(but=job.searched)
+
+    def start(
+        self, job: Job, repeat: Repeat, watch: Watch | None = None
+    ) -> Generator[TestedFolds]:
+        """Look up which folds are done already, and fit the others."""
+        return Fits(job, repeat).events()
+
+    def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
+        """Return the responses of the fits of the folds."""
+        return _predictions(job, repeat, method)
+
+    def refit(self, job: Job) -> Any:
+        """Return a clone of an estimator, fitted on all rows as they were given.
+
+        The seeds that it lacks are those of the task while it is fitted.
+        """
+        estimator, data = job.estimator, job.task.data
+        fitted = seeded(clone(estimator), job.task.settings.seed)
+        X, y = unshared(estimator, data.X_given), data.y_given
+        params = part_of(job.passed.to_fit(estimator), X, None)
+        with job.passed.as_configured():
+            fitted.fit(X, *(() if y is None else (y,)), **params)
+        if unset := unset_seeds(estimator):
+            given = estimator.get_params(deep=True)
+            fitted.set_params(**{name: given[name] for name in unset})
+        return fitted
+
+    def cost(self, job: Job) -> str:
+        """Return the number of fits and of their rows."""
+        return cost_of_trainings(job, "fits")
 
 
-class FittedRepeat:
-    """One estimator's way through one repeat: finds kept fold results or fits.
+#: The engine that others fall back on.
+FIT = Fit()
+
+_ONCE_PER_ROW = "each node is searched once per row"
+
+
+class Fits:
+    """The fits of one estimator on one repeat: finds kept results of folds or fits.
 
     Parameters
     ----------
-    request : Request
+    job : Job
     repeat : Repeat
     """
 
-    seconds_prepare = 0.0
-
-    def __init__(self, request: Request, repeat: Repeat) -> None:
-        evaluation = request.evaluation
-        self.n_updates = 0
-        self.seconds_before = 0.0
-        self._ahead: list[TestedBlock] = []
-        self._evaluation = evaluation
+    def __init__(self, job: Job, repeat: Repeat) -> None:
+        task = job.task
+        self._job = job
+        self._task = task
         self._repeat = repeat
         self._cut = repeat.cut
-        scoring, first = request.scoring, request.scoring.first
-        self._by_row: Pooled | None = None
-        if request.needs_rows and not isinstance(first, Pooled):
-            self._by_row = Pooled(first)
-            scoring = with_pooled(scoring, self._by_row)
-        self._n_metrics = len(request.scoring.metrics)
+        scoring, first = job.scoring, job.scoring.first
+        if job.needs_rows and not isinstance(first, Pooled):
+            scoring = with_pooled(scoring, Pooled(first))  # for the responses to the rows
+        self._n_metrics = len(job.scoring.metrics)
         self._metrics = scoring.metrics
-        self._scores = np.full((len(self._metrics), self._cut.n_folds), np.nan)
-        self._spreads = unknown_spreads(*self._scores.shape)
-        self._diverged = np.zeros(self._cut.n_folds, bool)
-        estimator = seeded(clone(request.estimator), (evaluation.seed + repeat.number) % 2**32)
-        passed = evaluation.passed_to(estimator)
-        cache = evaluation.shared.cache
-        data = evaluation.data_name()
+        self._by_fold = [not isinstance(metric, Pooled) for metric in self._metrics]
+        estimator = seeded(clone(job.estimator), (task.settings.seed + repeat.number) % 2**32)
+        cache = task.shared.cache
+        data = task.data_name()
         named = under_configuration(data[0]), data[1]
         self._results = FoldResults(cache, estimator, named, scoring)
         self._names: list[bytes] | None = None
         beginnings = None
         if isinstance(estimator, Pipeline) and cache is not None:
-            beginnings = evaluation.shared.beginnings(evaluation.n_jobs)
+            beginnings = task.shared.beginnings(task.settings.n_threads)
         if self._results.name or beginnings is not None:
-            self._names = evaluation.fold_names(repeat)
-        self.key = self._results.name
-        self.fingerprint = data[0].hex() if self.key else ""
-        self._task = FoldTask(
+            self._names = task.fold_names(repeat)
+        if repeat.number == 0:
+            job.key = self._results.name
+            job.fingerprint = data[0].hex() if job.key else ""
+        passed = task.passed_to(estimator)
+        self._fold_task = FoldTask(
             estimator,
-            evaluation.data.X_given,
-            evaluation.data.y_given,
+            task.data.X_given,
+            task.data.y_given,
             self._metrics,
-            evaluation.data.score_weights,
-            evaluation.classes_for(estimator),
+            task.data.score_weights,
+            task.classes_for(estimator),
             beginnings,
             passed.to_fit(estimator),
             passed.is_routed,
-            count_targets(evaluation.data.y),
-            evaluation.tries_all_folds,
+            count_targets(task.data.y),
+            task.tries_all_folds,
         )
         self._errors: dict[int, Exception] = {}
-        self._by_fold = [not isinstance(metric, Pooled) for metric in self._metrics]
-        # The columns of the responses that each pooled score needs, which are kept until the end.
-        self._pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
-        self._methods = [response_of(metric, estimator) for metric in self._pooled]
-        n_targets = self._task.n_targets
-        widths = [n_columns(one, self._task.classes, n_targets) for one in self._methods]
+        # Where the columns end of the responses that pooled scores need. They wait for the end.
+        pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
+        self._methods = list(dict.fromkeys(response_of(one, estimator) for one in pooled))
+        n_targets, classes = self._fold_task.n_targets, self._fold_task.classes
+        widths = [n_columns(one, classes, n_targets) for one in self._methods]
         self._ends = np.cumsum(widths, dtype=np.intp)
         self._responses: list[np.ndarray] = []
 
-    def fit_ahead(self) -> None:
-        """Fit all folds now, so that an error is raised before a fold is scored."""
-        began = perf_counter()
-        self._ahead = list(self.blocks())
-        self.seconds_before = perf_counter() - began
-
-    def blocks(self) -> Generator[TestedBlock]:
+    def events(self) -> Generator[TestedFolds]:
         """Fit the folds that have no result yet, in parallel, and yield all in order."""
-        if self._ahead:
-            yield from self._ahead
-            return
         done = [self._find(chunk) for chunk in range(self._cut.n_folds)]
         missing = [chunk for chunk, found in enumerate(done) if found is None]
-        n_jobs = self._evaluation.n_jobs_given
-        with closing(self._fits(missing, n_jobs)) as fits:
+        shape = len(self._metrics), self._cut.n_folds
+        scores, spreads = np.full(shape, np.nan), unknown_spreads(*shape)
+        diverged = np.zeros(self._cut.n_folds, bool)
+        of_all = FoldScores(scores[: self._n_metrics], diverged, spreads[: self._n_metrics])
+        with closing(self._fits(missing, self._task.settings.n_jobs)) as fits:
             for block in self._repeat.blocks:
                 n_rows = 0
                 for chunk in range(block.first, block.last):
-                    found = done[chunk] or next(fits)
-                    n_rows += found.n_trained
-                    self._scores[:, chunk] = found.scores
-                    self._spreads[:, :, chunk] = found.spreads
-                    self._diverged[chunk] = found.has_diverged
+                    fitted = done[chunk] or next(fits)
+                    n_rows += fitted.n_trained
+                    scores[:, chunk] = fitted.scores
+                    spreads[:, :, chunk] = fitted.spreads
+                    diverged[chunk] = fitted.has_diverged
                     if self._methods:
-                        self._responses.append(found.responses)
+                        self._responses.append(fitted.responses)
                 if block.last == self._cut.n_folds:
-                    self._check_all()
-                yield TestedBlock(block, n_rows)
+                    self._check_all(scores)
+                yield TestedFolds(
+                    block,
+                    n_rows,
+                    tested=self._tested if self._methods else None,
+                    scores=of_all.part(block.first, block.n_folds),
+                    rows=self._test_rows,
+                )
 
-    def _check_all(self) -> None:
+    def _check_all(self, scores: np.ndarray) -> None:
         """Raise the errors of all folds where all of them are tried."""
-        if self._evaluation.tries_all_folds and np.isnan(self._scores[self._by_fold]).any():
-            scores = np.array([self._cut.by_number(of_metric) for of_metric in self._scores])
+        if self._task.tries_all_folds and np.isnan(scores[self._by_fold]).any():
+            scores = np.array([self._cut.by_number(of_metric) for of_metric in scores])
             raise FoldsFailed(scores, dict(sorted(self._errors.items())))
 
     def _fits(self, missing: list[int], n_jobs: int | None) -> Generator[FoldResult]:
@@ -193,29 +242,29 @@ class FittedRepeat:
         def jobs(part: list[int]) -> Generator[Any]:
             for chunk in part:
                 if not is_over:
-                    yield self._job(chunk)
+                    yield self._delayed(chunk)
 
         try:
             workers, size = Parallel(n_jobs, return_as="generator"), max(1, len(missing))
         except ValueError:  # the backend "multiprocessing" gives results only when all are there
             workers, size = Parallel(n_jobs), effective_n_jobs(n_jobs)
-        if self._evaluation.reports_parts:
+        if self._task.settings.reports_parts:
             size = effective_n_jobs(n_jobs)
         with workers as parallel:
             for begin in range(0, len(missing), size):
                 part = missing[begin : begin + size]
-                gained = explained(self._task, n_jobs, partial(parallel, jobs(part)))
+                gained = explained(self._fold_task, n_jobs, partial(parallel, jobs(part)))
                 results = zip(gained, part, strict=False)
                 try:
                     for fitted, chunk in results:
                         if isinstance(fitted, Failed):
                             error = _with_traceback(fitted)
                             error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
-                            if self._evaluation.tries_all_folds:
+                            if self._task.tries_all_folds:
                                 self._errors[self._cut.number(chunk)] = error
                                 yield self._without_scores(chunk)
                                 continue
-                            with self._task.naming_step():
+                            with self._fold_task.naming_step():
                                 raise error
                         yield self._take(fitted, chunk)
                 finally:
@@ -225,55 +274,32 @@ class FittedRepeat:
                             self._take(fitted, chunk)
                 is_over = False
 
-    def _job(self, chunk: int) -> Any:
-        return delayed(self._task.attempt)(self._name(chunk), self._cut.split(chunk))
+    def _delayed(self, chunk: int) -> Any:
+        return delayed(self._fold_task.attempt)(self._name(chunk), self._cut.split(chunk))
 
-    def scores(self, folds: Node) -> FoldScores:
-        """Return the scores of fitted folds."""
-        part, n_metrics = slice(folds.first, folds.last), self._n_metrics
-        spreads = self._spreads[:n_metrics, :, part]
-        return FoldScores(self._scores[:n_metrics, part], self._diverged[part], spreads)
+    def _test_rows(self, first: int, last: int) -> np.ndarray:
+        """Return the rows as given that some chunks test, in the order of their responses."""
+        return np.concatenate([self._cut.test_rows(chunk) for chunk in range(first, last)])
 
-    def pooled(self, metric: Pooled) -> PooledScore:
-        """Return a score over all rows, now that all of them are tested."""
-        method, rows = self._tested(metric, Node(0, self._cut.n_folds))
-        return pooled_score(metric, method, rows, self._task.estimator, self._task.classes)
-
-    def row_scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """Return the scores of the rows of fitted folds, and their weights."""
-        if self._by_row is None:
-            return None
-        _, rows = self._tested(self._by_row, folds)
-        rows.begins, weights, rows.weights = None, rows.weights, None
-        metric, task = self._by_row.of, self._task
-        return scores_of_rows(metric, rows, task.estimator, task.classes), weights
-
-    def tested_rows(self, folds: Node) -> np.ndarray:
-        """Return the rows as given that ``row_scores`` has."""
-        chunks = range(folds.first, folds.last)
-        return np.concatenate([self._cut.test_rows(chunk) for chunk in chunks])
-
-    def _tested(self, metric: Pooled, folds: Node) -> tuple[str, TestedRows]:
-        """Return the response that a metric needs, and the rows of some folds with it."""
-        data, task = self._evaluation.data, self._task
-        chunks = [self._cut.test_rows(chunk) for chunk in range(folds.first, folds.last)]
-        tested = self.tested_rows(folds)
-        begins = np.cumsum([0, *map(len, chunks[:-1])])
+    def _tested(self, folds: Node) -> TestedRows:
+        """Return the test rows of fitted folds, with the responses that pooled scores need."""
+        data, task = self._task.data, self._fold_task
+        rows = self._test_rows(*folds)
+        sizes = [len(self._cut.test_rows(chunk)) for chunk in range(*folds)]
         targets = None
         if task.classes is not None:
-            targets = as_codes(data.y, task.classes)[tested]
+            targets = as_codes(data.y, task.classes)[rows]
         elif data.y is not None:
-            targets = as_numbers(data.y)[tested]
-        weights = None if task.score_weights is None else task.score_weights[tested]
-        number = self._pooled.index(metric)
-        of_folds = np.concatenate(self._responses[folds.first : folds.last])
-        outputs = np.split(of_folds, self._ends, axis=1)[number]
-        method = self._methods[number]
-        answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
-        return method, TestedRows(outputs, lambda _: answered, targets, weights, begins)
+            targets = as_numbers(data.y)[rows]
+        weights = None if task.score_weights is None else task.score_weights[rows]
+        begins = np.cumsum([0, *sizes[:-1]])
+        outputs = np.concatenate(self._responses[folds.first : folds.last])
+        return TestedRows(outputs, self._respond, targets, weights, begins)
 
-    def keep(self, n_needed: int, seconds: float) -> None:
-        """Do nothing: each fold is kept as soon as it is fitted."""
+    def _respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return the columns of one response."""
+        columns = np.split(outputs, self._ends, axis=1)[self._methods.index(method)]
+        return columns[:, 0] if columns.shape[1] == 1 else columns
 
     def _name(self, chunk: int) -> bytes:
         return b"" if self._names is None else self._names[chunk]
@@ -287,7 +313,7 @@ class FittedRepeat:
 
     def _take(self, fitted: FoldResult, chunk: int) -> FoldResult:
         """Take note of a fit."""
-        self.n_updates += fitted.n_trained
+        self._job.effort.n_updates += fitted.n_trained
         if not np.isnan(fitted.scores[self._by_fold]).any():
             self._results.keep(self._name(chunk), fitted)
         return fitted
@@ -307,18 +333,16 @@ def _with_traceback(failed: Failed) -> Exception:
     return failed.error
 
 
-def predictions_of_fits(
-    evaluation: Evaluation, repeat: Repeat, estimator: Any, method: str
-) -> np.ndarray:
+def _predictions(job: Job, repeat: Repeat, method: str) -> np.ndarray:
     """Return the out-of-fold responses of fits, in the order of the rows as given."""
-    data, cut = evaluation.data, repeat.cut
-    estimator = seeded(clone(estimator), evaluation.seed % 2**32)
-    classes = evaluation.classes_for(estimator)
+    task, data, cut = job.task, job.task.data, repeat.cut
+    estimator = seeded(clone(job.estimator), task.settings.seed % 2**32)
+    classes = task.classes_for(estimator)
     why = data.why_only_fit(is_classifier(estimator))
     if method != "predict" and why.startswith("y has"):
         raise ValueError(f"response_method must be 'predict' since {why}, got {method!r}.")
-    passed = evaluation.passed_to(estimator)
-    task = FoldTask(
+    passed = task.passed_to(estimator)
+    fold_task = FoldTask(
         estimator,
         data.X_given,
         data.y_given,
@@ -330,29 +354,12 @@ def predictions_of_fits(
         is_routed=passed.is_routed,
         n_targets=count_targets(data.y),
     )
-    chunks = range(cut.n_folds)
-    with task.naming_step(), explaining_pickles(task, evaluation.n_jobs_given):
-        responses = Parallel(evaluation.n_jobs_given)(
-            delayed(task.respond)(cut.split(chunk), method) for chunk in chunks
+    chunks, n_jobs = range(cut.n_folds), task.settings.n_jobs
+    with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):
+        responses = Parallel(n_jobs)(
+            delayed(fold_task.respond)(cut.split(chunk), method) for chunk in chunks
         )
     of_all = np.concatenate(responses)
     predictions = np.empty_like(of_all)
     predictions[np.concatenate([cut.test_rows(chunk) for chunk in chunks])] = of_all
     return predictions
-
-
-def fit_on_rows_as_given(evaluation: Evaluation, estimator: Any) -> Any:
-    """Return a clone of an estimator, fitted on all rows as they were given.
-
-    The seeds that it lacks are the evaluation's while it is fitted.
-    """
-    fitted = seeded(clone(estimator), evaluation.seed)
-    X, y = unshared(estimator, evaluation.data.X_given), evaluation.data.y_given
-    passed = evaluation.passed_to(estimator)
-    params = part_of(passed.to_fit(estimator), X, None)
-    with passed.as_configured():
-        fitted.fit(X, *(() if y is None else (y,)), **params)
-    if unset := unset_seeds(estimator):
-        given = estimator.get_params(deep=True)
-        fitted.set_params(**{name: given[name] for name in unset})
-    return fitted

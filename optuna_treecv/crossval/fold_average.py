@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 
-from optuna_treecv.crossval.methods import Method
-from optuna_treecv.crossval.repeat import Repeat
-from optuna_treecv.crossval.request import Request
-from optuna_treecv.crossval.trained import Trained
-from optuna_treecv.crossval.trained import TrainedRepeat
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import forget_seeds
@@ -30,20 +26,23 @@ from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import walk_summing
 from optuna_treecv.tree.walk import walk_tree
 
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.trained import Training
 
-def check_has_averages(method: Method, estimator: Any) -> None:
+
+def check_has_averages(engine: str, estimator: Any) -> None:
     """Refuse an estimator whose fold models cannot be averaged."""
     kind = type(estimator)
     from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
     is_linear = issubclass(kind, LinearEstimator) or (
         from_sklearn and (is_classifier(estimator) or is_regressor(estimator))
     )
-    if method.name == "treecv" and is_linear:
+    if engine == "treecv" and is_linear:
         return
     raise ValueError(
         "kfold_models must be False unless linear models are trained along the tree, as those of "
         f"PegasosClassifier or SGDClassifier are, got {name_of(estimator)} with "
-        f"method={method.name!r}."
+        f"method={engine!r}."
     )
 
 
@@ -84,32 +83,24 @@ class FoldAverage:
         return fitted
 
 
-class AveragingRepeat(TrainedRepeat):
-    """One estimator's way through one repeat, which adds up the models of its folds."""
+def walk_averaging(training: Training) -> Generator[TestedBlock]:
+    """Walk the tree and add up the models of its folds; compiled learners walk it in blocks."""
+    plan, blocks, leaves = training.repeat.plan, training.repeat.blocks, training.leaves
+    learner, average = training.learner, training.job.average
+    assert isinstance(learner, ModelReader) and average is not None
+    sums: dict[Node, np.ndarray] = {}
 
-    def __init__(self, method: Trained, request: Request, repeat: Repeat) -> None:
-        super().__init__(method, request, repeat)
-        self._sums: dict[Node, np.ndarray] = {}
-
-    def blocks(self) -> Generator[TestedBlock]:
-        """Walk the tree; compiled learners walk each block in one call."""
-        repeat, learner = self._repeat, self._learner
-        assert isinstance(learner, ModelReader) and self._request.average is not None
-        n_jobs = self._request.evaluation.n_jobs
-        for block in walk_tree(repeat.plan, learner, self._test, repeat.blocks, n_jobs):
-            self._n_trained += block.n_updates
-            if block.block == repeat.blocks[-1]:
-                total = sum_along_tree(repeat.plan, self._sums)
-                self._request.average.add(learner, total, repeat.plan.n_folds)
-            yield block
-
-    def _test(self, node: Node, state: Any) -> int:
-        plan, learner, leaves = self._repeat.plan, self._learner, self._leaves
+    def test(node: Node, state: Any) -> int:
         if isinstance(learner, CompiledLearner) and not leaves.needs_models:
             assert leaves.outputs is not None
-            found = learner.walk_summing(plan, node, state, leaves.outputs.array)
+            walked = learner.walk_summing(plan, node, state, leaves.outputs.array)
         else:
             assert isinstance(learner, ModelReader)
-            found = walk_summing(plan, learner, leaves.test_leaf, node, state)
-        n_updates, self._sums[node] = found
+            walked = walk_summing(plan, learner, leaves.test_leaf, node, state)
+        n_updates, sums[node] = walked
         return n_updates
+
+    for block in walk_tree(plan, learner, test, blocks, training.job.task.settings.n_threads):
+        if block.block == blocks[-1]:
+            average.add(learner, sum_along_tree(plan, sums), plan.n_folds)
+        yield block

@@ -183,12 +183,13 @@ class FoldTask:
         weights = scored.weights
         scores = np.full(len(self.metrics), np.nan)
         spreads = unknown_spreads(len(self.metrics), 1)
-        columns = [np.empty((len(test), 0))]
-        has_diverged = fitted is None
+        pooled = [metric for metric in self.metrics if isinstance(metric, Pooled)]
+        methods = dict.fromkeys(response_of(metric, self.estimator) for metric in pooled)
+        columns = [self._columns(method, fitted, X, len(test)) for method in methods]
+        responses = np.hstack([np.empty((len(test), 0)), *columns])
+        has_diverged = fitted is None or not np.all(np.isfinite(responses))
         for number, metric in enumerate(self.metrics):
             if isinstance(metric, Pooled):
-                columns.append(self._columns(metric, fitted, X, len(test)))
-                has_diverged |= not np.all(np.isfinite(columns[-1]))
                 continue
             scores[number] = metric.if_diverged
             if isinstance(metric, TrainScorer) and fitted is not None:
@@ -205,7 +206,7 @@ class FoldTask:
                     found = mean_loss(metric, fitted, X, y, weights, self.classes, self.n_targets)
                 scores[number], spreads[number] = found.scores[0], found.spread
                 has_diverged |= found.diverged is not None
-        return scores, spreads[:, :, 0], np.hstack(columns), has_diverged
+        return scores, spreads[:, :, 0], responses, has_diverged
 
     def _rows_of(self, rows: np.ndarray, X: Any, y: Any) -> _Rows:
         """Return rows with their weights in scores."""
@@ -277,9 +278,8 @@ class FoldTask:
             return nullcontext()
         return self.beginnings.of_fold(under_configuration(name)).lent_to(estimator)
 
-    def _columns(self, metric: Pooled, fitted: Any, X: Any, n_rows: int) -> np.ndarray:
-        """Return the response for a pooled score, a column for each of its numbers."""
-        method = response_of(metric, self.estimator)
+    def _columns(self, method: str, fitted: Any, X: Any, n_rows: int) -> np.ndarray:
+        """Return a response for pooled scores, a column for each of its numbers."""
         if fitted is None:
             return np.full((n_rows, n_columns(method, self.classes, self.n_targets)), np.nan)
         return self._numbers(method, fitted, X).astype(np.float64)
@@ -321,7 +321,7 @@ def mean_loss(
     method = loss.response_method
     outputs = in_columns(_response(fitted, X, method, classes), method, fitted, classes, n_targets)
     answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
-    rows = TestedRows(outputs, lambda _: answered, targets, weights, np.zeros(1, np.intp))
+    rows = TestedRows(outputs, lambda *_: answered, targets, weights, np.zeros(1, np.intp))
     return by_loss(loss, rows)
 
 

@@ -1,34 +1,35 @@
-"""The method "forest": the trees of all folds, and that of all rows, grown together.
+"""The engine "forest": the trees of all folds, and that of all rows, grown together.
 
 A grown forest answers all settings that only stop or prune, so the trials of a study share it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Mapping
-from functools import partial
 from time import perf_counter
 from typing import Any
 from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
 
 from optuna_treecv.crossval.arguments import warn_caller
-from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.found_scores import FoundScores
+from optuna_treecv.crossval.engine import cost_of_trainings
+from optuna_treecv.crossval.engine import Engine
+from optuna_treecv.crossval.engine import TestedFolds
+from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.exact import tested_folds
+from optuna_treecv.crossval.exact_choice import why_not_scored
 from optuna_treecv.crossval.identity import under_configuration
-from optuna_treecv.crossval.methods import SideBySide
 from optuna_treecv.crossval.repeat import Repeat
-from optuna_treecv.crossval.request import Request
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.learners.trees.estimators import HistTreeClassifier
 from optuna_treecv.learners.trees.estimators import SHARED_PARAMETERS
 from optuna_treecv.learners.trees.estimators import shares_of
-from optuna_treecv.learners.trees.forest import Forest
+from optuna_treecv.learners.trees.forest import Forest as Trees
 from optuna_treecv.learners.trees.forest import grow_forest
 from optuna_treecv.learners.trees.forest import Growth
 from optuna_treecv.learners.trees.forest import Limits
@@ -39,113 +40,139 @@ from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import in_full
-from optuna_treecv.scoring import Pooled
-from optuna_treecv.scoring import pooled_score
-from optuna_treecv.scoring import response_of
-from optuna_treecv.scoring import scores_of_folds
-from optuna_treecv.scoring import scores_of_rows
 from optuna_treecv.scoring import TestedRows
 from optuna_treecv.sharing.exact_results import ExactName
 from optuna_treecv.sharing.exact_results import ExactResult
 from optuna_treecv.sharing.exact_results import ExactShape
 from optuna_treecv.sharing.exact_results import name_of_exact
 from optuna_treecv.sharing.forests import KeptForests
-from optuna_treecv.tree.walk import TestedBlock
+
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
+    from optuna_treecv.crossval.task import Task
 
 
-class Grown:
-    """Trees of all folds, grown together or one by one.
+class Forest(Engine):
+    """Trees of all folds, grown together."""
 
-    Parameters
-    ----------
-    why : str
-        See ``Method``.
-    together : bool
-        False: each tree is grown alone, for comparison.
-    """
+    name = "forest"
+    asked_by: tuple[str, ...] = ("auto", "holdout", "forest")
+    why_one_epoch = "its trees are grown from all rows at once"
 
-    side_by_side: SideBySide | None = None
-    is_one_pass = False
+    def why_not(self, job: Job) -> str:
+        """Return why an estimator's trees are not grown together, a clause."""
+        cut, estimator = job.task.repeats[0].cut, job.estimator
+        if not isinstance(estimator, HistTree):
+            return f"{name_of(estimator)} is none of these"
+        if not isinstance(cut, Folds):
+            return f"the folds must be a partition of the rows: {cut.why_no_tree}"
+        if cut.are_single_rows:
+            return "each node would be searched once per row that is left out"
+        return job.passed.why_not_by_sums(estimator) or why_not_scored(job)
 
-    def __init__(self, why: str = "", together: bool = True) -> None:
-        self.why = why
-        self.together = together
-        self.name = "forest" if together else "standard"
+    def why(self, job: Job) -> str:
+        """Return that they are."""
+        return "the trees of all folds are grown together"
 
-    def check(
-        self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()
-    ) -> None:
+    def refusal(self, job: Job, why_not: str) -> str:
+        """Return the error."""
+        return (
+            f"method={job.task.settings.method!r} must have a HistTreeClassifier or a "
+            "HistTreeRegressor, and folds of several rows each that are a partition of the rows, "
+            f"but {why_not}; method='fit' would be right."
+        )
+
+    def check(self, job: Job) -> None:
         """Refuse wrong parameters."""
-        estimator.check_parameters(but=searched)
+        job.estimator.check_parameters(but=job.searched)
 
-    def begin(self, request: Request, repeat: Repeat) -> GrownRepeat:
+    def start(
+        self, job: Job, repeat: Repeat, watch: Watch | None = None
+    ) -> Generator[TestedFolds]:
         """Find kept scores, or a forest that answers, or grow one."""
-        return GrownRepeat(request, repeat, self.together)
+        name, shape = _name_of(job, repeat), _shape(job, repeat)
+        if repeat.number == 0:
+            job.key, job.fingerprint = name.key, name.fingerprint
+        kept = None if job.needs_rows or not self._is_together else name.find(shape)
+        rows = None
+        if kept is None:
+            rows, job.effort.seconds_prepare = rows_of(job.task, job.estimator, repeat)
+        return self._events(job, repeat, kept, rows)
 
+    _is_together = True
 
-class GrownRepeat(FoundScores):
-    """One estimator's way through one repeat.
+    def _events(
+        self, job: Job, repeat: Repeat, kept: ExactResult | None, rows: Rows | None
+    ) -> Generator[TestedFolds]:
+        scores = kept
+        if rows is not None:
+            scores = self._answer(job, repeat, rows)
+        assert scores is not None
+        yield from tested_folds(scores, repeat)
+        if kept is None and self._is_together:
+            _name_of(job, repeat).keep(scores, job.effort.seconds)
 
-    Parameters
-    ----------
-    request : Request
-    repeat : Repeat
-    together : bool
-    """
-
-    seconds_before = 0.0
-
-    def __init__(self, request: Request, repeat: Repeat, together: bool) -> None:
-        self._request = request
-        self._repeat = repeat
-        self._together = together
-        self._name = _name_of(request, repeat)
-        self.key, self.fingerprint = self._name.key, self._name.fingerprint
-        self.n_updates = 0
-        shape = _shape(request, repeat)
-        self._found = None if request.needs_rows or not together else self._name.find(shape)
-        self.seconds_prepare = 0.0
-        self._rows: Rows | None = None
-        if self._found is None:
-            self._rows, self.seconds_prepare = rows_of(
-                request.evaluation, request.estimator, repeat
-            )
-
-    def blocks(self) -> Generator[TestedBlock]:
-        """Yield all blocks at once, after answering if no scores were there."""
-        if self._rows is not None:
-            self._found = self._answer(self._rows)
-            self._rows = None
-        assert self._found is not None
-        n_rows = self._found.n_needed
-        for block in self._repeat.parts:
-            yield TestedBlock(block, n_rows)
-            n_rows = 0
-
-    def _answer(self, rows: Rows) -> ExactResult:
+    def _answer(self, job: Job, repeat: Repeat, rows: Rows) -> ExactResult:
         """Score the trees under the estimator's settings."""
-        request, estimator = self._request, self._request.estimator
-        began = perf_counter()
-        limits = Limits.of(estimator)
-        if self._together:
-            forest, is_new = _forest_for(request, self._repeat, rows, self._name)
+        limits = Limits.of(job.estimator)
+        if self._is_together:
+            forest, is_new = _forest_for(job, repeat, rows, _name_of(job, repeat))
         else:
-            growth = rows.growth(estimator)
-            folds = range(growth.n_folds)
-            n_jobs = request.evaluation.n_jobs
-            forest, is_new = grow_forest(growth, limits, folds, False, n_jobs), True
-        found = _scores(request, self._repeat, rows, forest, limits, _shape(request, self._repeat))
-        n_standard = self._repeat.cut.n_trained
-        found.n_needed = round(forest.share_read * n_standard) if self._together else n_standard
-        found.n_updates = self.n_updates = found.n_needed if is_new else 0
-        found.seconds = perf_counter() - began
-        return found
+            growth = rows.growth(job.estimator)
+            folds, n_threads = range(growth.n_folds), job.task.settings.n_threads
+            forest, is_new = grow_forest(growth, limits, folds, False, n_threads), True
+        scores = _scores(job, repeat, rows, forest, limits)
+        n_standard = repeat.cut.n_trained
+        scores.n_needed = n_standard
+        if self._is_together:
+            scores.n_needed = round(forest.share_read * n_standard)
+        job.effort.n_updates = scores.n_needed if is_new else 0
+        return scores
 
-    def keep(self, n_needed: int, seconds: float) -> None:
-        """Keep the scores."""
-        assert self._found is not None
-        if not self._found.was_kept and self._together:
-            self._name.keep(self._found, seconds)
+    def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
+        """Return the responses of the trees of the folds."""
+        rows, _ = rows_of(job.task, job.estimator, repeat)
+        limits = Limits.of(job.estimator)
+        growth = rows.growth(job.estimator)
+        n_threads = job.task.settings.n_threads
+        forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
+        prepared = respond(forest, forest.ends(limits).leaves, method)
+        if method == "predict" and rows.classes is not None:
+            prepared = rows.classes[prepared]
+        predictions = np.empty_like(prepared)
+        predictions[repeat.cut.order] = prepared
+        return predictions
+
+    def refit(self, job: Job) -> Any:
+        """Return the tree of all rows, from the forest that its trials share."""
+        task, fitted = job.task, clone(job.estimator)
+        rows, _ = rows_of(task, fitted, task.repeats[0])
+        fitted.take_tree(forest_of(job), rows.binning, rows.classes)
+        names = task.data.feature_names()
+        if names is not None:
+            fitted.feature_names_in_ = names
+        return fitted
+
+    def cost(self, job: Job) -> str:
+        """Return what is grown, and which values are nearly free."""
+        folds = job.task.folds_in_words
+        return (
+            f"{folds[0].upper()}{folds[1:]} of {job.task.data.n_rows:,} rows and the tree of all "
+            "rows are grown at once; further values of max_depth, min_samples_split, "
+            "min_impurity_decrease and ccp_alpha are nearly free."
+        )
+
+
+class ForestOneByOne(Forest):
+    """Trees of all folds, each grown alone, for comparison."""
+
+    name = "standard"
+    asked_by = ("standard",)
+    _is_together = False
+
+    def cost(self, job: Job) -> str:
+        """Return the number of trees and of their rows."""
+        return cost_of_trainings(job, "trainings of one pass")
 
 
 class Rows(NamedTuple):
@@ -187,26 +214,26 @@ class Rows(NamedTuple):
         )
 
 
-def rows_of(evaluation: Evaluation, estimator: HistTree, repeat: Repeat) -> tuple[Rows, float]:
+def rows_of(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[Rows, float]:
     """Return the rows of a repeat, and the seconds that took.
 
     Of the first repeat, those asked for last are kept.
     """
     if repeat.number > 0:
-        return _prepare(evaluation, estimator, repeat)
-    columns = which_are_categorical(evaluation.data.X, estimator.categorical_features)
+        return _prepare(task, estimator, repeat)
+    columns = which_are_categorical(task.data.X, estimator.categorical_features)
     name = type(estimator), estimator.max_bins, columns.tobytes()
-    with evaluation.growing:
-        if name not in evaluation.binned:
-            evaluation.binned.clear()
-            evaluation.binned[name] = _prepare(evaluation, estimator, repeat)
-        found: tuple[Rows, float] = evaluation.binned[name]
+    with task.growing:
+        if name not in task.binned:
+            task.binned.clear()
+            task.binned[name] = _prepare(task, estimator, repeat)
+        found: tuple[Rows, float] = task.binned[name]
         return found
 
 
-def _prepare(evaluation: Evaluation, estimator: HistTree, repeat: Repeat) -> tuple[Rows, float]:
+def _prepare(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[Rows, float]:
     began = perf_counter()
-    data, order = evaluation.data, repeat.cut.order
+    data, order = task.data, repeat.cut.order
     classes = data.classes() if isinstance(estimator, HistTreeClassifier) else None
     assert data.y is not None  # checked with the scoring
     targets = as_numbers(data.y) if classes is None else as_codes(data.y, classes)
@@ -217,7 +244,7 @@ def _prepare(evaluation: Evaluation, estimator: HistTree, repeat: Repeat) -> tup
     weights, score_weights = (
         None if one is None else one[order] for one in (data.weights, data.score_weights)
     )
-    seed = (evaluation.seed + repeat.number) % 2**63
+    seed = (task.settings.seed + repeat.number) % 2**63
     rows = Rows(
         binning.bins(table, order),
         binning,
@@ -249,51 +276,50 @@ def _bounds(repeat: Repeat) -> np.ndarray:
     return repeat.cut.begins()
 
 
-def _shape(request: Request, repeat: Repeat) -> ExactShape:
-    return ExactShape(len(request.scoring.metrics), repeat.cut.n_folds, True)
+def _shape(job: Job, repeat: Repeat) -> ExactShape:
+    return ExactShape(len(job.scoring.metrics), repeat.cut.n_folds, True)
 
 
-def _name_of(request: Request, repeat: Repeat) -> ExactName:
-    """Return the name of a request's results on a repeat; it is looked up once."""
-    if repeat.number not in request.names:
-        evaluation = request.evaluation
-        whole = clone(request.estimator)
+def _name_of(job: Job, repeat: Repeat) -> ExactName:
+    """Return the name of a job's results on a repeat; it is looked up once."""
+    if repeat.number not in job.names:
+        task = job.task
+        whole = clone(job.estimator)
         limits = Limits.of(whole)
         for name in SHARED_PARAMETERS:
             setattr(whole, name, None)
         seed = None
         if whole.random_state is None:
-            seed = evaluation.seed + repeat.number
-        data, lasts = evaluation.data_name()
-        request.names[repeat.number] = name_of_exact(
-            evaluation.shared.cache,
+            seed = task.settings.seed + repeat.number
+        data, lasts = task.data_name()
+        job.names[repeat.number] = name_of_exact(
+            task.shared.cache,
             [whole],
             (*limits, seed),
             (under_configuration(data), lasts),
-            evaluation.folds_name(repeat),
-            request.scoring,
+            task.folds_name(repeat),
+            job.scoring,
         )
-    found: ExactName = request.names[repeat.number]
+    found: ExactName = job.names[repeat.number]
     return found
 
 
-def _forest_for(
-    request: Request, repeat: Repeat, rows: Rows, name: ExactName
-) -> tuple[Forest, bool]:
+def _forest_for(job: Job, repeat: Repeat, rows: Rows, name: ExactName) -> tuple[Trees, bool]:
     """Return a forest that answers an estimator's settings, and whether it was grown now."""
-    evaluation, estimator = request.evaluation, request.estimator
+    task, estimator = job.task, job.estimator
     growth = rows.growth(estimator)
     asked = Limits.of(estimator)
     kept = KeptForests(name.memory, name.of_sums, (repeat.number, growth.seed))
-    with evaluation.growing:
+    with task.growing:
         found = kept.find()
         if found is not None and found.covers(asked):
             return found, False
-        limits = mildest(asked, evaluation.searched)
+        limits = mildest(asked, task.searched)
         if found is not None:
             limits = wider(limits, found)
         began = perf_counter()
-        forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=evaluation.n_jobs)
+        n_threads = task.settings.n_threads
+        forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
         kept.keep(forest, perf_counter() - began)
     return forest, True
 
@@ -317,7 +343,7 @@ def mildest(asked: Limits, searched: Mapping[str, Any]) -> Limits:
     return Limits(deepest, least, min(decreases))
 
 
-def wider(limits: Limits, found: Forest) -> Limits:
+def wider(limits: Limits, found: Trees) -> Limits:
     """Return limits that also cover a forest, and leave room where it did not suffice."""
     depth, split, decrease = found.numbers[:3].tolist()
     most = max(limits.max_depth, int(depth))
@@ -326,49 +352,33 @@ def wider(limits: Limits, found: Forest) -> Limits:
     return Limits(most, 2, 0.0 if limits.min_impurity_decrease < decrease else decrease)
 
 
-def _scores(
-    request: Request,
-    repeat: Repeat,
-    rows: Rows,
-    forest: Forest,
-    limits: Limits,
-    shape: ExactShape,
-) -> ExactResult:
+def _scores(job: Job, repeat: Repeat, rows: Rows, forest: Trees, limits: Limits) -> ExactResult:
     """Score what the trees say of the rows of their folds."""
-    scoring, estimator = request.scoring, request.estimator
-    bounds = rows.bounds
-    tested = _tested(rows, forest, limits)
-    found = ExactResult.empty(shape)
-    scored = scores_of_folds(scoring.metrics, tested, estimator, rows.classes)
-    found.scores[:], found.diverged[:] = scored.scores, scored.diverged
-    if found.spreads is not None:
-        found.spreads[:] = in_full(scored.spreads, scored.scores.shape)
-    for i, metric in enumerate(scoring.metrics):
-        if isinstance(metric, Pooled):
-            method = response_of(metric, estimator)
-            found.pooled[i] = pooled_score(metric, method, tested, estimator, rows.classes)
-    if request.needs_rows:
-        tested.begins, tested.weights = None, None
-        found.of_rows = scores_of_rows(scoring.first, tested, estimator, rows.classes).astype(
-            np.float32
-        )
-        assert len(found.of_rows) == bounds[-1] - bounds[0]
-    return found
+    tested, scores = _tested(rows, forest, limits), ExactResult.empty(_shape(job, repeat))
+    scored = job.book.scores_of(tested)
+    scores.scores[:], scores.diverged[:] = scored.scores, scored.diverged
+    if scores.spreads is not None:
+        scores.spreads[:] = in_full(scored.spreads, scored.scores.shape)
+    for number, pooled in job.book.pooled_of(tested).items():
+        scores.pooled[number] = pooled
+    if job.needs_rows:
+        scores.of_rows = job.book.row_scores_of(tested).astype(np.float32)
+    return scores
 
 
-def _tested(rows: Rows, forest: Forest, limits: Limits) -> TestedRows:
+def _tested(rows: Rows, forest: Trees, limits: Limits) -> TestedRows:
     """Return what the trees say of the rows of their folds."""
     first = int(rows.bounds[0])
     return TestedRows(
         np.zeros((len(rows.targets) - first, 1)),  # trees are finite
-        partial(respond, forest, forest.ends(limits).leaves),
+        lambda _, method: respond(forest, forest.ends(limits).leaves, method),
         rows.targets[first:],
         None if rows.score_weights is None else rows.score_weights[first:],
         rows.bounds[:-1] - first,
     )
 
 
-def respond(forest: Forest, leaves: np.ndarray, method: str) -> np.ndarray:
+def respond(forest: Trees, leaves: np.ndarray, method: str) -> np.ndarray:
     """Return the response of the rows of all folds; "predict" gives class codes."""
     if method == "predict":
         says = forest.codes[leaves] if forest.n_classes else forest.values(leaves)
@@ -380,48 +390,8 @@ def respond(forest: Forest, leaves: np.ndarray, method: str) -> np.ndarray:
     return forest.by_row(leaves, shares)
 
 
-def predictions_of_forest(
-    evaluation: Evaluation, repeat: Repeat, estimator: Any, method: str
-) -> np.ndarray:
-    """Return the out-of-fold responses in the order of the rows as given."""
-    rows, _ = rows_of(evaluation, estimator, repeat)
-    limits = Limits.of(estimator)
-    growth = rows.growth(estimator)
-    forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=evaluation.n_jobs)
-    prepared = respond(forest, forest.ends(limits).leaves, method)
-    if method == "predict" and rows.classes is not None:
-        prepared = rows.classes[prepared]
-    predictions = np.empty_like(prepared)
-    predictions[repeat.cut.order] = prepared
-    return predictions
-
-
-def tree_of_all_rows(evaluation: Evaluation, estimator: Any) -> Any:
-    """Return the estimator fitted on all rows, from the forest that its trials share."""
-    fitted = clone(estimator)
-    rows, _ = rows_of(evaluation, fitted, evaluation.repeats[0])
-    fitted.take_tree(forest_of(evaluation, estimator), rows.binning, rows.classes)
-    names = evaluation.data.feature_names()
-    if names is not None:
-        fitted.feature_names_in_ = names
-    return fitted
-
-
-def forest_of(evaluation: Evaluation, estimator: HistTree) -> Forest:
+def forest_of(job: Job) -> Trees:
     """Return the forest of an estimator's trials in the first repeat."""
-    scoring = evaluation.scoring_for(estimator, is_one_pass=False)
-    request, repeat = Request(evaluation, estimator, scoring), evaluation.repeats[0]
-    rows, _ = rows_of(evaluation, estimator, repeat)
-    return _forest_for(request, repeat, rows, _name_of(request, repeat))[0]
-
-
-def why_no_forest(evaluation: Evaluation, estimator: Any) -> str:
-    """Return why an estimator's trees are not grown together, a clause; "" if they are."""
-    cut = evaluation.repeats[0].cut
-    if not isinstance(estimator, HistTree):
-        return f"{name_of(estimator)} is none of these"
-    if not isinstance(cut, Folds):
-        return f"the folds must be a partition of the rows: {cut.why_no_tree}"
-    if cut.are_single_rows:
-        return "each node would be searched once per row that is left out"
-    return ""
+    repeat = job.task.repeats[0]
+    rows, _ = rows_of(job.task, job.estimator, repeat)
+    return _forest_for(job, repeat, rows, _name_of(job, repeat))[0]

@@ -9,12 +9,10 @@ import numpy as np
 from sklearn.base import clone
 
 from optuna_treecv.crossval.arguments import check_integer
-from optuna_treecv.crossval.choice import method_for
-from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.crossval.forest import forest_of
-from optuna_treecv.crossval.forest import Grown
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.crossval.run import Run
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.trees.estimators import weakest_links
 from optuna_treecv.learners.trees.forest import Limits
@@ -37,26 +35,23 @@ class PruningStep(NamedTuple):
     result: CVResult
 
 
-def check_grown(evaluation: Evaluation, estimator: Any) -> None:
-    """Refuse an estimator that is not evaluated by a forest."""
-    method = method_for(evaluation, estimator)
-    method.check(estimator)
-    if not isinstance(method, Grown) or not method.together:
+def grown(task: Task, estimator: Any) -> Job:
+    """Return a job for an estimator; refuse one that is not evaluated by a forest."""
+    job = Job(task, estimator)
+    if job.engine.name != "forest":
         raise ValueError(
             "objective must evaluate a HistTreeClassifier or a HistTreeRegressor by "
-            f"method='forest', got {name_of(estimator)} by method={method.name!r}."
+            f"method='forest', got {name_of(estimator)} by method={job.engine.name!r}."
         )
+    return job
 
 
-def agreement_by_depth(evaluation: Evaluation, estimator: Any) -> np.ndarray:
+def agreement_by_depth(task: Task, estimator: Any) -> np.ndarray:
     """Return the share of rows in nodes that fold trees share with the tree of all rows."""
-    check_grown(evaluation, estimator)
-    return forest_of(evaluation, estimator).agreement(Limits.of(estimator))
+    return forest_of(grown(task, estimator)).agreement(Limits.of(estimator))
 
 
-def pruning_path(
-    evaluation: Evaluation, estimator: Any, most: int = 60
-) -> tuple[str, list[PruningStep]]:
+def pruning_path(task: Task, estimator: Any, most: int = 60) -> tuple[str, list[PruningStep]]:
     """Return the name of the score, and scores along the pruning path of the tree of all rows.
 
     Between two penalties at which that tree changes, their geometric mean is evaluated (Breiman et
@@ -64,16 +59,16 @@ def pruning_path(
 
     Parameters
     ----------
-    evaluation : Evaluation
+    task : Task
     estimator : HistTreeClassifier or HistTreeRegressor
         Its ``ccp_alpha`` is not used.
     most : int
         The most penalties; of more, those at equal steps of their numbers are taken.
     """
     most = check_integer("most", most, 10_000)
-    check_grown(evaluation, estimator)
+    grown(task, estimator)
     whole = clone(estimator).set_params(ccp_alpha=0.0)
-    tree = forest_of(evaluation, whole).tree(0, Limits.of(whole))
+    tree = forest_of(Job(task, whole)).tree(0, Limits.of(whole))
     alphas, _, n_leaves = weakest_links(tree.nodes)
     is_last = np.append(alphas[1:] > alphas[:-1], True)  # of equal penalties
     alphas, n_leaves = alphas[is_last], n_leaves[is_last]
@@ -82,7 +77,7 @@ def pruning_path(
     for i in chosen.tolist():
         above = alphas[i + 1] if i + 1 < len(alphas) else alphas[i]
         alpha = float(np.sqrt(alphas[i] * above))
-        run = Run(evaluation, clone(whole).set_params(ccp_alpha=alpha))
-        name = run.scoring.name
-        steps.append(PruningStep(alpha, int(n_leaves[i]), run.finish()))
+        job = Job(task, clone(whole).set_params(ccp_alpha=alpha))
+        name = job.scoring.name
+        steps.append(PruningStep(alpha, int(n_leaves[i]), job.finish()))
     return name, steps

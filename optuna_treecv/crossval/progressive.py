@@ -1,4 +1,4 @@
-"""The method "progressive": one pass, in which each row is tested before the model learns it.
+"""The engine "progressive": one pass, in which each row is tested before the model learns it.
 
 It is progressive validation (Blum, Kalai & Langford 1999), also known as prequential evaluation or
 test-then-train. The scores are those of all the models along the pass.
@@ -7,13 +7,12 @@ test-then-train. The scores are those of all the models along the pass.
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optuna_treecv.crossval.repeat import Repeat
-from optuna_treecv.crossval.request import Request
 from optuna_treecv.crossval.trained import Trained
-from optuna_treecv.crossval.trained import TrainedRepeat
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.learner import RowTester
@@ -22,15 +21,30 @@ from optuna_treecv.tree.spine import STEPS_PER_PASS
 from optuna_treecv.tree.spine import test_then_train
 from optuna_treecv.tree.walk import TestedBlock
 
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
+
 
 class Progressive(Trained):
     """As many row updates as there are rows."""
 
     name = "progressive"
+    asked_by = ("progressive",)
 
-    def begin(self, request: Request, repeat: Repeat) -> TrainedRepeat:
-        """Bind the estimator to the prepared rows."""
-        return ProgressiveRepeat(self, request, repeat)
+    def why_not(self, job: Job) -> str:
+        """Return "": ``check`` refuses what cannot be trained further."""
+        return ""
+
+    def leaves_for(self, job: Job, repeat: Repeat, learner: Learner) -> Leaves:
+        """Return what is kept: all scores follow from outputs."""
+        return Leaves(repeat.plan, learner, job.estimator, job.scoring.metrics)
+
+    def cost(self, job: Job) -> str:
+        """Return the length of the pass."""
+        return (
+            f"One model is trained on the {job.task.data.n_rows:,} rows. From the second eighth "
+            "on it is tested on each before it acts."
+        )
 
     def test_folds(
         self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
@@ -49,11 +63,3 @@ class Progressive(Trained):
             pass
         leaves.outputs.array[phase.rows] = outputs
         yield TestedBlock(plan.root, plan.n_rows)
-
-
-class ProgressiveRepeat(TrainedRepeat):
-    """One estimator's way through one pass: all scores follow from outputs."""
-
-    def _make_leaves(self, learner: Learner) -> Leaves:
-        request = self._request
-        return Leaves(self._repeat.plan, learner, request.estimator, request.scoring.metrics)

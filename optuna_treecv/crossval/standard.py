@@ -1,4 +1,4 @@
-"""The method "standard": k trainings from scratch, one pass each. It is the paper's baseline.
+"""The engine "standard": k trainings from scratch, one pass each. It is the paper's baseline.
 
 With several epochs each training makes as many passes, each but the first in a new random order.
 """
@@ -6,12 +6,16 @@ With several epochs each training makes as many passes, each but the first in a 
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optuna_treecv._kernels.order import random_order
+from optuna_treecv.crossval.engine import cost_of_trainings
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.trained import Trained
+from optuna_treecv.crossval.trained import why_not_trained_further
+from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.tree.learner import Learner
@@ -20,11 +24,26 @@ from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import make_pool
 from optuna_treecv.tree.walk import TestedBlock
 
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
+
 
 class Standard(Trained):
     """(k - 1) n row updates per epoch for k folds of n rows in all; any splits."""
 
     name = "standard"
+    asked_by = ("standard",)
+
+    def why_not(self, job: Job) -> str:
+        """Return why models cannot be trained in passes, a clause."""
+        return why_not_trained_further(job) if isinstance(job.estimator, HistTree) else ""
+
+    def cost(self, job: Job) -> str:
+        """Return the number of trainings and of their rows."""
+        kind = "trainings of one pass"
+        if job.n_epochs > 1:
+            kind = f"trainings of {job.n_epochs} passes"
+        return cost_of_trainings(job, kind)
 
     def test_folds(
         self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int

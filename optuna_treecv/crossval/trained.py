@@ -1,81 +1,107 @@
-"""What all methods have in common that train models further, by ``partial_fit`` or compiled."""
+"""What all engines have in common that train models further, by ``partial_fit`` or compiled."""
 
 from __future__ import annotations
 
-from abc import ABC
 from abc import abstractmethod
-from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Sequence
-from time import perf_counter
+from copy import deepcopy
 from typing import Any
+from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.base import is_regressor
 
+from optuna_treecv._kernels.order import random_order
+from optuna_treecv.crossval.engine import Early
+from optuna_treecv.crossval.engine import Engine
+from optuna_treecv.crossval.engine import TestedFolds
+from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.exact_choice import why_counts_differ
 from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.masses import check_masses_of_classes
-from optuna_treecv.crossval.methods import SideBySide
 from optuna_treecv.crossval.repeat import Repeat
-from optuna_treecv.crossval.request import Bound
-from optuna_treecv.crossval.request import Request
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
+from optuna_treecv.learners.from_estimator import as_given
+from optuna_treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import check_incremental
+from optuna_treecv.learners.incremental import is_incremental
+from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.learners.incremental import refused_setting
+from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.learners.steps.split import compiled_part
-from optuna_treecv.learners.steps.split import Split
 from optuna_treecv.learners.steps.split import split
+from optuna_treecv.learners.steps.split import why_rows_age
+from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.splits import Splits
-from optuna_treecv.scoring import FoldScores
+from optuna_treecv.scoring import fold_metric
 from optuna_treecv.scoring import Leaves
+from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Metric
-from optuna_treecv.scoring import Pooled
-from optuna_treecv.scoring import PooledScore
 from optuna_treecv.scoring import response_of
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.prefixes import Prefix
+from optuna_treecv.sharing.results import OutputsAhead
+from optuna_treecv.sharing.results import Results
 from optuna_treecv.sharing.results import results_of
+from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.learner import Learner
-from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.learner import Replayer
 from optuna_treecv.tree.walk import TestedBlock
 
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
 
-class Trained(ABC):
-    """A method that trains models further."""
+#: Why an estimator that only has ``fit`` is not trained further.
+NO_PARTIAL_FIT = "it has no partial_fit"
 
-    name: str
-    side_by_side: SideBySide | None = None
-    is_one_pass = True
 
-    def __init__(self, why: str = "") -> None:
-        self.why = why
+class Trained(Engine):
+    """An engine that trains models further."""
 
-    def check(
-        self, estimator: Any, of_class: bool = False, searched: Collection[str] = ()
-    ) -> None:
+    trains_further = True
+
+    def refusal(self, job: Job, why_not: str) -> str:
+        """Return the error where splits cannot be trained further, or trees of nodes."""
+        estimator = job.estimator
+        if isinstance(estimator, HistTree):
+            return (
+                f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, "
+                "whose nodes are searched anew and not trained further, got "
+                f"{job.task.settings.method!r}."
+            )
+        fit = "method='fit' or " if hasattr(estimator, "fit") else ""
+        return (
+            "cv must be a splitter that trains each model on all rows that it does not test, or "
+            f"on growing first parts of the rows, since the tree does, but {why_not}; "
+            f"{fit}method='standard' would be right."
+        )
+
+    def check(self, job: Job) -> None:
         """Refuse an estimator that cannot be trained further, or with wrong parameters."""
-        try:
-            if isinstance(split(estimator), str):
-                check_incremental(estimator, of_class)
-        except ValueError as error:
-            raise ValueError(f"{error} With method='fit' each fold is fitted anew.") from error
+        estimator, searched = job.estimator, job.searched
         found = split(estimator)
-        if isinstance(found, Split) and isinstance(found.last, CompiledEstimator):
+        if isinstance(found, str):
+            try:
+                check_incremental(estimator, job.of_class)
+            except ValueError as error:
+                raise ValueError(f"{error} With method='fit' each fold is fitted anew.") from error
+            if isinstance(estimator, CompiledEstimator):
+                estimator.check_parameters(but=searched)
+        elif isinstance(found.last, CompiledEstimator):
             n_prefix = len(found.prefix)
             of_last = [name[n_prefix:] for name in searched if name.startswith(found.prefix)]
             found.last.check_parameters(but=of_last)
-        elif isinstance(estimator, CompiledEstimator):
-            estimator.check_parameters(but=searched)
-
-    def begin(self, request: Request, repeat: Repeat) -> TrainedRepeat:
-        """Bind the estimator to the prepared rows."""
-        return TrainedRepeat(self, request, repeat)
 
     def share(self, learner: Learner, cache: AnyCache, root: Prefix, n_epochs: int) -> Learner:
         """Return the learner that shares models with other evaluations of the same rows.
@@ -112,151 +138,284 @@ class Trained(ABC):
         Yields
         ------
         TestedBlock
-            Each of the repeat's blocks once all its folds are tested, and the row updates since
-            the block before.
+            A block once all its folds are tested.
         """
 
+    def walk(self, training: Training) -> Generator[TestedBlock]:
+        """Test the folds of a repeat."""
+        n_threads = training.job.task.settings.n_threads
+        return self.test_folds(training.repeat, training.learner, training.leaves, n_threads)
 
-def bind(request: Request, method: str, repeat: Repeat, rows: PreparedRows) -> Bound:
-    """Bind an estimator to the rows of a repeat; for the first repeat this is done once.
+    def early(self, training: Training) -> Generator[Early]:
+        """Yield what is known before the folds are."""
+        yield from ()
 
-    Raises
-    ------
-    ValueError
-        If a parameter of the estimator is wrong.
-    """
-    if repeat.number == 0 and request.bound is not None:
-        return request.bound
-    evaluation = request.evaluation
-    scoring = request.scoring
-    responses = responses_of(request.estimator, scoring.metrics, evaluation.scored_by_row(scoring))
-    learner = evaluation.learner(request.estimator, rows, responses, repeat)
-    identity = evaluation.identity(request.estimator, rows, repeat.number)
-    if isinstance(learner, CompiledLearner):
-        check_masses_of_classes(learner, repeat.cut)
-    folds = repeat.key
-    if not isinstance(request.estimator, CompiledEstimator):
-        folds = under_configuration(folds)
-    results = results_of(learner, request.cache, identity, folds, method)
-    bound = Bound(learner, identity, results)
-    if repeat.number == 0:
-        request.bound = bound
-    return bound
+    def start(
+        self, job: Job, repeat: Repeat, watch: Watch | None = None
+    ) -> Generator[Early | TestedFolds]:
+        """Bind the estimator to the prepared rows; find kept results or train models."""
+        rows, job.effort.seconds_prepare = job.task.rows(job.estimator, repeat)
+        learner, identity, results = bind(job, self.name, repeat, rows)
+        if job.cache is not None:
+            if repeat.number == 0:
+                job.fingerprint = identity.rows.hex()
+                job.key = "" if results is None else results.name
+            root = job.task.shared.root(identity, repeat.number)
+            # Before the folds are known, rows are tested in parts of phases.
+            if learner.phases_may_be_cut or not job.task.settings.is_early:
+                learner = self.share(learner, job.cache, root, job.n_epochs)
+        leaves = self.leaves_for(job, repeat, learner)
+        _check_has_row_scores(job, leaves, learner)
+        return self._events(Training(job, repeat, learner, leaves, results), watch is not None)
+
+    def leaves_for(self, job: Job, repeat: Repeat, learner: Learner) -> Leaves:
+        """Return what is kept at the leaves."""
+        return leaves_for(job.estimator, job.scoring.metrics, repeat, learner)
+
+    def _events(self, training: Training, is_early: bool) -> Generator[Early | TestedFolds]:
+        effort, leaves = training.job.effort, training.leaves
+        try:
+            if is_early:
+                yield from self.early(training)
+            n_needed = training.find_results()
+            if n_needed is not None:
+                for part in training.repeat.parts:
+                    yield TestedFolds(part, n_needed, leaves.tested, leaves.called)
+                    n_needed = 0
+            else:
+                training.is_training = True
+                for block, n_updates in self.walk(training):
+                    training.n_walked += n_updates
+                    n_more, training.n_needed = training.n_needed, 0
+                    yield TestedFolds(block, n_updates + n_more, leaves.tested, leaves.called)
+        finally:  # what had begun when the job was left is done too
+            effort.n_updates = training.n_updates
+        training.keep_results(effort.n_needed, effort.seconds)
+
+    def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
+        """Return the responses of the models of the folds."""
+        estimator = job.estimator
+        rows, _ = job.task.rows(estimator)
+        learner = job.task.learner(estimator, rows, (method,))
+        leaves = Leaves(repeat.plan, learner)
+        assert leaves.outputs is not None
+        for _ in self.test_folds(repeat, learner, leaves, job.task.settings.n_threads):
+            pass
+        prepared = learner.respond(leaves.outputs.array, method)
+        if method == "predict" and not is_regressor(estimator):
+            if not np.all(np.isfinite(leaves.outputs.array)):
+                raise ValueError(f"{estimator!r} diverges; {DIVERGENCE_ADVICE}")
+            codes = prepared.astype(np.intp)
+            if rows.classes is not None and np.any(codes < 0):
+                raise ValueError(
+                    f"{name_of(estimator)} predicts no class where it has learned none, or a "
+                    "label that is no class of y."
+                )
+            prepared = codes if rows.classes is None else rows.classes[codes]
+        predictions = np.empty_like(prepared)
+        predictions[rows.order] = prepared
+        return predictions
+
+    def refit(self, job: Job) -> Any:
+        """Train on the rows in prepared order, and in further epochs in random orders."""
+        task, estimator = job.task, job.estimator
+        rows, _ = task.rows(estimator)
+        learner = task.learner(estimator, rows)
+        state = learner.start()
+        learner.update(state, slice(0, task.data.n_rows))
+        order = np.empty(len(rows.order), np.uint32)
+        for epoch in range(1, job.n_epochs):
+            random_order(task.settings.seed, 0, len(order), epoch * len(order), order)
+            assert isinstance(learner, Replayer)
+            learner.replay(state, order)
+        fitted = learner.estimator(state)
+        if fitted is None:
+            raise ValueError(f"{estimator!r} diverges on all rows; {DIVERGENCE_ADVICE}")
+        if not isinstance(task.ahead(estimator), str):
+            fitted = deepcopy(
+                fitted
+            )  # whoever fits its steps again must not change those of trials
+        forget_seeds(fitted, estimator)
+        if rows.feature_names is not None and isinstance(estimator, CompiledEstimator):
+            fitted.feature_names_in_ = rows.feature_names  # other estimators have seen the names
+        return as_given(fitted)
 
 
-class TrainedRepeat:
-    """One estimator's way through one repeat: finds kept results or trains models.
+class Training:
+    """The training of one estimator on one repeat.
 
     Parameters
     ----------
-    method : Trained
-    request : Request
+    job : Job
     repeat : Repeat
+    learner : Learner
+        Bound to the prepared rows.
+    leaves : Leaves
+        Takes what the models say.
+    results : Results or None
+        Where the results are kept; None if the estimator has no key.
+
+    Attributes
+    ----------
+    n_walked : int
+        The rows of the phases that were walked.
+    n_needed : int
+        Those of them that the tree needs and that no block has counted yet.
+    is_training : bool
+        Whether models are trained, so that a ``SharedLearner`` counts the rows.
+    first_pass : FirstPass or None
+        What the tree has done before its folds.
     """
 
-    def __init__(self, method: Trained, request: Request, repeat: Repeat) -> None:
-        self._method = method
-        self._request = request
-        self._repeat = repeat
-        evaluation = request.evaluation
-        rows, self.seconds_prepare = evaluation.rows(request.estimator, repeat)
-        learner, identity, self._results = bind(request, method.name, repeat, rows)
-        self.key = self.fingerprint = ""
-        if request.cache is not None:
-            self.fingerprint = identity.rows.hex()
-            self.key = "" if self._results is None else self._results.name
-            root = evaluation.shared.root(identity, repeat.number)
-            # Before the folds are known, rows are tested in parts of phases.
-            if learner.phases_may_be_cut or not evaluation.is_early:
-                learner = method.share(learner, request.cache, root, request.n_epochs)
-        self.seconds_before = 0.0
-        self._learner = learner
-        self._leaves = self._make_leaves(learner)
-        asked = request.evaluation.row_losses and request.needs_rows
-        if asked and not self._leaves.has_row_scores(self._first):
-            raise ValueError(
-                f"row_losses must be False for scoring={request.scoring.name!r} of "
-                f"{name_of(request.estimator)}, which scores each fold as a whole; a loss, such "
-                "as 'error' or 'squared_error', would be right."
-            )
-        self._n_trained = 0
-        self._trains_now = False
-
-    def _make_leaves(self, learner: Learner) -> Leaves:
-        """Return what is kept at the leaves, and scored."""
-        return leaves_for(
-            self._request.estimator, self._request.scoring.metrics, self._repeat, learner
-        )
+    def __init__(
+        self, job: Job, repeat: Repeat, learner: Learner, leaves: Leaves, results: Results | None
+    ) -> None:
+        self.job = job
+        self.repeat = repeat
+        self.learner = learner
+        self.leaves = leaves
+        self.results = results
+        self.ahead: OutputsAhead | None = job.ahead.pop(repeat.number, None)
+        self.n_walked = self.n_needed = 0
+        self._n_before = 0  # rows that others have trained on before
+        self.is_training = False
+        self.first_pass: Any = None
 
     @property
     def n_updates(self) -> int:
         """The rows trained on so far."""
-        if self._trains_now and isinstance(self._learner, SharedLearner):
-            return self._learner.n_updates
-        return self._n_trained
+        if self.is_training and isinstance(self.learner, SharedLearner):
+            return self._n_before + self.learner.n_updates
+        return self._n_before + self.n_walked
 
-    def blocks(self) -> Generator[TestedBlock]:
-        """Evaluate the folds, or take their results where they are kept."""
-        kept = self._kept_blocks()
-        if kept is not None:
-            yield from kept
-            return
-        self._trains_now = True
-        n_jobs = self._request.evaluation.n_jobs
-        blocks = self._method.test_folds(self._repeat, self._learner, self._leaves, n_jobs)
-        for block in blocks:
-            self._n_trained += block.n_updates
-            yield block
+    def count_ahead(self, n_updates: int) -> None:
+        """Count rows that were trained on together with other jobs."""
+        self._n_before = n_updates
 
-    def scores(self, folds: Node) -> FoldScores:
-        """Return the scores of tested folds."""
-        return self._leaves.scores(folds)
+    def find_results(self) -> int | None:
+        """Fill the leaves with results that are there; return the row updates that they took.
 
-    def pooled(self, metric: Pooled) -> PooledScore:
-        """Return a score over all rows, now that all of them are tested."""
-        return self._leaves.pooled(metric)
+        None if there are none. Outputs computed ahead count as trained now, though they may be in
+        the store by now.
+        """
+        if self.results is None:
+            return None
+        if self.ahead is None:
+            return self.results.take(self.leaves)
+        if self.leaves.needs_models or self.ahead.outputs is None:
+            return None  # it was left out by its early scores, but not pruned
+        self.leaves.outputs = self.ahead.outputs
+        self.job.effort.seconds += self.ahead.seconds
+        self.count_ahead(self.ahead.outputs.n_updates)
+        return self.ahead.outputs.n_updates
 
-    def row_scores(self, folds: Node) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """Return the scores of the rows of tested folds, and their weights."""
-        return self._leaves.row_scores(folds, self._first)
-
-    @property
-    def _first(self) -> int:
-        """The number of the first optimised metric."""
-        return self._request.scoring.optimized[0]
-
-    def tested_rows(self, folds: Node) -> np.ndarray:
-        """Return the rows as given that ``row_scores`` has."""
-        return self._repeat.cut.tested_from(folds.first, folds.last)
-
-    def keep(self, n_needed: int, seconds: float) -> None:
+    def keep_results(self, n_needed: int, seconds: float) -> None:
         """Keep the results; other processes may wait for them."""
-        if self._results is None:
+        if self.results is None:
             return
-        self._results.keep(self._leaves, n_needed, seconds)
-        outputs = self._leaves.outputs
-        if self._request.is_leased and self._trains_now and outputs is not None:
-            assert isinstance(self._request.cache, StoredModelCache)
-            self._request.cache.write([self._results.to_write(outputs, seconds)])
+        self.results.keep(self.leaves, n_needed, seconds)
+        outputs = self.leaves.outputs
+        if self.job.is_leased and self.is_training and outputs is not None:
+            assert isinstance(self.job.cache, StoredModelCache)
+            self.job.cache.write([self.results.to_write(outputs, seconds)])
 
-    def _kept_blocks(self) -> Generator[TestedBlock] | None:
-        """Fill the leaves with results that are there already; None if there are none."""
-        if self._results is None:
-            return None
-        # Outputs computed ahead count as trained now, though they may be in the store by now.
-        ahead = self._request.ahead.pop(self._repeat.number, None)
-        if ahead is None:
-            n_updates = self._results.take(self._leaves)
-            return None if n_updates is None else _replay(self._repeat.parts, n_updates)
-        if self._leaves.needs_models:
-            return None
-        if ahead.outputs is None:  # it was left out by its early scores, but not pruned
-            return None
-        began = perf_counter()
-        self._leaves.outputs = ahead.outputs
-        self._n_trained = ahead.outputs.n_updates
-        self.seconds_before = ahead.seconds + perf_counter() - began
-        return _replay(self._repeat.parts, ahead.outputs.n_updates)
+
+class Bound(NamedTuple):
+    """An estimator bound to the rows of a repeat.
+
+    Attributes
+    ----------
+    learner : Learner
+    identity : RowsIdentity
+        The names of the rows.
+    results : Results or None
+        Where the results are kept; None if the estimator has no key.
+    """
+
+    learner: Learner
+    identity: RowsIdentity
+    results: Results | None
+
+
+def bind(job: Job, engine: str, repeat: Repeat, rows: PreparedRows) -> Bound:
+    """Return a job's estimator bound to the rows of a repeat.
+
+    Of the first repeat it is kept, since looking up what is missing binds it too.
+    """
+    if repeat.number == 0 and job.bound is not None:
+        bound: Bound = job.bound
+        return bound
+    task, scoring = job.task, job.scoring
+    responses = responses_of(job.estimator, scoring.metrics, job.scored_by_row)
+    learner = task.learner(job.estimator, rows, responses, repeat)
+    identity = task.identity(job.estimator, rows, repeat.number)
+    if isinstance(learner, CompiledLearner):
+        check_masses_of_classes(learner, repeat.cut)
+    folds = repeat.key
+    if not isinstance(job.estimator, CompiledEstimator):
+        folds = under_configuration(folds)
+    bound = Bound(learner, identity, results_of(learner, job.cache, identity, folds, engine))
+    if repeat.number == 0:
+        job.bound = bound
+    return bound
+
+
+def why_not_trained_further(job: Job) -> str:
+    """Return why "auto" does not train an estimator further whatever the rows are, a clause."""
+    estimator = job.estimator
+    if isinstance(estimator, HistTree):
+        return "its nodes are searched anew and not trained further"
+    if job.task.settings.method == "treecv":
+        return ""
+    if not job.asks_for_passes:
+        # The trials of a search over max_iter are all fitted, those with max_iter=1 too.
+        others = [name for name in job.task.searched if name.endswith("max_iter")]
+        if why := why_fit_differs(estimator, job.searched or others):
+            return why
+    if why := why_rows_age(estimator) or why_counts_differ(job):
+        return why
+    ahead = job.task.ahead(estimator)
+    if not isinstance(ahead, str) or is_incremental(estimator):
+        return ""
+    if isinstance(last_step(estimator), HistTree):
+        return "the trees of all folds are grown together only without steps before them"
+    return ahead or refused_setting(estimator) or NO_PARTIAL_FIT
+
+
+def why_not_passed_further(job: Job) -> str:
+    """Return why weights or other arguments keep "auto" from training further, a clause."""
+    if job.task.settings.method == "treecv" or not hasattr(job.estimator, "fit"):
+        return ""
+    return job.passed.why_not_further(job.estimator)
+
+
+def why_trained_further(job: Job) -> str:
+    """Return why "auto" trains an estimator further, a clause."""
+    estimator = job.estimator
+    ahead = job.task.ahead(estimator)
+    if isinstance(ahead, str):
+        slowly = f"; its steps run in Python, since {ahead}" if ahead else ""
+        return f"{name_of(estimator)} has partial_fit{slowly}"
+    last = name_of(last_step(estimator))
+    if ahead.front.is_compiled:
+        return f"its steps run with the compiled {last}"
+    slowly = f", since {ahead.why_python}" if ahead.why_python else ""
+    return f"{last} has partial_fit; its steps are done once or run in Python{slowly}"
+
+
+def _check_has_row_scores(job: Job, leaves: Leaves, learner: Learner) -> None:
+    """Refuse to keep the scores of rows where a scorer is called for each fold."""
+    if not (job.task.settings.row_losses and job.needs_rows):
+        return
+    metric, classes = job.scoring.first, learner.rows.classes
+    follows = isinstance(metric, Loss) or fold_metric(metric, classes) is not None
+    at_leaf = job.scoring.optimized[0] in leaves.at_leaf
+    if leaves.outputs is None or not follows or at_leaf or not job.scores_rows(metric):
+        raise ValueError(
+            f"row_losses must be False for scoring={job.scoring.name!r} of "
+            f"{name_of(job.estimator)}, which scores each fold as a whole; a loss, such "
+            "as 'error' or 'squared_error', would be right."
+        )
 
 
 def leaves_for(
@@ -294,10 +453,3 @@ def responses_of(
     """Return the responses from which losses and pooled scores follow, and those ``by_row``."""
     of_outputs = [*(one for one in metrics if not isinstance(one, Scorer)), *by_row]
     return tuple(dict.fromkeys(response_of(metric, estimator) for metric in of_outputs))
-
-
-def _replay(blocks: list[Node], n_updates: int) -> Generator[TestedBlock]:
-    """Yield blocks whose results are there already; the first one gets all row updates."""
-    for block in blocks:
-        yield TestedBlock(block, n_updates)
-        n_updates = 0

@@ -1,4 +1,4 @@
-"""The method "treecv": the k trainings do their common part only once, along a tree.
+"""The engine "treecv": the k trainings do their common part only once, along a tree.
 
 Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015); the recursion itself is in ``tree/walk.py``.
 """
@@ -6,16 +6,26 @@ Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015); the recursion itself is in `
 from __future__ import annotations
 
 from collections.abc import Generator
+from collections.abc import Sequence
+from math import log2
+from typing import Any
+from typing import TYPE_CHECKING
 
-from optuna_treecv.crossval.early import EarlyRepeat
-from optuna_treecv.crossval.fold_average import AveragingRepeat
-from optuna_treecv.crossval.lanes import CompiledLanes
+from optuna_treecv.crossval import lanes
+from optuna_treecv.crossval.early import FirstPass
+from optuna_treecv.crossval.engine import Early
+from optuna_treecv.crossval.engine import Missing
+from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.fold_average import walk_averaging
 from optuna_treecv.crossval.repeat import Repeat
-from optuna_treecv.crossval.request import Request
 from optuna_treecv.crossval.subtrees import node_test
 from optuna_treecv.crossval.trained import Trained
-from optuna_treecv.crossval.trained import TrainedRepeat
+from optuna_treecv.crossval.trained import Training
+from optuna_treecv.crossval.trained import why_not_passed_further
+from optuna_treecv.crossval.trained import why_not_trained_further
+from optuna_treecv.crossval.trained import why_trained_further
 from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
@@ -24,28 +34,48 @@ from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import walk_tree
 
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
+    from optuna_treecv.crossval.task import Task
+
 
 class TreeCV(Trained):
     """At most n log2(2k) row updates per epoch for k folds of n rows in all."""
 
     name = "treecv"
-    side_by_side = CompiledLanes("treecv")
+    asked_by = ("auto", "holdout", "treecv")
 
-    def begin(self, request: Request, repeat: Repeat) -> TrainedRepeat:
-        """Bind the estimator to the prepared rows."""
-        if request.average is not None:
-            return AveragingRepeat(self, request, repeat)
-        if request.evaluation.is_early and repeat.number == 0:
-            return EarlyRepeat(self, request, repeat)
-        return super().begin(request, repeat)
+    def why_not(self, job: Job) -> str:
+        """Return why models cannot be trained further along a tree, a clause."""
+        cut = job.task.repeats[0].cut
+        if why := why_not_trained_further(job) or why_not_passed_further(job):
+            return why
+        if isinstance(cut, Folds):
+            return ""
+        return cut.why_no_tree or "the training sets of its folds grow"
+
+    def why(self, job: Job) -> str:
+        """Return why models are trained further."""
+        return why_trained_further(job)
 
     def share(self, learner: Learner, cache: AnyCache, root: Prefix, n_epochs: int) -> Learner:
         """Return a learner that looks models up in the cache, if its states have keys."""
-        return (
-            SharedLearner(learner, cache, root, n_epochs)
-            if isinstance(learner, CompiledLearner)
-            else learner
-        )
+        if isinstance(learner, CompiledLearner):
+            return SharedLearner(learner, cache, root, n_epochs)
+        return learner
+
+    def early(self, training: Training) -> Generator[Early]:
+        """Yield the progressive losses along the first pass, and those of 16 folds of many."""
+        training.first_pass = FirstPass(training)
+        yield from training.first_pass.events()
+
+    def walk(self, training: Training) -> Generator[TestedBlock]:
+        """Walk the tree from where the first pass has come to."""
+        if training.job.average is not None:
+            return walk_averaging(training)
+        if training.first_pass is not None:
+            return training.first_pass.walk_rest()
+        return super().walk(training)
 
     def test_folds(
         self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
@@ -53,3 +83,34 @@ class TreeCV(Trained):
         """Walk the tree; a compiled learner walks each block in one call."""
         test = node_test(repeat.plan, learner, leaves)
         return walk_tree(repeat.plan, learner, test, repeat.blocks, n_jobs)
+
+    def parameters_beside(self, estimator: Any) -> tuple[str, ...]:
+        """Return the parameters in which compiled learners on lanes may differ."""
+        return lanes.parameters_beside(estimator)
+
+    def missing(self, job: Job) -> Missing | None:
+        """Return what is missing of the first repeat."""
+        return lanes.missing(job, self.name)
+
+    def together(self, jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool:
+        """Train compiled learners row by row, in one walk over the tree."""
+        return lanes.evaluate(jobs, self.name, watch, are_leased)
+
+    def cost(self, job: Job) -> str:
+        """Return the row updates at most, and those of k trainings from scratch."""
+        task, n_epochs = job.task, job.n_epochs
+        n_standard = n_epochs * task.n_updates_standard
+        if task.n_folds == 1:
+            return (
+                f"One model is trained, in {n_standard:,} row updates, and tested on other rows."
+            )
+        return (
+            f"A tree over {task.folds_in_words} of {task.data.n_rows:,} rows takes at most "
+            f"{n_epochs * most_updates(task):,} row updates; k trainings from scratch take "
+            f"{n_standard:,}."
+        )
+
+
+def most_updates(task: Task) -> int:
+    """Return the most row updates that the tree takes for one epoch."""
+    return int(task.data.n_rows * log2(2 * task.n_folds)) * task.n_repeats

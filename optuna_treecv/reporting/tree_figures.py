@@ -55,7 +55,7 @@ def plot_tree_agreement(
     5
     """
     estimator = objective._space.candidate(params)[0]
-    shares = agreement_by_depth(objective._evaluation, estimator)
+    shares = agreement_by_depth(objective._task, estimator)
     figure = go.Figure(
         go.Scatter(
             x=np.arange(len(shares)),
@@ -68,7 +68,7 @@ def plot_tree_agreement(
     )
     figure.update_xaxes(title_text="depth", rangemode="tozero")
     figure.update_yaxes(title_text="rows in shared nodes, %", range=[0, 104])
-    said = f"{objective._evaluation.n_folds} folds; nodes that a fold shares are searched once"
+    said = f"{objective._task.n_folds} folds; nodes that a fold shares are searched once"
     return finish(figure, "Agreement of the folds' trees", said)
 
 
@@ -110,7 +110,7 @@ def plot_pruning_path(
     ['mean of the folds', 'best', 'smallest within one standard error']
     """
     estimator = objective._space.candidate(params)[0]
-    metric, steps = pruning_path(objective._evaluation, estimator, most)
+    metric, steps = pruning_path(objective._task, estimator, most)
     if steps[0].result.std is None:
         raise ValueError(
             "objective must have a score of folds, not a pooled one, for standard errors; "

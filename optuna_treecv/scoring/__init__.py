@@ -3,24 +3,25 @@
 from optuna_treecv.scoring.asked import make_scoring
 from optuna_treecv.scoring.asked import Metric
 from optuna_treecv.scoring.asked import pooled
-from optuna_treecv.scoring.asked import response_of
 from optuna_treecv.scoring.asked import Scoring
 from optuna_treecv.scoring.asked import scoring_for
 from optuna_treecv.scoring.asked import with_pooled
 from optuna_treecv.scoring.at_leaves import Leaves
+from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.from_squares import follows_from_squares
 from optuna_treecv.scoring.from_squares import scores_from_squares
 from optuna_treecv.scoring.kept import ArrayThenCount
 from optuna_treecv.scoring.kept import COUNT_BYTES
 from optuna_treecv.scoring.losses import Loss
 from optuna_treecv.scoring.of_folds import scores_of_folds
-from optuna_treecv.scoring.of_rows import scores_of_rows
-from optuna_treecv.scoring.of_rows import scores_rows
+from optuna_treecv.scoring.of_folds import scores_of_rows
+from optuna_treecv.scoring.of_folds import scores_rows
 from optuna_treecv.scoring.pooled import Pooled
 from optuna_treecv.scoring.pooled import pooled_score
 from optuna_treecv.scoring.pooled import PooledScore
 from optuna_treecv.scoring.ranges import range_by_name
 from optuna_treecv.scoring.ranges import range_of
+from optuna_treecv.scoring.scorers import response_of
 from optuna_treecv.scoring.scorers import ReturnsSeveral
 from optuna_treecv.scoring.scorers import score_of
 from optuna_treecv.scoring.scorers import Scorer
@@ -56,6 +57,7 @@ __all__ = [
     "UndefinedScore",
     "are_counts",
     "by_loss",
+    "fold_metric",
     "follows_from_squares",
     "in_full",
     "make_scoring",

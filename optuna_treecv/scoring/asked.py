@@ -16,7 +16,6 @@ from sklearn.base import is_regressor
 from sklearn.metrics import get_scorer_names
 from sklearn.utils import get_tags
 
-from optuna_treecv.learners.adapter import METHOD_NAMES
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.scoring.losses import FOR_CLASSIFIERS
 from optuna_treecv.scoring.losses import FOR_CLUSTERERS
@@ -254,16 +253,3 @@ def scoring_for(scoring: Scoring | None, estimator: Any, is_pooled: bool = False
                 f"scoring={of.name!r} is not for {kind} such as {name_of(estimator)}; use {names}."
             )
     return scoring
-
-
-def response_of(metric: Metric, estimator: Any) -> str:
-    """Return the response of an estimator that a loss, or a scorer of ``make_scorer``, needs.
-
-    Of several that would do, it is the first one that the estimator has, as in scikit-learn.
-    """
-    methods = metric.methods
-    assert methods is not None
-    if isinstance(methods, str):
-        return methods
-    found = (m for m in methods if hasattr(estimator, METHOD_NAMES.get(m, m)))
-    return next(found, methods[0])

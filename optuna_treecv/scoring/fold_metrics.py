@@ -68,13 +68,12 @@ class FoldMetric:
     of_rows: Callable[[Array, Array], Array] | None = None
 
 
-def fold_metric(name: str, classes: Array | None) -> FoldMetric | None:
+def fold_metric(scorer: Any, classes: Array | None) -> FoldMetric | None:
     """Return the metric that equals a scorer of scikit-learn.
 
     Parameters
     ----------
-    name : str
-        The name of the scorer.
+    scorer : Scorer
     classes : ndarray or None
         The sorted classes of all rows; None for regressors.
 
@@ -83,10 +82,10 @@ def fold_metric(name: str, classes: Array | None) -> FoldMetric | None:
     FoldMetric or None
         None where the scorer itself must be called.
     """
-    metric = METRICS.get(name)
+    metric = METRICS.get(scorer.name) if scorer.is_registered else None
     if metric is None or (classes is None) != (metric in _OF_NUMBERS):
         return None
-    return metric if classes is None or _is_defined(name, list(classes)) else None
+    return metric if classes is None or _is_defined(metric.name, list(classes)) else None
 
 
 def _is_defined(name: str, classes: list[Any]) -> bool:

@@ -1,28 +1,34 @@
-"""The scores of folds by all metrics, from what the models say of the folds' rows."""
+"""The scores of folds and of rows, from what the models say of the folds' rows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from optuna_treecv.scoring.asked import Metric
-from optuna_treecv.scoring.asked import response_of
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.losses import Loss
 from optuna_treecv.scoring.pooled import Pooled
+from optuna_treecv.scoring.scorers import response_of
 from optuna_treecv.scoring.scorers import Scorer
 from optuna_treecv.scoring.spread import FoldScores
 from optuna_treecv.scoring.spread import unknown_spreads
 from optuna_treecv.scoring.stand_in import StandIn
 from optuna_treecv.scoring.tested_rows import by_loss
 from optuna_treecv.scoring.tested_rows import by_metric
+from optuna_treecv.scoring.tested_rows import Scored
 from optuna_treecv.scoring.tested_rows import TestedRows
 
 
 def scores_of_folds(
-    metrics: Sequence[Metric], rows: TestedRows, estimator: Any, classes: np.ndarray | None
+    metrics: Sequence[Metric],
+    rows: TestedRows,
+    estimator: Any,
+    classes: np.ndarray | None,
+    called: Mapping[int, np.ndarray] | None = None,
 ) -> FoldScores:
     """Return the scores of folds.
 
@@ -34,36 +40,39 @@ def scores_of_folds(
     estimator : estimator
         One of the kind that was tested.
     classes : ndarray or None
+        The sorted classes of all rows.
+    called : mapping of int to ndarray of shape (n_folds,), or None
+        By the number of the metric, the scores that are known.
     """
+    called = called or {}
     scores = np.full((len(metrics), rows.n_folds), np.nan)
     diverged = np.zeros(rows.n_folds, bool)
     spreads = None if rows.begins is None else unknown_spreads(*scores.shape)
     for i, metric in enumerate(metrics):
-        bad: np.ndarray | None
-        spread: np.ndarray | None = None
-        if isinstance(metric, Loss):
-            scores[i], bad, spread = by_loss(metric, rows)
+        if i in called:
+            scored = Scored(called[i], called[i] == metric.if_diverged, None)
+        elif isinstance(metric, Loss):
+            scored = by_loss(metric, rows)
         elif isinstance(metric, Pooled):
-            bad = rows.diverged()
+            scored = Scored(scores[i], rows.diverged(), None)
+        elif (known := fold_metric(metric, classes)) is not None:
+            scored = by_metric(known, metric, response_of(metric, estimator), rows, estimator)
         else:
-            known = fold_metric(metric.name, classes) if metric.is_registered else None
-            method = response_of(metric, estimator)
-            if known is not None:
-                scores[i], bad, spread = by_metric(known, metric, method, rows, estimator)
-            else:
-                scores[i] = _called(metric, method, rows, estimator, classes)
-                bad = scores[i] == metric.if_diverged
-        if bad is not None:
-            diverged |= bad
-        if spread is not None and spreads is not None:
-            spreads[i] = spread
+            of_scorer = scores_of_called(metric, rows, estimator, classes)
+            scored = Scored(of_scorer, of_scorer == metric.if_diverged, None)
+        scores[i] = scored.scores
+        if scored.diverged is not None:
+            diverged |= scored.diverged
+        if scored.spread is not None and spreads is not None:
+            spreads[i] = scored.spread
     return FoldScores(scores, diverged, spreads)
 
 
-def _called(
-    scorer: Scorer, method: str, rows: TestedRows, estimator: Any, classes: np.ndarray | None
+def scores_of_called(
+    scorer: Scorer, rows: TestedRows, estimator: Any, classes: np.ndarray | None
 ) -> np.ndarray:
-    """Return the scores of a scorer that is called for each fold."""
+    """Return the scores of folds, (n_folds,), by a scorer that is called for each of them."""
+    method = response_of(scorer, estimator)
     stand_in = StandIn(estimator, classes, method)
     begins = np.arange(len(rows)) if rows.begins is None else rows.begins
     ends = np.append(begins[1:], len(rows))
@@ -76,4 +85,40 @@ def _called(
             None if rows.targets is None else rows.targets[part],
             None if rows.weights is None else rows.weights[part],
         )
+    return scores
+
+
+def scores_rows(metric: Metric, classes: np.ndarray | None) -> bool:
+    """Return whether a metric is a mean over rows whose scores are known row by row."""
+    if isinstance(metric, Scorer):
+        known = fold_metric(metric, classes)
+        return metric.is_mean and known is not None and known.of_rows is not None
+    return isinstance(metric, Loss)
+
+
+def scores_of_rows(
+    metric: Metric, rows: TestedRows, estimator: Any, classes: np.ndarray | None
+) -> np.ndarray:
+    """Return the score of each row, (n_rows,) of float64.
+
+    Parameters
+    ----------
+    metric : Loss or Scorer
+        One that ``scores_rows``.
+    rows : TestedRows
+    estimator : estimator
+        One of the kind that was tested.
+    classes : ndarray or None
+        The sorted classes of all rows.
+    """
+    rows = rows.each_a_fold()
+    if isinstance(metric, Loss):
+        return by_loss(metric, rows).scores
+    known = fold_metric(metric, classes)
+    assert isinstance(metric, Scorer) and known is not None and known.of_rows is not None
+    targets: Any = rows.targets
+    with np.errstate(all="ignore"):
+        scores = known.of_rows(rows.response(response_of(metric, estimator)), targets)
+    scores = scores.astype(np.float64)
+    scores[~np.isfinite(scores) | rows.diverged()] = metric.if_diverged
     return scores

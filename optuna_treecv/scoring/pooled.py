@@ -15,6 +15,7 @@ import numpy as np
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.losses import Loss
+from optuna_treecv.scoring.scorers import response_of
 from optuna_treecv.scoring.scorers import Scorer
 from optuna_treecv.scoring.stand_in import StandIn
 from optuna_treecv.scoring.tested_rows import TestedRows
@@ -64,7 +65,7 @@ class PooledScore(NamedTuple):
 
 
 def pooled_score(
-    metric: Pooled, method: str, rows: TestedRows, estimator: Any, classes: np.ndarray | None
+    metric: Pooled, rows: TestedRows, estimator: Any, classes: np.ndarray | None
 ) -> PooledScore:
     r"""Return a score over all rows.
 
@@ -77,8 +78,6 @@ def pooled_score(
     Parameters
     ----------
     metric : Pooled
-    method : str
-        The response that the loss or scorer asks of the estimator.
     rows : TestedRows
     estimator : estimator
         One of the kind that was tested.
@@ -89,6 +88,7 @@ def pooled_score(
     ValueError
         If the score is not defined on the rows.
     """
+    method = response_of(metric, estimator)
     weights = np.ones(len(rows)) if rows.weights is None else rows.weights
     targets: Any = rows.targets
     if isinstance(metric.of, Loss):
@@ -102,7 +102,7 @@ def pooled_score(
         return PooledScore(mean, _length(weights * influence))
     if np.any(rows.diverged()):
         return PooledScore(metric.if_diverged, np.nan)
-    known = fold_metric(metric.of.name, classes) if metric.of.is_registered else None
+    known = fold_metric(metric.of, classes)
     response = rows.response(method)
     if method == "predict" and classes is not None:
         response = response.astype(np.intp)  # class codes, perhaps beside other outputs as floats

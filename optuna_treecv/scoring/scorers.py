@@ -16,6 +16,7 @@ from sklearn.base import is_regressor
 from sklearn.metrics import get_scorer
 from sklearn.utils.validation import _num_samples
 
+from optuna_treecv.learners.adapter import METHOD_NAMES
 from optuna_treecv.learners.from_estimator import name_of
 
 _SCORER_EXPECTED = "scoring must be a scorer(estimator, X, y) that returns a number"
@@ -241,3 +242,16 @@ def undefined(
         f"{pooled}a smaller cv, stratified folds, or a loss that is a mean over rows, such as "
         f"{loss!r}."
     )
+
+
+def response_of(metric: Any, estimator: Any) -> str:
+    """Return the response of an estimator that a loss, or a scorer of ``make_scorer``, needs.
+
+    Of several that would do, it is the first one that the estimator has, as in scikit-learn.
+    """
+    methods = metric.methods
+    assert methods is not None
+    if isinstance(methods, str):
+        return methods
+    found = (m for m in methods if hasattr(estimator, METHOD_NAMES.get(m, m)))
+    return next(found, methods[0])

@@ -30,6 +30,12 @@ class FoldScores(NamedTuple):
     diverged: np.ndarray
     spreads: np.ndarray | None
 
+    def part(self, begin: int, n_folds: int) -> FoldScores:
+        """Return the scores of some of the folds, the first of which is number ``begin``."""
+        folds = slice(begin, begin + n_folds)
+        spreads = None if self.spreads is None else self.spreads[:, :, folds]
+        return FoldScores(self.scores[:, folds], self.diverged[folds], spreads)
+
 
 def spread_of(
     values: np.ndarray, means: np.ndarray, weights: np.ndarray | None, begins: np.ndarray

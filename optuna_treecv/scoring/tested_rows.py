@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import cached_property
 from typing import Any
 from typing import NamedTuple
@@ -28,7 +29,7 @@ class TestedRows:
     outputs : ndarray of shape (n_rows, n_outputs)
         Not finite where a model is not.
     respond : callable
-        (method) -> the response that follows from the outputs.
+        (outputs, method) -> the response that follows from the outputs.
     targets : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
         Class codes or numbers.
     weights : ndarray of shape (n_rows,), float64, or None
@@ -41,7 +42,7 @@ class TestedRows:
     def __init__(
         self,
         outputs: np.ndarray,
-        respond: Callable[[str], np.ndarray],
+        respond: Callable[[np.ndarray, str], np.ndarray],
         targets: np.ndarray | None,
         weights: np.ndarray | None,
         begins: np.ndarray | None,
@@ -52,6 +53,12 @@ class TestedRows:
         self.begins = begins
         self._respond = respond
         self._responses: dict[str, np.ndarray] = {}
+
+    def each_a_fold(self) -> TestedRows:
+        """Return the same rows as folds of one row each, whose weights cancel."""
+        alone = copy(self)
+        alone.begins = alone.weights = None
+        return alone
 
     @cached_property
     def are_finite(self) -> bool:
@@ -70,7 +77,7 @@ class TestedRows:
     def response(self, method: str) -> np.ndarray:
         if method not in self._responses:
             with np.errstate(all="ignore"):
-                self._responses[method] = self._respond(method)
+                self._responses[method] = self._respond(self.outputs, method)
         return self._responses[method]
 
     def in_folds(self, rows: np.ndarray) -> np.ndarray:

@@ -493,7 +493,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             options["optimize"] = scores.names[self._optimized(scores)]
         objective = treecv_objective(estimator, X, y, **options)
         tries_all = self.error_score != "raise" and self.n_repeats == 1
-        objective._evaluation.tries_all_folds = tries_all
+        objective._task.tries_all_folds = tries_all
         pruner = self.pruner if self.study is None else self.study.pruner
         # Every study has a pruner, which the user may not know.
         is_meant = self.study is None or isinstance(pruner, RacingPruner)

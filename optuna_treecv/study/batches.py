@@ -14,10 +14,10 @@ from weakref import WeakSet
 
 import optuna
 
-from optuna_treecv.crossval.run import Run
-from optuna_treecv.crossval.side_by_side import evaluate_side_by_side
-from optuna_treecv.crossval.side_by_side import missing_result
-from optuna_treecv.crossval.side_by_side import parameters_beside
+from optuna_treecv.crossval.engines import evaluate_together
+from optuna_treecv.crossval.engines import missing_result
+from optuna_treecv.crossval.engines import parameters_beside
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.storage.leases import Leases
 
 #: The largest batch. One walk has at most 128 lanes, so larger batches save nothing.
@@ -31,21 +31,21 @@ _MOST_BYTES = 2**30
 
 
 class _Request:
-    __slots__ = ("goes_on", "is_done", "is_taken", "run")
+    __slots__ = ("goes_on", "is_done", "is_taken", "job")
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, job: Job) -> None:
+        self.job = job
         self.is_taken = self.is_done = False
-        self.goes_on = False  # another process computes this run; meanwhile there is other work
+        self.goes_on = False  # another process computes this job; meanwhile there is other work
 
 
 class Batches:
-    """Collects the runs of trials in many threads; one of the threads evaluates them all.
+    """Collects the jobs of trials in many threads; one of the threads evaluates them all.
 
     Parameters
     ----------
     size : int
-        The most runs in one walk.
+        The most jobs in one walk.
     leases : Leases, default=None
         The leases of all workers that share the evaluation's store.
     """
@@ -53,10 +53,10 @@ class Batches:
     def __init__(self, size: int, leases: Leases | None = None) -> None:
         self._size = size
         self._leases = leases
-        # Runs that were made before their trials, by their points. They go with their study.
-        self.ahead: WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Run]]
+        # Jobs that were made before their trials, by their points. They go with their study.
+        self.ahead: WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Job]]
         self.ahead = WeakKeyDictionary()
-        self._runs_ahead: WeakSet[Run] = WeakSet()  # whose results may wait for their trials
+        self._jobs_ahead: WeakSet[Job] = WeakSet()  # whose results may wait for their trials
         self._n_inside = 0
         self._n_expected = 1  # the most calls that were inside at once
         self._waiting: list[_Request] = []
@@ -79,22 +79,22 @@ class Batches:
                 self._n_inside -= 1
                 self._changed.notify_all()
 
-    def compute(self, run: Run, others: Callable[[], Iterable[Run]] | None = None) -> None:
+    def compute(self, job: Job, others: Callable[[], Iterable[Job]] | None = None) -> None:
         """Have a run's results computed together with those of other calls, if that is faster.
 
         Parameters
         ----------
-        run : Run
-            The run whose results are needed now.
+        job : Job
+            The job whose results are needed now.
         others : callable, default=None
-            () -> runs whose results will be needed later; a batch is filled up with them.
+            () -> jobs whose results will be needed later; a batch is filled up with them.
         """
         if self._size < 2 or (others is None and self._expected() < 2):
             return
-        if not parameters_beside(run):
+        if not parameters_beside(job):
             return
-        while missing_result(run):
-            request = _Request(run)
+        while missing_result(job):
+            request = _Request(job)
             taken = self._join(request)
             if taken:
                 try:
@@ -109,55 +109,55 @@ class Batches:
                 return
 
     @contextmanager
-    def leased(self, run: Run) -> Generator[None]:
+    def leased(self, job: Job) -> Generator[None]:
         """Ensure that in this block a run's results exist or this caller alone computes them.
 
         A thread that waits for another process holds no lock and no lease meanwhile.
         """
-        if self._leases is not None and parameters_beside(run):
-            while missing := missing_result(run):
+        if self._leases is not None and parameters_beside(job):
+            while missing := missing_result(job):
                 with self._leases.hold([missing.name]) as mine:
                     if mine:
-                        run.is_leased = True
+                        job.is_leased = True
                         yield
                         return
                 self._leases.wait(missing.name)
         yield
 
     def _evaluate(
-        self, taken: list[_Request], others: Callable[[], Iterable[Run]] | None = None
+        self, taken: list[_Request], others: Callable[[], Iterable[Job]] | None = None
     ) -> None:
-        """Evaluate the requested runs and some others, but none that another worker computes."""
+        """Evaluate the requested jobs and some others, but none that another worker computes."""
         held = set() if self._leases is None else self._leases.held()
-        runs = [one.run for one in taken]
+        jobs = [one.job for one in taken]
         if others is not None:
-            runs += self._fitting(others(), self._size - len(taken), held)
-            self._runs_ahead.update(runs)
-        if self._leases is None or len(runs) == 1:
-            evaluate_side_by_side(runs)
+            jobs += self._fitting(others(), self._size - len(taken), held)
+            self._jobs_ahead.update(jobs)
+        if self._leases is None or len(jobs) == 1:
+            evaluate_together(jobs)
             return
-        names = {missing.name: run for run in runs if (missing := missing_result(run))}
+        names = {missing.name: job for job in jobs if (missing := missing_result(job))}
         with self._leases.hold(list(names)) as mine:
             own = [names[name] for name in mine]
-            is_any = evaluate_side_by_side(own, are_leased=True)
+            is_any = evaluate_together(own, are_leased=True)
         for one in taken:
-            missing = missing_result(one.run)
+            missing = missing_result(one.job)
             one.goes_on = is_any and missing is not None and missing.name not in mine
 
-    def _fitting(self, runs: Iterable[Run], most: int, held: set[str]) -> list[Run]:
-        """Return some runs to be computed ahead, as many as there is room for."""
-        waiting = sum(ahead.n_bytes for run in self._runs_ahead for ahead in run.ahead.values())
-        found: list[Run] = []
-        for run in runs:
+    def _fitting(self, jobs: Iterable[Job], most: int, held: set[str]) -> list[Job]:
+        """Return some jobs to be computed ahead, as many as there is room for."""
+        waiting = sum(ahead.n_bytes for job in self._jobs_ahead for ahead in job.ahead.values())
+        found: list[Job] = []
+        for job in jobs:
             if len(found) == most:
                 break
-            missing = missing_result(run)
+            missing = missing_result(job)
             if missing is None or missing.name in held:
                 continue
             waiting += missing.n_bytes
             if waiting > _MOST_BYTES:
                 break
-            found.append(run)
+            found.append(job)
         return found
 
     def _join(self, request: _Request) -> list[_Request]:

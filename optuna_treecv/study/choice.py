@@ -28,11 +28,11 @@ from optuna_treecv.crossval.intervals import Interval
 from optuna_treecv.crossval.intervals import nadeau_bengio
 from optuna_treecv.crossval.intervals import note_of_dependence
 from optuna_treecv.crossval.intervals import within
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.paired import difference_by_folds
 from optuna_treecv.crossval.paired import difference_by_rows
 from optuna_treecv.crossval.paired import PairedDifference
 from optuna_treecv.crossval.paired import student_quantile
-from optuna_treecv.crossval.run import Run
 from optuna_treecv.storage.attributes import known_of_trial
 from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.known_scores import KnownScores
@@ -432,7 +432,7 @@ def _few(numbers: Sequence[int]) -> str:
 
 def contest_of(
     study: Any,
-    run_of: Callable[[FrozenTrial], Run],
+    job_of: Callable[[FrozenTrial], Job],
     known_scores: KnownScores,
 ) -> Contest:
     """Return the trials of a study and their scores.
@@ -440,29 +440,29 @@ def contest_of(
     Parameters
     ----------
     study : optuna.Study
-    run_of : callable
-        (trial) -> the run of a trial, which need not be evaluated.
+    job_of : callable
+        (trial) -> the job of a trial, which need not be evaluated.
     known_scores : KnownScores
     """
     trials = complete_trials(study)
-    run = run_of(trials[0])
-    evaluation, scoring = run.evaluation, run.scoring
+    job = job_of(trials[0])
+    task, scoring = job.task, job.scoring
     known = study.user_attrs.get(STUDY_ATTRIBUTE)
     digest = known.get("digest") if isinstance(known, dict) else None
-    if digest is not None and digest != evaluation.digest(scoring):
+    if digest is not None and digest != task.digest(scoring):
         raise ValueError(
             "study must be one of this objective: its values come from other data, weights, folds "
             "or scoring, and cannot be compared with these."
         )
-    n_splits = evaluation.n_repeats * evaluation.n_folds
-    tested = evaluation.tested(run.method_name)
+    n_splits = task.n_repeats * task.n_folds
+    tested = task.tested(job.method_name)
     is_progressive = tested.method == "progressive"
     has_interval = tested.n_folds > 1 and not tested.goes_forward and not is_progressive
     rows = known_scores.rows_of(trials)
     why_unknown = (
         "since they were evaluated elsewhere, or had no room in memory; a store keeps fold scores"
     )
-    if run.is_pooled:
+    if job.is_pooled:
         why_unknown = "since a pooled score has none; a score of folds would be right"
     return Contest(
         trials=trials,
@@ -473,7 +473,7 @@ def contest_of(
         n_folds=tested.n_folds,
         n_trained=tested.n_trained,
         test_share=tested.test_share if has_interval else None,
-        score_range=run.score_range,
+        score_range=job.score_range,
         overlap=tested.test_share if tested.shares_test_rows else None,
         note=note_of_dependence(tested),
         why_unknown=why_unknown,

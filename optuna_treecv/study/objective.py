@@ -6,10 +6,12 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Any
 from typing import Literal
+from typing import Unpack
 
 import numpy as np
 import optuna
@@ -19,17 +21,17 @@ from optuna.distributions import FloatDistribution
 
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
-from optuna_treecv.crossval.arguments import MOST_EPOCHS
 from optuna_treecv.crossval.arguments import warn_caller
-from optuna_treecv.crossval.choice import settle
-from optuna_treecv.crossval.early import why_no_first_pass
-from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.engines import parameters_beside
 from optuna_treecv.crossval.explain import explain
-from optuna_treecv.crossval.predict import predict_out_of_fold
-from optuna_treecv.crossval.refit import fit_on_all_rows
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.crossval.run import Run
-from optuna_treecv.crossval.side_by_side import parameters_beside
+from optuna_treecv.crossval.settings import ArgumentsOfTrials
+from optuna_treecv.crossval.settings import MOST_EPOCHS
+from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.settings import takes_settings
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.without_effect import check_effect
 from optuna_treecv.sharing.memory_cache import check_bytes
@@ -56,8 +58,7 @@ from optuna_treecv.study.race import Incumbents
 from optuna_treecv.study.race import Race
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.recording import record_trial
-from optuna_treecv.study.reports import report_early
-from optuna_treecv.study.reports import report_parts
+from optuna_treecv.study.reports import evaluate_reporting
 from optuna_treecv.study.space import as_space
 from optuna_treecv.study.space import Candidate
 from optuna_treecv.study.space import Space
@@ -84,21 +85,21 @@ class TreeCVObjective:
     def __init__(
         self,
         space: Space,
-        evaluation: Evaluation,
+        task: Task,
         report: str | None,
         database: Database | None = None,
         batch_size: int = 1,
         leases: Leases | None = None,
     ) -> None:
-        scoring = evaluation.scoring
+        scoring = task.settings.scored_by
         self.directions = ["minimize"] if scoring is None else scoring.directions
         self._space = space
-        self._evaluation = evaluation
+        self._task = task
         self._report = report
         self._database = database
         grids = space.grids
         self.param_grid = grids[0] if grids is not None and len(grids) == 1 else grids
-        self._study_check = StudyCheck(evaluation, grids)
+        self._study_check = StudyCheck(task, grids)
         self._batches = Batches(batch_size, leases)
         self._incumbents = Incumbents()
         self._known_scores = KnownScores(database)
@@ -114,11 +115,11 @@ class TreeCVObjective:
         """Evaluate no other points of the grid ahead of their trials; points are in codes."""
         self._space.grids = [{name: [code] for name, code in point.items()} for point in points]
 
-    def _report_for(self, pruner: optuna.pruners.BasePruner, run: Run | None = None) -> None:
+    def _report_for(self, pruner: optuna.pruners.BasePruner, job: Job | None = None) -> None:
         """Make the reports that a pruner needs, from before the first trial on."""
-        run = self._run_at(None) if run is None else run
-        report = report_for(pruner, run)
-        self._evaluation.report_as(report)
+        job = self._job_at(None) if job is None else job
+        report = report_for(pruner, job)
+        self._task.report_as(report)
         self._report = report
 
     def pruner(self) -> optuna.pruners.BasePruner:
@@ -142,25 +143,25 @@ class TreeCVObjective:
         >>> type(objective.pruner()).__name__
         'RacingPruner'
         """
-        if self._report is None or self._evaluation.why_no_report is not None:
+        if self._report is None or self._task.settings.why_no_report is not None:
             return optuna.pruners.NopPruner()
         return RacingPruner()
 
     @property
     def n_splits(self) -> int:
         """The number of folds, over all repeats."""
-        return self._evaluation.n_repeats * self._evaluation.n_folds
+        return self._task.n_repeats * self._task.n_folds
 
     @property
     def has_fold_scores(self) -> bool:
         """Whether the optimised score is one of each fold, and there are several folds."""
-        run = self._run_at(None)
-        return not run.is_pooled and self._evaluation.tested(run.method_name).n_folds > 1
+        job = self._job_at(None)
+        return not job.is_pooled and self._task.tested(job.method_name).n_folds > 1
 
     @property
     def score_directions(self) -> dict[str, str]:
         """What is better of each score by its name, "minimize" or "maximize"."""
-        scoring = self._run_at(None).scoring
+        scoring = self._job_at(None).scoring
         return {
             name: metric.direction
             for name, metric in zip(scoring.names, scoring.metrics, strict=True)
@@ -184,9 +185,9 @@ class TreeCVObjective:
         ValueError
             If a callable makes the estimators, so that their scoring is not known.
         """
-        run = self._run_at(None)
-        order = self._evaluation.describe()["order"]
-        return f"{self._evaluation.digest(run.scoring)} {run.method_name} {order}"
+        job = self._job_at(None)
+        order = self._task.describe()["order"]
+        return f"{self._task.digest(job.scoring)} {job.method_name} {order}"
 
     @property
     def direction(self) -> str:
@@ -220,9 +221,10 @@ class TreeCVObjective:
             If the study's direction contradicts the scoring, or an argument proves to be wrong.
         """
         result = self.evaluate_trial(trial)
-        if self._evaluation.scoring is None or not self._evaluation.scoring.returns_tuple:
+        scoring = self._task.settings.scored_by
+        if scoring is None or not scoring.returns_tuple:
             return result.mean
-        names = self._evaluation.scoring.optimized_names
+        names = scoring.optimized_names
         return tuple(result.scores[name].mean for name in names)
 
     def evaluate_trial(self, trial: Any) -> CVResult:
@@ -248,23 +250,23 @@ class TreeCVObjective:
         try:
             with self._batches.call():
                 with self._choosing:
-                    chooses = self._report == "auto" and self._evaluation.why_no_report is None
+                    chooses = self._report == "auto" and self._task.settings.why_no_report is None
                     if chooses and isinstance(trial, optuna.Trial):
-                        self._report_for(trial.study.pruner, self._run(trial))
-                run = self._run(trial)
-                self._study_check.trial(trial, run)
+                        self._report_for(trial.study.pruner, self._job(trial))
+                job = self._job(trial)
+                self._study_check.trial(trial, job)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
                     is_in_grid = self._space.grids is not None
-                    run.comes_again = is_in_grid or _may_recur(trial.distributions)
-                    others = partial(self._unseen, trial, run) if is_in_grid else None
-                    race = self._race(trial, run)
-                    run.judge = race if self._evaluation.is_early else None
-                    self._batches.compute(run, others)
-                with self._batches.leased(run):
-                    if self._evaluation.report is None:
-                        run.complete()
+                    job.comes_again = is_in_grid or _may_recur(trial.distributions)
+                    others = partial(self._unseen, trial, job) if is_in_grid else None
+                    race = self._race(trial, job)
+                    job.watch = Watch(race) if self._task.settings.is_early else None
+                    self._batches.compute(job, others)
+                with self._batches.leased(job):
+                    if self._task.settings.report is None:
+                        job.complete()
                     else:
-                        self._run_reporting(trial, run, race)
+                        self._run_reporting(trial, job, race)
         except optuna.TrialPruned:
             raise
         except Exception as error:
@@ -272,8 +274,8 @@ class TreeCVObjective:
                 f"This happened in trial {trial.number} with parameters {trial.params}."
             )
             raise
-        result = record_trial(trial, run, self._database)
-        self._known_scores.note(trial, result, run.scoring.first.direction)
+        result = record_trial(trial, job, self._database)
+        self._known_scores.note(trial, result, job.scoring.first.direction)
         return result
 
     def check_study(self, study: optuna.Study) -> None:
@@ -293,8 +295,8 @@ class TreeCVObjective:
         """
         self._study_check.directions(study, self.directions)
         if self._space.axes:
-            run = self._run_at(None)
-            for difference in self._study_check.differences(study, run):
+            job = self._job_at(None)
+            for difference in self._study_check.differences(study, job):
                 raise ValueError(difference)
 
     def evaluate(self, params: Mapping[str, Any]) -> CVResult:
@@ -312,7 +314,7 @@ class TreeCVObjective:
         """
         if not isinstance(params, Mapping):
             raise ValueError(f"params must be a dict of parameter values, got {params!r}.")
-        return self._run_at(params).finish()
+        return self._job_at(params).finish()
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values that the params of a trial mean, for ``set_params``.
@@ -357,7 +359,7 @@ class TreeCVObjective:
         >>> print(objective.explain().partition(". ")[0])
         Ridge is evaluated by method='exact', since its models follow from sums over rows
         """
-        return explain(self._evaluation, *self._space.candidate(params))
+        return explain(self._task, *self._space.candidate(params))
 
     def best_estimator(
         self,
@@ -405,10 +407,10 @@ class TreeCVObjective:
                 f"trial {trial.number} has {listed}; a wider range may hold a better value."
             )
         if kind == "refit":
-            return fit_on_all_rows(self._evaluation, *candidate)
-        run = Run(self._evaluation, *candidate)
-        run.average_models()
-        return run.finish().kfold_estimator()
+            return Job(self._task, *candidate, is_scored=False).refit()
+        job = Job(self._task, *candidate)
+        job.average_models()
+        return job.finish().kfold_estimator()
 
     def predict_oof(
         self,
@@ -459,7 +461,8 @@ class TreeCVObjective:
         (442,)
         """
         _, (estimator, n_epochs) = self._trial_and_candidate(study)
-        return predict_out_of_fold(self._evaluation, estimator, method, "method", n_epochs)
+        job = Job(self._task, estimator, n_epochs, is_scored=False)
+        return job.predict(method, "method")
 
     def _trial_and_candidate(
         self, study: Any, rule: Any = "best", simpler: Any = None
@@ -496,7 +499,7 @@ class TreeCVObjective:
 
     def _contest(self, study: Any) -> Contest:
         """Return the trials of a study with what this objective knows of their scores."""
-        return contest_of(study, self._run_of, self._known_scores)
+        return contest_of(study, self._job_of, self._known_scores)
 
     def grid_sampler(self, seed: int | None = None) -> optuna.samplers.GridSampler:
         """Return a sampler of the points of ``param_grid``.
@@ -521,10 +524,10 @@ class TreeCVObjective:
             raise ValueError("grid_sampler needs an objective with a param_grid.")
         return GridSampler(self._space.grids, seed=seed)
 
-    def _unseen(self, trial: optuna.Trial, own: Run) -> Iterator[Run]:
-        """Yield runs for points of the grid that have no trial yet.
+    def _unseen(self, trial: optuna.Trial, own: Job) -> Iterator[Job]:
+        """Yield jobs for points of the grid that have no trial yet.
 
-        They can all be evaluated side by side with the given trial, whose run is ``own``. If the
+        They can all be evaluated side by side with the given trial, whose job is ``own``. If the
         trial is not at a point of the grid, there are none.
         """
         assert self._space.grids is not None
@@ -542,92 +545,84 @@ class TreeCVObjective:
             if point not in ahead:
                 try:
                     candidate = self._space.at(dict(zip(names, point, strict=True)), n_epochs)
-                    ahead[point] = Run(self._evaluation, *candidate)
+                    ahead[point] = Job(self._task, *candidate)
                 except Exception:  # noqa: BLE001  # that point's own trial will raise it
                     continue
             if not ahead[point].ahead:  # otherwise its results are there
                 yield ahead[point]
 
-    def _run(self, trial: Any) -> Run:
-        """Return the trial's run, which may have been made together with other trials' runs."""
+    def _job(self, trial: Any) -> Job:
+        """Return the trial's job, which may have been made together with other trials' jobs."""
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
         n_epochs = self._study_check.epochs_in(study)
         if not self._space.axes:
-            return Run(self._evaluation, self._space.of_trial(trial), n_epochs)
+            return Job(self._task, self._space.of_trial(trial), n_epochs)
         params = self._space.suggest(trial)
         ahead = None if study is None else self._batches.ahead.get(study)
-        run = ahead.pop(tuple(params.values()), None) if ahead else None
-        return Run(self._evaluation, *self._space.at(params, n_epochs)) if run is None else run
+        job = ahead.pop(tuple(params.values()), None) if ahead else None
+        return Job(self._task, *self._space.at(params, n_epochs)) if job is None else job
 
-    def _run_at(self, params: Mapping[str, Any] | None) -> Run:
-        """Return the run at given parameters, or of the estimator as given."""
-        return Run(self._evaluation, *self._space.candidate(params))
+    def _job_at(self, params: Mapping[str, Any] | None) -> Job:
+        """Return the job at given parameters, or of the estimator as given."""
+        return Job(self._task, *self._space.candidate(params))
 
     def _candidate_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Candidate:
         """Return what a trial that is over evaluated; errors begin with ``argument``."""
-        n_epochs = (self._evaluation.n_epochs or 1) if is_one_pass(trial) else None
+        n_epochs = (self._task.settings.n_epochs or 1) if is_one_pass(trial) else None
         return self._space.candidate_of(trial, n_epochs, argument)
 
-    def _race(self, trial: Any, run: Run) -> Race | None:
+    def _race(self, trial: Any, job: Job) -> Race | None:
         """Return the comparison of a trial with the best one, if the study's pruner needs it."""
         if not isinstance(trial, optuna.Trial):
             return None  # FixedTrial and FrozenTrial have no study
         pruner = trial.study.pruner
         if not isinstance(pruner, RacingPruner):
             return None
-        if self._evaluation.report is None:
+        if self._task.settings.report is None:
             pruner.warn_once(
                 "RacingPruner needs report='progressive', or 'folds' where folds are fitted, to "
                 "prune a trial; with report=None it has no effect."
             )
             return None
-        if self._evaluation.is_early and why_no_first_pass(run.method, self._evaluation.report):
+        if job.why_no_first_pass:
             return None
-        return self._incumbents.race(trial, run, pruner, self._run_of)
+        return self._incumbents.race(trial, job, pruner, self._job_of)
 
-    def _run_reporting(self, trial: Any, run: Run, race: Race | None) -> None:
+    def _run_reporting(self, trial: Any, job: Job, race: Race | None) -> None:
         """Evaluate and report; a trial that is pruned is recorded too."""
-        report = self._evaluation.report
-        assert report is not None
-        if race is not None and run.ahead:
+        if race is not None and job.ahead:
             race.early = None  # its final score needs no forecast
-        progressive = None
-        should_prune = self._study_check.should_prune
         try:
-            if self._evaluation.is_early and (why_not := why_no_first_pass(run.method, report)):
-                run.complete()
-                self._evaluation.warn_once(
+            should_prune = self._study_check.should_prune
+            progressive = evaluate_reporting(trial, job, should_prune, race)
+            if job.why_no_first_pass:
+                self._task.warn_once(
                     "first pass",
                     lambda: (
                         f"Trial {trial.number} is not pruned, and neither are others like it: "
-                        f"{why_not}"
+                        f"{job.why_no_first_pass}"
                     ),
                 )
-            elif self._evaluation.is_early:
-                before_report = None if race is None else race.before_report
-                early = report_early(trial, run, report, should_prune, before_report)
-                progressive = early.progressive.values
-            else:
-                before_part = None if race is None else race.before_part
-                report_parts(trial, run, report, should_prune, before_part)
             if race is not None:
-                incumbent = race.incumbent(run.result().mean, progressive)
+                rows = None if progressive is None else progressive.values
+                incumbent = race.incumbent(job.result().mean, rows)
                 self._incumbents.note(trial.study, incumbent)
         except optuna.TrialPruned:
-            record_trial(trial, run, self._database)
-            run.ahead.clear()  # the exception's traceback refers to the run for a while
+            record_trial(trial, job, self._database)
+            job.ahead.clear()  # the exception's traceback refers to the job for a while
             raise
         finally:
-            self._study_check.pruner_time(trial, run.seconds)
+            self._study_check.pruner_time(trial, job.total.seconds)
             if race is not None:
                 race.end()
 
-    def _run_of(self, trial: optuna.trial.FrozenTrial) -> Run:
-        """Return the run of a trial of this objective that is over."""
+    def _job_of(self, trial: optuna.trial.FrozenTrial) -> Job:
+        """Return the job of a trial of this objective that is over."""
         argument = f"study must be one of this objective: trial {trial.number}"
-        return Run(self._evaluation, *self._candidate_of(trial, argument))
+        return Job(self._task, *self._candidate_of(trial, argument))
 
 
+@takes_settings()
 def treecv_objective(
     estimator: Any,
     X: Any,
@@ -638,29 +633,10 @@ def treecv_objective(
     | Sequence[Mapping[str, Collection[Any]]]
     | None = None,
     batch_size: int = 32,
-    cv: Any = 10,
-    groups: Any = None,
-    stratify: Literal["auto"] | bool = "auto",
-    shuffle: bool = True,
-    order: Literal["fixed", "random"] = "fixed",
-    method: Literal[
-        "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
-    ] = "auto",
-    n_repeats: int = 1,
-    n_epochs: int | None = None,
-    scoring: Any = None,
-    optimize: str | list[str] | None = None,
-    pooled: bool = False,
-    sample_weight: Any = None,
-    score_weight: Any = "same",
-    params: Mapping[str, Any] | None = None,
-    random_state: Any = 0,
-    n_jobs: int | None = 1,
-    row_losses: bool = False,
-    report: Literal["auto", "progressive", "blocks", "folds", "mean"] | None = None,
     cache: Literal["memory"] | ModelCache | None = "memory",
     store: Any = None,
     store_max_bytes: int = DEFAULT_MAX_BYTES,
+    **settings: Unpack[ArgumentsOfTrials],
 ) -> TreeCVObjective:
     """Make an objective for ``study.optimize`` that evaluates each trial by cross-validation.
 
@@ -701,101 +677,6 @@ def treecv_objective(
         (``study.optimize(n_jobs=...)``). Each configuration gets the same numbers as alone.
         Pruning saves no work among them, unless they race: with ``report="progressive"`` and a
         ``RacingPruner``. 1 means one by one, 1024 is the most.
-    cv : int, float, "loo", splitter, array-like or iterable of pairs, default=10
-        The number of folds, from 2 to n_rows; a share between 0 and 1, which a single hold-out
-        tests; "loo" for leave-one-out; a splitter of scikit-learn or an object like one; the fold
-        of each row, shape (n_rows,), -1 for rows that are only trained on; or pairs of training
-        and test rows. Exact folds and fits take any splitter. The tree takes those that train on
-        all rows which they do not test and test no row twice, or all rows equally often in
-        repetitions; and those whose training sets are growing first parts of the rows, such as
-        ``TimeSeriesSplit``.
-    groups : array-like of shape (n_rows,), default=None
-        The groups, for splitters that need them. With an int, ``cv`` means ``GroupKFold(cv)``, or
-        ``StratifiedGroupKFold(cv)`` where folds are stratified.
-    stratify : {"auto", True, False}, default="auto"
-        For an int or a share: give each fold its share of every class, as ``StratifiedKFold``
-        does. "auto" does so for classifiers. Where a class has fewer members than there are folds,
-        the folds are plain, with a warning.
-    shuffle : bool, default=True
-        For an int, a share or "loo", permute the rows once before they are cut into folds.
-        Otherwise permute the order of the folds, and the rows that a model is trained on phase by
-        phase; the folds themselves stay the same. Time series keep their order.
-    order : {"fixed", "random"}, default="fixed"
-        Whether a training phase reads its rows in the order in which they lie, or in a new random
-        order. The random order takes longer (1.6 times on Covertype).
-    method : {"auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"}
-        "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier`` and
-        discriminant analysis of scikit-learn, alone or after row-wise steps or a
-        ``StandardScaler``. "forest" grows the trees of all folds together, for
-        ``HistTreeClassifier`` and ``HistTreeRegressor``. "treecv" trains models further along a
-        tree; for time series it is a chain, in which one model walks forward. "fit" calls ``fit``
-        of any estimator on each fold's training rows. "auto", the default, takes the first of
-        these that is possible and makes the models of ``fit``. "standard" is k trainings from
-        scratch of one pass each, the baseline of the paper; of decision trees, k trees that are
-        grown one by one. "holdout" is "auto" on the first fold alone. "progressive" is progressive
-        validation: one pass, in which each row is tested before the model learns it, but for the
-        first eighth. ``CVResult.method`` says what was done, and ``CVResult.why`` why.
-    n_repeats : int, default=1
-        Cross-validate this many times and average. The repeats differ in their permutations for an
-        int, a share or "loo", in what further calls of ``split`` return for a splitter, and in
-        random orders. It is refused if nothing makes the repeats differ. At most 10,000.
-    n_epochs : int, default=None
-        The updates per row, for models that are trained further; None means 1. Where it is given,
-        "auto" trains estimators with ``partial_fit`` further whose ``fit`` makes other passes. In
-        the tree, each new row is followed by ``n_epochs - 1`` replays of rows that the model may
-        see; ``partial_fit`` of other estimators gets as many calls per training phase. "standard"
-        makes as many shuffled passes. The ``n_epochs`` of an estimator of this package may be set
-        or searched instead. At most 10,000.
-    scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
-        A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
-        losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
-        "absolute_error" for regressors, "squared_distance" (to the nearest centre) for clusterers,
-        and "neg_log_density" for density estimators. None means the first loss that fits the
-        estimator. Several scores, in a list or as a dict of names to scores, take one training.
-    optimize : str, list of str or None, default=None
-        The name of the score whose mean the objective returns; None: the first. With a list of
-        names, the objective returns a tuple for a study of several objectives:
-        ``optuna.create_study(directions=objective.directions)``.
-    pooled : bool, default=False
-        Compute each score once over the out-of-fold outputs of all rows, see
-        ``optuna_treecv.pooled``.
-    sample_weight : array-like of shape (n_rows,), default=None
-        The weights of the rows, finite and not negative. They act in training and in scores. They
-        go to ``partial_fit`` or ``fit``, in a Pipeline to those of the last step. Where metadata
-        routing of scikit-learn is enabled, a Pipeline that is fitted routes them by its requests.
-    score_weight : "same", array-like of shape (n_rows,) or None, default="same"
-        The weights of the rows in scores. "same" means ``sample_weight``; None weighs all rows
-        alike.
-    params : dict, default=None
-        Further arguments of ``fit``, as for scikit-learn's ``cross_validate``. Arrays with an
-        entry for each row are cut into folds. Where metadata routing is enabled, arguments go to
-        the ``fit`` and to the scorers that request them. ``sample_weight``, in a Pipeline
-        ``step__sample_weight`` of the last step, acts in training alone; others need
-        ``method="fit"``, which "auto" then takes.
-    random_state : int, RandomState instance or None, default=0
-        The seed of permutations and random orders, and of every ``random_state=None`` in the
-        estimator.
-    n_jobs : int or None, default=1
-        The number of threads that share the branches of the tree, or of joblib's workers that fit
-        folds, which ``joblib.parallel_config`` chooses; -1 means all cores. No result depends on
-        it.
-    row_losses : bool, default=False
-        Keep the score of each row, float32: in what ``evaluate`` returns, and for the best trials,
-        so that ``optuna_treecv.select`` compares trials over rows and not over folds.
-    report : {None, "auto", "progressive", "blocks", "folds", "mean"}, default=None
-        What to pass to ``trial.report``, for pruning: at most 32 numbers per trial.
-        "auto" takes what the pruner of the first trial's study needs; ``.pruner()`` returns a
-        pruner that fits. A warning names a pruner that does not fit the reports, and a trial
-        that reports nothing because the tree does not train its estimator.
-        "progressive" and "blocks" report inside the tree's first pass over the data, at each
-        sixteenth of a pass from the second on. Each row is tested before the model learns it.
-        "progressive" reports the mean score over the second half of the rows so far, for
-        ``RacingPruner``, ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner``;
-        "blocks" that over the rows since the report before, for ``WilcoxonPruner``. With 32 folds
-        or more, step 64 is the mean score of 16 folds. The last report is the trial's value.
-        "folds" reports the mean score of each part of the tree, or of each fold that is fitted, at
-        the part's number, and "mean" the mean of all folds so far. An infinite mean is reported as
-        1e300 or -1e300.
     cache : {"memory", None} or ModelCache, default="memory"
         Where trials share models. What the trainings of two trials have in common is done once,
         and no result depends on it. "memory" makes one cache of 256 MiB for this objective; None
@@ -810,6 +691,7 @@ def treecv_objective(
     store_max_bytes : int, default=256 MiB
         Room for shared models in the store. When more is written, the oldest models and those that
         took the fewest seconds per byte are deleted. Fold scores are never deleted.
+    **settings
 
     Returns
     -------
@@ -860,7 +742,10 @@ def treecv_objective(
     >>> study.best_value < 0.05
     True
     """
-    check_choice("report", report, (None, "auto", "folds", "mean", "progressive", "blocks"))
+    checked = Settings(**settings)
+    report = checked.report
+    if report == "auto":  # the first trial chooses
+        checked = replace(checked, report=None)
     estimator = as_estimator(estimator)
     batch_size = check_integer("batch_size", batch_size, MOST_SIDE_BY_SIDE)
     space = as_space(estimator, param_distributions, param_grid)
@@ -868,53 +753,30 @@ def treecv_objective(
     store_max_bytes = check_bytes("store_max_bytes", store_max_bytes)
     database = None if store is None else Database(store)
     models = None if database is None else ModelStore(database, store_max_bytes)
-    evaluation = Evaluation(
-        X,
-        y,
-        cv=cv,
-        groups=groups,
-        stratify=stratify,
-        shuffle=shuffle,
-        order=order,
-        method=method,
-        n_repeats=n_repeats,
-        n_epochs=n_epochs,
-        scoring=scoring,
-        optimize=optimize,
-        pooled=pooled,
-        sample_weight=sample_weight,
-        score_weight=score_weight,
-        params=params,
-        random_state=random_state,
-        n_jobs=n_jobs,
-        row_losses=row_losses,
-        estimator=shown,
-        cache=_make_cache(cache, models),
-        with_others=isinstance(cache, ModelCache) or database is not None,
-        report=None if report == "auto" else report,
-    )
+    with_others = isinstance(cache, ModelCache) or database is not None
+    task = Task(X, y, checked, shown, _make_cache(cache, models), with_others)
     if axes := space.axes:
         argument = "param_distributions" if space.grids is None else "param_grid"
         if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):
             for value in axes["n_epochs"].ends():
                 check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
-        evaluation.searched = {name: axis.ends() for name, axis in axes.items()}
+        task.searched = {name: axis.ends() for name, axis in axes.items()}
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = {name: axis.distribution for name, axis in axes.items()}
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions.values())
-        found, _ = settle(evaluation, shown, of_class=choices, searched=axes)
-        if evaluation.is_early and (why_not := why_no_first_pass(found, report)):
-            raise ValueError(why_not)
-        if found.is_one_pass:
+        job = Job(task, shown, of_class=choices, searched=axes)
+        if job.why_no_first_pass:
+            raise ValueError(job.why_no_first_pass)
+        if job.engine.trains_further:
             check_effect(argument, shown, {n: not d.single() for n, d in distributions.items()})
-            evaluation.unused.warn(shown, axes, evaluation.n_epochs)
-            evaluation.rows(shown)
+            task.unused.warn(shown, axes, checked.n_epochs)
+            task.rows(shown)
     leases = None
     if space.grids is not None and batch_size > 1 and models is not None:
-        if isinstance(evaluation.shared.cache_for(shown), StoredModelCache):
+        if isinstance(task.shared.cache_for(shown), StoredModelCache):
             leases = Leases(models)
-    return TreeCVObjective(space, evaluation, report, database, batch_size, leases)
+    return TreeCVObjective(space, task, report, database, batch_size, leases)
 
 
 def _may_recur(distributions: Mapping[str, BaseDistribution]) -> bool:

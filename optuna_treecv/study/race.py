@@ -1,4 +1,4 @@
-"""The best trial of a study, and how another trial compares with it while it runs.
+"""The best trial of a study, and how another trial compares with it while it jobs.
 
 A pruner of Optuna sees at most 32 numbers per trial. So the objective itself holds the losses of
 the best trial, of the rows of its first pass or of its folds, and tells a ``RacingPruner`` the
@@ -8,6 +8,7 @@ sums of the differences.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any
@@ -19,12 +20,13 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
-from optuna_treecv.crossval.early import why_no_first_pass
 from optuna_treecv.crossval.early_scores import FIRST_STEP
 from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
-from optuna_treecv.crossval.run import Run
+from optuna_treecv.crossval.engine import Early as EarlyScores
+from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.study.comparison import compared
 from optuna_treecv.study.comparison import Comparison
 from optuna_treecv.study.comparison import differences_of
@@ -33,6 +35,7 @@ from optuna_treecv.study.comparison import Losses
 from optuna_treecv.study.comparison import sums_of
 from optuna_treecv.study.racing import loses
 from optuna_treecv.study.racing import RacingPruner
+from optuna_treecv.tree.spine import steps_of_spine
 
 # The most trials of a study whose losses are held.
 _MOST_HELD = 2
@@ -86,7 +89,7 @@ class Incumbent:
 
 
 class Race:
-    """Compares one trial with the best one while it runs, in the first pass or on folds.
+    """Compares one trial with the best one while it jobs, in the first pass or on folds.
 
     It also judges the points of a grid that are trained together with the trial.
 
@@ -161,22 +164,22 @@ class Race:
             comparison = self._comparison(rows.start, rows.stop)
         self._pruner.tell(self.trial, step, comparison)
 
-    def before_part(self, part: int, run: Run) -> None:
+    def before_part(self, part: int, job: Job) -> None:
         """Tell the pruner how the trial compares on the folds so far."""
-        self._folds = _fold_losses(run)
-        losses, weights = _part_losses(run, self._losses)
+        self._folds = _fold_losses(job)
+        losses, weights = _part_losses(job, self._losses)
         self._parts.append(losses)
         comparison = None
         if self._best is not None and losses is not None and self._best.rows is not None:
             self._add(losses, weights)
             comparison = self._comparison(0, self._n_rows)
-        elif self._best is not None and run.n_scored >= _FEWEST_FOLDS:
+        elif self._best is not None and job.book.n_scored >= _FEWEST_FOLDS:
             assert self._best.folds is not None
             with np.errstate(invalid="ignore"):  # two infinite scores have no difference
-                differences = self._folds - self._best.folds[: run.n_scored]
+                differences = self._folds - self._best.folds[: job.book.n_scored]
             if np.all(np.isfinite(differences)):
                 sums = sums_of(differences, None)
-                comparison = compared(run.n_scored, sums, None, early=self.early)
+                comparison = compared(job.book.n_scored, sums, None, early=self.early)
         self._pruner.tell(self.trial, part, comparison)
 
     def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:
@@ -242,35 +245,35 @@ class Incumbents:
     def race(
         self,
         trial: optuna.Trial,
-        run: Run,
+        job: Job,
         pruner: RacingPruner,
-        run_of: Callable[[FrozenTrial], Run],
+        job_of: Callable[[FrozenTrial], Job],
     ) -> Race:
         """Return the comparison of a trial with the best one that is completed now.
 
         Parameters
         ----------
         trial : optuna.trial.Trial
-        run : Run
+        job : Job
             The trial's.
         pruner : RacingPruner
-        run_of : callable
-            Makes the run of a trial that another worker has made, or an earlier process. It is
+        job_of : callable
+            Makes the job of a trial that another worker has made, or an earlier process. It is
             evaluated again, where its results are not kept.
         """
-        is_early, losses = run.evaluation.is_early, None
-        if is_early or run.ask_for_rows():
-            losses = Losses(run.scoring.first, pruner.loss_range, pruner.futility is None)
-        early: Early = "mean" if run.evaluation.report in ("blocks", "folds") else "last"
+        is_early, losses = job.task.settings.is_early, None
+        if is_early or job.ask_for_rows():
+            losses = Losses(job.scoring.first, pruner.loss_range, pruner.futility is None)
+        early: Early = "mean" if job.task.settings.report in ("blocks", "folds") else "last"
 
         def again(best: FrozenTrial) -> Incumbent | None:
-            other = run_of(best)
-            if is_early and why_no_first_pass(other.method, run.evaluation.report):
+            other = job_of(best)
+            if is_early and other.why_no_first_pass:
                 return None
             return (_first_pass_of if is_early else _folds_of)(best, other, losses)
 
         best = self._best(trial.study, again)
-        return Race(trial, pruner, losses, best, early, _LOOKS if is_early else run.n_parts)
+        return Race(trial, pruner, losses, best, early, _LOOKS if is_early else job.n_parts)
 
     def _best(
         self, study: optuna.Study, again: Callable[[FrozenTrial], Incumbent | None]
@@ -314,35 +317,44 @@ def _best_reported(study: optuna.Study) -> FrozenTrial | None:
     return min(reported, key=lambda one: sign * cast(float, one.value), default=None)
 
 
-def _first_pass_of(trial: FrozenTrial, run: Run, losses: Any) -> Incumbent:
+def _first_pass_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:
     """Return a trial that was made elsewhere: its first pass is computed now."""
-    early = run.begin_early()
-    for _ in early.first_pass():
-        pass
+    events = job.events(Watch())
+    steps = steps_of_spine(job.repeats[0].plan)
+    progressive = [_early(events).scores for _ in steps][-1]
+
+    def nested() -> np.ndarray:
+        return losses.of(_early(events).scores.values)
+
     assert trial.value is not None
-    nested = (lambda: losses.of(early.nested().values)) if early.n_nested else None
-    return Incumbent(trial.number, trial.value, losses.of(early.progressive.values), nested)
+    return Incumbent(trial.number, trial.value, losses.of(progressive.values), nested)
 
 
-def _folds_of(trial: FrozenTrial, run: Run, losses: Any) -> Incumbent:
+def _early(events: Iterator[EarlyScores | int]) -> EarlyScores:
+    event = next(events)
+    assert isinstance(event, EarlyScores)
+    return event
+
+
+def _folds_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:
     """Return a trial that was made elsewhere: its folds are evaluated now."""
-    losses = losses if run.ask_for_rows() else None
-    parts = [_part_losses(run, losses)[0] for _ in run]
+    losses = losses if job.ask_for_rows() else None
+    parts = [_part_losses(job, losses)[0] for _ in job]
     assert trial.value is not None
-    return Incumbent(trial.number, trial.value, _in_one(parts), folds=_fold_losses(run))
+    return Incumbent(trial.number, trial.value, _in_one(parts), folds=_fold_losses(job))
 
 
-def _fold_losses(run: Run) -> np.ndarray:
+def _fold_losses(job: Job) -> np.ndarray:
     """Return the losses of the folds so far, along the tree."""
-    sign = 1.0 if run.scoring.first.direction == "minimize" else -1.0
-    return sign * run.chunk_scores[run.scoring.optimized[0], : run.n_scored]
+    sign = 1.0 if job.scoring.first.direction == "minimize" else -1.0
+    return sign * job.book.scores[job.scoring.optimized[0], : job.book.n_scored]
 
 
-def _part_losses(run: Run, losses: Losses | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _part_losses(job: Job, losses: Losses | None) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return the losses and the weights of the rows of a run's last part, if they are known."""
-    if losses is None or run.part_rows is None:
+    if losses is None or job.book.part_rows is None:
         return None, None
-    scores, weights = run.part_rows
+    scores, weights = job.book.part_rows
     return losses.of(scores), weights
 
 

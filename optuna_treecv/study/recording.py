@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.crossval.run import Run
 from optuna_treecv.storage.attributes import SCORE_PREFIX
 from optuna_treecv.storage.attributes import TRIAL_ATTRIBUTE
 from optuna_treecv.storage.database import Database
@@ -20,24 +20,24 @@ from optuna_treecv.storage.tables import EvaluationRow
 _VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
 
 
-def record_trial(trial: Any, run: Run, database: Database | None) -> CVResult:
-    """Write a run to the store, if there is one, and to the trial's user attribute ``treecv``.
+def record_trial(trial: Any, job: Job, database: Database | None) -> CVResult:
+    """Write a job to the store, if there is one, and to the trial's user attribute ``treecv``.
 
     It is a single attribute, since each one is a transaction of Optuna's storage, which takes
     longer than a short evaluation.
     """
-    result = run.result()
+    result = job.result()
     known: dict[str, Any] = {}
-    if run.n_scored:  # otherwise the trial was pruned before its first fold
+    if job.book.n_scored:  # otherwise the trial was pruned before its first fold
         known["mean_test_score"] = _for_display(result.mean)
     if result.std is not None:
         known["std_test_score"] = _for_display(result.std)
     elif result.std_error is not None:
         known["std_error"] = _for_display(result.std_error)
-    if run.n_scored and len(result.scores) > 1:
+    if job.book.n_scored and len(result.scores) > 1:
         for name, score in result.scores.items():
             known[f"{SCORE_PREFIX}{name}"] = _for_display(score.mean)
-    known["folds_scored"] = run.n_scored
+    known["folds_scored"] = job.book.n_scored
     known["n_updates"] = result.n_updates
     known["method"] = result.method
     known["seconds"] = round(result.seconds, 6)
@@ -45,7 +45,7 @@ def record_trial(trial: Any, run: Run, database: Database | None) -> CVResult:
         known["diverged_folds"] = result.diverged_folds
     if database is not None:
         began = perf_counter()
-        written = _record_in_store(trial, run, result, database)
+        written = _record_in_store(trial, job, result, database)
         known["seconds_store"] = round(perf_counter() - began, 6)
         if written is not None:
             known["run"] = written
@@ -53,28 +53,28 @@ def record_trial(trial: Any, run: Run, database: Database | None) -> CVResult:
     return result
 
 
-def _record_in_store(trial: Any, run: Run, result: CVResult, database: Database) -> str | None:
+def _record_in_store(trial: Any, job: Job, result: CVResult, database: Database) -> str | None:
     """Write a row for each score, the first optimised one first; return its name if all are there.
 
     The work stands in the row of that score alone, so that sums over rows are right.
     """
-    scoring = run.scoring
+    scoring = job.scoring
     first = scoring.optimized[0]
     written: list[tuple[EvaluationRow, np.ndarray]] = []
     for number in sorted(range(len(scoring.names)), key=lambda number: number != first):
         score = result.scores[scoring.names[number]]
         is_first = number == first
         row = EvaluationRow(
-            **run.describe(),
+            **job.describe(),
             scoring=scoring.names[number],
             direction=score.direction,
             study_name=getattr(getattr(trial, "study", None), "study_name", None),
             trial_number=trial.number,
-            state="complete" if run.is_complete else "pruned",
+            state="complete" if job.is_complete else "pruned",
             parameters=trial.params,
-            mean=score.mean if run.n_scored else None,
+            mean=score.mean if job.book.n_scored else None,
             std=score.std,
-            folds_scored=run.n_scored,
+            folds_scored=job.book.n_scored,
             diverged_folds=result.diverged_folds,
             n_updates=result.n_updates if is_first else 0,
             n_updates_saved=result.n_updates_saved if is_first else 0,
@@ -85,7 +85,7 @@ def _record_in_store(trial: Any, run: Run, result: CVResult, database: Database)
         )
         if not is_first:
             row.run = further_run(written[0][0].run, len(written))
-        written.append((row, run.fold_scores(number)))
+        written.append((row, job.fold_scores(number)))
     first_row, *further = written
     return first_row[0].run if record(database, *first_row, further) else None
 

@@ -3,117 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from math import isnan
 from typing import Any
 
 import numpy as np
 import optuna
 
-from optuna_treecv.crossval.early import EarlyRepeat
 from optuna_treecv.crossval.early_scores import FIRST_STEP
 from optuna_treecv.crossval.early_scores import LAST_STEP
+from optuna_treecv.crossval.early_scores import NESTED_FOLDS
 from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
+from optuna_treecv.crossval.engine import Early
+from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import mean_and_std
-from optuna_treecv.crossval.run import Run
 from optuna_treecv.study.futility import HUGE
-
-#: (step, scores of rows, which of them are compared) -> None: called before each report of early
-#: scores. The step of a whole level of the tree compares all rows.
-BeforeReport = Callable[[int, RowScores, slice], None]
+from optuna_treecv.study.race import Race
 
 
-def report_parts(
-    trial: Any,
-    run: Run,
-    report: str,
-    should_prune: Callable[[Any], bool],
-    before: Callable[[int, Run], None] | None,
-) -> None:
-    """Evaluate, and report after each part of the folds: its mean score, or that of all so far.
+def evaluate_reporting(
+    trial: Any, job: Job, should_prune: Callable[[Any], bool], race: Race | None
+) -> RowScores | None:
+    """Evaluate a job and report as its settings say; return the scores of the first pass, if any.
 
     Parameters
     ----------
     trial : optuna.trial.Trial, FixedTrial or FrozenTrial
-    run : Run
-    report : {"folds", "mean"}
+    job : Job
     should_prune : callable
         (trial) -> bool: asks the pruner.
-    before : callable or None
-        (part, run) -> None: called before each report.
+    race : Race or None
+        Is told of each report before the pruner is asked.
 
     Raises
     ------
     optuna.TrialPruned
         If the pruner prunes the trial. What has begun comes to its end.
     """
-    n_before = 0
-    parts = iter(run)
-    first = run.scoring.optimized[0]
-    for part in parts:
-        begin = n_before if report == "folds" else 0
-        scores = run.chunk_scores[first, begin : run.n_scored]
-        n_before = run.n_scored
-        if before is not None:
-            before(part, run)
-        _report(trial, mean_and_std(scores)[0], part)
-        if not run.is_complete and should_prune(trial):
-            parts.close()
-            raise optuna.TrialPruned(f"pruned after {run.n_scored} of {run.n_to_score} folds")
+    is_early, progressive = job.task.settings.is_early, None
+    if job.why_no_first_pass:
+        job.complete()
+        return None
+    with closing(job.events(Watch() if is_early else None)) as events:
+        n_before = 0  # the rows or folds of the report before
+        for event in events:
+            has_lost = False
+            if isinstance(event, Early):
+                if event.step != NESTED_STEP:
+                    progressive = event.scores
+                n_rows = n_before
+                n_before = event.scores.n_rows
+                if event.step < FIRST_STEP:
+                    continue
+                _report_early(trial, job, event, n_rows, race)
+                has_lost = event.has_lost
+                done = f"at step {event.step} of the {LAST_STEP} of a pass"
+                if event.step == NESTED_STEP:
+                    done = f"after {NESTED_FOLDS} folds"
+            elif is_early:
+                continue  # the rest comes as one report
+            else:
+                _report_part(trial, job, event, n_before, race)
+                n_before = job.book.n_scored
+                done = f"after {n_before} of {job.n_to_score} folds"
+            if has_lost or (not job.is_complete and should_prune(trial)):
+                events.close()
+                raise optuna.TrialPruned(f"pruned {done}")
+    if is_early:
+        n_passes = job.total.n_needed / job.task.data.n_rows
+        _report(trial, job.result().mean, int(np.ceil(LAST_STEP * n_passes)))
+    return progressive
 
 
-def report_early(
-    trial: Any,
-    run: Run,
-    report: str,
-    should_prune: Callable[[Any], bool],
-    before: BeforeReport | None,
-) -> EarlyRepeat:
-    """Evaluate, and report in the first pass, after 16 folds of many, and at the end.
+def _report_early(trial: Any, job: Job, early: Early, n_before: int, race: Race | None) -> None:
+    """Report the mean over the second half of the rows so far, or over those since the last."""
+    scores = early.scores
+    compared = reported = scores.tail
+    if early.step == NESTED_STEP:
+        compared = reported = slice(0, scores.n_rows)
+    elif job.task.settings.report == "blocks":
+        reported = slice(n_before, scores.n_rows)
+    if race is not None:
+        race.before_report(early.step, scores, compared)
+    _report(trial, scores.mean(reported), early.step)
 
-    Parameters
-    ----------
-    trial : optuna.trial.Trial, FixedTrial or FrozenTrial
-    run : Run
-    report : {"progressive", "blocks"}
-        Whether the mean over the second half of the rows so far is reported, or that over the rows
-        since the report before.
-    should_prune : callable
-        (trial) -> bool: asks the pruner.
-    before : callable or None
 
-    Raises
-    ------
-    optuna.TrialPruned
-        If the pruner prunes the trial.
-    """
-    early = run.begin_early()
-    n_before = 0
-    for step in early.first_pass():
-        scores = early.progressive
-        block = slice(n_before, scores.n_rows)
-        n_before = scores.n_rows
-        if step < FIRST_STEP:
-            continue
-        if before is not None:
-            before(step, scores, scores.tail)
-        _report(trial, scores.mean(scores.tail if report == "progressive" else block), step)
-        if should_prune(trial) or step == early.lost_at:
-            run.leave_early()
-            raise optuna.TrialPruned(f"pruned at step {step} of the {LAST_STEP} of a pass")
-    if early.n_nested:
-        nested = early.nested()
-        everything = slice(0, nested.n_rows)
-        if before is not None:
-            before(NESTED_STEP, nested, everything)
-        _report(trial, nested.mean(everything), NESTED_STEP)
-        if should_prune(trial) or early.lost_at == NESTED_STEP:
-            run.leave_early()
-            raise optuna.TrialPruned(f"pruned after {early.n_nested} folds")
-    result = run.finish()
-    n_passes = (result.n_updates + result.n_updates_saved) / run.evaluation.data.n_rows
-    _report(trial, result.mean, int(np.ceil(LAST_STEP * n_passes)))
-    return early
+def _report_part(trial: Any, job: Job, part: int, n_before: int, race: Race | None) -> None:
+    """Report the mean of a part of the folds, or that of all so far."""
+    begin = n_before if job.task.settings.report == "folds" else 0
+    scores = job.book.scores[job.scoring.optimized[0], begin : job.book.n_scored]
+    if race is not None:
+        race.before_part(part, job)
+    _report(trial, mean_and_std(scores)[0], part)
 
 
 def _report(trial: Any, value: float, step: int) -> None:

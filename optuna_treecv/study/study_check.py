@@ -15,8 +15,9 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
 from optuna_treecv.crossval.arguments import warn_caller
-from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.run import Run
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.settings import Report
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.storage.attributes import known_of_trial
@@ -46,14 +47,14 @@ class StudyCheck:
 
     Parameters
     ----------
-    evaluation : Evaluation
-        The evaluation of the objective.
+    task : Task
+        That of the objective.
     grids : list of dict or None
         The grids of its ``param_grid``.
     """
 
-    def __init__(self, evaluation: Evaluation, grids: Sequence[Grid] | None) -> None:
-        self._evaluation = evaluation
+    def __init__(self, task: Task, grids: Sequence[Grid] | None) -> None:
+        self._task = task
         self._grids = grids
         self._keeps_to_grid = True
         self._visited: set[bytes] = set()  # points of the grid; no more than these
@@ -65,7 +66,7 @@ class StudyCheck:
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StudyCheck, (self._evaluation, self._grids)
+        return StudyCheck, (self._task, self._grids)
 
     def directions(self, study: optuna.Study | None, wanted: list[str]) -> None:
         """Refuse a study with other directions than the objective's."""
@@ -89,15 +90,15 @@ class StudyCheck:
                 "optuna.create_study(direction=objective.direction)."
             )
 
-    def trial(self, trial: Any, run: Run) -> None:
+    def trial(self, trial: Any, job: Job) -> None:
         """Warn, once, of values that cannot be compared, and of a pruner or sampler that is wrong.
 
         Parameters
         ----------
         trial : optuna.trial.Trial, FixedTrial or FrozenTrial
             A trial that has suggested its parameters.
-        run : Run
-            Its run.
+        job : Job
+            Its job.
         """
         study = getattr(trial, "study", None)
         if study is None:
@@ -105,20 +106,20 @@ class StudyCheck:
         with self._lock:
             known = self._known.get(study)
             if known is None:
-                self._known[study] = self._noted(study, run)
+                self._known[study] = self._noted(study, job)
         if known is None:
-            differences = list(self.differences(study, run))
+            differences = list(self.differences(study, job))
             for difference in differences:
                 warn_caller(difference)
-            if (why := _misfit(study.pruner, self._evaluation.report)) is not None:
+            if (why := _misfit(study.pruner, self._task.settings.report)) is not None:
                 warn_caller(why)
             known = self._known[study] if not differences else {}
-        if known.get("is_fitted") == run.method.is_one_pass:
+        if known.get("is_fitted") == job.engine.trains_further:
             with self._lock:
                 is_first = study not in self._mixed
                 self._mixed.add(study)
             if is_first:
-                warn_caller(_why_mixed(study, trial, run))
+                warn_caller(_why_mixed(study, trial, job))
         if self._grids is not None and self._keeps_to_grid:
             self._check_sampler(study, trial)
 
@@ -136,15 +137,15 @@ class StudyCheck:
         if not isinstance(known, dict):
             return None
         is_as_fit = known.get("is_as_fit", known.get("is_fitted", True))
-        return None if is_as_fit else self._evaluation.n_epochs or 1
+        return None if is_as_fit else self._task.settings.n_epochs or 1
 
-    def differences(self, study: optuna.Study, run: Run) -> Iterator[str]:
-        """Yield why values of a study cannot be compared with those of a run, as sentences."""
+    def differences(self, study: optuna.Study, job: Job) -> Iterator[str]:
+        """Yield why values of a study cannot be compared with those of a job, as sentences."""
         known = study.user_attrs.get(STUDY_ATTRIBUTE)
         if not isinstance(known, dict):
             return
-        is_fitted = not run.method.is_one_pass
-        before, now = known.get("report"), self._evaluation.report
+        is_fitted = not job.engine.trains_further
+        before, now = known.get("report"), self._task.settings.report
         if before != now and before is not None and now is not None:
             yield (
                 f"the study {study.study_name!r} has reports of report={before!r}, and this "
@@ -153,14 +154,14 @@ class StudyCheck:
             )
         if known.get("is_fitted", is_fitted) != is_fitted:
             kinds = "one pass over the training rows", "fits"
-            before, now = kinds[not is_fitted], kinds[is_fitted]
+            theirs, ours = kinds[not is_fitted], kinds[is_fitted]
             yield (
-                f"the study {study.study_name!r} has values of {before}, and those of this "
-                f"objective are of {now} (method={run.method_name!r}), which cannot be compared; "
+                f"the study {study.study_name!r} has values of {theirs}, and those of this "
+                f"objective are of {ours} (method={job.method_name!r}), which cannot be compared; "
                 "use one study per evaluation."
             )
-        own = self._evaluation.digest(run.scoring)
-        if known.get("digest") != own and (why := self._evaluation.why_nameless(run.scoring)):
+        own = self._task.digest(job.scoring)
+        if known.get("digest") != own and (why := self._task.why_nameless(job.scoring)):
             yield (
                 f"the study {study.study_name!r} has values of another objective, and whether "
                 f"these can be compared with those of this one is not known, since {why}; use one "
@@ -173,14 +174,14 @@ class StudyCheck:
                 "compared with those of this objective; use one study per evaluation."
             )
 
-    def _noted(self, study: optuna.Study, run: Run) -> dict[str, Any]:
+    def _noted(self, study: optuna.Study, job: Job) -> dict[str, Any]:
         """Return what a study says that its trials evaluate; write it, unless it is there."""
         known = study.user_attrs.get(STUDY_ATTRIBUTE)
         if not isinstance(known, dict):
-            known = self._evaluation.facts(run.scoring, run.estimator, run.n_epochs) | {
-                "is_fitted": not run.method.is_one_pass,
-                "is_as_fit": not (run.method.is_one_pass and why_fit_differs(run.estimator)),
-                "report": self._evaluation.report,
+            known = job.facts() | {
+                "is_fitted": not job.engine.trains_further,
+                "is_as_fit": not (job.engine.trains_further and why_fit_differs(job.estimator)),
+                "report": self._task.settings.report,
             }
             study.set_user_attr(STUDY_ATTRIBUTE, known)
         return known
@@ -239,7 +240,7 @@ class StudyCheck:
         )
 
 
-def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> str | None:
+def report_for(pruner: optuna.pruners.BasePruner, job: Job) -> Report:
     """Return the kind of reports that a pruner needs, see ``treecv_objective``.
 
     Those inside the first pass come soonest, but only the tree has them, for means over rows.
@@ -247,7 +248,7 @@ def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> str | None:
     Parameters
     ----------
     pruner : optuna.pruners.BasePruner
-    run : Run
+    job : Job
         That of any trial.
 
     Returns
@@ -259,17 +260,17 @@ def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> str | None:
     if isinstance(pruner, optuna.pruners.NopPruner):
         return None
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
-    if can_report_early(run):
+    if can_report_early(job):
         return "blocks" if is_paired else "progressive"
     return "folds" if is_paired or isinstance(pruner, RacingPruner) else "mean"
 
 
-def can_report_early(run: Run) -> bool:
+def can_report_early(job: Job) -> bool:
     """Return whether ``report`` may be "progressive": the tree is used, for a mean over rows."""
-    searched = {name.rpartition("__")[2] for name in run.evaluation.searched}
-    if run.method.name != "treecv" or run.n_epochs > 1 or "n_epochs" in searched:
+    searched = {name.rpartition("__")[2] for name in job.task.searched}
+    if job.engine.name != "treecv" or job.n_epochs > 1 or "n_epochs" in searched:
         return False
-    return run.evaluation.scores_rows(run.scoring.first, run.estimator)
+    return job.scores_rows(job.scoring.first)
 
 
 def _misfit(pruner: optuna.pruners.BasePruner, report: str | None) -> str | None:
@@ -314,14 +315,14 @@ def warn_if_mixed(study: optuna.Study) -> None:
         )
 
 
-def _why_mixed(study: optuna.Study, trial: Any, run: Run) -> str:
+def _why_mixed(study: optuna.Study, trial: Any, job: Job) -> str:
     kinds = _by_kind(study)
-    kinds[run.method.is_one_pass].append(trial.number)
-    why = f", since {run.method.why}" if run.method.why else ""
+    kinds[job.engine.trains_further].append(trial.number)
+    why = f", since {job.why}" if job.why else ""
     return (
         f"the study {study.study_name!r} mixes models of fit with those of passes of partial_fit, "
-        f"whose values compare badly: {_in_words(kinds)}. {name_of(run.estimator)} of trial "
-        f"{trial.number} is evaluated by method={run.method_name!r}{why}; method='fit' fits all "
+        f"whose values compare badly: {_in_words(kinds)}. {name_of(job.estimator)} of trial "
+        f"{trial.number} is evaluated by method={job.method_name!r}{why}; method='fit' fits all "
         "estimators."
     )
 

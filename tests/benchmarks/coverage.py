@@ -22,6 +22,7 @@ from typing import Any
 
 from datasets import covertype
 import numpy as np
+from optuna_treecv.crossval.evaluation import Evaluation
 from sklearn.base import clone
 from sklearn.preprocessing import normalize
 
@@ -29,7 +30,6 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv.crossval.evaluation import Evaluation
 from optuna_treecv.tree.walk import walk_to_leaves
 
 SAMPLES = int(sys.argv[1]) if len(sys.argv) > 1 else 400

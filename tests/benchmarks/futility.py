@@ -23,6 +23,8 @@ import warnings
 from datasets import file_of
 import numpy as np
 import optuna
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.run import Run
 import pruning
 from sklearn.datasets import fetch_covtype
 from sklearn.datasets import load_svmlight_file
@@ -32,8 +34,6 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
-from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.run import Run
 from optuna_treecv.scoring import make_scoring
 from optuna_treecv.study.comparison import Losses
 

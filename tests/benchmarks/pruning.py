@@ -29,6 +29,8 @@ from datasets import file_of
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
+from optuna_treecv.crossval.evaluation import Evaluation
+from optuna_treecv.crossval.run import Run
 from scipy.stats import spearmanr
 from sklearn.datasets import fetch_covtype
 from sklearn.datasets import load_svmlight_file
@@ -42,8 +44,6 @@ from optuna_treecv.crossval.early_lanes import EarlyLanes
 from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
-from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.run import Run
 from optuna_treecv.study.comparison import Losses
 from optuna_treecv.study.race import Incumbent
 from optuna_treecv.study.race import Race

@@ -1,11 +1,11 @@
-"""The data, folds, scoring and seeds of one cross-validation: everything but the estimator."""
+"""The data, settings and cuts of one cross-validation: everything but the estimator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Hashable
-from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -13,19 +13,10 @@ from typing import TypeVar
 
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.base import is_regressor
 from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.crossval.arguments import ASKED_METHODS
-from optuna_treecv.crossval.arguments import check_choice
-from optuna_treecv.crossval.arguments import check_n_epochs
-from optuna_treecv.crossval.arguments import check_n_repeats
-from optuna_treecv.crossval.arguments import count_threads
-from optuna_treecv.crossval.arguments import describe_cv
-from optuna_treecv.crossval.arguments import draw_seed
 from optuna_treecv.crossval.arguments import warn_caller
-from optuna_treecv.crossval.baseline import baseline
 from optuna_treecv.crossval.identity import name_of_evaluation
 from optuna_treecv.crossval.identity import name_of_passed
 from optuna_treecv.crossval.identity import NoName
@@ -37,16 +28,15 @@ from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.routing import Given
 from optuna_treecv.crossval.routing import NOTHING
 from optuna_treecv.crossval.routing import Passed
-from optuna_treecv.crossval.small_folds import why_too_small
+from optuna_treecv.crossval.settings import Report
+from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.steps import Ahead
 from optuna_treecv.crossval.steps import Steps
 from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.crossval.tested import Tested
-from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.from_estimator import name_of
-from optuna_treecv.learners.from_estimator import takes_seed
 from optuna_treecv.learners.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_no_missing
@@ -62,13 +52,10 @@ from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.hold_out import first_split
 from optuna_treecv.rows.hold_out import one_pass
 from optuna_treecv.rows.in_memory import why_not_in_memory
-from optuna_treecv.scoring import make_scoring
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
-from optuna_treecv.scoring import scores_rows
 from optuna_treecv.scoring import Scoring
-from optuna_treecv.scoring import scoring_for
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
 from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.kept_rows import Made
@@ -81,43 +68,32 @@ from optuna_treecv.tree.learner import Learner
 T = TypeVar("T")
 
 
-class Evaluation:
-    """The data, folds, scoring and seeds of one cross-validation.
+class Task:
+    """A cross-validation without the estimator: data, settings and cuts.
 
     It is made once and shared by all estimators and threads. The rows are cut when it is known
     whether classes are predicted, prepared when the first estimator asks for them, and kept.
 
     Parameters
     ----------
-    X, y, cv, groups, stratify, shuffle, order, method, n_repeats, n_epochs, scoring, \
-            random_state, n_jobs, sample_weight, score_weight, params, row_losses
-        As for ``tree_cross_validate``.
-    optimize, pooled
-        As for ``treecv_objective``.
+    X, y : the rows as given
+    settings : Settings
     estimator : estimator or None
         One of those that will be evaluated; None if none is known yet.
     cache : ModelCache, StoredModelCache or None
         Where models and results are kept; None: nowhere.
     with_others : bool
-        Whether other evaluations may use the same cache.
-    report : {None, "folds", "mean", "progressive", "blocks"}
-        What is reported while an estimator is evaluated.
+        Whether other tasks may use the same cache.
 
     Attributes
     ----------
     data : Data
         The rows as given.
-    n_epochs : int or None
-        The number of epochs that were asked for, if any; an estimator may ask for more itself.
-    n_jobs : int
-        The number of threads.
-    n_jobs_given : int or None
-        ``n_jobs`` as it was given, for joblib.
-    reports_parts : bool
-        Whether runs report after each part of a tree.
-    is_early : bool
-        Whether scores are reported before those of folds are known.
-    report : str or None
+    settings : Settings
+    asks_for_passes : bool
+        Whether models that are trained further are asked for, and not those of ``fit``.
+    repeats : list of Repeat
+        None before ``cut_for``.
     growing : Lock
         Held while rows are cut into bins and trees grow, so that trials in threads share them.
     binned : dict
@@ -126,12 +102,8 @@ class Evaluation:
         By parameter, the values at the ends of a search, where they are known.
     tries_all_folds : bool
         Whether fits go on where a fold has failed, to raise ``FoldsFailed`` in the end.
-    row_losses : bool
-        Whether the scores of all rows are kept with results.
-    scoring : Scoring or None
-        What was asked for; None is left to the estimator.
     shared : SharedBetweenRuns
-        The models and results that runs share.
+        The models and results that jobs share.
     unused : UnusedWarnings
         Warns once of parameters that have no effect.
     """
@@ -140,79 +112,33 @@ class Evaluation:
         self,
         X: Any,
         y: Any,
-        *,
-        cv: Any,
-        groups: Any,
-        stratify: Any,
-        shuffle: bool,
-        order: str,
-        method: str,
-        n_repeats: int,
-        n_epochs: int | None = None,
-        scoring: Any,
-        optimize: Any = None,
-        pooled: bool = False,
-        random_state: Any,
-        n_jobs: int | None,
-        sample_weight: Any = None,
-        score_weight: Any = "same",
-        params: Any = None,
+        settings: Settings,
         estimator: Any = None,
         cache: AnyCache | None = None,
         with_others: bool = False,
-        report: str | None = None,
-        row_losses: bool = False,
     ) -> None:
-        check_choice("row_losses", row_losses, (True, False))
-        self.row_losses = bool(row_losses)
-        check_choice("stratify", stratify, ("auto", True, False))
-        check_choice("shuffle", shuffle, (True, False))
-        check_choice("order", order, ("fixed", "random"))
-        check_choice("method", method, ASKED_METHODS)
-        self._n_calls = check_n_repeats(n_repeats)
-        self.n_epochs = check_n_epochs(n_epochs)
-        self.n_jobs = count_threads(n_jobs)
-        self.n_jobs_given = n_jobs
-        check_choice("pooled", pooled, (True, False))
-        self.scoring = make_scoring(scoring, optimize, pooled)
-        self._is_pooled = pooled
-        self.asked_method = method
-        self.seed = draw_seed(random_state)
+        self.settings = settings
+        # Reports that only follow from the pruner do not turn fits into passes.
+        self.asks_for_passes = settings.asks_for_passes
         self.shared = SharedBetweenRuns(cache, with_others)
         self.unused = UnusedWarnings(warn_caller)
-        self._order = order
-        self._cv: Any = list(cv) if isinstance(cv, Iterator) else cv
-        self._cv_in_words = describe_cv(self._cv)
-        self._stratify = stratify
-        self._shuffle = shuffle
-        self._groups = groups
-        self._is_grouped = groups is not None
-        self._repeats: list[Repeat] = []
+        self.repeats: list[Repeat] = []
         self._facts: dict[Any, Any] = {}
-        self.report_as(report)
-        # Reports that only follow from the pruner do not turn fits into passes.
-        self._is_early_by_argument = self.is_early
         self._said: set[str] = set()
         self._preparing = Lock()
         self.warn_once("memory", lambda: why_not_in_memory(X))
         began = perf_counter()
         self.data = Data(X, y)
-        if groups is not None:
-            check_array_kind("groups", groups)
-            with naming("groups"):
-                n_entries = _num_samples(groups)
-            if n_entries != self.data.n_rows:
-                raise ValueError(
-                    f"groups must have one entry per row: X has {self.data.n_rows} rows, groups "
-                    f"{n_entries} entries."
-                )
-            check_no_missing("groups", groups)
-        self._given = Given(sample_weight, score_weight, params, self.data.n_rows)
+        self._cv_in_words = settings.cv_in_words
+        self._is_grouped = settings.groups is not None
+        if settings.groups is not None:
+            self._check_groups(settings.groups)
+        weights = settings.sample_weight, settings.score_weight
+        self._given = Given(*weights, settings.params, self.data.n_rows)
         self._passed: Passed | None = None
         self._name_of_passed: list[bytes | None] = []
         self._seconds = perf_counter() - began
         self._token = token().hex()[:16]
-        self._sizes_are_checked = False
         self._scored_by: str | None = None  # the name of the first estimator's scoring
         self._fold_names: dict[int, list[bytes]] = {}
         self._prepared: dict[RowLayout, Made] = {}
@@ -221,40 +147,26 @@ class Evaluation:
         self.binned: dict[Any, Any] = {}
         self.searched: dict[str, tuple[Any, ...]] = {}
         self.tries_all_folds = False
-        if not self._depends_on_estimator() or estimator is not None:
+        depends_on_estimator = settings.stratify == "auto" and self._can_stratify()
+        if not depends_on_estimator or estimator is not None:
             self.cut_for(estimator)
 
-    def report_as(self, report: str | None) -> None:
-        """Make this kind of reports; it may be changed before the first run."""
-        self.report = report
-        self.reports_parts = report in ("folds", "mean")
-        self.is_early = report in ("progressive", "blocks")
-        if report is not None and self.why_no_report is not None:
-            raise ValueError(f"report must be None where {self.why_no_report}")
+    def _check_groups(self, groups: Any) -> None:
+        check_array_kind("groups", groups)
+        with naming("groups"):
+            n_entries = _num_samples(groups)
+        if n_entries != self.data.n_rows:
+            raise ValueError(
+                f"groups must have one entry per row: X has {self.data.n_rows} rows, groups "
+                f"{n_entries} entries."
+            )
+        check_no_missing("groups", groups)
+
+    def report_as(self, report: Report) -> None:
+        """Make this kind of reports; it may be changed before the first job."""
+        self.settings = replace(self.settings, report=report)
         self._facts.clear()
-        self._repeats = self._repeats_of([repeat.cut for repeat in self._repeats])
-
-    @property
-    def asks_for_passes(self) -> bool:
-        """Whether models that are trained further are asked for, and not those of ``fit``."""
-        is_asked = self.asked_method in ("treecv", "standard", "progressive")
-        return is_asked or self.n_epochs is not None or self._is_early_by_argument
-
-    @property
-    def why_no_report(self) -> str | None:
-        """Why scores come at the end alone, or Optuna cannot prune by them; None: they do not."""
-        if self.scoring is not None and self.scoring.returns_tuple:
-            return (
-                "optimize is a list, since Optuna cannot prune studies with several objectives, "
-                f"got optimize={self.scoring.optimized_names}."
-            )
-        first = None if self.scoring is None else self.scoring.first
-        if self._is_pooled or isinstance(first, Pooled):
-            return (
-                "the optimised score is pooled, since it has no fold scores; a score of folds "
-                "would be right."
-            )
-        return None
+        self.repeats = self._repeats_of([repeat.cut for repeat in self.repeats])
 
     def __getstate__(self) -> dict[str, Any]:
         # Prepared rows are larger than what they are made from, so they are made again. What is
@@ -281,23 +193,23 @@ class Evaluation:
         if self._given.is_nothing:
             return NOTHING
         metrics: Sequence[Metric | None] = [None]  # a loss that the estimator decides on
-        if self.scoring is not None:
-            metrics = self.scoring.metrics
+        if self.settings.scored_by is not None:
+            metrics = self.settings.scored_by.metrics
         asked = [metric.of if isinstance(metric, Pooled) else metric for metric in metrics]
         scorers = [one.score if isinstance(one, Scorer) else None for one in asked]
         passed = self._given.passed_to(estimator, scorers)
-        of_folds = not (self._is_pooled or all(isinstance(one, Pooled) for one in metrics))
+        of_folds = not (self.settings.pooled or all(isinstance(one, Pooled) for one in metrics))
         with self._preparing:
             is_first = self._passed is None
             if self._passed is None:
                 if not passed.is_nothing():
-                    for repeat in self._repeats:
+                    for repeat in self.repeats:
                         check_masses(passed, repeat.cut, of_folds)
                     self._name_of_passed = [name_of_passed(passed)]
                 self.data.weights, self.data.score_weights = passed.weights, passed.score_weights
                 self._passed = passed
         if is_first and of_folds:
-            warn_if_weights_act_in_no_score(passed, self._repeats[0].cut)
+            warn_if_weights_act_in_no_score(passed, self.repeats[0].cut)
         if not passed.equals(self._passed):
             raise ValueError(
                 "params must reach the fit and the scores of all estimators alike, but "
@@ -313,69 +225,66 @@ class Evaluation:
             found: T = self._facts[name]
             return found
 
-    def _depends_on_estimator(self) -> bool:
-        """Return whether the folds are stratified for a classifier and not for others."""
-        return self._stratify == "auto" and self._can_stratify()
-
     def _can_stratify(self) -> bool:
         """Return whether there are labels and the rows are cut in a way that can be stratified."""
         return (
             self.data.y is not None
-            and (is_integer(self._cv) or isinstance(self._cv, float | np.floating))
-            and self._cv != self.data.n_rows
-            and (self.data.y.ndim == 1 or self._stratify is True)
+            and self.settings.may_stratify
+            and self.settings.cv != self.data.n_rows
+            and (self.data.y.ndim == 1 or self.settings.stratify is True)
         )
 
     def cut_for(self, estimator: Any) -> None:
         """Cut the rows, unless that is done, for estimators of the given kind."""
         with self._preparing:
-            if self._repeats:
+            if self.repeats:
                 return
             began = perf_counter()
-            is_cut_here = is_integer(self._cv) or isinstance(self._cv, float | np.floating)
-            if is_cut_here and self._shuffle and self._groups is None:
+            settings = self.settings
+            if settings.may_stratify and settings.shuffle and settings.groups is None:
                 if why := why_order_misleads(self.data.X):
                     warn_caller(why)
-            self._repeats = self._cut(self._codes(estimator))
-            self._cv = self._groups = None  # they are not needed again
+            self.repeats = self._cut(self._codes(estimator))
+            self.settings = replace(settings, cv=None, groups=None)  # not needed again
             self._seconds += perf_counter() - began
 
     def _codes(self, estimator: Any) -> np.ndarray | None:
         """Return the class of each row if the folds are to be stratified."""
-        if self._stratify is True and not self._can_stratify():
+        cv, stratify = self.settings.cv, self.settings.stratify
+        if stratify is True and not self._can_stratify():
             raise ValueError(
                 "stratify must be 'auto' or False unless cv is an int below the number of "
-                f"rows or a share of them, got True with cv={self._cv_in_words}."
+                f"rows or a share of them, got True with cv={self.settings.cv_in_words}."
             )
-        if self._stratify is False or not self._can_stratify():
+        if stratify is False or not self._can_stratify():
             return None
-        if self._stratify == "auto" and not is_classifier(estimator):
+        if stratify == "auto" and not is_classifier(estimator):
             return None
         try:
             codes = as_codes(self.data.y, self.data.classes())
         except ValueError as error:
-            if self._stratify == "auto":
+            if stratify == "auto":
                 raise
             raise ValueError(f"stratify must be 'auto' or False, got True: {error}") from error
         fewest = int(np.bincount(codes).min())
-        if is_integer(self._cv) and fewest < self._cv:
+        if is_integer(cv) and fewest < cv:
             warn_caller(
                 f"The least populated class in y has only {fewest} members, which is less than "
-                f"cv={self._cv}, so the folds are not stratified."
+                f"cv={cv}, so the folds are not stratified."
             )
             return None
         return codes
 
     def _cut(self, codes: np.ndarray | None) -> list[Repeat]:
-        data = self.data
-        rows = ToCut(data.X, data.y, self._groups, data.n_rows, self._shuffle, codes)
-        cuts = make_cuts(self._cv, rows, self._seed_of, self._n_calls)
-        if self.asked_method == "holdout":
+        data, settings = self.data, self.settings
+        rows = ToCut(data.X, data.y, settings.groups, data.n_rows, settings.shuffle, codes)
+        cuts = make_cuts(settings.cv, rows, self._seed_of, settings.n_repeats)
+        if settings.method == "holdout":
             cuts = [
-                first_split(cut, self._shuffle, self._seed_of(number))
+                first_split(cut, settings.shuffle, self._seed_of(number))
                 for number, cut in enumerate(cuts)
             ]
-        if self.asked_method == "progressive":
+        if settings.method == "progressive":
             cuts = [one_pass(cut) for cut in cuts]
         if any(cut.n_folds != cuts[0].n_folds for cut in cuts):
             raise ValueError(
@@ -385,27 +294,26 @@ class Evaluation:
 
     def _repeats_of(self, cuts: Sequence[Cut]) -> list[Repeat]:
         """Return the repeats of some cuts, whose parts are those of the reports."""
-        if self.reports_parts and len(cuts) > MAX_BLOCKS:
+        settings = self.settings
+        if settings.reports_parts and len(cuts) > MAX_BLOCKS:
             raise ValueError(
                 f"report needs n_repeats of at most {MAX_BLOCKS}, and no splitter that repeats "
                 f"more often, got {len(cuts)} repeats."
             )
-        is_random, reports_of = self._order == "random", len(cuts) if self.reports_parts else None
+        is_random = settings.order == "random"
+        reports_of = len(cuts) if settings.reports_parts else None
         repeats = [
-            make_repeat(number, cut, is_random, self._seed_of(number), self.n_jobs, reports_of)
+            make_repeat(
+                number, cut, is_random, self._seed_of(number), settings.n_threads, reports_of
+            )
             for number, cut in enumerate(cuts)
         ]
-        if self.is_early:  # folds are tested in other parts, and scored when all of them are
+        if settings.is_early:  # folds are tested in other parts, and scored when all of them are
             repeats = [repeat._replace(parts=[repeat.plan.root]) for repeat in repeats]
         return repeats
 
     def _seed_of(self, number: int) -> int:
-        return derive_seed(self.seed, number)
-
-    @property
-    def repeats(self) -> list[Repeat]:
-        """The repeats; none before ``cut_for``."""
-        return self._repeats
+        return derive_seed(self.settings.seed, number)
 
     def repeats_for(self, n_epochs: int) -> list[Repeat]:
         """Return the repeats for models that are trained for a number of epochs."""
@@ -417,6 +325,12 @@ class Evaluation:
     @property
     def n_folds(self) -> int:
         return self.repeats[0].cut.n_folds
+
+    @property
+    def folds_in_words(self) -> str:
+        """The number of folds and repeats."""
+        folds = f"{self.n_folds:,} folds"
+        return folds if self.n_repeats == 1 else f"{self.n_repeats} x {folds}"
 
     def warn_once(self, about: str, find: Callable[[], str]) -> None:
         """Warn by the sentence that is found, unless it is empty or was looked for before."""
@@ -447,37 +361,14 @@ class Evaluation:
     @property
     def n_updates_standard(self) -> int:
         """The row updates of k trainings from scratch, or of one pass, per epoch."""
-        if self.asked_method == "progressive":
+        if self.settings.method == "progressive":
             return self.n_repeats * self.data.n_rows
         return sum(repeat.cut.n_trained for repeat in self.repeats)
-
-    def scored_by_row(self, scoring: Scoring) -> Sequence[Metric]:
-        """Return the metrics whose scores of single rows are needed."""
-        if self.asked_method == "progressive":
-            return scoring.metrics
-        return (scoring.first,) if self.is_early or self.row_losses else ()
-
-    def scores_rows(self, metric: Metric, estimator: Any) -> bool:
-        """Return whether a metric is a mean over rows, whose scores are known row by row."""
-        return scores_rows(metric, self.classes_for(estimator))
 
     def classes_for(self, estimator: Any) -> np.ndarray | None:
         """Return the sorted classes for a classifier; None for others and for several columns."""
         has_one = self.data.y is None or self.data.y.ndim == 1
         return self.data.classes() if is_classifier(estimator) and has_one else None
-
-    def check_scores_rows(self, scoring: Scoring, estimator: Any) -> None:
-        """Refuse a metric that is no mean over rows where the scores of rows are needed."""
-        for metric in self.scored_by_row(scoring):
-            if not self.scores_rows(metric, estimator):
-                asked = f"report={self.report!r}" if self.is_early else "row_losses=True"
-                if self.asked_method == "progressive":
-                    asked = "method='progressive'"
-                raise ValueError(
-                    f"{asked} needs a loss, or a scorer of scikit-learn that is a mean over rows, "
-                    "such as 'accuracy' or 'neg_mean_squared_error', got "
-                    f"scoring={metric.name!r}."
-                )
 
     def describe(self) -> dict[str, Any]:
         """Return what is evaluated, in words and numbers."""
@@ -487,8 +378,8 @@ class Evaluation:
             "n_repeats": self.n_repeats,
             "n_rows": self.data.n_rows,
             "n_features": self.data.n_features,
-            "order": self._order,
-            "random_state": str(self.seed),
+            "order": self.settings.order,
+            "random_state": str(self.settings.seed),
         }
 
     def digest(self, scoring: Scoring) -> str:
@@ -512,7 +403,8 @@ class Evaluation:
     def _name(self, scoring: Scoring) -> str:
         data = self._content(self.data.y)
         cuts = [repeat.cut for repeat in self.repeats]
-        return name_of_evaluation(data, cuts, scoring, self.n_epochs or 1, self._name_of_passed)
+        n_epochs = self.settings.n_epochs or 1
+        return name_of_evaluation(data, cuts, scoring, n_epochs, self._name_of_passed)
 
     def _content(self, y: Any) -> bytes | None:
         """Return the digest of all rows as given with some form of y; X is read once."""
@@ -520,41 +412,8 @@ class Evaluation:
         of_y = data_digest(y)
         return None if of_X is None or of_y is None else digest(of_X, of_y)
 
-    def facts(self, scoring: Scoring, estimator: Any, n_epochs: int = 1) -> dict[str, Any]:
-        """Return what is equal for all estimators that can be compared, one of which is given.
-
-        The updates are those of ``n_epochs``, in which the others may differ.
-        """
-        facts = {
-            "digest": self.digest(scoring),
-            "scoring": scoring.name,
-            "n_folds": self.n_folds,
-            "n_repeats": self.n_repeats,
-            "n_updates_standard": n_epochs * self.n_updates_standard,
-        }
-        if len(scoring.names) > 1:
-            facts["optimize"] = scoring.optimized_names
-        found = baseline(scoring.first, estimator, self.data)
-        return facts if found is None else facts | {"baseline": found[0], "baseline_of": found[1]}
-
-    def scoring_for(self, estimator: Any, is_one_pass: bool, of_class: bool = False) -> Scoring:
-        """Return the scoring of an estimator.
-
-        Parameters
-        ----------
-        estimator : estimator
-        is_one_pass : bool
-            Whether its models are trained in one pass, so that the order of the rows matters.
-        of_class : bool
-            Refuse only what no parameter could change.
-
-        Raises
-        ------
-        ValueError
-            If the estimator cannot be evaluated by it, or if repeats or the order would change
-            nothing.
-        """
-        scoring = scoring_for(self.scoring, estimator, self._is_pooled)
+    def take_scoring(self, scoring: Scoring, estimator: Any) -> None:
+        """Refuse an estimator whose scoring is another one than that of the first estimator."""
         if self._scored_by is None:
             self._scored_by = scoring.name
         if scoring.name != self._scored_by:
@@ -562,68 +421,6 @@ class Evaluation:
                 f"scoring must be given where it is not the same by default: {self._scored_by!r} "
                 f"before, {scoring.name!r} for {name_of(estimator)}."
             )
-        if self.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
-            kind = "classifier" if is_classifier(estimator) else "regressor"
-            raise ValueError(f"y must be given for a {kind}, got None.")
-        for metric in scoring.metrics:
-            self._check_takes_columns(metric, estimator)
-            check_methods(estimator, metric.methods, f"scoring={metric.name!r}", of_class)
-            self._check_takes_weights(metric)
-        if self._order == "random" and not is_one_pass:
-            raise ValueError(
-                "order must be 'fixed' where folds are fitted, since fit of "
-                f"{name_of(estimator)} gets the rows in their own order, got 'random'."
-            )
-        if self.n_repeats > 1 and not takes_seed(estimator):
-            self._check_repeats_differ(estimator, is_one_pass)
-        self._warn_if_folds_are_small(scoring, estimator)
-        return scoring
-
-    def _check_takes_weights(self, metric: Metric) -> None:
-        scorer = metric.of if isinstance(metric, Pooled) else metric
-        if self.data.score_weights is None or not isinstance(scorer, Scorer):
-            return
-        if not scorer.takes_weights:
-            raise ValueError(
-                f"score_weight must be None with scoring={metric.name!r}, which takes no "
-                "sample_weight."
-            )
-
-    def _check_takes_columns(self, metric: Metric, estimator: Any) -> None:
-        """Refuse a loss of classes for several columns of them."""
-        columns = self.data.why_only_fit(is_classifier(estimator)).startswith("y has")
-        if columns and not isinstance(metric, Scorer):
-            raise ValueError(
-                "scoring must be a scorer(estimator, X, y), or the name of one such as 'accuracy' "
-                f"for columns of classes, for y of shape {self.data.y.shape}, got {metric.name!r}."
-            )
-
-    def _check_repeats_differ(self, estimator: Any, is_one_pass: bool) -> None:
-        first, *others = [repeat.cut for repeat in self.repeats]
-        if is_one_pass:
-            are_alike = self._order == "fixed" and all(map(first.equals, others))
-            order, right = ", order='fixed'", "order='random' or "
-        else:
-            are_alike = all(map(first.fits_like, others))
-            order = right = ""
-        if are_alike:
-            raise ValueError(
-                f"n_repeats must be 1 where no repeat differs, got {self.n_repeats} with the same "
-                f"folds each time{order} and no random_state=None in {name_of(estimator)}; {right}"
-                "shuffle=True would be right, or a cv that shuffles anew."
-            )
-
-    def _warn_if_folds_are_small(self, scoring: Scoring, estimator: Any) -> None:
-        """Warn, once, of a score that is not a mean over rows where folds are small."""
-        with self._preparing:
-            if self._sizes_are_checked:
-                return
-            self._sizes_are_checked = True
-        cuts = [repeat.cut for repeat in self.repeats]
-        for metric in scoring.metrics:
-            found = (why_too_small(metric, estimator, self.data, cut) for cut in cuts)
-            if (message := next(filter(None, found), None)) is not None:
-                warn_caller(message)
 
     def rows(self, estimator: Any, repeat: Repeat | None = None) -> tuple[PreparedRows, float]:
         """Return the rows of a repeat, prepared for an estimator, and the seconds that took.
@@ -754,7 +551,7 @@ class Evaluation:
         A ``random_state=None`` in the estimator becomes the evaluation's seed plus the number of
         the repeat.
         """
-        seed = self.seed + (0 if repeat is None else repeat.number)
+        seed = self.settings.seed + (0 if repeat is None else repeat.number)
         ahead = self.ahead(estimator)
         if not isinstance(ahead, str):
             return ahead.front.learner(estimator, rows, response_methods, seed)

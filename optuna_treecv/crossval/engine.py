@@ -1,0 +1,243 @@
+"""The protocol of an engine, which evaluates the folds of a repeat, and what it yields.
+
+A new engine is a new file, and a line in ``engines.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from abc import abstractmethod
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optuna_treecv.crossval.early_scores import Judge
+from optuna_treecv.crossval.early_scores import RowScores
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.scoring import FoldScores
+from optuna_treecv.scoring import PooledScore
+from optuna_treecv.scoring import TestedRows
+from optuna_treecv.tree.plan import Node
+
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
+
+
+class Early(NamedTuple):
+    """Scores of rows that are known before those of folds.
+
+    Attributes
+    ----------
+    step : int
+        The sixteenths of a pass that are done, or ``NESTED_STEP``.
+    scores : RowScores
+        Of all rows so far.
+    has_lost : bool
+        Whether the estimator has lost against others that were evaluated together with it.
+    """
+
+    step: int
+    scores: RowScores
+    has_lost: bool = False
+
+
+class TestedFolds(NamedTuple):
+    """Neighbouring folds of a repeat that are tested: what their models say, or their scores.
+
+    Attributes
+    ----------
+    folds : Node
+        The chunks along the tree.
+    n_needed : int
+        The rows of their trainings, whether these were done now or before.
+    tested : callable or None
+        (folds) -> the outputs for any folds of the repeat that are tested; None where outputs do
+        not leave the engine.
+    called : callable or None
+        (folds) -> by the number of the metric, the scores that do not follow from outputs.
+    scores : FoldScores or None
+        The scores, where they are known already.
+    pooled : mapping of int to PooledScore
+        By the number of the metric, the pooled scores that are known already. They come with the
+        last folds of a repeat.
+    row_scores : ndarray of shape (n_rows,) or None
+        The scores of the tested rows by the first optimised metric, where they are asked for and
+        known already.
+    rows : callable or None
+        (first, last) -> the rows as given that these chunks test, in the order of their outputs;
+        None: that of ``Folds.tested_from``.
+    """
+
+    folds: Node
+    n_needed: int
+    tested: Callable[[Node], TestedRows] | None = None
+    called: Callable[[Node], Mapping[int, np.ndarray]] | None = None
+    scores: FoldScores | None = None
+    pooled: Mapping[int, PooledScore] = {}
+    row_scores: np.ndarray | None = None
+    rows: Callable[[int, int], np.ndarray] | None = None
+
+
+class Missing(NamedTuple):
+    """Results that are needed and missing.
+
+    Attributes
+    ----------
+    name : str
+        The name under which they are kept.
+    n_bytes : int
+        The bytes that they will take while they wait for their trial.
+    """
+
+    name: str
+    n_bytes: int
+
+
+class Watch(NamedTuple):
+    """Asks for early scores.
+
+    Attributes
+    ----------
+    judge : Judge or None
+        Decides who is left out of those that are evaluated together; None: nobody.
+    """
+
+    judge: Judge | None = None
+
+
+@dataclass
+class Effort:
+    """What the evaluation of a repeat, or of all of them, has taken.
+
+    Attributes
+    ----------
+    n_updates : int
+        The rows trained on.
+    n_needed : int
+        The rows of all trainings, whether they were done or were done already.
+    seconds, seconds_prepare : float
+        The time of the evaluation, and the time in which the rows were prepared.
+    """
+
+    n_updates: int = 0
+    n_needed: int = 0
+    seconds: float = 0.0
+    seconds_prepare: float = 0.0
+
+    def add(self, other: Effort) -> None:
+        """Add what another one has taken."""
+        self.n_updates += other.n_updates
+        self.n_needed += other.n_needed
+        self.seconds += other.seconds
+        self.seconds_prepare += other.seconds_prepare
+
+
+class Engine(ABC):
+    """A way to evaluate the folds of an estimator. It holds nothing of a single evaluation.
+
+    Attributes
+    ----------
+    name : str
+        The name under which results are kept, and which ``CVResult.method`` has.
+    asked_by : tuple of str
+        The values of ``method`` for which it may be chosen.
+    trains_further : bool
+        Whether models are trained by ``partial_fit`` in passes over their rows.
+    why_one_epoch : str
+        Why models cannot be trained for several epochs, a clause; "" if they can.
+    """
+
+    name: str
+    asked_by: tuple[str, ...]
+    trains_further = False
+    why_one_epoch = ""
+
+    @abstractmethod
+    def why_not(self, job: Job) -> str:
+        """Return why it cannot evaluate an estimator, a clause; "" if it can."""
+
+    def why(self, job: Job) -> str:
+        """Return why "auto" takes it, a clause; "" if only the user can."""
+        return ""
+
+    @abstractmethod
+    def refusal(self, job: Job, why_not: str) -> str:
+        """Return the error, a sentence, where it was asked for and cannot evaluate."""
+
+    @abstractmethod
+    def check(self, job: Job) -> None:
+        """Refuse an estimator with wrong parameters."""
+
+    @abstractmethod
+    def start(
+        self, job: Job, repeat: Repeat, watch: Watch | None = None
+    ) -> Generator[Early | TestedFolds]:
+        """Prepare the rows, and return an iterator that evaluates a repeat from the left.
+
+        Closing the iterator ends the evaluation. What the work takes is added to ``job.effort``,
+        but for the time between two results, which the caller measures.
+
+        Parameters
+        ----------
+        job : Job
+        repeat : Repeat
+        watch : Watch or None
+            Asks for early scores before the first folds; None: there are none.
+        """
+
+    def parameters_beside(self, estimator: Any) -> tuple[str, ...]:
+        """Return the parameters in which estimators may differ that are evaluated together.
+
+        There are none where each one is evaluated alone.
+        """
+        return ()
+
+    def missing(self, job: Job) -> Missing | None:
+        """Return what is missing of the first repeat; None if the results are there already."""
+        return None
+
+    def together(self, jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool:
+        """Compute what jobs have in common, into ``Job.ahead``; ``start`` takes it from there.
+
+        A job that raises an error is left alone, so that its own evaluation raises it.
+
+        Parameters
+        ----------
+        jobs : sequence of Job
+            All of one task and of this engine.
+        watch : Watch or None
+        are_leased : bool
+            Whether other processes may wait for the results, so that they go to the store at once.
+
+        Returns
+        -------
+        bool
+            Whether anything was computed.
+        """
+        return False
+
+    @abstractmethod
+    def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
+        """Return the out-of-fold responses in the order of the rows as given."""
+
+    @abstractmethod
+    def refit(self, job: Job) -> Any:
+        """Return the estimator fitted on all rows."""
+
+    @abstractmethod
+    def cost(self, job: Job) -> str:
+        """Return what the evaluation takes, a sentence."""
+
+
+def cost_of_trainings(job: Job, kind: str) -> str:
+    """Return the number of fits or trainings, which ``kind`` names, and of their rows."""
+    n_trainings = job.task.n_folds * job.task.n_repeats
+    n_rows = job.task.n_updates_standard
+    return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in all."

@@ -1,0 +1,178 @@
+"""The list of engines, and the choice among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sklearn.base import is_classifier
+
+from optuna_treecv.crossval.chain import Chain
+from optuna_treecv.crossval.engine import Engine
+from optuna_treecv.crossval.engine import Missing
+from optuna_treecv.crossval.exact import Exact
+from optuna_treecv.crossval.fit import Fit
+from optuna_treecv.crossval.forest import Forest
+from optuna_treecv.crossval.forest import ForestOneByOne
+from optuna_treecv.crossval.progressive import Progressive
+from optuna_treecv.crossval.standard import Standard
+from optuna_treecv.crossval.trained import NO_PARTIAL_FIT
+from optuna_treecv.crossval.trained import why_not_trained_further
+from optuna_treecv.crossval.treecv import TreeCV
+from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.incremental import is_incremental
+from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.learners.steps.split import has_branches
+from optuna_treecv.learners.steps.split import split
+from optuna_treecv.learners.trees.estimators import HistTree
+
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
+
+#: "auto" takes the first one that can evaluate an estimator.
+ENGINES: tuple[Engine, ...] = (
+    Progressive(),
+    ForestOneByOne(),
+    Standard(),
+    Forest(),
+    Exact(),
+    TreeCV(),
+    Chain(),
+    Fit(),
+)
+
+
+def choose(job: Job) -> tuple[Engine, str]:
+    """Return the engine that evaluates a job, and why "auto" takes it; "" if the user chose it.
+
+    Warn once where the choice may surprise.
+
+    Raises
+    ------
+    ValueError
+        If no engine can evaluate the estimator in the way that was asked for.
+    """
+    asked = job.task.settings.method
+    answers = dict(answers_of(job))
+    engine = next((engine for engine, why_not in answers.items() if not why_not), None)
+    if engine is None:
+        last, why_not = list(answers.items())[-1]
+        raise ValueError(last.refusal(job, why_not))
+    _check_what_is_passed(job, engine)
+    if asked not in ("auto", "holdout"):
+        return engine, ""
+    if engine.name != "fit":
+        return engine, engine.why(job)
+    why = _why_fit(job, {one.name: why_not for one, why_not in answers.items()})
+    if not job.task.data.why_only_fit(is_classifier(job.estimator)):
+        if not why_not_trained_further(job):
+            n_folds = job.task.n_folds
+            trees = "" if job.passed.why_not_further(job.estimator) == why else _TREE_TRAINS
+            job.task.warn_once(
+                "method",
+                lambda: (
+                    f"{name_of(job.estimator)} is fitted {n_folds} times (method='fit'), since "
+                    f"{trees}{why}."
+                ),
+            )
+    return engine, why
+
+
+_TREE_TRAINS = "the tree trains each model on all rows that it does not test, but "
+
+
+def answers_of(job: Job) -> Iterator[tuple[Engine, str]]:
+    """Yield the engines that were asked for, with why they cannot evaluate a job, or ""."""
+    asked = job.task.settings.method
+    only_fit = job.task.data.why_only_fit(is_classifier(job.estimator))
+    if only_fit:
+        _check_may_be_fitted(job, only_fit)
+    for engine in ENGINES:
+        if asked not in engine.asked_by:
+            continue
+        why_not = only_fit if engine.name != "fit" else ""
+        why_not = why_not or engine.why_not(job)
+        yield engine, why_not
+        if not why_not:
+            return
+
+
+def _check_may_be_fitted(job: Job, why: str) -> None:
+    """Refuse rows of more dimensions or targets unless they may be fitted."""
+    asked = job.task.settings.method
+    is_compiled = isinstance(last_step(job.estimator), CompiledEstimator)
+    if is_compiled or asked not in ("auto", "fit", "holdout"):
+        whose = f" for {name_of(job.estimator)}" if is_compiled else f" for method={asked!r}"
+        raise ValueError(
+            f"X must have 2 dimensions, rows and features, and y one column of classes, or "
+            f"columns of numbers{whose}, but {why}."
+        )
+
+
+def _why_fit(job: Job, answers: dict[str, str]) -> str:
+    """Return why an estimator is fitted: what keeps the engine away that is nearest to it."""
+    if isinstance(job.estimator, HistTree):
+        return answers["forest"]
+    tree = answers["treecv"]
+    return answers["exact"] if tree == NO_PARTIAL_FIT else tree
+
+
+def _check_what_is_passed(job: Job, engine: Engine) -> None:
+    """Refuse arguments and steps that an engine cannot take."""
+    estimator, searched = job.estimator, job.searched
+    if not engine.trains_further:
+        if hasattr(estimator, "fit"):
+            job.passed.check_fit(estimator, searched)
+        return
+    job.passed.check_further(estimator)
+    # Where all steps stand in a row, the engine itself says which one it cannot train.
+    if searched or (isinstance(split(estimator), str) and not has_branches(estimator)):
+        return
+    ahead = job.task.ahead(estimator)
+    if isinstance(ahead, str) and ahead and not is_incremental(estimator):
+        raise ValueError(
+            f"method must be 'fit' or 'auto' for this {name_of(estimator)}, since {ahead}, got "
+            f"{job.task.settings.method!r}."
+        )
+
+
+def parameters_beside(job: Job) -> tuple[str, ...]:
+    """Return the parameters in which estimators may differ that are evaluated with a job's."""
+    return job.engine.parameters_beside(job.estimator)
+
+
+def missing_result(job: Job) -> Missing | None:
+    """Return what is missing of a job's first repeat, or None if its results are there already."""
+    return job.engine.missing(job)
+
+
+def evaluate_together(jobs: Iterable[Job], are_leased: bool = False) -> bool:
+    """Compute the results of those jobs that can be evaluated side by side.
+
+    A job that cannot is left to evaluate itself. So is a job with a wrong parameter, which raises
+    there.
+
+    Parameters
+    ----------
+    jobs : iterable of Job
+        All of one task.
+    are_leased : bool
+        Whether other processes may wait for the outputs, so that they go to the store at once.
+
+    Returns
+    -------
+    bool
+        Whether anything was computed.
+    """
+    by_engine: dict[str, list[Job]] = {}
+    for job in jobs:
+        if parameters_beside(job):
+            by_engine.setdefault(job.engine.name, []).append(job)
+    is_any = False
+    for alike in by_engine.values():
+        if len(alike) > 1:
+            watch = next((job.watch for job in alike if job.watch is not None), None)
+            is_any |= alike[0].engine.together(alike, watch, are_leased)
+    return is_any

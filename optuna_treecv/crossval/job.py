@@ -1,0 +1,472 @@
+"""One estimator on a task: planned once, then evaluated, predicted with or fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Generator
+from collections.abc import Sequence
+from contextlib import closing
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.crossval.arguments import check_choice
+from optuna_treecv.crossval.arguments import check_estimator
+from optuna_treecv.crossval.baseline import baseline
+from optuna_treecv.crossval.engine import Early
+from optuna_treecv.crossval.engine import Effort
+from optuna_treecv.crossval.engine import TestedFolds
+from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.engines import choose
+from optuna_treecv.crossval.epochs import epochs_of
+from optuna_treecv.crossval.fold_average import check_has_averages
+from optuna_treecv.crossval.fold_average import FoldAverage
+from optuna_treecv.crossval.intervals import Scores
+from optuna_treecv.crossval.job_scoring import check_scores_rows
+from optuna_treecv.crossval.job_scoring import scoring_of
+from optuna_treecv.crossval.misleading import why_not_finite
+from optuna_treecv.crossval.misleading import why_scales_mislead
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.crossval.result import mean_and_std
+from optuna_treecv.crossval.result import Score
+from optuna_treecv.crossval.scorebook import Scorebook
+from optuna_treecv.crossval.task import Task
+from optuna_treecv.learners.from_estimator import as_estimator
+from optuna_treecv.learners.from_estimator import check_methods
+from optuna_treecv.learners.from_estimator import check_targets
+from optuna_treecv.learners.from_estimator import described
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.scoring import Metric
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import range_of
+from optuna_treecv.scoring import scores_rows
+from optuna_treecv.scoring import Scoring
+from optuna_treecv.scoring import SPREAD_SIZE
+from optuna_treecv.sharing.stored_cache import StoredModelCache
+
+RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")
+
+
+class Job:
+    """One estimator on a task.
+
+    Iterate over it to the end, or leave it early; then ask for ``result``. A second iteration
+    begins anew. Iterating yields the number of each reported part, 0, 1, ..., once its folds are
+    scored. A part is a subtree at depth min(5, depth of the tree). With repeats parts are larger,
+    so that there are at most 32 in all, or one per repeat.
+
+    Parameters
+    ----------
+    task : Task
+    estimator : estimator
+    n_epochs : int or None
+        The epochs of this estimator; None: those of the task.
+    searched : collection of str
+        Parameters that a search sets, so that their values are not checked.
+    of_class : bool
+        Refuse only what no parameter could change.
+    is_scored : bool
+        False: it is predicted with or fitted, and needs no scoring.
+
+    Raises
+    ------
+    ValueError
+        If the estimator cannot be evaluated by the scoring, or cannot be trained further.
+
+    Attributes
+    ----------
+    engine : Engine
+        What evaluates the folds.
+    why : str
+        Why "auto" has chosen it, a clause; "" if the user did.
+    passed : Passed
+        What the estimator and its scores get besides X and y.
+    n_epochs : int
+        The number of epochs for which models are trained.
+    scoring : Scoring
+        Without metrics if it is not scored.
+    cache : ModelCache, StoredModelCache or None
+        Where the estimator's models and results are kept.
+    key, fingerprint : str
+        What was trained how, and on which rows.
+    book : Scorebook
+        The scores so far.
+    effort : Effort
+        What the repeat takes that is evaluated now.
+    ahead : dict
+        By repeat, the results that were computed before it is iterated over, with their
+        ``n_bytes``. They go when they are used, or with the job.
+    bound : Bound or None
+        The estimator bound to the rows of the first repeat.
+    names : dict
+        By repeat, the names of the results, where looking them up takes time.
+    is_leased : bool
+        Whether other processes may wait for the outputs, so that they go to the store at once.
+    needs_rows : bool
+        Whether the scores of single rows are asked for, by the first optimised metric.
+    watch : Watch or None
+        For early scores while several jobs are evaluated together.
+    average : FoldAverage or None
+        Takes the models of the folds if they are to be averaged; nothing is shared then.
+    comes_again : bool
+        Whether another job may have the same parameters, so that its results go to the store.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        estimator: Any,
+        n_epochs: int | None = None,
+        *,
+        searched: Collection[str] = (),
+        of_class: bool = False,
+        is_scored: bool = True,
+    ) -> None:
+        estimator = as_estimator(estimator)
+        check_estimator(estimator)
+        check_targets(estimator, task.data, searched)
+        task.cut_for(estimator)
+        task.forget_steps(estimator)
+        self.task = task
+        self.estimator = estimator
+        self.searched = searched
+        self.of_class = of_class
+        self.passed = task.passed_to(estimator)
+        self.given_epochs = task.settings.n_epochs if n_epochs is None else n_epochs
+        # In a search over epochs, models are trained further whatever their number is.
+        self.asks_for_passes = n_epochs is not None or task.asks_for_passes
+        self.asks_for_passes |= "n_epochs" in searched
+        self.engine, self.why = choose(self)
+        self.engine.check(self)
+        self.n_epochs = epochs_of(self)
+        self.cache = task.shared.cache_for(estimator)
+        self.ahead: dict[int, Any] = {}
+        self.bound: Any = None
+        self.names: dict[int, Any] = {}
+        self.is_leased = self.needs_rows = False
+        self.watch: Watch | None = None
+        self.average: FoldAverage | None = None
+        self.comes_again = True
+        self.key = self.fingerprint = ""
+        self._book: Scorebook | None = None
+        self._efforts: list[Effort] = []
+        self.scoring = Scoring((), ())
+        if is_scored:
+            self._plan_scores()
+
+    def _plan_scores(self) -> None:
+        task, settings = self.task, self.task.settings
+        self.scoring = scoring_of(self, self.of_class)
+        about = f"scales of {type(self.estimator).__name__}"
+        task.warn_once(about, lambda: why_scales_mislead(self.estimator, task.data.X))
+        check_scores_rows(self)
+        # Where each fold is a single row, its score is that of the row.
+        self.needs_rows = settings.row_losses and not task.tests_single_rows
+        if self.engine.trains_further and not self.searched:
+            task.unused.warn(self.estimator, n_epochs=self.given_epochs)
+
+    @property
+    def book(self) -> Scorebook:
+        if self._book is None:
+            task = self.task
+            self._book = Scorebook(
+                self.estimator,
+                task.classes_for(self.estimator),
+                self.scoring,
+                task.repeats,
+                self.needs_rows,
+                task.settings.row_losses,
+                task.data.score_weights,
+            )
+        return self._book
+
+    # What is evaluated.
+
+    @property
+    def repeats(self) -> list[Repeat]:
+        """The repeats of the task, for the epochs of this estimator."""
+        return self.task.repeats_for(self.n_epochs)
+
+    @property
+    def method_name(self) -> str:
+        """What was done: "holdout" if that was asked for, else the name of the engine."""
+        asked = self.task.settings.method
+        return asked if asked == "holdout" else self.engine.name
+
+    @property
+    def scored_by_row(self) -> Sequence[Metric]:
+        """The metrics whose scores of single rows are needed."""
+        settings = self.task.settings
+        if settings.method == "progressive":
+            return self.scoring.metrics
+        return (self.scoring.first,) if settings.is_early or settings.row_losses else ()
+
+    @property
+    def why_no_first_pass(self) -> str:
+        """Why the early reports that were asked for cannot be made, a sentence; "" if they can."""
+        settings = self.task.settings
+        if not settings.is_early or self.engine.name == "treecv":
+            return ""
+        return (
+            f"report={settings.report!r} needs the tree, in which one training pass tests each "
+            f"row before it acts, but the folds are evaluated by method={self.engine.name!r}; "
+            "report='folds' or 'mean' would be right."
+        )
+
+    def scores_rows(self, metric: Metric) -> bool:
+        """Return whether a metric is a mean over rows, whose scores are known row by row."""
+        return scores_rows(metric, self.task.classes_for(self.estimator))
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the first optimised score is pooled, so that folds have none."""
+        return isinstance(self.scoring.first, Pooled)
+
+    @property
+    def score_range(self) -> tuple[float, float] | None:
+        """The bounds of the first optimised score, where they are known."""
+        return None if isinstance(self.scoring.first, Pooled) else range_of(self.scoring.first)
+
+    @property
+    def n_parts(self) -> int:
+        """The number of parts of all repeats."""
+        return sum(len(repeat.parts) for repeat in self.task.repeats)
+
+    @property
+    def n_to_score(self) -> int:
+        """The number of folds of all repeats."""
+        return self.task.n_repeats * self.task.n_folds
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was evaluated, in words and numbers."""
+        return {
+            **self.task.describe(),
+            "method": self.method_name,
+            "key": self.key,
+            "fingerprint": self.fingerprint,
+            "learner": described(self.estimator),
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is equal for all estimators that can be compared with this one."""
+        task, scoring = self.task, self.scoring
+        facts = {
+            "digest": task.digest(scoring),
+            "scoring": scoring.name,
+            "n_folds": task.n_folds,
+            "n_repeats": task.n_repeats,
+            "n_updates_standard": self.n_epochs * task.n_updates_standard,
+        }
+        if len(scoring.names) > 1:
+            facts["optimize"] = scoring.optimized_names
+        constant = baseline(scoring.first, self.estimator, task.data)
+        if constant is None:
+            return facts
+        return facts | {"baseline": constant[0], "baseline_of": constant[1]}
+
+    # The evaluation.
+
+    def average_models(self) -> None:
+        """Ask for the average of the models of all folds; models are not shared then."""
+        check_has_averages(self.engine.name, self.estimator)
+        self.average, self.cache = FoldAverage(self.estimator), None
+
+    def ask_for_rows(self) -> bool:
+        """Ask for the scores of single rows; return whether the metric has them."""
+        self.needs_rows = self.scores_rows(self.scoring.first)
+        return self.needs_rows
+
+    def __iter__(self) -> Generator[int]:
+        for event in self.events():
+            assert isinstance(event, int)  # early scores are not asked for
+            yield event
+
+    def events(self, watch: Watch | None = None) -> Generator[Early | int]:
+        """Evaluate the folds; yield early scores if ``watch`` asks for them, and then parts."""
+        self._book, self._efforts = None, []
+        n_parts = 0
+        try:
+            for repeat in self.repeats:
+                own = watch if repeat.number == 0 else None
+                with closing(self._events_of(repeat, own)) as events:
+                    for event in events:
+                        if isinstance(event, Early):
+                            yield event
+                        else:
+                            yield n_parts
+                            n_parts += 1
+            self._warn_if_not_finite()
+        finally:
+            if isinstance(self.cache, StoredModelCache):
+                self.cache.end(self.comes_again)
+
+    def _events_of(self, repeat: Repeat, watch: Watch | None) -> Generator[Early | TestedFolds]:
+        """Evaluate one repeat; yield early scores, and the last folds of each part."""
+        self.effort = Effort()
+        self._efforts.append(self.effort)
+        ends = {part.last for part in repeat.parts}
+        self.book.begin_part()
+        with closing(self.engine.start(self, repeat, watch)) as events:
+            began = perf_counter()
+            for event in events:
+                if isinstance(event, TestedFolds):
+                    self.effort.n_needed += event.n_needed
+                    self.book.add(repeat, event)
+                self.effort.seconds += perf_counter() - began
+                if isinstance(event, Early):
+                    yield event
+                elif event.folds.last in ends:
+                    yield event
+                    self.book.begin_part()
+                began = perf_counter()
+
+    def _warn_if_not_finite(self) -> None:
+        scores = self.book.scores[self.scoring.optimized[0]]
+        if not self.is_pooled and not np.isfinite(scores).all():
+            mean = mean_and_std(scores)[0]
+            self.task.warn_once("finite", lambda: why_not_finite(mean, self.book.n_diverged))
+
+    def complete(self) -> None:
+        """Evaluate all folds."""
+        for _ in self:
+            pass
+
+    def finish(self) -> CVResult:
+        """Evaluate all folds, and return the result."""
+        self.complete()
+        return self.result()
+
+    @property
+    def is_complete(self) -> bool:
+        return self.book.n_scored == self.n_to_score
+
+    @property
+    def total(self) -> Effort:
+        """What all repeats have taken."""
+        total = Effort()
+        for effort in self._efforts:
+            total.add(effort)
+        return total
+
+    def fold_scores(self, number: int) -> np.ndarray:
+        """Return the scores of all folds, repeat after repeat; NaN where there is none (yet).
+
+        Parameters
+        ----------
+        number : int
+            That of the metric.
+        """
+        return self._by_number(self.book.scores[number, : self.book.n_scored])
+
+    def _by_number(self, scored: np.ndarray) -> np.ndarray:
+        """Return numbers of the first chunks by fold, repeat after repeat."""
+        n_folds = self.task.n_folds
+        each = [
+            repeat.cut.by_number(scored[repeat.number * n_folds :][:n_folds])
+            for repeat in self.task.repeats
+        ]
+        return each[0] if len(each) == 1 else np.concatenate(each)
+
+    def result(self) -> CVResult:
+        """Return the result over the folds scored so far."""
+        task, total = self.task, self.total
+        names = self.scoring.names
+        scores = {name: self._score_of(number) for number, name in enumerate(names)}
+        first = scores[self.scoring.name]
+        return CVResult(
+            test_score=first.test_score,
+            mean=first.mean,
+            std=first.std,
+            scores=scores,
+            row_losses=self.book.row_losses() if self.is_complete else None,
+            method=self.method_name,
+            why=self.why,
+            n_folds=task.n_folds,
+            n_updates=total.n_updates,
+            n_updates_saved=max(0, total.n_needed - total.n_updates),
+            n_updates_standard=self.n_epochs * task.n_updates_standard,
+            seconds=total.seconds,
+            seconds_prepare=total.seconds_prepare,
+            diverged_folds=self.book.n_diverged,
+            _name=self.scoring.name,
+            _kfold_estimator=(
+                self.average.finish() if self.average is not None and self.is_complete else None
+            ),
+        )
+
+    def _score_of(self, number: int) -> Score:
+        """Return what was found by one metric."""
+        metric = self.scoring.metrics[number]
+        if isinstance(metric, Pooled):
+            done = ~np.isnan(self.book.pooled[number, :, 0])
+            scores, errors = self.book.pooled[number, done].T
+            if len(scores) == 0:  # the job was left before its end
+                return Score(scores, np.nan, None, metric.direction)
+            error = float(np.mean(errors))
+            known = None if np.isnan(error) else error
+            mean = mean_and_std(scores)[0]
+            return Score(scores, mean, None, metric.direction, None, True, known)
+        scores = self.fold_scores(number)
+        if self.book.n_scored < len(scores):
+            scores = scores[~np.isnan(scores)]
+        if len(scores) == 0:  # the job was left before its first fold
+            return Score(scores, np.nan, None, metric.direction)
+        mean, std = mean_and_std(scores)
+        std = std if len(scores) > 1 else None
+        if not self.is_complete:
+            return Score(scores, mean, std, metric.direction)
+        return Score(scores, mean, std, metric.direction, self._scores_behind(number, scores))
+
+    def _scores_behind(self, number: int, scores: np.ndarray) -> Scores:
+        """Return the scores of folds by a metric, and what is known of the rows behind them."""
+        metric = self.scoring.metrics[number]
+        assert not isinstance(metric, Pooled)
+        tested = self.task.tested(self.method_name)
+        spreads = None
+        if self.book.spreads is not None:
+            spreads = self.book.spreads[number]
+            if any(cut.numbers is not None for cut in tested.cuts):
+                spreads = np.array([self._by_number(of_chunks) for of_chunks in spreads])
+            spreads = spreads.reshape(SPREAD_SIZE, -1, tested.n_folds)
+        by_fold = scores.reshape(-1, tested.n_folds)
+        return Scores(self.scoring.names[number], metric, by_fold, spreads, tested)
+
+    # Other uses of the folds.
+
+    def predict(self, response_method: str, argument: str = "response_method") -> np.ndarray:
+        """Return the out-of-fold responses, in the order of the rows as given.
+
+        Parameters
+        ----------
+        response_method : str
+        argument : str
+            What the caller calls ``response_method``.
+        """
+        check_choice(argument, response_method, RESPONSE_METHODS)
+        if self.engine.name == "progressive":
+            raise ValueError(
+                "method must be another than 'progressive' for predictions, since its first "
+                "eighth of the rows is only trained on; 'auto' would be right."
+            )
+        check_methods(self.estimator, response_method, f"{argument}={response_method!r}")
+        repeats = self.repeats
+        cut = repeats[0].cut
+        if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows or len(repeats) > 1:
+            raise ValueError(
+                "cv must be a splitter whose test sets hold every row once, and n_repeats must be "
+                "1, since each row gets one prediction, got folds that leave rows untested or "
+                "test them several times."
+            )
+        if self.engine.trains_further:
+            self.task.unused.warn(self.estimator, n_epochs=self.given_epochs)
+        return self.engine.predict(self, repeats[0], response_method)
+
+    def refit(self) -> Any:
+        """Return the estimator fitted on all rows, with its parameters as given.
+
+        An engine that trains models further reads the rows in prepared order, and in further
+        epochs in random orders.
+        """
+        return self.engine.refit(self)

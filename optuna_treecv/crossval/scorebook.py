@@ -1,0 +1,238 @@
+"""The scores of one estimator: what is known of its folds, its rows and all rows together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.crossval.engine import TestedFolds
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.scoring import FoldScores
+from optuna_treecv.scoring import in_full
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import pooled_score
+from optuna_treecv.scoring import PooledScore
+from optuna_treecv.scoring import scores_of_folds
+from optuna_treecv.scoring import scores_of_rows
+from optuna_treecv.scoring import Scoring
+from optuna_treecv.scoring import spread_of
+from optuna_treecv.scoring import TestedRows
+from optuna_treecv.scoring import unknown_spreads
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Plan
+
+# The most rows of several folds that are scored at once, so that scoring takes little memory.
+_ROWS_PER_PIECE = 2**16
+
+
+class Scorebook:
+    """Turns tested folds into scores, and holds these.
+
+    Parameters
+    ----------
+    estimator : estimator
+        The one that is scored, or one of its kind.
+    classes : ndarray or None
+        The sorted classes of all rows, for classifiers.
+    scoring : Scoring
+    repeats : sequence of Repeat
+    needs_rows : bool
+        Whether the scores of single rows are asked for, by the first optimised metric.
+    keeps_rows : bool
+        Whether the scores of all rows are kept.
+    score_weights : ndarray of shape (n_rows,) or None
+        The weights of the rows as given in scores.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_metrics, n_repeats * n_folds)
+        The scores of the first ``n_scored`` chunks, in the order in which they lie along the tree;
+        NaN for pooled ones.
+    spreads : ndarray of shape (n_metrics, 3, n_repeats * n_folds) or None
+        See ``FoldScores``; None where each fold is a single row.
+    pooled : ndarray of shape (n_metrics, n_repeats, 2)
+        The pooled scores of the repeats that are done, with their standard errors; NaN for others.
+    n_scored, n_diverged : int
+        The number of chunks that are scored, and of those that have diverged.
+    part_rows : (ndarray, ndarray or None) or None
+        The scores of the rows that were added since ``begin_part``, and their weights; None if
+        they are not known, or not asked for.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        classes: np.ndarray | None,
+        scoring: Scoring,
+        repeats: Sequence[Repeat],
+        needs_rows: bool = False,
+        keeps_rows: bool = False,
+        score_weights: np.ndarray | None = None,
+    ) -> None:
+        self._estimator = estimator
+        self._classes = classes
+        self._scoring = scoring
+        self._needs_rows = needs_rows
+        self._score_weights = score_weights
+        n_metrics, n_folds = len(scoring.metrics), repeats[0].cut.n_folds
+        n_scores = len(repeats) * n_folds
+        self.scores = np.empty((n_metrics, n_scores))
+        self.spreads: np.ndarray | None = None
+        self._tests_single_rows = all(repeat.cut.are_single_rows for repeat in repeats)
+        if not self._tests_single_rows:
+            self.spreads = unknown_spreads(n_metrics, n_scores)
+        self.pooled = np.full((n_metrics, len(repeats), 2), np.nan)
+        self.n_scored = self.n_diverged = 0
+        self._row_losses = RowLosses(repeats) if keeps_rows else None
+        self._part: list[tuple[np.ndarray, np.ndarray | None]] = []
+
+    def begin_part(self) -> None:
+        """Forget the scores of rows so far, but for those that are kept."""
+        self._part = []
+
+    @property
+    def part_rows(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+        if len(self._part) < 2:
+            return self._part[0] if self._part else None
+        weights = [weights for _, weights in self._part if weights is not None]
+        scores = np.concatenate([scores for scores, _ in self._part])
+        return scores, np.concatenate(weights) if weights else None
+
+    def add(self, repeat: Repeat, tested: TestedFolds) -> None:
+        """Score tested folds; the last ones of a repeat bring its pooled scores."""
+        begin, of_rows = self.n_scored, []
+        for piece in _pieces(repeat.plan, tested.folds):
+            rows = self._add_piece(repeat, tested, piece)
+            if rows is not None:
+                of_rows.append(rows)
+        self._part += of_rows
+        if self._row_losses is not None:
+            folds = tested.folds
+            losses = [scores for scores, _ in of_rows]
+            if self._tests_single_rows:  # the score of a fold is that of its row
+                losses = [self.scores[self._scoring.optimized[0], begin : self.n_scored]]
+            numbers = tested.rows or repeat.cut.tested_from
+            self._row_losses.add(numbers(folds.first, folds.last), np.concatenate(losses))
+        if tested.folds.last == repeat.cut.n_folds:
+            self._pool(repeat, tested)
+
+    def _add_piece(
+        self, repeat: Repeat, tested: TestedFolds, piece: Node
+    ) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Score a piece; return the scores of its rows and their weights if they are known."""
+        scores, rows = tested.scores, None
+        if tested.tested is not None and (scores is None or self._needs_rows):
+            rows = tested.tested(piece)
+        if scores is not None:
+            scores = scores.part(piece.first - tested.folds.first, piece.n_folds)
+        else:
+            assert rows is not None
+            called = None if tested.called is None else tested.called(piece)
+            scores = self.scores_of(rows, called)
+        chunks = slice(self.n_scored, self.n_scored + piece.n_folds)
+        self.scores[:, chunks] = scores.scores
+        if self.spreads is not None:
+            self.spreads[:, :, chunks] = in_full(scores.spreads, scores.scores.shape)
+        self.n_scored = chunks.stop
+        self.n_diverged += int(np.count_nonzero(scores.diverged))
+        if not self._needs_rows:
+            return None
+        plan = repeat.plan
+        if tested.row_scores is not None:
+            begin, end = (plan.begin(at) - plan.begin(tested.folds.first) for at in piece)
+            of_rows, weights = tested.row_scores[begin:end], self._score_weights
+            if weights is not None:
+                weights = weights[repeat.cut.tested_from(*piece)]
+        elif rows is not None:
+            of_rows, weights = self.row_scores_of(rows), rows.weights
+        else:
+            return None
+        if self._row_losses is not None:
+            begins = plan.begins(piece) - plan.begin(piece.first)
+            self._fill_spreads(chunks, of_rows, weights, begins)
+        return of_rows, weights
+
+    def _fill_spreads(
+        self, chunks: slice, scores: np.ndarray, weights: np.ndarray | None, begins: np.ndarray
+    ) -> None:
+        """Compute spreads by the first metric from the scores of rows, unless they are known."""
+        first = self._scoring.optimized[0]
+        if self.spreads is not None and np.any(np.isnan(self.spreads[first, :, chunks])):
+            means = self.scores[first, chunks]
+            self.spreads[first, :, chunks] = spread_of(scores, means, weights, begins)
+
+    def _pool(self, repeat: Repeat, tested: TestedFolds) -> None:
+        """Take note of the pooled scores of a repeat, all of whose folds are tested."""
+        pooled: Mapping[int, PooledScore] = tested.pooled
+        if not pooled and any(isinstance(metric, Pooled) for metric in self._scoring.metrics):
+            assert tested.tested is not None
+            pooled = self.pooled_of(tested.tested(Node(0, repeat.cut.n_folds)))
+        for number, score in pooled.items():
+            self.pooled[number, repeat.number] = score
+
+    def scores_of(
+        self, rows: TestedRows, called: Mapping[int, np.ndarray] | None = None
+    ) -> FoldScores:
+        """Return the scores of folds; ``called`` has those that do not follow from outputs."""
+        metrics = self._scoring.metrics
+        return scores_of_folds(metrics, rows, self._estimator, self._classes, called)
+
+    def row_scores_of(self, rows: TestedRows) -> np.ndarray:
+        """Return the scores of rows by the first optimised metric, (n_rows,) of float64."""
+        return scores_of_rows(self._scoring.first, rows, self._estimator, self._classes)
+
+    def pooled_of(self, rows: TestedRows) -> dict[int, PooledScore]:
+        """Return by the number of the metric the pooled scores of all tested rows of a repeat."""
+        return {
+            number: pooled_score(metric, rows, self._estimator, self._classes)
+            for number, metric in enumerate(self._scoring.metrics)
+            if isinstance(metric, Pooled)
+        }
+
+    def row_losses(self) -> np.ndarray | None:
+        """Return the mean score of each row, float32, if these are kept."""
+        return None if self._row_losses is None else self._row_losses.means()
+
+
+class RowLosses:
+    """Gathers the losses of rows; 4 bytes per row, and 4 more where a row is tested repeatedly.
+
+    Parameters
+    ----------
+    repeats : sequence of Repeat
+    """
+
+    def __init__(self, repeats: Sequence[Repeat]) -> None:
+        cut = repeats[0].cut
+        self._losses = np.full(cut.n_rows, np.nan, np.float32)
+        self._n_tests: np.ndarray | None = None
+        if len(repeats) > 1 or not isinstance(cut, Folds):
+            self._losses[:] = 0
+            self._n_tests = np.zeros(cut.n_rows, np.int32)
+
+    def add(self, rows: np.ndarray, losses: np.ndarray) -> None:
+        """Take note of the losses of some rows."""
+        if self._n_tests is None:
+            self._losses[rows] = losses
+            return
+        np.add.at(self._losses, rows, losses.astype(np.float32))
+        np.add.at(self._n_tests, rows, 1)
+
+    def means(self) -> np.ndarray:
+        """Return the mean loss of each row; NaN where it was never tested."""
+        if self._n_tests is None:
+            return self._losses
+        with np.errstate(invalid="ignore"):
+            return self._losses / self._n_tests.astype(np.float32)
+
+
+def _pieces(plan: Plan, folds: Node) -> Iterator[Node]:
+    """Cut neighbouring folds into pieces of few rows."""
+    n_folds = max(1, _ROWS_PER_PIECE * plan.n_folds // plan.n_rows)
+    for first in range(folds.first, folds.last, n_folds):
+        yield Node(first, min(first + n_folds, folds.last))

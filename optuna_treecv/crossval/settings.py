@@ -1,0 +1,330 @@
+"""The arguments of a cross-validation: their defaults, their checks and their documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from functools import wraps
+from inspect import getdoc
+from inspect import Signature
+from inspect import signature
+import re
+from textwrap import indent
+from typing import Any
+from typing import get_args
+from typing import Literal
+from typing import TypedDict
+from typing import TypeVar
+
+import numpy as np
+
+from optuna_treecv.crossval.arguments import check_choice
+from optuna_treecv.crossval.arguments import check_integer
+from optuna_treecv.crossval.arguments import count_threads
+from optuna_treecv.crossval.arguments import draw_seed
+from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.rows.cv import are_pairs
+from optuna_treecv.scoring import make_scoring
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import Scoring
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Report = Literal["auto", "folds", "mean", "progressive", "blocks"] | None
+MethodName = Literal[
+    "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
+]
+
+#: The most repeats. The mean of so many has a hundredth of one repeat's standard deviation.
+MOST_REPEATS = 10_000
+
+#: The most epochs.
+MOST_EPOCHS = 10_000
+
+#: What users may ask for as ``method``.
+METHODS = get_args(MethodName)
+
+
+class Arguments(TypedDict, total=False):
+    """The arguments of a cross-validation without Optuna, see ``Settings``."""
+
+    cv: Any
+    groups: Any
+    stratify: Literal["auto"] | bool
+    shuffle: bool
+    order: Literal["fixed", "random"]
+    method: MethodName
+    n_repeats: int
+    n_epochs: int | None
+    scoring: Any
+    sample_weight: Any
+    score_weight: Any
+    params: Mapping[str, Any] | None
+    random_state: Any
+    n_jobs: int | None
+    row_losses: bool
+
+
+class ArgumentsOfTrials(Arguments, total=False):
+    """Those of the cross-validations of a study."""
+
+    optimize: str | list[str] | None
+    pooled: bool
+    report: Report
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The checked arguments of a cross-validation.
+
+    Parameters
+    ----------
+    cv : int, float, "loo", splitter, array-like or iterable of pairs, default=10
+        The number of folds, from 2 to n_rows; a share between 0 and 1, which a single hold-out
+        tests; "loo" for leave-one-out; a splitter of scikit-learn or an object like one; the fold
+        of each row, shape (n_rows,), -1 for rows that are only trained on; or pairs of training
+        and test rows. Exact folds and fits take any splitter. The tree takes those that train on
+        all rows which they do not test and test no row twice, or all rows equally often in
+        repetitions; and those whose training sets are growing first parts of the rows, such as
+        ``TimeSeriesSplit``.
+    groups : array-like of shape (n_rows,), default=None
+        The groups, for splitters that need them. With an int, ``cv`` means ``GroupKFold(cv)``, or
+        ``StratifiedGroupKFold(cv)`` where folds are stratified.
+    stratify : {"auto", True, False}, default="auto"
+        For an int or a share: give each fold its share of every class, as ``StratifiedKFold``
+        does. "auto" does so for classifiers. Where a class has fewer members than there are folds,
+        the folds are plain, with a warning.
+    shuffle : bool, default=True
+        For an int, a share or "loo", permute the rows once before they are cut into folds.
+        Otherwise permute the order of the folds, and the rows that a model is trained on phase by
+        phase; the folds themselves stay the same. Time series keep their order.
+    order : {"fixed", "random"}, default="fixed"
+        Whether a training phase reads its rows in the order in which they lie, or in a new random
+        order. The random order takes longer (1.6 times on Covertype).
+    method : {"auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"}
+        "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier`` and
+        discriminant analysis of scikit-learn, alone or after row-wise steps or a
+        ``StandardScaler``. "forest" grows the trees of all folds together, for
+        ``HistTreeClassifier`` and ``HistTreeRegressor``. "treecv" trains models further along a
+        tree; for time series it is a chain, in which one model walks forward. "fit" calls ``fit``
+        of any estimator on each fold's training rows. "auto", the default, takes the first of
+        these that is possible and makes the models of ``fit``. "standard" is k trainings from
+        scratch of one pass each, the baseline of the paper; of decision trees, k trees that are
+        grown one by one. "holdout" is "auto" on the first fold alone. "progressive" is progressive
+        validation: one pass, in which each row is tested before the model learns it, but for the
+        first eighth. ``CVResult.method`` says what was done, and ``CVResult.why`` why.
+    n_repeats : int, default=1
+        Cross-validate this many times and average. The repeats differ in their permutations for an
+        int, a share or "loo", in what further calls of ``split`` return for a splitter, in random
+        orders, and in every ``random_state=None`` of the estimator. It is refused if nothing makes
+        the repeats differ. At most 10,000.
+    n_epochs : int, default=None
+        The updates per row, for models that are trained further; None means 1. Where it is given,
+        "auto" trains estimators with ``partial_fit`` further whose ``fit`` makes other passes. In
+        the tree, each new row is followed by ``n_epochs - 1`` replays of rows that the model may
+        see; ``partial_fit`` of other estimators gets as many calls per training phase. "standard"
+        makes as many shuffled passes. The ``n_epochs`` of an estimator of this package may be set
+        or searched instead. At most 10,000.
+    scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
+        A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
+        losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
+        "absolute_error" for regressors, "squared_distance" (to the nearest centre) for clusterers,
+        and "neg_log_density" for density estimators. None means the first loss that fits the
+        estimator. Several scores, in a list or as a dict of names to scores, take one training:
+        ``CVResult.scores`` has them all, and ``mean`` is that of the first.
+    optimize : str, list of str or None, default=None
+        The name of the score whose mean the objective returns; None: the first. With a list of
+        names, the objective returns a tuple for a study of several objectives:
+        ``optuna.create_study(directions=objective.directions)``.
+    pooled : bool, default=False
+        Compute each score once over the out-of-fold outputs of all rows, see
+        ``optuna_treecv.pooled``.
+    sample_weight : array-like of shape (n_rows,), default=None
+        The weights of the rows, finite and not negative. They act in training and in scores. They
+        go to ``partial_fit`` or ``fit``, in a Pipeline to those of the last step. Where metadata
+        routing of scikit-learn is enabled, a Pipeline that is fitted routes them by its requests.
+    score_weight : "same", array-like of shape (n_rows,) or None, default="same"
+        The weights of the rows in scores. "same" means ``sample_weight``; None weighs all rows
+        alike.
+    params : dict, default=None
+        Further arguments of ``fit``, as for scikit-learn's ``cross_validate``. Arrays with an
+        entry for each row are cut into folds. Where metadata routing is enabled, arguments go to
+        the ``fit`` and to the scorers that request them. ``sample_weight``, in a Pipeline
+        ``step__sample_weight`` of the last step, acts in training alone; others need
+        ``method="fit"``, which "auto" then takes.
+    random_state : int, RandomState instance or None, default=0
+        The seed of permutations and random orders, and of every ``random_state=None`` in the
+        estimator.
+    n_jobs : int or None, default=1
+        The number of threads that share the branches of the tree, or of joblib's workers that fit
+        folds, which ``joblib.parallel_config`` chooses; -1 means all cores. No result depends on
+        it.
+    row_losses : bool, default=False
+        Keep the score of each row, float32, as ``CVResult.row_losses``. ``CVResult.compare`` then
+        pairs rows. In a study, the best trials keep theirs, so that ``optuna_treecv.select``
+        compares trials over rows and not over folds.
+    report : {None, "auto", "progressive", "blocks", "folds", "mean"}, default=None
+        What to pass to ``trial.report``, for pruning: at most 32 numbers per trial.
+        "auto" takes what the pruner of the first trial's study needs; ``.pruner()`` returns a
+        pruner that fits. A warning names a pruner that does not fit the reports.
+        "progressive" and "blocks" report inside the tree's first pass over the data, at each
+        sixteenth of a pass from the second on. Each row is tested before the model learns it.
+        "progressive" reports the mean score over the second half of the rows so far, for
+        ``RacingPruner``, ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner``;
+        "blocks" that over the rows since the report before, for ``WilcoxonPruner``. With 32 folds
+        or more, step 64 is the mean score of 16 folds. The last report is the trial's value.
+        "folds" reports the mean score of each part of the tree, or of each fold that is fitted, at
+        the part's number, and "mean" the mean of all folds so far. An infinite mean is reported as
+        1e300 or -1e300.
+
+    Attributes
+    ----------
+    scored_by : Scoring or None
+        What ``scoring``, ``optimize`` and ``pooled`` mean; None is left to the estimator.
+    n_threads : int
+        What ``n_jobs`` means.
+    """
+
+    cv: Any = 10
+    groups: Any = None
+    stratify: Literal["auto"] | bool = "auto"
+    shuffle: bool = True
+    order: Literal["fixed", "random"] = "fixed"
+    method: MethodName = "auto"
+    n_repeats: int = 1
+    n_epochs: int | None = None
+    scoring: Any = None
+    optimize: str | list[str] | None = None
+    pooled: bool = False
+    sample_weight: Any = None
+    score_weight: Any = "same"
+    params: Mapping[str, Any] | None = None
+    random_state: Any = 0
+    n_jobs: int | None = 1
+    row_losses: bool = False
+    report: Report = None
+    scored_by: Scoring | None = field(init=False)
+    n_threads: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_choice("report", self.report, (None, *get_args(get_args(Report)[0])))
+        check_choice("row_losses", self.row_losses, (True, False))
+        check_choice("stratify", self.stratify, ("auto", True, False))
+        check_choice("shuffle", self.shuffle, (True, False))
+        check_choice("order", self.order, ("fixed", "random"))
+        check_choice("method", self.method, METHODS)
+        self._set("n_repeats", check_integer("n_repeats", self.n_repeats, MOST_REPEATS))
+        if self.n_epochs is not None:
+            self._set("n_epochs", check_integer("n_epochs", self.n_epochs, MOST_EPOCHS))
+        self._set("n_threads", count_threads(self.n_jobs))
+        check_choice("pooled", self.pooled, (True, False))
+        self._set("scored_by", make_scoring(self.scoring, self.optimize, self.pooled))
+        self._set("random_state", draw_seed(self.random_state))
+        if isinstance(self.cv, Iterator):
+            self._set("cv", list(self.cv))
+        if self.report is not None and self.report != "auto" and self.why_no_report is not None:
+            raise ValueError(f"report must be None where {self.why_no_report}")
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)  # the instance is frozen
+
+    @property
+    def seed(self) -> int:
+        """What ``random_state`` means."""
+        return int(self.random_state)
+
+    @property
+    def is_early(self) -> bool:
+        """Whether scores are reported before those of folds are known."""
+        return self.report in ("progressive", "blocks")
+
+    @property
+    def reports_parts(self) -> bool:
+        """Whether scores are reported after each part of the folds."""
+        return self.report in ("folds", "mean")
+
+    @property
+    def asks_for_passes(self) -> bool:
+        """Whether models that are trained further are asked for, and not those of ``fit``."""
+        is_asked = self.method in ("treecv", "standard", "progressive")
+        return is_asked or self.n_epochs is not None or self.is_early
+
+    @property
+    def why_no_report(self) -> str | None:
+        """Why scores come at the end alone, or Optuna cannot prune by them; None: they do not."""
+        if self.scored_by is not None and self.scored_by.returns_tuple:
+            return (
+                "optimize is a list, since Optuna cannot prune studies with several objectives, "
+                f"got optimize={self.scored_by.optimized_names}."
+            )
+        if self.pooled or (
+            self.scored_by is not None and isinstance(self.scored_by.first, Pooled)
+        ):
+            return (
+                "the optimised score is pooled, since it has no fold scores; a score of folds "
+                "would be right."
+            )
+        return None
+
+    @property
+    def cv_in_words(self) -> str:
+        """``cv`` in a few words."""
+        if isinstance(self.cv, str | int | float | np.number) or hasattr(self.cv, "split"):
+            return str(self.cv)
+        return "pairs of training and test rows" if are_pairs(self.cv) else "fold ids"
+
+    @property
+    def may_stratify(self) -> bool:
+        """Whether the rows are cut in a way that can be stratified."""
+        return is_integer(self.cv) or isinstance(self.cv, float | np.floating)
+
+
+def takes_settings(*left_out: str) -> Callable[[F], F]:
+    """Give a function the arguments of ``Settings`` in place of its ``**settings``.
+
+    Its signature lists them, its docstring explains them where it has the line ``**settings``, and
+    any other name is refused.
+
+    Parameters
+    ----------
+    *left_out : str
+        The arguments that the function does not take.
+    """
+    of_settings = {
+        name: parameter
+        for name, parameter in signature(Settings).parameters.items()
+        if name not in left_out
+    }
+
+    def decorate(function: F) -> F:
+        *own, _ = signature(function).parameters.values()
+        whole = Signature([*own, *of_settings.values()])
+
+        @wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            unknown = kwargs.keys() - whole.parameters.keys()
+            if unknown:
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {min(unknown)!r}"
+                )
+            return function(*args, **kwargs)
+
+        texts = _texts()
+        shown = "".join(texts[name] for name in of_settings)
+        checked.__doc__ = str(function.__doc__).replace("    **settings\n", shown, 1)
+        checked.__signature__ = whole  # type: ignore[attr-defined]
+        return checked  # type: ignore[return-value]
+
+    return decorate
+
+
+def _texts() -> dict[str, str]:
+    """Return the part of the docstring of ``Settings`` about each argument."""
+    text = str(getdoc(Settings)).partition("----------\n")[2].partition("\n\nAttributes")[0]
+    parts = re.split(r"^(?=\w+ : )", text, flags=re.MULTILINE)
+    return {
+        part.partition(" : ")[0]: indent(part.rstrip(), "    ") + "\n" for part in parts if part
+    }
