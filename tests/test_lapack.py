@@ -6,7 +6,7 @@ from beside import others_run_during
 import numpy as np
 import pytest
 
-from optuna_treecv.learners.exact import lapack
+from optuna_treecv._kernels import lapack
 
 
 def positive(n, seed=0):

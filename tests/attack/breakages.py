@@ -229,8 +229,8 @@ BREAKAGES = [
     # Exact folds.
     Breakage(
         "exact: merged moments lack what lies between the means",
-        "step *= np.sqrt(one.weight / weight * other.weight)",
-        "step *= np.sqrt(one.weight / weight)",
+        "steps *= np.sqrt(one.weights * share)[:, None]",
+        "steps *= np.sqrt(share)[:, None]",
         "test_exact::test_regressors_score_as_fits_do test_exact_discriminants",
     ),
     Breakage(
@@ -244,6 +244,12 @@ BREAKAGES = [
         "*self._parts[:own], *rest, *self._parts[own + 1 :]]",
         "*self._parts]",
         "test_exact_left_out",
+    ),
+    Breakage(
+        "exact: growing training sets forget their beginnings",
+        "so_far = [merge(so_far[0], own)] if grow and so_far else [own]",
+        "so_far = [own]",
+        "test_exact::test_regressors_score_as_fits_do test_exact_discriminants",
     ),
     # Trees of all folds.
     Breakage(

@@ -13,6 +13,7 @@ from scipy.special import softmax
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv._kernels.lapack import pivoted_cholesky
 from optuna_treecv.learners.exact.chunks import BLOCK
 from optuna_treecv.learners.exact.chunks import blocks
 from optuna_treecv.learners.exact.chunks import copy_rows
@@ -21,7 +22,6 @@ from optuna_treecv.learners.exact.chunks import n_rows_of
 from optuna_treecv.learners.exact.chunks import RowNumbers
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import largest_class
-from optuna_treecv.learners.exact.lapack import pivoted_cholesky
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.moments import scaled
 from optuna_treecv.learners.exact.moments import Source

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack
 
-from optuna_treecv.learners.exact.lapack import cholesky
-from optuna_treecv.learners.exact.lapack import cholesky_factors
-from optuna_treecv.learners.exact.lapack import inverse_of_triangle
-from optuna_treecv.learners.exact.lapack import solve_positive
-from optuna_treecv.learners.exact.lapack import tridiagonal
+from optuna_treecv._kernels.lapack import cholesky
+from optuna_treecv._kernels.lapack import inverse_of_triangle
+from optuna_treecv._kernels.lapack import rotate
+from optuna_treecv._kernels.lapack import solve_positive
+from optuna_treecv._kernels.lapack import solve_tridiagonal
+from optuna_treecv._kernels.lapack import tridiagonal
 from optuna_treecv.learners.exact.moments import views
 
 # Orthogonal transformations mix columns, so that rounding errors are those of the largest one.
@@ -73,7 +73,7 @@ class Penalties:
             return
         reduced, self._diagonal[:], self._beside[:], self._tau[:] = tridiagonal(gram)
         self._reflectors[:] = reduced[1:, :-1]
-        self._rotated[:] = self._rotate(b, "T")
+        self._rotated[:] = rotate(self._reflectors, self._tau, b, True)
 
     def solve(self, alphas: np.ndarray) -> np.ndarray:
         """Return (G + alpha I)^-1 b for each alpha.
@@ -100,15 +100,15 @@ class Penalties:
         are_even = self._are_even(alphas) & np.isfinite(self._diagonal[0])
         for i, alpha in enumerate(alphas):
             if are_even[i]:
-                pivots, _, solved[i], failed = lapack.dptsv(
+                solved[i], pivots = solve_tridiagonal(
                     self._diagonal + alpha, self._beside, self._rotated
                 )
-                are_even[i] = not failed and pivots.min() > LEAST_PIVOT * high
+                are_even[i] = pivots.min() > LEAST_PIVOT * high
         if not are_even.all():
             solved[~are_even] = self._by_cholesky(alphas[~are_even])
         if np.any(are_even):
             z = solved[are_even].transpose(1, 0, 2).reshape(n, -1)
-            back = self._rotate(z, "N").reshape(n, -1, n_targets)
+            back = rotate(self._reflectors, self._tau, z, False).reshape(n, -1, n_targets)
             solved[are_even] = back.transpose(1, 0, 2)
         if not own.all():  # rotations spread rounding errors over columns that are constant
             solved[np.ix_(alphas > 0, own == 0)] = 0
@@ -119,14 +119,6 @@ class Penalties:
         own = self.gram.diagonal()
         return np.asarray(own.max() + alphas <= _MOST_RATIO * (own.min() + alphas))
 
-    def _rotate(self, b: np.ndarray, transposed: str) -> np.ndarray:
-        """Return Q'b or Qb."""
-        rotated = b.copy()
-        rotated[1:], _, _ = lapack.dormqr(
-            "L", transposed, self._reflectors, self._tau, b[1:], lwork=64 * b.shape[1]
-        )
-        return rotated
-
     def _by_cholesky(self, alphas: np.ndarray) -> np.ndarray:
         """Return (G + alpha I)^-1 b for each alpha, NaN where a pivot is lost."""
         n = len(self.gram)
@@ -134,7 +126,7 @@ class Penalties:
         own = self.gram.diagonal()
         if n <= _FEW_COLUMNS:
             whole = self.gram + alphas[:, None, None] * np.identity(n)
-            pivots = np.diagonal(cholesky_factors(whole), axis1=1, axis2=2)
+            pivots = np.diagonal(_cholesky_factors(whole), axis1=1, axis2=2)
             good = np.all(np.square(pivots) >= LEAST_PIVOT * (own + alphas[:, None]), axis=1)
             b = np.broadcast_to(self._b, (int(np.count_nonzero(good)), *self._b.shape))
             solved[good] = np.linalg.solve(whole[good], b)
@@ -146,6 +138,16 @@ class Penalties:
         if not alphas.all() and is_singular(self.gram):
             solved[alphas == 0] = np.nan
         return solved
+
+
+def _cholesky_factors(matrices: np.ndarray) -> np.ndarray:
+    """Return L of each LL', (n_matrices, n, n); zeros where one is not positive definite."""
+    try:
+        return np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:  # NumPy does not say which
+        if len(matrices) == 1:
+            return np.zeros_like(matrices)
+        return np.concatenate([_cholesky_factors(one[None]) for one in matrices])
 
 
 def is_singular(gram: np.ndarray) -> bool:
