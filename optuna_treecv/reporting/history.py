@@ -79,14 +79,14 @@ def load_evaluations(
     pandas = import_pandas("load_evaluations")
     numbers = _numbers(study_name, study)
     with _opened(store) as database:
-        found = database.read(lambda s: _evaluations(database, s, study_name, study, numbers))
-    frame = pandas.DataFrame(found, columns=COLUMNS)
+        table = database.read(lambda s: _evaluations(database, s, study_name, study, numbers))
+    frame = pandas.DataFrame(table, columns=COLUMNS)
     frame = frame.astype({"mean": float, "std": float, "trial_number": "Int64"})
     # The resolution of times depends on the database.
     frame["created_at"] = pandas.to_datetime(frame["created_at"], utc=True).astype(
         "datetime64[us, UTC]"
     )
-    parameters = pandas.DataFrame([row["parameters"] for row in found], index=frame.index)
+    parameters = pandas.DataFrame([row["parameters"] for row in table], index=frame.index)
     return frame.drop(columns="parameters").join(parameters.add_prefix("params_"))
 
 
@@ -137,15 +137,15 @@ def load_fold_scores(
     """
     pandas = import_pandas("load_fold_scores")
     with _opened(store) as database:
-        found = _wanted(database, study_name, study, runs)
+        table = _wanted(database, study_name, study, runs)
         lengths: list[int] = []
         folds, scores = [np.empty(0, np.int32)], [np.empty(0)]
-        for _, each in _read_blocks(database, found):
-            lengths += [len(own) for own, _ in each]
-            folds += [own.astype(np.int32) for own, _ in each]
-            scores += [own for _, own in each]
+        for _, each in _read_blocks(database, table):
+            lengths += [len(one) for one, _ in each]
+            folds += [one.astype(np.int32) for one, _ in each]
+            scores += [one for _, one in each]
     folds, scores = [np.concatenate(folds)], [np.concatenate(scores)]  # frees the parts
-    return _frame(pandas, found, found, lengths, *folds, *scores)
+    return _frame(pandas, table, table, lengths, *folds, *scores)
 
 
 def iter_fold_scores(
@@ -194,11 +194,11 @@ def iter_fold_scores(
     """
     pandas = import_pandas("iter_fold_scores")
     with _opened(store) as database:
-        found = _wanted(database, study_name, study, runs)
-        for rows, each in _read_blocks(database, found):
+        table = _wanted(database, study_name, study, runs)
+        for rows, each in _read_blocks(database, table):
             folds = np.concatenate([folds for folds, _ in each]).astype(np.int32)
             scores = np.concatenate([scores for _, scores in each])
-            yield _frame(pandas, found, rows, [len(own) for own, _ in each], folds, scores)
+            yield _frame(pandas, table, rows, [len(one) for one, _ in each], folds, scores)
 
 
 def _wanted(
@@ -207,16 +207,16 @@ def _wanted(
     """Return the rows of the evaluations whose scores are asked for."""
     wanted = _as_runs("runs", runs)
     numbers = _numbers(study_name, study)
-    found = database.read(lambda s: _evaluations(database, s, study_name, study, numbers))
-    return found if wanted is None else [row for row in found if row["run"] in wanted]
+    table = database.read(lambda s: _evaluations(database, s, study_name, study, numbers))
+    return table if wanted is None else [row for row in table if row["run"] in wanted]
 
 
 def _read_blocks(
-    database: Database, found: list[dict[str, Any]]
+    database: Database, table: list[dict[str, Any]]
 ) -> Iterator[tuple[list[dict[str, Any]], list[tuple[np.ndarray, np.ndarray]]]]:
     """Yield some evaluations at a time, with the folds and the scores of each."""
     none = (np.empty(0, np.int64), np.empty(0))
-    rest = list(found)
+    rest = list(table)
     while rest:
         n_scores: dict[str, int] = {}
         for row in rest:
@@ -231,13 +231,13 @@ def _read_blocks(
 
 def _frame(
     pandas: Any,
-    found: list[dict[str, Any]],
+    table: list[dict[str, Any]],
     rows: list[dict[str, Any]],
     lengths: list[int],
     folds: np.ndarray,
     scores: np.ndarray,
 ) -> DataFrame:
-    """Return the frame of some of the evaluations that were found."""
+    """Return the frame of some of the evaluations of a table."""
     n_folds = np.repeat(np.array([row["n_folds"] for row in rows], np.int32), lengths)
 
     def spread(column: str, kind: Any) -> Any:
@@ -245,7 +245,7 @@ def _frame(
         return values.repeat(lengths).array
 
     def categories(column: str) -> Any:
-        return pandas.Series([row[column] for row in found], dtype=object).astype("category").dtype
+        return pandas.Series([row[column] for row in table], dtype=object).astype("category").dtype
 
     return pandas.DataFrame(
         {
@@ -316,9 +316,9 @@ def _as_runs(argument: str, runs: Any) -> set[str] | None:
         return None
     if not isinstance(runs, str):
         with suppress(TypeError):  # it is no collection, or holds what has no hash
-            found = set(runs)
-            if all(isinstance(run, str) for run in found):
-                return found
+            names = set(runs)
+            if all(isinstance(run, str) for run in names):
+                return names
     raise ValueError(f"{argument} must be a collection of runs, got {runs!r}.")
 
 
@@ -367,13 +367,13 @@ def _evaluations(
     numbers: dict[str, int] | None,
 ) -> list[dict[str, Any]]:
     """Return the rows of the table, the oldest first."""
-    found = read_evaluations(session, database, study_name=study_name, runs=numbers)
+    table = read_evaluations(session, database, study_name=study_name, runs=numbers)
     if numbers is not None:
-        found = [
+        table = [
             row | {"study_name": study.study_name, "trial_number": numbers[row["run"]]}
-            for row in found
+            for row in table
         ]
-    return sorted(found, key=lambda row: (row["created_at"], row["run"]))
+    return sorted(table, key=lambda row: (row["created_at"], row["run"]))
 
 
 def check_study(study: Any) -> None:

@@ -68,8 +68,8 @@ def plot_tree_agreement(
     )
     figure.update_xaxes(title_text="depth", rangemode="tozero")
     figure.update_yaxes(title_text="rows in shared nodes, %", range=[0, 104])
-    said = f"{objective._task.n_folds} folds; nodes that a fold shares are searched once"
-    return finish(figure, "Agreement of the folds' trees", said)
+    subtitle = f"{objective._task.n_folds} folds; nodes that a fold shares are searched once"
+    return finish(figure, "Agreement of the folds' trees", subtitle)
 
 
 def plot_pruning_path(
@@ -157,11 +157,11 @@ def plot_pruning_path(
     figure.add_hline(y=limit, line={"color": ORANGE, "dash": "dot", "width": 1})
     figure.update_xaxes(title_text="ccp_alpha, the penalty per leaf", type="log")
     figure.update_yaxes(title_text=metric)
-    said = (
+    subtitle = (
         f"best: {steps[best].n_leaves} leaves, ccp_alpha = {steps[best].alpha:.3g}; one standard "
         f"error: {steps[simple].n_leaves} leaves, ccp_alpha = {steps[simple].alpha:.3g}"
     )
-    return finish(figure, "Pruning path", said)
+    return finish(figure, "Pruning path", subtitle)
 
 
 def _places(steps: list[PruningStep]) -> list[float]:

@@ -60,14 +60,14 @@ class Points(optuna.samplers.BaseSampler):
         self, grid: Any, estimator: Any, n_sampled: int | None = None, random_state: Any = None
     ) -> None:
         self.is_sample = n_sampled is not None
-        self._own = estimator.get_params(deep=True)
+        self._defaults = estimator.get_params(deep=True)
         self._points: Sequence[Mapping[str, Any]] = ParameterGrid(grid)
         if n_sampled is not None:
             n_sampled = min(n_sampled, len(self._points))
             self._points = list(ParameterSampler(grid, n_sampled, random_state=random_state))
         self.grid = grid
-        if self._own and not any([grid] if isinstance(grid, Mapping) else grid):
-            name, value = next(iter(self._own.items()))
+        if self._defaults and not any([grid] if isinstance(grid, Mapping) else grid):
+            name, value = next(iter(self._defaults.items()))
             self.grid = {name: [value]}  # the estimator as given
         self.missing: list[dict[str, Any]] = []
         self._point: Mapping[str, Any] = {}
@@ -96,7 +96,7 @@ class Points(optuna.samplers.BaseSampler):
 
     def _codes_at(self, point: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Any]:
         """Return what trials store for each parameter at a point."""
-        return codes_of(in_full(point, axes, self._own), axes)
+        return codes_of(in_full(point, axes, self._defaults), axes)
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Take the next point, unless the user has enqueued the trial with one."""

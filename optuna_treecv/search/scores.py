@@ -218,8 +218,8 @@ class NegativeLoss:
             classes = np.unique(np.concatenate([estimator.classes_, np.ravel(y)]))
         weights = weights_of_rows(X, sample_weight)
         n_targets = 1 if np.ndim(y) < 2 else np.shape(y)[1]
-        found = mean_loss(self.loss, estimator, X, y, weights, classes, n_targets)
-        return -float(found.scores[0])
+        tested = mean_loss(self.loss, estimator, X, y, weights, classes, n_targets)
+        return -float(tested.scores[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _negative, (self.loss.name,)

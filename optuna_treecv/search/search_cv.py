@@ -361,11 +361,11 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                     self.feature_names_in_ = self.best_estimator_.feature_names_in_
         return self
 
-    def _take(self, found: dict[str, Any]) -> None:
+    def _take(self, attributes: dict[str, Any]) -> None:
         """Set fitted attributes in place of all those of an earlier fit."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        self.__dict__.update(found)
+        self.__dict__.update(attributes)
 
     def _check_arguments(self) -> None:
         """Refuse arguments that are wrong whatever the data are."""

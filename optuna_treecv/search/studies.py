@@ -110,10 +110,10 @@ def _sampler_for(
     seed: int,
 ) -> optuna.samplers.BaseSampler:
     """Return the sampler; one that continues a study does not repeat its first draws."""
-    own = derive_seed(seed, len(study.get_trials(deepcopy=False))) % 2**32
+    of_sampler = derive_seed(seed, len(study.get_trials(deepcopy=False))) % 2**32
     if given is not None:
         return deepcopy(given)  # so that fit leaves the argument as it was
-    return optuna.samplers.TPESampler(seed=own)
+    return optuna.samplers.TPESampler(seed=of_sampler)
 
 
 def _name_of_search(

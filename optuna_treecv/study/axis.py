@@ -122,11 +122,11 @@ class Axis:
 
     def has_codes_of(self, other: BaseDistribution) -> bool:
         """Return whether a trial with another distribution means the same by its codes."""
-        own = self.distribution
-        if self._values is None or not isinstance(own, CategoricalDistribution):
-            return type(own) is type(other)
+        distribution = self.distribution
+        if self._values is None or not isinstance(distribution, CategoricalDistribution):
+            return type(distribution) is type(other)
         codes = [*map(_text, getattr(other, "choices", ()))]
-        return codes == [*map(_text, own.choices)]
+        return codes == [*map(_text, distribution.choices)]
 
 
 def axis_of(values: Sequence[Any], *, are_choices: bool = False) -> Axis:

@@ -205,8 +205,8 @@ def choice_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Choice
     best = contest.trials[0]
     candidates, left_out = candidates_of(contest, level, is_best=rule == "best")
     differences = [(one.trial.number, one.difference) for one in candidates if one.difference]
-    within = [n for n, found in differences if abs(found.mean) <= _TIE * found.std_error]
-    alike = [n for n, found in differences if found.interval.low <= 0 <= found.interval.high]
+    within = [n for n, one in differences if abs(one.mean) <= _TIE * one.std_error]
+    alike = [n for n, one in differences if one.interval.low <= 0 <= one.interval.high]
     within_one_se = [best.number, *within]
     trial = best
     if order is not None:
@@ -260,10 +260,10 @@ def candidates_of(
     if is_best and best.number not in contest.folds_of([best]):
         return [Candidate(best, None)], [trial.number for trial in contest.trials]
     near = [trial for trial in contest.trials[1:] if _may_be_near(contest, trial, level)]
-    found = differences_from_best(contest, near, level)
-    known = {one.trial.number for one in found}
+    compared = differences_from_best(contest, near, level)
+    known = {one.trial.number for one in compared}
     left_out = [trial.number for trial in near if trial.number not in known]
-    return [Candidate(contest.trials[0], None), *found], left_out
+    return [Candidate(contest.trials[0], None), *compared], left_out
 
 
 def differences_from_best(
@@ -277,15 +277,15 @@ def differences_from_best(
         If the scores of the best trial are not known.
     """
     best = contest.trials[0]
-    own = contest.folds_of([best]).get(best.number)
-    if own is None:
+    best_folds = contest.folds_of([best]).get(best.number)
+    if best_folds is None:
         raise ValueError(
             "study must have a best trial whose fold scores are known, but those of trial "
             f"{best.number} are not, {contest.why_unknown}."
         )
     folds = contest.folds_of(trials)
     return [
-        Candidate(trial, _difference(contest, trial, folds[trial.number], own, level))
+        Candidate(trial, _difference(contest, trial, folds[trial.number], best_folds, level))
         for trial in trials
         if trial.number in folds
     ]
@@ -330,11 +330,11 @@ def _interval(contest: Contest, trial: FrozenTrial, level: float) -> Interval | 
     scores = contest.folds_of([trial]).get(trial.number)
     if contest.n_folds < 2 or contest.test_share is None or scores is None:
         return None
-    found = nadeau_bengio(scores.astype(float), contest.test_share, contest.n_trained, level)
-    found = within(found, contest.score_range)
+    interval = nadeau_bengio(scores.astype(float), contest.test_share, contest.n_trained, level)
+    interval = within(interval, contest.score_range)
     if len(contest.trials) == 1:
-        return found
-    return replace(found, note=note_of_choice(len(contest.trials)))
+        return interval
+    return replace(interval, note=note_of_choice(len(contest.trials)))
 
 
 def note_of_choice(n_trials: int) -> str:
@@ -360,7 +360,7 @@ def order_of(
     directions = _directions(simpler, searched)
 
     def key(trial: FrozenTrial) -> tuple[float, ...]:
-        found = []
+        values = []
         for name, direction in directions.items():
             value = trial.params.get(name, inf if direction == "smaller" else -inf)
             if not is_number(value):
@@ -368,8 +368,8 @@ def order_of(
                     f"simpler must name parameters whose values are numbers, got {name!r} with "
                     f"{value!r}; a callable as rule can order others."
                 )
-            found.append(float(value) if direction == "smaller" else -float(value))
-        return tuple(found)
+            values.append(float(value) if direction == "smaller" else -float(value))
+        return tuple(values)
 
     return key
 

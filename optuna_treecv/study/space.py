@@ -76,11 +76,11 @@ class Space:
         """
         if not self.axes:
             return None if self._suggest is None else self.estimator
-        own = self.estimator.get_params(deep=True)
+        defaults = self.estimator.get_params(deep=True)
         inner = {}
         for name, axis in self.axes.items():
             estimators = [value for value in axis.values if hasattr(value, "fit")]
-            if estimators and not hasattr(own.get(name), "fit"):
+            if estimators and not hasattr(defaults.get(name), "fit"):
                 inner[name] = estimators[0]
         return _with_clones(self.estimator, inner) if inner else self.estimator
 
@@ -242,12 +242,15 @@ def _full_grids(param_grid: Any, estimator: Any) -> list[Grid]:
         raise ValueError(f"param_grid must name at least one parameter, got {param_grid!r}.")
     for grid in grids:
         _check_known("param_grid", estimator, grid)
-    own = {"n_epochs": [1]} | {k: [v] for k, v in estimator.get_params(deep=True).items()}
-    return [in_full(grid, names, own, [NOT_SET]) for grid in grids]
+    defaults = {"n_epochs": [1]} | {k: [v] for k, v in estimator.get_params(deep=True).items()}
+    return [in_full(grid, names, defaults, [NOT_SET]) for grid in grids]
 
 
 def in_full(
-    point: Mapping[str, Any], names: Iterable[str], own: Mapping[str, Any], not_set: Any = NOT_SET
+    point: Mapping[str, Any],
+    names: Iterable[str],
+    defaults: Mapping[str, Any],
+    not_set: Any = NOT_SET,
 ) -> dict[str, Any]:
     """Return a grid, or a point of one, with a value for each parameter of several grids.
 
@@ -259,14 +262,14 @@ def in_full(
     point : dict
     names : iterable of str
         Those of all grids.
-    own : dict
+    defaults : dict
         The parameters of the estimator as given.
     not_set : Any
     """
 
     def value_elsewhere(name: str) -> Any:
         is_replaced = any(name.startswith(f"{outer}__") for outer in point)
-        return not_set if is_replaced else own.get(name, not_set)
+        return not_set if is_replaced else defaults.get(name, not_set)
 
     return {name: point[name] if name in point else value_elsewhere(name) for name in names}
 
