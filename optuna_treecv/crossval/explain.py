@@ -68,4 +68,8 @@ def _others(job: Job) -> list[str]:
     """Return a line for each engine that "auto" has passed over, with its reason."""
     if not job.why:
         return []
-    return [f"  not {engine.name}: {why_not}" for engine, why_not in answers_of(job) if why_not]
+    return [
+        f"  not by method={engine.name!r}: {why_not}"
+        for engine, why_not in answers_of(job)
+        if why_not
+    ]

@@ -63,7 +63,7 @@ class Forest(Engine):
         """Return why an estimator's trees are not grown together, a clause."""
         cut, estimator = job.task.repeats[0].cut, job.estimator
         if not isinstance(estimator, HistTree):
-            return f"{name_of(estimator)} is none of these"
+            return f"{name_of(estimator)} is neither a HistTreeClassifier nor a HistTreeRegressor"
         if not isinstance(cut, Folds):
             return f"the folds must be a partition of the rows: {cut.why_no_tree}"
         if cut.are_single_rows:

@@ -35,7 +35,6 @@ from optuna_treecv.study.comparison import Losses
 from optuna_treecv.study.comparison import sums_of
 from optuna_treecv.study.racing import loses
 from optuna_treecv.study.racing import RacingPruner
-from optuna_treecv.tree.spine import steps_of_spine
 
 # The most trials of a study whose losses are held.
 _MOST_HELD = 2
@@ -320,8 +319,7 @@ def _best_reported(study: optuna.Study) -> FrozenTrial | None:
 def _first_pass_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:
     """Return a trial that was made elsewhere: its first pass is computed now."""
     events = job.events(Watch())
-    steps = steps_of_spine(job.repeats[0].plan)
-    progressive = [_early(events).scores for _ in steps][-1]
+    progressive = [_early(events).scores for _ in range(job.n_early_steps)][-1]
 
     def nested() -> np.ndarray:
         return losses.of(_early(events).scores.values)

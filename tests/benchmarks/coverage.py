@@ -22,7 +22,6 @@ from typing import Any
 
 from datasets import covertype
 import numpy as np
-from optuna_treecv.crossval.evaluation import Evaluation
 from sklearn.base import clone
 from sklearn.preprocessing import normalize
 
@@ -30,6 +29,8 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
+from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.tree.walk import walk_to_leaves
 
 SAMPLES = int(sys.argv[1]) if len(sys.argv) > 1 else 400
@@ -68,11 +69,11 @@ class Truth:
 
 def models_of(model: Any, X: np.ndarray, y: np.ndarray, k: int, seed: int) -> list[np.ndarray]:
     """Return the models of all folds, and that of all rows last."""
-    evaluation = Evaluation(X, y, **OPTIONS, cv=k, random_state=seed, estimator=model)
-    rows, _ = evaluation.rows(model)
-    learner: Any = evaluation.learner(model, rows)
+    task = Task(X, y, Settings(**OPTIONS, cv=k, random_state=seed), model)
+    rows, _ = task.rows(model)
+    learner: Any = task.learner(model, rows)
     found: list[np.ndarray] = []
-    plan, state = evaluation.repeats[0].plan, learner.start()
+    plan, state = task.repeats[0].plan, learner.start()
 
     def take(_: Any, state: Any) -> None:
         found.append(learner.numbers(state))

@@ -23,8 +23,6 @@ import warnings
 from datasets import file_of
 import numpy as np
 import optuna
-from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.run import Run
 import pruning
 from sklearn.datasets import fetch_covtype
 from sklearn.datasets import load_svmlight_file
@@ -34,8 +32,14 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
+from optuna_treecv.crossval.engine import Early
+from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.scoring import make_scoring
 from optuna_treecv.study.comparison import Losses
+from optuna_treecv.tree.spine import steps_of_spine
 
 SEEDS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 NAME = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -76,20 +80,19 @@ def estimator_of(trial: optuna.Trial, is_regression: bool, is_odd: bool) -> Any:
 
 
 def sequence(
-    evaluation: Evaluation, sampler: optuna.samplers.BaseSampler, is_regression: bool, is_odd: bool
+    task: Task, sampler: optuna.samplers.BaseSampler, is_regression: bool, is_odd: bool
 ) -> tuple[list[pruning.Trial], float]:
     """Return the trials of a study that runs whole, and the standard error of its best score."""
     trials, errors = [], []
 
     def objective(trial: optuna.Trial) -> float:
-        run = Run(evaluation, estimator_of(trial, is_regression, is_odd))
-        early = run.begin_early()
-        for _ in early.first_pass():
-            pass
-        result = run.finish()
+        job = Job(task, estimator_of(trial, is_regression, is_odd))
+        *_, last = [event for event in job.events(Watch()) if isinstance(event, Early)]
+        result = job.result()
         losses = result.row_losses.astype(float)
-        passes = result.n_updates / evaluation.data.n_rows
-        trials.append(pruning.Trial(result.mean, early.progressive, None, early._ends, passes))
+        passes = result.n_updates / task.data.n_rows
+        ends = steps_of_spine(task.repeats[0].plan)
+        trials.append(pruning.Trial(result.mean, last.scores, None, ends, passes))
         errors.append(float(losses.std() / np.sqrt(losses.size)))
         return result.mean
 
@@ -115,23 +118,16 @@ def main() -> None:
         for sampler in (optuna.samplers.RandomSampler, optuna.samplers.TPESampler):
             found = []
             for seed in range(SEEDS):
-                evaluation = Evaluation(
-                    X,
-                    y,
-                    cv=10,
-                    groups=None,
+                settings = Settings(
                     stratify=not is_regression,
-                    shuffle=True,
-                    order="fixed",
                     method="treecv",
-                    n_repeats=1,
                     scoring=scoring,
                     random_state=seed,
-                    n_jobs=1,
                     report="progressive",
                     row_losses=True,
                 )
-                trials, error = sequence(evaluation, sampler(seed=seed), is_regression, seed % 2)
+                task = Task(X, y, settings)
+                trials, error = sequence(task, sampler(seed=seed), is_regression, seed % 2)
                 full = sum(trial.passes for trial in trials)
                 best = min(trial.score for trial in trials)
                 one = []

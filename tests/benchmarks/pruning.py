@@ -29,8 +29,6 @@ from datasets import file_of
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
-from optuna_treecv.crossval.evaluation import Evaluation
-from optuna_treecv.crossval.run import Run
 from scipy.stats import spearmanr
 from sklearn.datasets import fetch_covtype
 from sklearn.datasets import load_svmlight_file
@@ -39,14 +37,18 @@ from sklearn.preprocessing import scale
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
-from optuna_treecv.crossval.early import EarlyRepeat
 from optuna_treecv.crossval.early_lanes import EarlyLanes
 from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
+from optuna_treecv.crossval.early_scores import scored
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.study.comparison import Losses
 from optuna_treecv.study.race import Incumbent
 from optuna_treecv.study.race import Race
+from optuna_treecv.tree.spine import steps_of_spine
 
 ORDERS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 NAME = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -136,44 +138,26 @@ def evaluated(
     estimator: Any, name: str, values: np.ndarray, X: Any, y: Any, cv: Any
 ) -> list[Trial]:
     """Evaluate all values side by side."""
-    evaluation = Evaluation(
-        X,
-        y,
-        cv=cv,
-        groups=None,
-        stratify=False,
-        shuffle=True,
-        order="fixed",
-        method="auto",
-        n_repeats=1,
-        scoring="error",
-        random_state=0,
-        n_jobs=1,
-        report="progressive",
-    )
+    settings = Settings(cv=cv, stratify=False, scoring="error", report="progressive")
+    task = Task(X, y, settings)
     found = []
     for begin in range(0, len(values), 16):
-        runs = [
-            Run(evaluation, type(estimator)(**{**estimator.get_params(), name: value}))
+        jobs = [
+            Job(task, type(estimator)(**{**estimator.get_params(), name: value}))
             for value in values[begin : begin + 16]
         ]
-        run = runs[0]
-        repeat = evaluation.repeats[0]
-        earlies = [one.begin_early() for one in runs]
-        lanes = EarlyLanes(
-            repeat.plan, [early._learner for early in earlies], run.scoring.first, 1, None
-        )
+        plan, metric = task.repeats[0].plan, jobs[0].scoring.first
+        rows, _ = task.rows(estimator)
+        learners = [task.learner(job.estimator, rows) for job in jobs]
+        lanes = EarlyLanes(plan, learners, metric, 1, None)
         outputs, members = lanes.evaluate()
         each = outputs.reshape(len(members), -1, outputs.shape[1])
-        for early, known, out in zip(earlies, lanes.early, each, strict=True):
-            found.append(_trial(early, known, out, repeat.plan.n_rows))
+        for learner, known, out in zip(learners, lanes.early, each, strict=True):
+            losses, _ = scored(learner, metric, learner.settings, out, slice(0, plan.n_rows))
+            passes, ends = known.n_updates / plan.n_rows, steps_of_spine(plan)
+            score = float(losses.mean())
+            found.append(Trial(score, known.progressive, known.nested, ends, passes))
     return found
-
-
-def _trial(early: EarlyRepeat, known: Any, out: np.ndarray, n_rows: int) -> Trial:
-    losses, _ = early._scored(out, slice(0, n_rows))
-    passes = known.n_updates / n_rows
-    return Trial(float(losses.mean()), known.progressive, known.nested, early._ends, passes)
 
 
 class _Told:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from optuna_treecv.crossval.evaluation import Evaluation
 from scipy import sparse
 from sklearn import linear_model as lm
 from sklearn import naive_bayes as nb
@@ -36,7 +35,9 @@ import optuna_treecv as ot
 from optuna_treecv import paper
 from optuna_treecv._kernels import reference
 from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.standard import _training_rows
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.rows.folds import Folds
 
 
@@ -137,15 +138,14 @@ def tables(case: Case) -> None:
 
 def by_hand(estimator: Any, X: Any, given: Problem, options: dict[str, Any]) -> list[float]:
     """Train each fold's model phase by phase with ``partial_fit``; return the mean losses."""
-    common = {"stratify": "auto", "n_repeats": 1, "scoring": None, "n_jobs": 1}
-    evaluation = Evaluation(X, given.y, **options, **common, estimator=estimator)
+    task = Task(X, given.y, Settings(**options), estimator)
     y, w = np.asarray(given.y), options["sample_weight"]
     rows = np.array(X, float) if isinstance(X, list) else X
     if isinstance(rows, np.ndarray) and rows.dtype == object:
         rows = rows.astype(float)
     rows = rows.tocsr() if sparse.issparse(rows) else rows
     found: list[float] = []
-    for repeat in evaluation.repeats_for(options["n_epochs"]):
+    for repeat in task.repeats_for(options["n_epochs"]):
         losses = {}
         for chunk in range(repeat.cut.n_folds):
             model = clone(estimator)
