@@ -36,6 +36,11 @@ from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import walk_tree
 
 
+def n_steps_of_first_pass(job: Any) -> int:
+    """Return how many early scores a job yields along its first pass."""
+    return len(steps_of_spine(job.repeats[0].plan))
+
+
 class FirstPass:
     """The beginning of a walk over the tree, with scores before those of its folds.
 

@@ -45,7 +45,6 @@ from optuna_treecv.scoring import scores_rows
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import SPREAD_SIZE
 from optuna_treecv.sharing.stored_cache import StoredModelCache
-from optuna_treecv.tree.spine import steps_of_spine
 
 RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")
 
@@ -234,11 +233,6 @@ class Job:
     def n_parts(self) -> int:
         """The number of parts of all repeats."""
         return sum(len(repeat.parts) for repeat in self.task.repeats)
-
-    @property
-    def n_early_steps(self) -> int:
-        """The number of early scores along the first pass."""
-        return len(steps_of_spine(self.task.repeats[0].plan))
 
     @property
     def n_to_score(self) -> int:

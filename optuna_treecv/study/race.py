@@ -1,4 +1,4 @@
-"""The best trial of a study, and how another trial compares with it while it jobs.
+"""The best trial of a study, and how another trial compares with it while it runs.
 
 A pruner of Optuna sees at most 32 numbers per trial. So the objective itself holds the losses of
 the best trial, of the rows of its first pass or of its folds, and tells a ``RacingPruner`` the
@@ -20,6 +20,7 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
+from optuna_treecv.crossval.early import n_steps_of_first_pass
 from optuna_treecv.crossval.early_scores import FIRST_STEP
 from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.crossval.early_scores import NESTED_STEP
@@ -88,7 +89,7 @@ class Incumbent:
 
 
 class Race:
-    """Compares one trial with the best one while it jobs, in the first pass or on folds.
+    """Compares one trial with the best one while it runs, in the first pass or on folds.
 
     It also judges the points of a grid that are trained together with the trial.
 
@@ -319,7 +320,7 @@ def _best_reported(study: optuna.Study) -> FrozenTrial | None:
 def _first_pass_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:
     """Return a trial that was made elsewhere: its first pass is computed now."""
     events = job.events(Watch())
-    progressive = [_early(events).scores for _ in range(job.n_early_steps)][-1]
+    progressive = [_early(events).scores for _ in range(n_steps_of_first_pass(job))][-1]
 
     def nested() -> np.ndarray:
         return losses.of(_early(events).scores.values)
@@ -349,7 +350,7 @@ def _fold_losses(job: Job) -> np.ndarray:
 
 
 def _part_losses(job: Job, losses: Losses | None) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return the losses and the weights of the rows of a run's last part, if they are known."""
+    """Return the losses and the weights of the rows of a job's last part, if they are known."""
     if losses is None or job.book.part_rows is None:
         return None, None
     scores, weights = job.book.part_rows

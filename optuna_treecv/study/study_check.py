@@ -160,17 +160,17 @@ class StudyCheck:
                 f"objective are of {ours} (method={job.method_name!r}), which cannot be compared; "
                 "use one study per evaluation."
             )
-        theirs, ours = known.get("digest"), self._task.digest(job.scoring)
-        if theirs != ours and (why := self._task.why_nameless(job.scoring)):
+        name, own_name = known.get("digest"), self._task.digest(job.scoring)
+        if name != own_name and (why := self._task.why_nameless(job.scoring)):
             yield (
                 f"the study {study.study_name!r} has values of another objective, and whether "
                 f"these can be compared with those of this one is not known, since {why}; use one "
                 "study per objective."
             )
-        elif theirs != ours:
+        elif name != own_name:
             yield (
                 f"the study {study.study_name!r} has values from other data, weights, folds or "
-                f"scoring ({STUDY_ATTRIBUTE} {theirs}, now {ours}), which cannot be "
+                f"scoring ({STUDY_ATTRIBUTE} {name}, now {own_name}), which cannot be "
                 "compared with those of this objective; use one study per evaluation."
             )
 
