@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
+from collections.abc import Hashable
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any
@@ -18,11 +20,12 @@ from optuna_treecv.learners.steps.split import Split
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.steps.split import split_in_python
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.sharing.kept_rows import KeptRows
+from optuna_treecv.sharing.kept_rows import Made
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.sharing.keys import token
 from optuna_treecv.sharing.memory_cache import ModelCache
 
 # The most fitted steps that are kept, those asked for last, and the most estimators whose steps
@@ -64,17 +67,13 @@ class Steps:
     y : ndarray or None
         The targets as given.
     cache : ModelCache or None
-        Where rows after steps are kept.
-
-    Attributes
-    ----------
-    rows : KeptRows
-        Prepared rows after steps.
+        Where rows after steps are kept; None: only those asked for last are.
     """
 
     def __init__(self, X: Any, y: np.ndarray | None, cache: ModelCache | None) -> None:
         self._arguments = X, y, cache
-        self.rows = KeptRows(cache)
+        self._name = token()
+        self._last_rows: tuple[Hashable, Made] | None = None
         self._fitted: OrderedDict[bytes, FittedSteps | str] = OrderedDict()
         self._known: OrderedDict[int, tuple[Any, Ahead | str]] = OrderedDict()
         self._most_left_out: int | None = None
@@ -110,6 +109,28 @@ class Steps:
     def forget(self, estimator: Any) -> None:
         """Look at an estimator's steps anew, since its parameters may have been set."""
         self._known.pop(id(estimator), None)
+
+    def rows(self, name: Hashable, make: Callable[[], Made]) -> Made:
+        """Return prepared rows after steps, made if they are not kept; for one thread at a time.
+
+        Those asked for last are always kept. Others are kept in the cache of models while it has
+        room for them, and made again otherwise.
+        """
+        if self._last_rows is None or self._last_rows[0] != name:
+            self._last_rows = None  # their memory may be needed for the others
+            self._last_rows = name, self._find(name, make)
+        return self._last_rows[1]
+
+    def _find(self, name: Hashable, make: Callable[[], Made]) -> Made:
+        *_, cache = self._arguments
+        if cache is None:
+            return make()
+        key = b"rows", self._name, name
+        found: Made | None = cache.find(key)
+        if found is None:
+            found = make()
+            cache.keep(key, found, found.seconds)
+        return found
 
     def _done(self, found: Split, repeats: Sequence[Repeat]) -> Ahead | str:
         """Return the fitted steps of a divided Pipeline, or why they cannot be done, a clause."""

@@ -468,7 +468,7 @@ class Task:
     ) -> tuple[PreparedRows, float]:
         """Return the rows of a repeat in a layout, and the seconds that took.
 
-        Transformed rows are kept as ``KeptRows`` says.
+        Transformed rows are kept as ``Steps.rows`` says.
 
         Parameters
         ----------
@@ -491,7 +491,7 @@ class Task:
 
         with self._preparing:
             if name:
-                made = self._steps.rows.of((layout, name), make)
+                made = self._steps.rows((layout, name), make)
             else:
                 if layout not in self._prepared:
                     self._prepared[layout] = make()
