@@ -50,7 +50,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.paper import LSQSGDRegressor
@@ -814,7 +814,7 @@ def test_a_run_can_be_made_again(cache, n_repeats, binary):
     X, y = binary
     options = {"cv": 7, "n_repeats": n_repeats, "scoring": None, "random_state": 0}
     task = Task(X, y, Settings(method="treecv", **options), cache=cache)
-    job = Job(task, PegasosClassifier())
+    job = job_for(task, PegasosClassifier())
     expected = tree_cross_validate(PegasosClassifier(), X, y, **options)
     for n_parts in (1, None, 2, None):  # left early, or to the end
         for _ in islice(job, n_parts):

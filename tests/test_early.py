@@ -35,7 +35,7 @@ from optuna_treecv._kernels import reference
 from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.paper import RootSGDClassifier
@@ -62,7 +62,7 @@ def evaluation_of(X, y, *, cache=None, report="progressive", **options):
 
 def evaluated_early(estimator, evaluation):
     """Return the scores of the first pass, those of 16 folds or None, and the result."""
-    job = Job(evaluation, estimator)
+    job = job_for(evaluation, estimator)
     early = [event for event in job.events(Watch()) if isinstance(event, Early)]
     steps = [event for event in early if event.step != NESTED_STEP]
     nested = next((event.scores for event in early if event.step == NESTED_STEP), None)
@@ -347,7 +347,7 @@ def test_a_pass_that_was_left_goes_on_where_it_ended(left_at):
     cache = ModelCache()
     estimator = AveragedSGDClassifier(alpha=0.01)
     expected = evaluated_early(estimator, evaluation_of(X, y, cv=10))
-    job = Job(evaluation_of(X, y, cv=10, cache=cache), estimator)
+    job = job_for(evaluation_of(X, y, cv=10, cache=cache), estimator)
     events = job.events(Watch())
     early = next(event for event in events if event.step == left_at)
     events.close()

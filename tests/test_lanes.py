@@ -22,7 +22,7 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv.crossval.engines import evaluate_together
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.from_estimator import layout_for
@@ -327,7 +327,7 @@ def test_what_is_kept_is_not_walked_again():
     task = Task(X, y, Settings(cv=5, stratify=False, method="treecv"), cache=ModelCache())
     estimators = FAMILIES["PEGASOS"]
     for n_updates in (144, 0):
-        jobs = [Job(task, estimator) for estimator in estimators]
+        jobs = [job_for(task, estimator) for estimator in estimators]
         evaluate_together(jobs)
         assert [job.finish().n_updates for job in jobs] == [n_updates] * len(jobs)
         assert not any(job.ahead for job in jobs)

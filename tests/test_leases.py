@@ -32,7 +32,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval import engines
 from optuna_treecv.crossval import lanes
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.storage import database as database_module
 from optuna_treecv.storage import leases as leases_module
@@ -320,7 +320,7 @@ def trial_at(objective, params, **options):
 
 
 def name_at(objective, params):
-    missing = engines.missing_result(Job(objective._task, *objective._space.at(params)))
+    missing = engines.missing_result(job_for(objective._task, *objective._space.at(params)))
     return None if missing is None else missing.name
 
 
@@ -446,7 +446,7 @@ def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found)
         assert value == make_objective().evaluate(left).mean
         assert not waiting.is_over
         if is_found:
-            job = Job(owner._task, *owner._space.at(params))
+            job = job_for(owner._task, *owner._space.at(params))
             job.is_leased = True
             job.finish()
     expected = make_objective().evaluate(params)

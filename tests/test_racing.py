@@ -26,7 +26,7 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.crossval.early_lanes import EarlyLanes
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.treecv import TreeCV
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.study.comparison import compared
@@ -184,7 +184,7 @@ def test_what_the_pruner_is_told(report, scoring, weighted):
     scores = {}
     for alpha in (0.01, 3.0):
         evaluation = evaluation_of(X, y, report=report, **options)
-        job = Job(evaluation, AveragedSGDClassifier("log_loss", alpha=alpha))
+        job = job_for(evaluation, AveragedSGDClassifier("log_loss", alpha=alpha))
         if report == "progressive":
             *steps, last = [e for e in job.events(Watch()) if isinstance(e, Early)]
             plan = evaluation.repeats[0].plan
@@ -373,7 +373,7 @@ def test_those_that_are_dropped_leave_the_others_as_they_were(at):
     X, y = data_of(300, 5, 3)
     evaluation = evaluation_of(X, y, cv=50, stratify=False)
     estimators = [PegasosClassifier(alpha) for alpha in np.geomspace(1e-4, 1, 6)]
-    jobs = [Job(evaluation, estimator) for estimator in estimators]
+    jobs = [job_for(evaluation, estimator) for estimator in estimators]
     plan = evaluation.repeats[0].plan
     ends = {step: n_rows for n_rows, step in steps_of_spine(plan).items()}
     judge = Drops(at, ends)

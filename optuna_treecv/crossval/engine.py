@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from typing import NamedTuple
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,9 +24,6 @@ from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import PooledScore
 from optuna_treecv.scoring import TestedRows
 from optuna_treecv.tree.plan import Node
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
 
 
 class Early(NamedTuple):
@@ -160,24 +156,24 @@ class Engine(ABC):
     why_one_epoch = ""
 
     @abstractmethod
-    def why_not(self, job: Job) -> str:
+    def why_not(self, job: Any) -> str:
         """Return why it cannot evaluate an estimator, a clause; "" if it can."""
 
-    def why(self, job: Job) -> str:
+    def why(self, job: Any) -> str:
         """Return why "auto" takes it, a clause; "" if only the user can."""
         return ""
 
     @abstractmethod
-    def refusal(self, job: Job, why_not: str) -> str:
+    def refusal(self, job: Any, why_not: str) -> str:
         """Return the error, a sentence, where it was asked for and cannot evaluate."""
 
     @abstractmethod
-    def check(self, job: Job) -> None:
+    def check(self, job: Any) -> None:
         """Refuse an estimator with wrong parameters."""
 
     @abstractmethod
     def start(
-        self, job: Job, repeat: Repeat, watch: Watch | None = None
+        self, job: Any, repeat: Repeat, watch: Watch | None = None
     ) -> Generator[Early | TestedFolds]:
         """Prepare the rows, and return an iterator that evaluates a repeat from the left.
 
@@ -199,11 +195,11 @@ class Engine(ABC):
         """
         return ()
 
-    def missing(self, job: Job) -> Missing | None:
+    def missing(self, job: Any) -> Missing | None:
         """Return what is missing of the first repeat; None if the results are there already."""
         return None
 
-    def together(self, jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool:
+    def together(self, jobs: Sequence[Any], watch: Watch | None, are_leased: bool) -> bool:
         """Compute what jobs have in common, into ``Job.ahead``; ``start`` takes it from there.
 
         A job that raises an error is left alone, so that its own evaluation raises it.
@@ -224,19 +220,19 @@ class Engine(ABC):
         return False
 
     @abstractmethod
-    def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, job: Any, repeat: Repeat, method: str) -> np.ndarray:
         """Return the out-of-fold responses in the order of the rows as given."""
 
     @abstractmethod
-    def refit(self, job: Job) -> Any:
+    def refit(self, job: Any) -> Any:
         """Return the estimator fitted on all rows."""
 
     @abstractmethod
-    def cost(self, job: Job) -> str:
+    def cost(self, job: Any) -> str:
         """Return what the evaluation takes, a sentence."""
 
 
-def cost_of_trainings(job: Job, kind: str) -> str:
+def cost_of_trainings(job: Any, kind: str) -> str:
     """Return the number of fits or trainings, which ``kind`` names, and of their rows."""
     n_trainings = job.task.n_folds * job.task.n_repeats
     n_rows = job.task.n_updates_standard

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sklearn.base import is_classifier
 
@@ -15,21 +15,20 @@ from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.fit import Fit
 from optuna_treecv.crossval.forest import Forest
 from optuna_treecv.crossval.forest import ForestOneByOne
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.progressive import Progressive
 from optuna_treecv.crossval.standard import Standard
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.trained import NO_PARTIAL_FIT
 from optuna_treecv.crossval.trained import why_not_trained_further
 from optuna_treecv.crossval.treecv import TreeCV
 from optuna_treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.steps.split import has_branches
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.trees.estimators import HistTree
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
 
 #: "auto" takes the first one that can evaluate an estimator.
 ENGINES: tuple[Engine, ...] = (
@@ -42,6 +41,21 @@ ENGINES: tuple[Engine, ...] = (
     Chain(),
     Fit(),
 )
+
+
+def job_for(task: Task, estimator: Any, n_epochs: int | None = None, **options: Any) -> Job:
+    """Return a job for an estimator, planned by the engine that evaluates it.
+
+    Parameters
+    ----------
+    task : Task
+    estimator : estimator
+    n_epochs : int or None
+        The epochs of this estimator; None: those of the task.
+    **options : Any
+        ``searched``, ``of_class`` and ``is_scored`` of a ``Job``.
+    """
+    return Job(task, estimator, n_epochs, choose=choose, **options)
 
 
 def choose(job: Job) -> tuple[Engine, str]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from optuna_treecv.crossval.settings import MOST_EPOCHS
 from optuna_treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.without_effect import trained_parts
 from optuna_treecv.rows.checks import is_integer
 

@@ -21,8 +21,8 @@ from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import Missing
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.exact_choice import prepared_after
 from optuna_treecv.crossval.exact_choice import why_not_exact
-from optuna_treecv.crossval.exact_rows import prepared_after
 from optuna_treecv.crossval.fit import FIT
 from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.repeat import Repeat
@@ -33,7 +33,7 @@ from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.exact.families import parts_of
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.threads import one_blas_thread
-from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut

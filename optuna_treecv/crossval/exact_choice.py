@@ -1,23 +1,29 @@
-"""Whether sums over the rows give the models of fits: exact folds, and naive Bayes in the tree."""
+"""Whether an estimator can have exact folds, why not, and the rows for them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from typing import TYPE_CHECKING
 
-import numpy as np
+from scipy import sparse
+from sklearn.base import clone
 from sklearn.base import is_classifier
-from sklearn.naive_bayes import CategoricalNB
-from sklearn.naive_bayes import GaussianNB
 
-from optuna_treecv.crossval.exact_rows import columns_after
+from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.learners.exact.chunks import Facts
+from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.exact.families import parts_of
-from optuna_treecv.learners.steps.split import NAIVE_BAYES
-from optuna_treecv.learners.without_effect import trained_parts
-from optuna_treecv.rows.data import as_codes
+from optuna_treecv.learners.steps.parts import unshared
+from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.data import take_rows
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import lasting_key
+from optuna_treecv.sharing.keys import NoKey
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job
@@ -43,7 +49,7 @@ def why_not_exact(job: Job) -> str:
     n_features, is_sparse = after
     if is_sparse and parts.scaler is not None and parts.scaler.with_mean:
         return "a StandardScaler cannot subtract a mean from sparse rows"
-    n_trained, n_of_class = _fewest_trained(job.task, is_classifier(estimator))
+    n_trained, n_of_class = job.task.fewest_trained(is_classifier(estimator))
     facts = Facts(
         n_features=n_features,
         is_sparse=is_sparse,
@@ -70,41 +76,45 @@ def why_not_scored(job: Job) -> str:
     return ""
 
 
-def why_counts_differ(job: Job) -> str:
-    """Return why naive Bayes in the tree may be another model than its fit, a clause; else ""."""
-    models = [part for _, part in trained_parts(job.estimator) if isinstance(part, NAIVE_BAYES)]
-    if not models:
-        return ""
-    task, weights = job.task, job.passed.weights
-    if _fewest_trained(task, of_classes=True)[1] == 0:
-        return "a training set lacks a class, which fit would not know"
-    if any(isinstance(one, CategoricalNB) for one in models):
-        if weights is not None and not np.all(weights):
-            return "CategoricalNB knows the categories of rows whose weight is 0"
-    if any(isinstance(one, GaussianNB) for one in models):
-        if task.fact("squares overflow", lambda: _squares_overflow(task.data.X)):
-            return "squares of numbers in X overflow"
-    return ""
+def prepared_after(task: Task, parts: Parts, repeat: Repeat) -> tuple[PreparedRows, float]:
+    """Return the rows of a repeat after the row-wise steps, and the seconds that took."""
+    target = "class" if is_classifier(parts.last) else "number"
+    layout = RowLayout(padded=True, sparse=True, target=target)
+    if not parts.steps:
+        return task.rows_in(layout, repeat)
+
+    def transform(data: Data) -> Data:
+        return data.with_rows(_after(parts.steps, data.X))
+
+    return task.rows_in(layout, repeat, transform, _name_of(parts.steps))
 
 
-def _squares_overflow(X: Any) -> bool:
-    """Return whether sums of squares may be infinite, if the rows are an array of floats."""
-    if not isinstance(X, np.ndarray) or X.dtype.kind != "f":
-        return False
-    return max(-X.min(), X.max()) > np.sqrt(np.finfo(X.dtype).max / len(X))
+def _name_of(steps: Sequence[Any]) -> bytes | None:
+    """Return a name for row-wise steps; None if there is none."""
+    try:
+        return digest(*map(lasting_key, steps))
+    except NoKey:
+        return None
 
 
-def _fewest_trained(task: Task, of_classes: bool) -> tuple[int, int]:
-    """Return the rows of the smallest training set, and of the rarest class in any of them."""
+def columns_after(task: Task, steps: Sequence[Any]) -> tuple[int, bool] | str:
+    """Return the number of columns after row-wise steps, and whether the rows are sparse then.
+
+    Both are the same for all rows, so the first row tells them. Or return why it does not, a
+    clause.
+    """
     data = task.data
+    if not steps:
+        return data.n_features, sparse.issparse(data.X)
+    try:
+        after = _after(steps, take_rows(data.X, slice(0, 1)))
+    except Exception:  # noqa: BLE001  # whatever steps raise; the fits will raise it again
+        return "the steps cannot transform the first row"
+    return int(after.shape[1]), sparse.issparse(after)
 
-    def count() -> tuple[int, int]:
-        codes = as_codes(data.y, data.classes()) if of_classes else np.zeros(data.n_rows, np.intp)
-        trained = [
-            [repeat.cut.count(codes == code)[0] for code in range(int(codes.max()) + 1)]
-            for repeat in task.repeats
-        ]
-        n_trained = min(int(np.sum(of_repeat, axis=0).min()) for of_repeat in trained)
-        return n_trained, min(int(np.min(of_repeat)) for of_repeat in trained)
 
-    return task.fact(("fewest trained", of_classes), count)
+def _after(steps: Sequence[Any], X: Any) -> Any:
+    for step in steps:
+        X = unshared(step, X)
+        X = clone(step).fit(X).transform(X)
+    return X

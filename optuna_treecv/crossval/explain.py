@@ -7,11 +7,12 @@ from typing import Any
 from sklearn.pipeline import Pipeline
 
 from optuna_treecv.crossval.engines import answers_of
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.treecv import most_updates
-from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.learners.steps.decisions import BY_FIT
 from optuna_treecv.learners.steps.decisions import BY_KERNEL
@@ -27,7 +28,7 @@ def explain(task: Task, estimator: Any, n_epochs: int | None = None) -> str:
 
     ``n_epochs`` are those of a trial; None: those of the task.
     """
-    job = Job(task, estimator, n_epochs, is_scored=False)
+    job = job_for(task, estimator, n_epochs, is_scored=False)
     why = f", since {job.why}" if job.why else ", which was asked for"
     how = f"{name_of(job.estimator)} is evaluated by method={job.engine.name!r}{why}."
     epochs = f" Models are trained for {job.n_epochs} epochs." if job.n_epochs > 1 else ""

@@ -33,8 +33,8 @@ from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import is_incremental
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.seeds import seeded
 from optuna_treecv.learners.seeds import unset_seeds
 from optuna_treecv.learners.steps.parts import unshared

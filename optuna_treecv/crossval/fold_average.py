@@ -6,9 +6,7 @@ hypothesis. The mean of the fold models' weights is one model that is at least a
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
-from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -17,17 +15,9 @@ from sklearn.base import is_regressor
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import forget_seeds
-from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.linear import LinearEstimator
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.tree.learner import ModelReader
-from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.walk import sum_along_tree
-from optuna_treecv.tree.walk import TestedBlock
-from optuna_treecv.tree.walk import walk_summing
-from optuna_treecv.tree.walk import walk_tree
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.trained import Training
 
 
 def check_has_averages(engine: str, estimator: Any) -> None:
@@ -81,26 +71,3 @@ class FoldAverage:
         if names is not None and isinstance(self._learner, CompiledLearner):
             fitted.feature_names_in_ = names
         return fitted
-
-
-def walk_averaging(training: Training) -> Generator[TestedBlock]:
-    """Walk the tree and add up the models of its folds; compiled learners walk it in blocks."""
-    plan, blocks, leaves = training.repeat.plan, training.repeat.blocks, training.leaves
-    learner, average = training.learner, training.job.average
-    assert isinstance(learner, ModelReader) and average is not None
-    sums: dict[Node, np.ndarray] = {}
-
-    def test(node: Node, state: Any) -> int:
-        if isinstance(learner, CompiledLearner) and not leaves.needs_models:
-            assert leaves.outputs is not None
-            walked = learner.walk_summing(plan, node, state, leaves.outputs.array)
-        else:
-            assert isinstance(learner, ModelReader)
-            walked = walk_summing(plan, learner, leaves.test_leaf, node, state)
-        n_updates, sums[node] = walked
-        return n_updates
-
-    for block in walk_tree(plan, learner, test, blocks, training.job.task.settings.n_threads):
-        if block.block == blocks[-1]:
-            average.add(learner, sum_along_tree(plan, sums), plan.n_folds)
-        yield block

@@ -33,12 +33,12 @@ from optuna_treecv.crossval.orphans import end_with
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import in_columns
 from optuna_treecv.learners.adapter import is_divergence
-from optuna_treecv.learners.adapter import METHOD_NAMES
 from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.learners.names import METHOD_NAMES
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.steps.errors import naming_step
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers

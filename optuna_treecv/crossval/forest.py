@@ -24,7 +24,7 @@ from optuna_treecv.crossval.exact import tested_folds
 from optuna_treecv.crossval.exact_choice import why_not_scored
 from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.repeat import Repeat
-from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.learners.trees.estimators import HistTreeClassifier
 from optuna_treecv.learners.trees.estimators import SHARED_PARAMETERS

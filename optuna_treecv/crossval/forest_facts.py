@@ -9,11 +9,12 @@ import numpy as np
 from sklearn.base import clone
 
 from optuna_treecv.crossval.arguments import check_integer
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.forest import forest_of
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.task import Task
-from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.trees.estimators import weakest_links
 from optuna_treecv.learners.trees.forest import Limits
 
@@ -37,7 +38,7 @@ class PruningStep(NamedTuple):
 
 def grown(task: Task, estimator: Any) -> Job:
     """Return a job for an estimator; refuse one that is not evaluated by a forest."""
-    job = Job(task, estimator)
+    job = job_for(task, estimator)
     if job.engine.name != "forest":
         raise ValueError(
             "objective must evaluate a HistTreeClassifier or a HistTreeRegressor by "
@@ -68,7 +69,7 @@ def pruning_path(task: Task, estimator: Any, most: int = 60) -> tuple[str, list[
     most = check_integer("most", most, 10_000)
     grown(task, estimator)
     whole = clone(estimator).set_params(ccp_alpha=0.0)
-    tree = forest_of(Job(task, whole)).tree(0, Limits.of(whole))
+    tree = forest_of(job_for(task, whole)).tree(0, Limits.of(whole))
     alphas, _, n_leaves = weakest_links(tree.nodes)
     is_last = np.append(alphas[1:] > alphas[:-1], True)  # of equal penalties
     alphas, n_leaves = alphas[is_last], n_leaves[is_last]
@@ -77,7 +78,7 @@ def pruning_path(task: Task, estimator: Any, most: int = 60) -> tuple[str, list[
     for i in chosen.tolist():
         above = alphas[i + 1] if i + 1 < len(alphas) else alphas[i]
         alpha = float(np.sqrt(alphas[i] * above))
-        job = Job(task, clone(whole).set_params(ccp_alpha=alpha))
+        job = job_for(task, clone(whole).set_params(ccp_alpha=alpha))
         name = job.scoring.name
         steps.append(PruningStep(alpha, int(n_leaves[i]), job.finish()))
     return name, steps

@@ -13,7 +13,7 @@ from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.engines import evaluate_together
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import Arguments
 from optuna_treecv.crossval.settings import Settings
@@ -98,7 +98,7 @@ def tree_cross_validate(
     check_choice("kfold_models", kfold_models, (True, False))
     estimator = as_estimator(estimator)
     check_estimator(estimator)
-    job = Job(Task(X, y, Settings(**settings), estimator), estimator)
+    job = job_for(Task(X, y, Settings(**settings), estimator), estimator)
     if kfold_models:
         job.average_models()
     return job.finish()
@@ -156,7 +156,7 @@ def tree_cross_validate_many(
     task = Task(X, y, Settings(**settings))
     if not isinstance(estimators, Iterable):
         raise ValueError(f"estimators must be a list of estimators, got {estimators!r}.")
-    jobs = [Job(task, estimator) for estimator in estimators]
+    jobs = [job_for(task, estimator) for estimator in estimators]
     if len({job.engine.trains_further for job in jobs}) == 2:
         warn_caller(
             "method='auto' fits some estimators and trains others by passes of partial_fit, which "
@@ -226,4 +226,4 @@ def tree_cross_val_predict(
     check_estimator(estimator)
     settings["score_weight"] = None
     task = Task(X, y, Settings(**settings), estimator)
-    return Job(task, estimator, is_scored=False).predict(response_method)
+    return job_for(task, estimator, is_scored=False).predict(response_method)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Sequence
@@ -16,9 +17,9 @@ from optuna_treecv.crossval.arguments import check_estimator
 from optuna_treecv.crossval.baseline import baseline
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Effort
+from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.engines import choose
 from optuna_treecv.crossval.epochs import epochs_of
 from optuna_treecv.crossval.fold_average import check_has_averages
 from optuna_treecv.crossval.fold_average import FoldAverage
@@ -36,7 +37,7 @@ from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import check_targets
-from optuna_treecv.learners.from_estimator import described
+from optuna_treecv.learners.names import described
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
@@ -63,6 +64,8 @@ class Job:
     estimator : estimator
     n_epochs : int or None
         The epochs of this estimator; None: those of the task.
+    choose : callable
+        (job) -> the engine that evaluates it, and why "auto" takes it; "" if the user chose it.
     searched : collection of str
         Parameters that a search sets, so that their values are not checked.
     of_class : bool
@@ -120,6 +123,7 @@ class Job:
         estimator: Any,
         n_epochs: int | None = None,
         *,
+        choose: Callable[[Job], tuple[Engine, str]],
         searched: Collection[str] = (),
         of_class: bool = False,
         is_scored: bool = True,

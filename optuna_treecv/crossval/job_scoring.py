@@ -9,8 +9,8 @@ from sklearn.base import is_regressor
 
 from optuna_treecv.crossval.small_folds import why_too_small
 from optuna_treecv.learners.from_estimator import check_methods
-from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.from_estimator import takes_seed
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer

@@ -8,8 +8,8 @@ import numpy as np
 from scipy import sparse
 
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
-from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.linear import LinearEstimator
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import OF_PASSES
 
 # Columns whose ranges differ by more than this factor take SGD's steps at very different speeds.

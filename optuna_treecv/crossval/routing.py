@@ -26,9 +26,9 @@ from sklearn.utils.metadata_routing import MethodMapping
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import _check_method_params
 
-from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import takes_weights
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.weights import check_weights
 
 _WEIGHTS = "sample_weight"

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-from optuna_treecv.scoring import Leaves
-from optuna_treecv.tree.learner import Learner
-from optuna_treecv.tree.learner import SubtreeWalker
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
-from optuna_treecv.tree.walk import TestNode
-from optuna_treecv.tree.walk import walk_to_leaves
 
 #: The most parts that are reported, or shared out among threads.
 MAX_BLOCKS = 32
@@ -21,9 +13,6 @@ MAX_BLOCKS = 32
 # are not trained together there.
 _ROWS_IN_ONE_BLOCK = 2**22
 _BLOCKS_PER_THREAD = 4
-
-# The most rows of several folds that are scored at once.
-_ROWS_PER_PIECE = 2**16
 
 
 def walked_blocks(plan: Plan, n_jobs: int, reports: bool) -> list[Node]:
@@ -50,27 +39,3 @@ def divided(plan: Plan, nodes: list[Node], n_jobs: int) -> list[Node]:
         at = blocks.index(largest)
         blocks[at : at + 1] = plan.split(largest)
     return blocks
-
-
-def node_test(plan: Plan, learner: Learner, leaves: Leaves) -> TestNode:
-    """Return the function that tests all folds of a node, of a compiled learner in one call."""
-    if isinstance(learner, SubtreeWalker) and not leaves.needs_models:
-        walk_subtree = learner.walk_subtree
-
-        def test_subtree(node: Node, state: Any) -> int:
-            assert leaves.outputs is not None
-            return walk_subtree(plan, node, state, leaves.outputs.array)
-
-        return test_subtree
-
-    def test_leaves(node: Node, state: Any) -> int:
-        return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
-
-    return test_leaves
-
-
-def pieces(plan: Plan, part: Node) -> Iterator[Node]:
-    """Cut a part into neighbouring folds of few rows, so that scoring them takes little memory."""
-    n_folds = max(1, _ROWS_PER_PIECE * plan.n_folds // plan.n_rows)
-    for first in range(part.first, part.last, n_folds):
-        yield Node(first, min(first + n_folds, part.last))

@@ -36,7 +36,7 @@ from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.crossval.tested import Tested
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
-from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_no_missing
@@ -364,6 +364,23 @@ class Task:
         if self.settings.method == "progressive":
             return self.n_repeats * self.data.n_rows
         return sum(repeat.cut.n_trained for repeat in self.repeats)
+
+    def fewest_trained(self, of_classes: bool) -> tuple[int, int]:
+        """Return the rows of the smallest training set, and of the rarest class in any of them."""
+        data = self.data
+
+        def count() -> tuple[int, int]:
+            codes = (
+                as_codes(data.y, data.classes()) if of_classes else np.zeros(data.n_rows, np.intp)
+            )
+            trained = [
+                [repeat.cut.count(codes == code)[0] for code in range(int(codes.max()) + 1)]
+                for repeat in self.repeats
+            ]
+            n_trained = min(int(np.sum(of_repeat, axis=0).min()) for of_repeat in trained)
+            return n_trained, min(int(np.min(of_repeat)) for of_repeat in trained)
+
+        return self.fact(("fewest trained", of_classes), count)
 
     def classes_for(self, estimator: Any) -> np.ndarray | None:
         """Return the sorted classes for a classifier; None for others and for several columns."""

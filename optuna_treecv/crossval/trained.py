@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import is_regressor
+from sklearn.naive_bayes import CategoricalNB
+from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.exact_choice import why_counts_differ
 from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.masses import check_masses_of_classes
 from optuna_treecv.crossval.repeat import Repeat
@@ -26,18 +27,20 @@ from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
-from optuna_treecv.learners.from_estimator import as_given
 from optuna_treecv.learners.from_estimator import forget_seeds
-from optuna_treecv.learners.from_estimator import name_of
 from optuna_treecv.learners.incremental import check_incremental
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import refused_setting
+from optuna_treecv.learners.names import as_given
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.learners.steps.split import compiled_part
+from optuna_treecv.learners.steps.split import NAIVE_BAYES
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.steps.split import why_rows_age
 from optuna_treecv.learners.trees.estimators import HistTree
+from optuna_treecv.learners.without_effect import trained_parts
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.splits import Splits
 from optuna_treecv.scoring import fold_metric
@@ -57,7 +60,12 @@ from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.learner import Replayer
+from optuna_treecv.tree.learner import SubtreeWalker
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.walk import TestedBlock
+from optuna_treecv.tree.walk import TestNode
+from optuna_treecv.tree.walk import walk_to_leaves
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job
@@ -453,3 +461,44 @@ def responses_of(
     """Return the responses from which losses and pooled scores follow, and those ``by_row``."""
     of_outputs = [*(one for one in metrics if not isinstance(one, Scorer)), *by_row]
     return tuple(dict.fromkeys(response_of(metric, estimator) for metric in of_outputs))
+
+
+def node_test(plan: Plan, learner: Learner, leaves: Leaves) -> TestNode:
+    """Return the function that tests all folds of a node, of a compiled learner in one call."""
+    if isinstance(learner, SubtreeWalker) and not leaves.needs_models:
+        walk_subtree = learner.walk_subtree
+
+        def test_subtree(node: Node, state: Any) -> int:
+            assert leaves.outputs is not None
+            return walk_subtree(plan, node, state, leaves.outputs.array)
+
+        return test_subtree
+
+    def test_leaves(node: Node, state: Any) -> int:
+        return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
+
+    return test_leaves
+
+
+def why_counts_differ(job: Job) -> str:
+    """Return why naive Bayes in the tree may be another model than its fit, a clause; else ""."""
+    models = [part for _, part in trained_parts(job.estimator) if isinstance(part, NAIVE_BAYES)]
+    if not models:
+        return ""
+    task, weights = job.task, job.passed.weights
+    if task.fewest_trained(of_classes=True)[1] == 0:
+        return "a training set lacks a class, which fit would not know"
+    if any(isinstance(one, CategoricalNB) for one in models):
+        if weights is not None and not np.all(weights):
+            return "CategoricalNB knows the categories of rows whose weight is 0"
+    if any(isinstance(one, GaussianNB) for one in models):
+        if task.fact("squares overflow", lambda: _squares_overflow(task.data.X)):
+            return "squares of numbers in X overflow"
+    return ""
+
+
+def _squares_overflow(X: Any) -> bool:
+    """Return whether sums of squares may be infinite, if the rows are an array of floats."""
+    if not isinstance(X, np.ndarray) or X.dtype.kind != "f":
+        return False
+    return max(-X.min(), X.max()) > np.sqrt(np.finfo(X.dtype).max / len(X))

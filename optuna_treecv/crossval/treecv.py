@@ -11,14 +11,15 @@ from math import log2
 from typing import Any
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from optuna_treecv.crossval import lanes
 from optuna_treecv.crossval.early import FirstPass
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Missing
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.fold_average import walk_averaging
 from optuna_treecv.crossval.repeat import Repeat
-from optuna_treecv.crossval.subtrees import node_test
+from optuna_treecv.crossval.trained import node_test
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import Training
 from optuna_treecv.crossval.trained import why_not_passed_further
@@ -31,7 +32,11 @@ from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.learner import ModelReader
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.walk import sum_along_tree
 from optuna_treecv.tree.walk import TestedBlock
+from optuna_treecv.tree.walk import walk_summing
 from optuna_treecv.tree.walk import walk_tree
 
 if TYPE_CHECKING:
@@ -114,3 +119,26 @@ class TreeCV(Trained):
 def most_updates(task: Task) -> int:
     """Return the most row updates that the tree takes for one epoch."""
     return int(task.data.n_rows * log2(2 * task.n_folds)) * task.n_repeats
+
+
+def walk_averaging(training: Training) -> Generator[TestedBlock]:
+    """Walk the tree and add up the models of its folds; compiled learners walk it in blocks."""
+    plan, blocks, leaves = training.repeat.plan, training.repeat.blocks, training.leaves
+    learner, average = training.learner, training.job.average
+    assert isinstance(learner, ModelReader) and average is not None
+    sums: dict[Node, np.ndarray] = {}
+
+    def test(node: Node, state: Any) -> int:
+        if isinstance(learner, CompiledLearner) and not leaves.needs_models:
+            assert leaves.outputs is not None
+            walked = learner.walk_summing(plan, node, state, leaves.outputs.array)
+        else:
+            assert isinstance(learner, ModelReader)
+            walked = walk_summing(plan, learner, leaves.test_leaf, node, state)
+        n_updates, sums[node] = walked
+        return n_updates
+
+    for block in walk_tree(plan, learner, test, blocks, training.job.task.settings.n_threads):
+        if block.block == blocks[-1]:
+            average.add(learner, sum_along_tree(plan, sums), plan.n_folds)
+        yield block

@@ -16,10 +16,11 @@ from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.naive_bayes import GaussianNB
 
-from optuna_treecv.learners.before import Before
+from optuna_treecv.learners.compiled import Before
 from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import partial_fit
+from optuna_treecv.learners.names import METHOD_NAMES
 from optuna_treecv.learners.seeds import seeded
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import predicted_codes
@@ -33,10 +34,6 @@ from optuna_treecv.tree.plan import rows_of
 
 # The errors of scikit-learn's estimators when a model is no longer finite.
 _DIVERGED = re.compile("under-/overflow|non-finite parameter weights")
-
-
-#: The estimator's method for a response, if its name differs from that of the response.
-METHOD_NAMES = {"distance": "transform"}
 
 
 @dataclass

@@ -6,6 +6,7 @@ from abc import ABCMeta
 from abc import abstractmethod
 from collections.abc import Collection
 from collections.abc import Generator
+from contextlib import AbstractContextManager
 from contextlib import contextmanager
 from copy import copy
 from functools import cache
@@ -31,7 +32,6 @@ from optuna_treecv._kernels.tree import Kept
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv._kernels.tree import Memory
 from optuna_treecv._kernels.tree import Subtree
-from optuna_treecv.learners.before import Before
 from optuna_treecv.learners.parameter_names import KnownParameters
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
@@ -64,6 +64,31 @@ MOST_ROWS = 2**62
 
 #: Parameters that act through the rows and their order, and not through the kernel.
 ACT_THROUGH_ROWS = frozenset({"fit_intercept", "shuffle", "n_epochs"})
+
+
+class Before(Protocol):
+    """Fitted steps before a learner: in its kernel, or trained by ``partial_fit`` as it is."""
+
+    def around(self, kernel: Kernel, rows: PreparedRows) -> Kernel:
+        """Return a kernel over rows that sees them as a compiled learner should."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return what states depend on besides the learner and the rows after the steps."""
+
+    def naming(self) -> AbstractContextManager[None]:
+        """Name the step, or the column after the steps, that an error is about."""
+
+    def as_given(self, order: np.ndarray) -> Any:
+        """Return rows as they were before the steps."""
+
+    def fitted(
+        self, last: Any, kernel: Kernel | None = None, state: np.ndarray | None = None
+    ) -> Any:
+        """Return the fitted steps with a fitted learner behind them.
+
+        Of a compiled learner, ``kernel`` is from ``around``, and ``state`` one of its states, or
+        None.
+        """
 
 
 class CompiledEstimator(KnownParameters, metaclass=ABCMeta):

@@ -17,8 +17,10 @@ from sklearn.utils import get_tags
 
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
-from optuna_treecv.learners.adapter import METHOD_NAMES
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.names import as_given
+from optuna_treecv.learners.names import METHOD_NAMES
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.seeds import unset_seeds
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
@@ -37,25 +39,6 @@ def as_estimator(estimator: Any) -> Any:
     from optuna_treecv.learners.river import around
 
     return around(estimator)
-
-
-def as_given(estimator: Any) -> Any:
-    """Return the estimator or River model that ``as_estimator`` was given."""
-    return getattr(estimator, "river_model", estimator)
-
-
-def name_of(estimator: Any) -> str:
-    """Return the name of an estimator for error messages."""
-    return type(as_given(estimator)).__name__
-
-
-def described(estimator: Any) -> str:
-    """Return the class of an estimator; of a Pipeline that of its last step, after the others."""
-    if not isinstance(estimator, Pipeline):
-        return name_of(estimator)
-    *before, last = [step for _, step in estimator.steps if step not in (None, "passthrough")]
-    after = ", ".join(map(described, before))
-    return f"{described(last)} after {after}" if after else described(last)
 
 
 def layout_for(estimator: Any) -> RowLayout:

@@ -1,7 +1,6 @@
 """Fold scores: losses, which a study minimises, and scikit-learn scorers, which it maximises."""
 
 from optuna_treecv.scoring.asked import make_scoring
-from optuna_treecv.scoring.asked import Metric
 from optuna_treecv.scoring.asked import pooled
 from optuna_treecv.scoring.asked import Scoring
 from optuna_treecv.scoring.asked import scoring_for
@@ -16,6 +15,7 @@ from optuna_treecv.scoring.losses import Loss
 from optuna_treecv.scoring.of_folds import scores_of_folds
 from optuna_treecv.scoring.of_folds import scores_of_rows
 from optuna_treecv.scoring.of_folds import scores_rows
+from optuna_treecv.scoring.pooled import Metric
 from optuna_treecv.scoring.pooled import Pooled
 from optuna_treecv.scoring.pooled import pooled_score
 from optuna_treecv.scoring.pooled import PooledScore

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
-from typing import TypeAlias
 
 from sklearn.base import is_classifier
 from sklearn.base import is_clusterer
@@ -16,20 +15,18 @@ from sklearn.base import is_regressor
 from sklearn.metrics import get_scorer_names
 from sklearn.utils import get_tags
 
-from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.scoring.losses import FOR_CLASSIFIERS
 from optuna_treecv.scoring.losses import FOR_CLUSTERERS
 from optuna_treecv.scoring.losses import FOR_DENSITIES
 from optuna_treecv.scoring.losses import FOR_REGRESSORS
 from optuna_treecv.scoring.losses import Loss
 from optuna_treecv.scoring.losses import LOSSES
+from optuna_treecv.scoring.pooled import Metric
 from optuna_treecv.scoring.pooled import Pooled
 from optuna_treecv.scoring.scorers import own_scorer
 from optuna_treecv.scoring.scorers import registered_scorer
 from optuna_treecv.scoring.scorers import Scorer
-
-#: One thing to score by.
-Metric: TypeAlias = Loss | Scorer | Pooled
 
 
 @dataclass(frozen=True)

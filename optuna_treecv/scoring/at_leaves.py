@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.scoring.asked import Metric
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.kept import ArrayThenCount
 from optuna_treecv.scoring.of_folds import scores_of_called
+from optuna_treecv.scoring.pooled import Metric
 from optuna_treecv.scoring.scorers import score_of
 from optuna_treecv.scoring.scorers import Scorer
 from optuna_treecv.scoring.tested_rows import TestedRows

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from optuna_treecv.scoring.asked import Metric
+from optuna_treecv.scoring.pooled import Metric
 
 
 def _mean(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:

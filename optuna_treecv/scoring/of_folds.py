@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv.scoring.asked import Metric
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.losses import Loss
+from optuna_treecv.scoring.pooled import Metric
 from optuna_treecv.scoring.pooled import Pooled
 from optuna_treecv.scoring.scorers import response_of
 from optuna_treecv.scoring.scorers import Scorer
+from optuna_treecv.scoring.scorers import StandIn
 from optuna_treecv.scoring.spread import FoldScores
 from optuna_treecv.scoring.spread import unknown_spreads
-from optuna_treecv.scoring.stand_in import StandIn
 from optuna_treecv.scoring.tested_rows import by_loss
 from optuna_treecv.scoring.tested_rows import by_metric
 from optuna_treecv.scoring.tested_rows import Scored

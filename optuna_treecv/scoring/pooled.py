@@ -9,15 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
-from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.losses import Loss
 from optuna_treecv.scoring.scorers import response_of
 from optuna_treecv.scoring.scorers import Scorer
-from optuna_treecv.scoring.stand_in import StandIn
+from optuna_treecv.scoring.scorers import StandIn
 from optuna_treecv.scoring.tested_rows import TestedRows
 
 # The most groups of folds that the jackknife leaves out.
@@ -55,6 +56,10 @@ class Pooled:
     def methods(self) -> Any:
         """The method of an estimator that gives the response, or one of several."""
         return self.of.methods
+
+
+#: One thing to score by.
+Metric: TypeAlias = Loss | Scorer | Pooled
 
 
 class PooledScore(NamedTuple):

@@ -23,6 +23,7 @@ from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import parameters_beside
 from optuna_treecv.crossval.explain import explain
 from optuna_treecv.crossval.job import Job
@@ -407,8 +408,8 @@ class TreeCVObjective:
                 f"trial {trial.number} has {listed}; a wider range may hold a better value."
             )
         if kind == "refit":
-            return Job(self._task, *candidate, is_scored=False).refit()
-        job = Job(self._task, *candidate)
+            return job_for(self._task, *candidate, is_scored=False).refit()
+        job = job_for(self._task, *candidate)
         job.average_models()
         return job.finish().kfold_estimator()
 
@@ -461,7 +462,7 @@ class TreeCVObjective:
         (442,)
         """
         _, (estimator, n_epochs) = self._trial_and_candidate(study)
-        job = Job(self._task, estimator, n_epochs, is_scored=False)
+        job = job_for(self._task, estimator, n_epochs, is_scored=False)
         return job.predict(method, "method")
 
     def _trial_and_candidate(
@@ -545,7 +546,7 @@ class TreeCVObjective:
             if point not in ahead:
                 try:
                     candidate = self._space.at(dict(zip(names, point, strict=True)), n_epochs)
-                    ahead[point] = Job(self._task, *candidate)
+                    ahead[point] = job_for(self._task, *candidate)
                 except Exception:  # noqa: BLE001  # that point's own trial will raise it
                     continue
             if not ahead[point].ahead:  # otherwise its results are there
@@ -556,15 +557,15 @@ class TreeCVObjective:
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
         n_epochs = self._study_check.epochs_in(study)
         if not self._space.axes:
-            return Job(self._task, self._space.of_trial(trial), n_epochs)
+            return job_for(self._task, self._space.of_trial(trial), n_epochs)
         params = self._space.suggest(trial)
         ahead = None if study is None else self._batches.ahead.get(study)
         job = ahead.pop(tuple(params.values()), None) if ahead else None
-        return Job(self._task, *self._space.at(params, n_epochs)) if job is None else job
+        return job_for(self._task, *self._space.at(params, n_epochs)) if job is None else job
 
     def _job_at(self, params: Mapping[str, Any] | None) -> Job:
         """Return the job at given parameters, or of the estimator as given."""
-        return Job(self._task, *self._space.candidate(params))
+        return job_for(self._task, *self._space.candidate(params))
 
     def _candidate_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Candidate:
         """Return what a trial that is over evaluated; errors begin with ``argument``."""
@@ -619,7 +620,7 @@ class TreeCVObjective:
     def _job_of(self, trial: optuna.trial.FrozenTrial) -> Job:
         """Return the job of a trial of this objective that is over."""
         argument = f"study must be one of this objective: trial {trial.number}"
-        return Job(self._task, *self._candidate_of(trial, argument))
+        return job_for(self._task, *self._candidate_of(trial, argument))
 
 
 @takes_settings()
@@ -765,7 +766,7 @@ def treecv_objective(
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = {name: axis.distribution for name, axis in axes.items()}
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions.values())
-        job = Job(task, shown, of_class=choices, searched=axes)
+        job = job_for(task, shown, of_class=choices, searched=axes)
         if job.why_no_first_pass:
             raise ValueError(job.why_no_first_pass)
         if job.engine.trains_further:

@@ -11,7 +11,7 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 from sklearn.pipeline import Pipeline
 
-from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.names import name_of
 
 
 def _log(low: float, high: float) -> BaseDistribution:

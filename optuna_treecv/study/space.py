@@ -21,7 +21,7 @@ from optuna.trial import FixedTrial
 from optuna.trial import FrozenTrial
 from sklearn.base import clone
 
-from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.set_values import with_values
 from optuna_treecv.study.axis import Axis
 from optuna_treecv.study.axis import axis_of

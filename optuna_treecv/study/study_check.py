@@ -18,7 +18,7 @@ from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.settings import Report
 from optuna_treecv.crossval.task import Task
-from optuna_treecv.learners.from_estimator import name_of
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.storage.attributes import known_of_trial
 from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE

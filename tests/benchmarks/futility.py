@@ -34,7 +34,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.scoring import make_scoring
@@ -86,7 +86,7 @@ def sequence(
     trials, errors = [], []
 
     def objective(trial: optuna.Trial) -> float:
-        job = Job(task, estimator_of(trial, is_regression, is_odd))
+        job = job_for(task, estimator_of(trial, is_regression, is_odd))
         *_, last = [event for event in job.events(Watch()) if isinstance(event, Early)]
         result = job.result()
         losses = result.row_losses.astype(float)

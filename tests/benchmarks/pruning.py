@@ -42,7 +42,7 @@ from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.early_scores import scored
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.study.comparison import Losses
@@ -143,7 +143,7 @@ def evaluated(
     found = []
     for begin in range(0, len(values), 16):
         jobs = [
-            Job(task, type(estimator)(**{**estimator.get_params(), name: value}))
+            job_for(task, type(estimator)(**{**estimator.get_params(), name: value}))
             for value in values[begin : begin + 16]
         ]
         plan, metric = task.repeats[0].plan, jobs[0].scoring.first
