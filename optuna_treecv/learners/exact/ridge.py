@@ -145,11 +145,11 @@ class RidgeFolds(Family):
         coef = np.stack(
             [self._coef(record, chunks.train_parts(i)) for i, record in enumerate(records, first)]
         )
-        tests = [self.source.view(record[self.size :]) for record in records]
-        weights = np.array([test.weights[0] for test in tests])
-        scatters = np.stack([test.scatters[0] for test in tests])
-        origins = np.stack([self._views(record)[1] for record in records])
-        steps = np.concatenate([test.means for test in tests]) - origins
+        # Records have no copies of their parts here: a further alpha takes less than 1 ms.
+        c, tests = self.source.n_columns, records[:, self.size :]
+        weights, means = tests[:, 1], tests[:, 2 : 2 + c]
+        scatters = tests[:, 2 + c : 2 + c + c * c].reshape(n_folds, c, c)
+        steps = means - records[:, self._n_equations : self._n_equations + c]
         shape = (n_folds, self.n_points, self.n_outputs)
         products = scatters[:, :d, :d] @ coef
         products -= np.tile(2 * scatters[:, :d, d:], self.n_points)
