@@ -42,11 +42,11 @@ def main(storage, store, how=""):
 
     pauses = iter([sys.stdin.readline] if how == "meets" else [])
 
-    def say_and_walk(evaluation, group, *others):
-        say("walks", len(group))
+    def say_and_walk(members, *others):
+        say("walks", len(members))
         next(pauses, lambda: None)()
         time.sleep(600 if how == "stuck" else 0.1)
-        walk(evaluation, group, *others)
+        walk(members, *others)
 
     def say_and_wait(self, name):
         say("waits")
@@ -64,8 +64,8 @@ def main(storage, store, how=""):
         "left",
         sum(
             ahead.outputs.n_updates
-            for run in objective._batches._runs_ahead
-            for ahead in run.ahead.values()
+            for job in objective._batches._jobs_ahead
+            for ahead in job.ahead.values()
         ),
     )
 
