@@ -378,6 +378,9 @@ class Copy:
         self.root = folder / "tree"
         ignored = shutil.ignore_patterns("build", "_build", "gallery", "*.so", "__pycache__", ".*")
         shutil.copytree(ROOT, self.root, False, ignored, copy_if_other, dirs_exist_ok=True)
+        for path in (self.root / "optuna_treecv").rglob("*"):
+            if path.suffix in KINDS and not (ROOT / path.relative_to(self.root)).exists():
+                path.unlink()  # it was there in the run before
         # As deep as the build of an installation, so that ccache finds what that has compiled.
         self._build = self.root / "build" / "kernels"
         # Paths in .pth files are imported from, but .pth files in these are not read: so the copy
