@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 import weakref
 
+import blas_threads  # noqa: F401  # before NumPy
 from hypothesis import settings
 import numpy as np
 import optuna

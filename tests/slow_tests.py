@@ -4,7 +4,7 @@
     python tests/slow_tests.py durations.txt
 
 This writes ``tests/slow_tests.txt``, which ``tests/conftest.py`` reads: the tests whose cases took
-more than a second together, fixtures included. Measure on a machine that does nothing else.
+more than half a second together, fixtures included. Measure on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import sys
 
 LISTED = Path(__file__).with_name("slow_tests.txt")
-MOST_SECONDS = 1.0
+MOST_SECONDS = 0.5
 LINE = re.compile(r"\s*([\d.]+)s (?:setup|call|teardown)\s+tests/(\S+?\.py::[^\s\[]+)")
 
 

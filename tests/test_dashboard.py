@@ -307,7 +307,7 @@ def published(folder, name):
     for i in range(3):
         scores = np.array([0.1, 0.2, 0.3, 0.2]) + 0.1 * i
         filled.add(scores, {name: name, "alpha": 0.1 * i}, distributions)
-    for _ in range(3):  # each time in place of the one before
+    for _ in range(2):  # in place of the one before
         dashboard.publish(filled.study, filled.store)
     return optuna_dashboard.get_note(filled.study)
 

@@ -183,18 +183,14 @@ def data_for(name):
 
 @pytest.mark.filterwarnings("ignore:.*one pass", "ignore:The least populated class")
 @pytest.mark.parametrize(
-    ("cv", "order", "cache", "n_jobs"),
-    [
-        (2, "fixed", None, 1),
-        (10, "fixed", "memory", 1),
-        (10, "random", None, 2),
-        (33, "fixed", None, 2),
-        (33, "random", "memory", 1),
-        ("loo", "fixed", "memory", 2),
-        ("loo", "random", None, 1),
-    ],
+    *pairs(
+        cv=[2, 10, 33, "loo"],
+        order=["fixed", "random"],
+        cache=[None, "memory"],
+        n_jobs=[1, 2],
+        name=ESTIMATORS,
+    )
 )
-@pytest.mark.parametrize("name", ESTIMATORS)
 def test_early_scores_change_no_score(name, order, cv, cache, n_jobs):
     X, y = data_for(name)
     estimator = ESTIMATORS[name]

@@ -9,6 +9,7 @@ import numpy as np
 from pairs import pairs
 import pytest
 
+from optuna_treecv._kernels.bins import fill_bins
 from optuna_treecv._kernels.forest import grow
 from optuna_treecv._kernels.reference import grow_alone
 from optuna_treecv._kernels.reference import TreeRows
@@ -253,3 +254,20 @@ def test_targets_of_a_fold_change_nothing_of_its_tree(kind):
         assert tree_of(fold) == before
         assert fold == 4 or tree_of(fold + 1) != before
         of_rows[part] = kept
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("n_edges", [0, 1, 2, 7, 30])
+def test_a_bin_holds_its_upper_edge(n_edges, dtype):
+    rng = np.random.default_rng(0)
+    edges = np.sort(rng.choice(np.arange(-40, 40) / 4, n_edges, replace=False))
+    values = np.concatenate([edges, edges - 0.125, edges + 0.125, [-99.0, 99.0, np.nan]])
+    X = values.astype(dtype)[:, None]
+    bins = np.full((2, len(X)), 77, np.uint8)
+    order = rng.permutation(len(X)).astype(np.uint32)
+    begins, is_number = np.array([0, n_edges, n_edges]), np.array([1, 0], np.uint8)
+    fill_bins(np.hstack([X, X]), order, edges, begins, is_number, bins)
+    expected = np.searchsorted(edges, values, side="left")
+    expected[np.isnan(values)] = n_edges + 1
+    assert np.array_equal(bins[0], expected[order])
+    assert np.all(bins[1] == 77)  # it is left alone

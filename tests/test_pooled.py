@@ -137,6 +137,18 @@ def test_the_jackknife_over_folds_agrees_with_that_over_rows(make_data):
     assert folds.std_error == pytest.approx(rows.std_error, rel=0.3)
 
 
+def test_the_standard_error_of_a_weighted_mean(data):
+    X, y = data
+    weights = np.random.default_rng(0).uniform(0.1, 5, len(y))
+    model, options = PegasosClassifier(alpha=0.1), {"cv": 6, "sample_weight": weights}
+    result = tree_cross_validate(model, X, y, scoring=pooled("error"), **options)
+    is_wrong = tree_cross_val_predict(model, X, y, **options) != y
+    mean = np.average(is_wrong, weights=weights)
+    assert result.mean == pytest.approx(mean)
+    length = np.linalg.norm(weights * (is_wrong - mean))
+    assert result.std_error == pytest.approx(length / weights.sum())
+
+
 def test_one_fold_has_a_standard_error_from_its_rows(data):
     X, y = data
     scoring = [pooled("error"), pooled("f1_macro")]

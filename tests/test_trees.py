@@ -345,6 +345,19 @@ def test_a_forest_answers_all_settings_that_only_stop_or_prune(kind):
         np.testing.assert_array_equal(values, own.by_row(others, own.values(others)))
 
 
+@pytest.mark.parametrize("kind", TREES)
+@pytest.mark.parametrize("n_rows", [2, 3, 4, 7])
+def test_a_node_of_min_samples_split_rows_is_split(kind, n_rows):
+    tree = TREES[kind]
+    growth = growth_of(tree, *rows_for(tree), 3)
+    forest = grow_forest(growth, Limits(), range(3))
+    limits = Limits(min_samples_split=n_rows)
+    own = grow_forest(growth, limits, range(3))
+    is_leaf = own.records["left"] < 0
+    assert np.all(own.records["n_rows"][~is_leaf] >= n_rows)
+    assert len(forest.ends(limits).leaves) == np.count_nonzero(is_leaf)
+
+
 def test_what_a_forest_covers():
     tree = HistTreeClassifier(random_state=0)
     X, y = rows_for(tree)
