@@ -1,0 +1,66 @@
+"""The list of engines, and the engine that CONTRIBUTING.md adds to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+
+import numpy as np
+import pytest
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import KFold
+
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv.crossval import engines
+from optuna_treecv.crossval.settings import METHODS
+
+PAGE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
+
+
+@pytest.fixture
+def means(monkeypatch):
+    """Add the engine of the page to the list, as the page says."""
+    section = PAGE.read_text().partition("## Add an engine")[2]
+    names = {}
+    exec(re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)[0], names)
+    monkeypatch.setattr(engines, "ENGINES", (names["Means"](), *engines.ENGINES))
+
+
+@pytest.mark.parametrize("scoring", ["neg_mean_squared_error", "r2", "neg_median_absolute_error"])
+def test_the_engine_of_the_page(means, scoring):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(97, 2)), rng.normal(size=97)
+    cv = KFold(7, shuffle=True, random_state=1)
+    ours = tree_cross_validate(DummyRegressor(), X, y, cv=cv, scoring=scoring)
+    theirs = cross_validate(DummyRegressor(), X, y, cv=cv, scoring=scoring)["test_score"]
+    assert ours.method == "means" and ours.why == "its models are means"
+    np.testing.assert_allclose(ours.test_score, theirs, rtol=1e-12)
+    predicted = tree_cross_val_predict(DummyRegressor(), X, y, cv=cv)
+    loss = tree_cross_validate(DummyRegressor(), X, y, cv=cv, row_losses=True).row_losses
+    np.testing.assert_allclose(loss, (predicted - y) ** 2, rtol=1e-6)
+
+
+def test_the_engine_of_the_page_leaves_others_alone(means):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(97, 2)), rng.normal(size=97)
+    assert tree_cross_validate(Ridge(), X, y).method == "exact"
+    assert tree_cross_validate(DummyRegressor(strategy="median"), X, y).method == "fit"
+    assert tree_cross_validate(DummyRegressor(), X, y, sample_weight=y**2).method == "fit"
+    objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [1.0]})
+    assert "not by method='means': its models are no means" in objective.explain()
+
+
+def test_each_engine_has_a_name_and_ways_to_ask_for_it():
+    asked = {name for engine in engines.ENGINES for name in engine.asked_by}
+    assert asked == set(METHODS)
+    assert [engine.name for engine in engines.ENGINES if "auto" in engine.asked_by] == [
+        "forest",
+        "exact",
+        "treecv",
+        "chain",
+        "fit",
+    ]
