@@ -80,8 +80,8 @@ BREAKAGES = [
     ),
     Breakage(
         "kernels: SGD counts a row too few in averages",
-        "        head.n_averaged += averages\n        return\n",
-        "        return\n",
+        "        )\n    head.n_averaged += averages\n",
+        "        )\n",
         "test_kernels::test_classifier_equals_twin"
         " test_crossval::test_classifier_equals_the_naive_tree",
     ),
