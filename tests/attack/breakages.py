@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 from filecmp import cmp
-from importlib.util import find_spec
 from pathlib import Path
 import shutil
 import subprocess
@@ -392,7 +391,6 @@ class Copy:
         (Path(site) / "copy.pth").write_text(f"{self.root}\n{sysconfig.get_path('purelib')}\n")
         options = {
             "CMAKE_BUILD_TYPE": "Release",
-            "CMAKE_MODULE_PATH": Path(find_spec("cython_cmake").origin).parent / "cmake",
             "Python_EXECUTABLE": sys.executable,
             "CMAKE_C_COMPILER_LAUNCHER": "ccache" if shutil.which("ccache") else "",
         }
