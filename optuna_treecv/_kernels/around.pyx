@@ -33,7 +33,7 @@ cdef class Around(Kernel):
         self.learner.settings = settings
         self.learner.read = read
         self.learner.train_both = NULL
-        self.learner.test_then_train = NULL
+        self.learner.tests_rows = False
         self.learner.changes = NULL
         self.learner.remember_columns = NULL
         self.set_sizes(behind.learner.head_bytes, behind.state_bytes + own_bytes, behind.model_bytes)

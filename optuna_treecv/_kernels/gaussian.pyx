@@ -76,16 +76,17 @@ cdef inline void *vectors_of(const Learner *learner, const unsigned char *state)
     return mean_in(state)
 
 
-cdef inlined train_on(
+cdef inlined train_dense_on(
     const Learner *learner,
-    const Dense *rows,
     Py_ssize_t start,
     Py_ssize_t stop,
     const uint32_t *order,
     unsigned char *state,       # INOUT
     const floating *of_type,
     bint weighted,
+    floating *tested,           # NULL
 ) noexcept nogil:
+    cdef const Dense *rows = &learner.dense
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
@@ -209,8 +210,7 @@ cdef class Gaussian(Kernel):
         self.own.full = full
         self.own.reg_covar = reg_covar
         self.learner.settings = &self.own
-        self.learner.train = train
-        self.learner.train_weighted = train_weighted
+        self.learner.train = train_dense
         self.learner.read = read
         self.learner.test = test
         self.set_sizes(

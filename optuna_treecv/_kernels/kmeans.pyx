@@ -73,16 +73,17 @@ cdef inline Py_ssize_t nearest(
     return best
 
 
-cdef inlined train_on(
+cdef inlined train_dense_on(
     const Learner *learner,
-    const Dense *rows,
     Py_ssize_t start,
     Py_ssize_t stop,
     const uint32_t *order,
     unsigned char *state,       # INOUT
     floating *centres,          # INOUT, where they lie in the state
     bint weighted,
+    floating *tested,           # NULL
 ) noexcept nogil:
+    cdef const Dense *rows = &learner.dense
     cdef const floating *x
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
@@ -179,8 +180,7 @@ cdef class KMeans(Kernel):
             raise ValueError(f"n_clusters must be 1 to 2**31 - 1, got {n_clusters}.")
         self.own.n_clusters = n_clusters
         self.learner.settings = &self.own
-        self.learner.train = train
-        self.learner.train_weighted = train_weighted
+        self.learner.train = train_dense
         self.learner.read = read
         self.learner.test = test
         model_bytes = n_clusters * self.learner.width * self.itemsize

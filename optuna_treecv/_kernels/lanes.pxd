@@ -20,7 +20,6 @@ from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.tree cimport test_then_train_rows
 from optuna_treecv._kernels.tree cimport train_rows
 from optuna_treecv._kernels.vec8 cimport inlined
 
@@ -308,8 +307,6 @@ cdef class LanesKernel(Kernel):
         Py_ssize_t n_models,
         LaneSettings *settings,
         train_rows train,
-        train_rows train_weighted,
-        test_then_train_rows test_then_train,
         find_lane_weights weights,
     ) except -1
     cdef int set_lane_sizes(

@@ -187,8 +187,6 @@ cdef class LanesKernel(Kernel):
         Py_ssize_t n_models,
         LaneSettings *settings,
         train_rows train,
-        train_rows train_weighted,
-        test_then_train_rows test_then_train,
         find_lane_weights weights,
     ) except -1:
         """Bind the rows and the settings, and count the lanes."""
@@ -208,8 +206,7 @@ cdef class LanesKernel(Kernel):
         settings.weights = weights
         self.learner.settings = settings
         self.learner.train = train
-        self.learner.train_weighted = train_weighted
-        self.learner.test_then_train = test_then_train
+        self.learner.tests_rows = True
         self.learner.read = read_linear
         self.learner.test = test_linear
         self.learner.remember_columns = remember_columns

@@ -13,7 +13,6 @@ from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport dot_row_wide
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.tree cimport test_then_train_rows
 from optuna_treecv._kernels.tree cimport train_rows
 
 
@@ -57,7 +56,5 @@ cdef class LinearKernel(Kernel):
         n_classes,
         LinearSettings *settings,
         train_rows train,
-        train_rows train_weighted,
-        test_then_train_rows test_then_train,
         find_weights weights,
     ) except -1

@@ -93,8 +93,6 @@ cdef class LinearKernel(Kernel):
         n_classes,
         LinearSettings *settings,
         train_rows train,
-        train_rows train_weighted,
-        test_then_train_rows test_then_train,
         find_weights weights,
     ) except -1:
         """Bind the rows and the settings."""
@@ -102,8 +100,7 @@ cdef class LinearKernel(Kernel):
         settings.weights = weights
         self.learner.settings = settings
         self.learner.train = train
-        self.learner.train_weighted = train_weighted
-        self.learner.test_then_train = test_then_train
+        self.learner.tests_rows = True
         self.learner.read = read_linear
         self.learner.test = test_linear
         return 0

@@ -228,6 +228,10 @@ cdef inlined train_on(
             tested += learner.n_outputs
 
 
+cdef enum:
+    HAS_PLAIN_LOOPS = 1                             # ``train_by_type.pxi``
+
+
 include "train_by_type.pxi"
 
 
@@ -319,7 +323,7 @@ cdef class Pegasos(LinearKernel):
 
     def __init__(self, X, y, n_classes, double alpha, bint average, bint project):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, test_then_train, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
         self.own.alpha = alpha
         self.own.average = average
         self.own.project = project
@@ -327,7 +331,6 @@ cdef class Pegasos(LinearKernel):
         n_numbers = self.n_outputs * self.learner.width
         if self.learner.sparse.begins == NULL and not average and not project:
             self.learner.train_both = train_both
-            self.learner.train_both_weighted = train_both_weighted
         self.learner.n_saved = self.n_outputs * (2 if average else 1)
         self.learner.rewrites = project
         self.set_sizes(

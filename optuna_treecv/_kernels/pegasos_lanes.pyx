@@ -172,6 +172,10 @@ cdef inlined train_on(
         steps += 1
 
 
+cdef enum:
+    HAS_PLAIN_LOOPS = 1                             # ``train_by_type.pxi``
+
+
 include "train_by_type.pxi"
 
 
@@ -198,7 +202,7 @@ cdef class PegasosLanes(LanesKernel):
     def __init__(self, X, y, n_classes, alphas, bint average, bint project):
         cdef Py_ssize_t n_lanes, lane
         self.bind_lanes(
-            X, y, n_classes, len(alphas), &self.own.lanes, train, train_weighted, test_then_train, weights
+            X, y, n_classes, len(alphas), &self.own.lanes, train, weights
         )
         n_lanes = self.own.lanes.n_lanes
         for lane in range(n_lanes):

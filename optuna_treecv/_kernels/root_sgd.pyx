@@ -83,9 +83,8 @@ cdef inlined step(
         w[j] = now - by_step * v[j]
 
 
-cdef inlined train_testing(
+cdef inlined train_dense_on(
     const Learner *learner,
-    const Dense *rows,
     Py_ssize_t start,
     Py_ssize_t stop,
     const uint32_t *order,
@@ -94,6 +93,7 @@ cdef inlined train_testing(
     bint weighted,
     floating *tested,           # OUT, (stop - start, n_outputs): the outputs for each row before it acts; or NULL
 ) noexcept nogil:
+    cdef const Dense *rows = &learner.dense
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
     cdef const floating *x
@@ -142,32 +142,7 @@ cdef inlined train_testing(
             )
 
 
-cdef inlined train_on(
-    const Learner *learner,
-    const Dense *rows,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
-    unsigned char *state,
-    floating *w,                # INOUT
-    bint weighted,
-) noexcept nogil:
-    train_testing(learner, rows, start, stop, order, state, w, weighted, <floating *> NULL)
-
-
 include "train_dense_by_type.pxi"
-
-
-cdef dispatched test_then_train(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, void *out
-) noexcept nogil:
-    cdef bint weighted = learner.weights != NULL or learner.n_balanced != 0
-    cdef const Dense *rows = &learner.dense
-    cdef void *w = vectors_of(learner, state)
-    if learner.itemsize == 8:
-        train_testing(learner, rows, start, stop, order, state, <double *> w, weighted, <double *> out)
-    else:
-        train_testing(learner, rows, start, stop, order, state, <float *> w, weighted, <float *> out)
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
@@ -191,7 +166,7 @@ cdef class RootSGD(LinearKernel):
         self, X, y, n_classes, loss, double epsilon, double alpha, double step_size, int64_t burn_in
     ):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, test_then_train, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train_dense, weights)
         if self.learner.sparse.begins != NULL:
             raise ValueError("ROOT-SGD moves every weight with every row: rows must be dense.")
         self.own.loss = loss_named(loss, epsilon)

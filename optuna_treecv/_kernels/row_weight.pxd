@@ -26,8 +26,12 @@ cdef inline double balanced_weight(
     return w * ((masses[learner.n_balanced] + n_classes) / (n_classes * (masses[c] + 1)))
 
 
+cdef inline bint has_weights(const Learner *learner) noexcept nogil:
+    return learner.weights != NULL or learner.n_balanced != 0
+
+
 cdef inline floating given_weight(
-    bint weighted,              # a constant; if it is False, all weights are 1 and fold away
+    bint weighted,              # if it is the constant False, all weights are 1 and fold away
     const Learner *learner,
     Py_ssize_t row,
     const floating *of_type,
@@ -37,7 +41,7 @@ cdef inline floating given_weight(
 
 
 cdef inline floating weight_of(
-    bint weighted,              # a constant, as above
+    bint weighted,              # as above
     const Learner *learner,
     Py_ssize_t row,
     unsigned char *state,       # INOUT

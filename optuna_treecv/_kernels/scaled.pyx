@@ -149,7 +149,13 @@ cdef inline Py_ssize_t rows_at_a_time(const Learner *learner) noexcept nogil:
 
 
 cdef dispatched train(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,
+    Log *log,
+    void *tested,
 ) noexcept nogil:
     cdef Room room
     cdef Learner behind = reader_of(learner, &room)
@@ -158,7 +164,7 @@ cdef dispatched train(
     while start < stop:
         end = min(start + most, stop)
         fill(learner, start, end, order, stop, state, &room, 0)
-        behind.train(&behind, 0, end - start, NULL, state, NULL)
+        behind.train(&behind, 0, end - start, NULL, state, NULL, NULL)
         start = end
 
 

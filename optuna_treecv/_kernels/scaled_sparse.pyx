@@ -294,14 +294,20 @@ cdef inline Py_ssize_t fill(
 
 
 cdef dispatched train(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state, Log *log
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,
+    Log *log,
+    void *tested,
 ) noexcept nogil:
     cdef Room room
     cdef Learner behind = reader_of(learner, &room)
     cdef Py_ssize_t end
     while start < stop:
         end = fill(learner, start, stop, order, state, &room)
-        behind.train(&behind, 0, end - start, NULL, state, NULL)
+        behind.train(&behind, 0, end - start, NULL, state, NULL, NULL)
         start = end
 
 

@@ -41,7 +41,8 @@ cdef struct Settings:
     LinearSettings linear
     Loss loss
     double alpha
-    double step_size            # eta; 0: auto
+    double step_size            # eta
+    bint automatic              # whether the step size is 0
     double power                # eta_t = eta / t^power
     double radius
     int64_t batch_size
@@ -168,6 +169,134 @@ cdef inlined step(
         project(settings.radius, numbers.norm2, &numbers.scale)
 
 
+cdef double decayed_step(const Settings *settings, double eta, int64_t t) noexcept nogil:
+    return step_at(eta, settings.power, decay(settings.power, t))
+
+
+cdef inline double step_size_at(const Settings *settings, double eta, int64_t t) noexcept nogil:
+    """Return eta_t."""
+    return eta if settings.power == 0 else decayed_step(settings, eta, t)
+
+
+cdef inlined next_step(
+    const Settings *settings,
+    Norms *norms,               # INOUT
+    double norm2,               # of the row, for the automatic step
+    double weight,              # of the row
+    Step *by,                   # OUT
+) noexcept nogil:
+    """Write the step of a row, before it decays."""
+    cdef double S
+    if settings.automatic:
+        typical_norm2(&settings.loss, norms, norm2, weight, settings.average, &S)
+        by[0] = step_of(&settings.loss, 0, S, automatic_weight(S, norm2, weight), settings.alpha, weight)
+    else:
+        by.rate, by.weight, by.penalty = settings.step_size, weight, settings.alpha
+
+
+cdef inlined train_row(
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t row,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where the first one lies in the state
+    Log *log,
+    bint branchless,
+    bint weighted,
+    floating *tested,           # OUT, (n_outputs,), or NULL
+) noexcept nogil:
+    """Make a row's step of every output; with ``tested`` write the outputs before it."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t width = learner.width
+    cdef Head *head = <Head *> state
+    cdef double *v = sum_of(learner, state, 0)
+    cdef Py_ssize_t c
+    cdef double eta, shrink, weight
+    cdef double norm2 = 0
+    cdef Step by
+    cdef int64_t averages = 0
+    if settings.average and head.n_seen >= settings.average_start:
+        averages = weight_in_average(settings.is_linear, head.n_seen - settings.average_start, 1)
+    head.n_seen += 1
+    weight = <double> weight_of(weighted, learner, row, state, z)
+    if settings.automatic:
+        norm2 = <double> norm2_row(rows, row, z)
+    next_step(settings, &head.norms, norm2, weight, &by)
+    eta = step_size_at(settings, by.rate, head.n_seen)
+    shrink = 1 - eta * by.penalty
+    eta *= by.weight
+    for c in range(learner.n_outputs):
+        step(
+            learner,
+            rows,
+            row,
+            eta,
+            shrink,
+            c,
+            &head.outputs[c],
+            z + c * width,
+            v + c * width,
+            state,
+            log,
+            branchless,
+            <double> averages,
+            tested + c if tested != NULL else NULL,
+        )
+    head.n_averaged += averages
+
+
+cdef inlined train_on(
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where the first one lies in the state
+    Log *log,
+    bint weighted,
+    floating *tested,           # OUT, (stop - start, n_outputs): the outputs for each row before it acts; or NULL
+) noexcept nogil:
+    cdef Py_ssize_t n_tested = learner.n_outputs if tested != NULL else 0
+    cdef Py_ssize_t i
+    for i in range(start, stop):
+        train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, weighted, tested)
+        tested += n_tested
+
+
+cdef enum:
+    HAS_PLAIN_LOOPS = 1                             # ``train_by_type.pxi``
+
+
+include "train_by_type.pxi"
+
+
+cdef inlined train_both_on(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t other_start,
+    Py_ssize_t n_rows,
+    const uint32_t *order,
+    unsigned char *first,       # INOUT
+    unsigned char *second,      # INOUT
+    floating *z_first,          # INOUT, where they lie in the states
+    floating *z_second,         # INOUT
+    bint weighted,
+) noexcept nogil:
+    """Train two states on dense rows. A row's dot product must wait until the row before was added. While
+    one state waits, the CPU works on the other's row: it looks that far ahead if it predicts branches right.
+    """
+    cdef const Dense *rows = &learner.dense
+    cdef Py_ssize_t i, row, other
+    for i in range(n_rows):
+        visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
+        train_row(learner, rows, row, first, z_first, NULL, True, weighted, <floating *> NULL)
+        train_row(learner, rows, other, second, z_second, NULL, True, weighted, <floating *> NULL)
+
+
+include "train_both_by_type.pxi"
+
+
 cdef seldom batch_step(
     const Learner *learner,
     double eta,
@@ -198,77 +327,38 @@ cdef seldom batch_step(
         project(settings.radius, numbers.norm2, &numbers.scale)
 
 
-cdef double decayed_step(const Settings *settings, double eta, int64_t t) noexcept nogil:
-    return step_at(eta, settings.power, decay(settings.power, t))
-
-
-cdef inline double step_size_at(const Settings *settings, double eta, int64_t t) noexcept nogil:
-    """Return eta_t."""
-    return eta if settings.power == 0 else decayed_step(settings, eta, t)
-
-
-cdef inlined train_row(
+cdef inlined add_to_batch(
     const Learner *learner,
-    const Rows *rows,
     Py_ssize_t row,
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where the first one lies in the state
-    Log *log,
-    bint branchless,
-    bint automatic,             # whether the step size is 0
     bint weighted,
     floating *tested,           # OUT, (n_outputs,), or NULL
 ) noexcept nogil:
-    """Train on one row: make a step of every output, or add to the sum of a mini-batch. With ``tested`` write
-    the outputs before it.
+    """Add a dense row to the sums of a mini-batch, and make the step at its end; with ``tested`` write the outputs
+    before it.
     """
     cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const Dense *rows = &learner.dense
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
     cdef double *v = sum_of(learner, state, 0)
     cdef double *gradient = gradient_of(learner, state, 0)
     cdef Numbers *numbers = head.outputs
     cdef Py_ssize_t c
-    cdef double p
-    cdef double S, norm2, eta, shrink, weight
+    cdef double eta, shrink, weight, p
+    cdef double norm2 = 0
     cdef Step by
     cdef floating dot
     cdef Weights before
-    cdef bint begins_step = settings.batch_size == 1 or head.n_seen % settings.batch_size == 0
     cdef int64_t averages = 0
-    if settings.average and head.n_seen >= settings.average_start and begins_step:
+    if settings.average and head.n_seen >= settings.average_start and head.n_seen % settings.batch_size == 0:
         averages = weight_in_average(settings.is_linear, head.n_seen - settings.average_start, settings.batch_size)
     head.n_seen += 1
     weight = <double> weight_of(weighted, learner, row, state, z)
-    if automatic:
+    if settings.automatic:
         norm2 = <double> norm2_row(rows, row, z)
-        typical_norm2(&settings.loss, &head.norms, norm2, weight, settings.average, &S)
-        by = step_of(&settings.loss, 0, S, automatic_weight(S, norm2, weight), settings.alpha, weight)
-    else:
-        by.rate, by.weight, by.penalty = settings.step_size, weight, settings.alpha
-    if settings.batch_size == 1:
-        eta = step_size_at(settings, by.rate, head.n_seen)
-        shrink = 1 - eta * by.penalty
-        eta *= by.weight
-        for c in range(learner.n_outputs):
-            step(
-                learner,
-                rows,
-                row,
-                eta,
-                shrink,
-                c,
-                &numbers[c],
-                z + c * width,
-                v + c * width,
-                state,
-                log,
-                branchless,
-                <double> averages,
-                tested + c if tested != NULL else NULL,
-            )
-        head.n_averaged += averages
-        return
+    next_step(settings, &head.norms, norm2, weight, &by)
     for c in range(learner.n_outputs):
         dot = dot_row(rows, row, z + c * width)
         if tested != NULL:
@@ -287,63 +377,38 @@ cdef inlined train_row(
             batch_step(learner, eta, shrink, &numbers[c], z + c * width, v + c * width, gradient + c * width, state)
 
 
-cdef inlined train_on(
+cdef inlined train_dense_on(
     const Learner *learner,
-    const Rows *rows,
     Py_ssize_t start,
     Py_ssize_t stop,
     const uint32_t *order,
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where the first one lies in the state
-    Log *log,
     bint weighted,
     floating *tested,           # OUT, (stop - start, n_outputs): the outputs for each row before it acts; or NULL
 ) noexcept nogil:
     cdef Py_ssize_t n_tested = learner.n_outputs if tested != NULL else 0
     cdef Py_ssize_t i
-    if (<const Settings *> learner.settings).step_size == 0:
-        for i in range(start, stop):
-            train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, True, weighted, tested)
-            tested += n_tested
-    else:
-        for i in range(start, stop):
-            train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, False, weighted, tested)
-            tested += n_tested
+    for i in range(start, stop):
+        add_to_batch(learner, visit(&learner.dense, order, i, stop, z), state, z, weighted, tested)
+        tested += n_tested
 
 
-include "train_by_type.pxi"
+include "train_dense_by_type.pxi"
 
 
-cdef inlined train_both_on(
+cdef void train_both_batches(
     const Learner *learner,
     Py_ssize_t start,
     Py_ssize_t other_start,
     Py_ssize_t n_rows,
     const uint32_t *order,
-    unsigned char *first,       # INOUT
-    unsigned char *second,      # INOUT
-    floating *z_first,          # INOUT, where they lie in the states
-    floating *z_second,         # INOUT
-    bint weighted,
+    unsigned char *first,
+    unsigned char *second,
 ) noexcept nogil:
-    """Train two states on dense rows. A row's dot product must wait until the row before was added. While
-    one state waits, the CPU works on the other's row: it looks that far ahead if it predicts branches right.
-    """
-    cdef const Dense *rows = &learner.dense
-    cdef Py_ssize_t i, row, other
-    if (<const Settings *> learner.settings).step_size == 0:
-        for i in range(n_rows):
-            visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
-            train_row(learner, rows, row, first, z_first, NULL, True, True, weighted, <floating *> NULL)
-            train_row(learner, rows, other, second, z_second, NULL, True, True, weighted, <floating *> NULL)
-    else:
-        for i in range(n_rows):
-            visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
-            train_row(learner, rows, row, first, z_first, NULL, True, False, weighted, <floating *> NULL)
-            train_row(learner, rows, other, second, z_second, NULL, True, False, weighted, <floating *> NULL)
-
-
-include "train_both_by_type.pxi"
+    """Train one state after the other: a row of a mini-batch does not wait for the row before it."""
+    train_dense(learner, start, start + n_rows, order, first, NULL, NULL)
+    train_dense(learner, other_start, other_start + n_rows, order, second, NULL, NULL)
 
 
 cdef class SGD(LinearKernel):
@@ -370,10 +435,11 @@ cdef class SGD(LinearKernel):
         bint is_linear=False,
     ):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, test_then_train, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.alpha = alpha
         self.own.step_size = step_size
+        self.own.automatic = step_size == 0
         self.own.power = power
         self.own.radius = radius
         self.own.batch_size = batch_size
@@ -383,9 +449,11 @@ cdef class SGD(LinearKernel):
         if batch_size > 1 and self.learner.sparse.begins != NULL:
             raise ValueError("there are no mini-batches of sparse rows.")
         n_numbers = self.n_outputs * self.learner.width
-        if self.learner.sparse.begins == NULL:
+        if batch_size > 1:
+            self.learner.train = train_dense
+            self.learner.train_both = train_both_batches
+        elif self.learner.sparse.begins == NULL:
             self.learner.train_both = train_both
-            self.learner.train_both_weighted = train_both_weighted
         self.learner.n_saved = self.n_outputs * (2 if average else 1)
         self.learner.rewrites = True
         self.set_sizes(

@@ -206,6 +206,10 @@ cdef inlined train_on(
         steps(learner, rows, row, next_row, common, &numbers, z, v, state, log, weighted, &tested)
 
 
+cdef enum:
+    HAS_PLAIN_LOOPS = 0                             # ``train_by_type.pxi``
+
+
 include "train_by_type.pxi"
 
 
@@ -243,7 +247,7 @@ cdef class SGDLanes(LanesKernel):
     ):
         cdef Py_ssize_t n_lanes, lane
         self.bind_lanes(
-            X, y, n_classes, len(values), &self.own.lanes, train, train_weighted, test_then_train, weights
+            X, y, n_classes, len(values), &self.own.lanes, train, weights
         )
         self.own.loss = loss_named(loss, epsilon)
         self.own.power = power

@@ -220,6 +220,10 @@ cdef inlined train_on(
             tested += learner.n_outputs
 
 
+cdef enum:
+    HAS_PLAIN_LOOPS = 1                             # ``train_by_type.pxi``
+
+
 include "train_by_type.pxi"
 
 
@@ -264,7 +268,7 @@ cdef class StreamingSVRG(LinearKernel):
         uint64_t seed,
     ):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, train_weighted, test_then_train, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.alpha = alpha
         self.own.step_size = step_size

@@ -325,6 +325,10 @@ cdef inlined train_on(
             )
 
 
+cdef enum:
+    HAS_PLAIN_LOOPS = 0                             # ``train_by_type.pxi``
+
+
 include "train_by_type.pxi"
 
 
@@ -369,7 +373,7 @@ cdef class StreamingSVRGLanes(LanesKernel):
     ):
         cdef Py_ssize_t lane
         self.bind_lanes(
-            X, y, n_classes, len(values), &self.own.lanes, train, train_weighted, test_then_train, weights
+            X, y, n_classes, len(values), &self.own.lanes, train, weights
         )
         self.own.loss = loss_named(loss, epsilon)
         self.own.schedule.initial_batch_size = initial_batch_size

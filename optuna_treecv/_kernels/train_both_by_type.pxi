@@ -1,9 +1,8 @@
-"""``train_both`` and ``train_both_weighted`` of a kernel: its ``train_both_on``, for the type of the rows, without and
-with weights.
-"""
+"""``train_both`` of a kernel: its ``train_both_on``, for the type of the rows, without and with weights."""
 
 from libc.stdint cimport uint32_t
 
+from optuna_treecv._kernels.row_weight cimport has_weights
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
@@ -40,16 +39,7 @@ cdef dispatched train_both(
     unsigned char *first,
     unsigned char *second,
 ) noexcept nogil:
-    train_both_by_type(learner, start, other_start, n_rows, order, first, second, False)
-
-
-cdef dispatched train_both_weighted(
-    const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t other_start,
-    Py_ssize_t n_rows,
-    const uint32_t *order,
-    unsigned char *first,
-    unsigned char *second,
-) noexcept nogil:
-    train_both_by_type(learner, start, other_start, n_rows, order, first, second, True)
+    if has_weights(learner):
+        train_both_by_type(learner, start, other_start, n_rows, order, first, second, True)
+    else:
+        train_both_by_type(learner, start, other_start, n_rows, order, first, second, False)

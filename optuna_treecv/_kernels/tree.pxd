@@ -27,7 +27,8 @@ ctypedef void (*survey_rows)(
     unsigned char *state,       # INOUT
 ) noexcept nogil
 
-# Train on the rows start..stop-1, or if `order` is given, on the rows order[start], ..., order[stop-1].
+# Train on the rows start..stop-1, or if `order` is given, on the rows order[start], ..., order[stop-1]. With `tested`,
+# also write the outputs for each row before it acts.
 ctypedef void (*train_rows)(
     const Learner *learner,
     Py_ssize_t start,
@@ -35,6 +36,7 @@ ctypedef void (*train_rows)(
     const uint32_t *order,      # IN, or NULL: rows in stored order
     unsigned char *state,       # INOUT
     Log *log,                   # INOUT, or NULL if nothing is undone; for sparse rows only
+    void *tested,               # OUT, (n_models, stop - start, n_outputs), or NULL
 ) noexcept nogil
 
 # Train two states at once, each on n_rows rows from its own start; n_rows is not 0. If `order` is given, the
@@ -47,16 +49,6 @@ ctypedef void (*train_both_rows)(
     const uint32_t *order,      # IN, or NULL
     unsigned char *first,       # INOUT
     unsigned char *second,      # INOUT
-) noexcept nogil
-
-# Train on rows as `train` or `train_weighted` does, and write the outputs for each row before it acts.
-ctypedef void (*test_then_train_rows)(
-    const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,      # IN, or NULL
-    unsigned char *state,       # INOUT
-    void *tested,               # OUT, (n_models, stop - start, n_outputs)
 ) noexcept nogil
 
 # Write the outputs of a state's model for the rows start..stop-1.
@@ -111,10 +103,8 @@ cdef struct Learner:
     bint rewrites               # sparse rows: training may also rewrite the whole state
     survey_rows survey          # or NULL: a phase teaches no more than its rows one by one
     train_rows train
-    train_rows train_weighted   # takes the place of `train` if rows have weights
     train_both_rows train_both  # or NULL: train one after the other
-    train_both_rows train_both_weighted     # likewise
-    test_then_train_rows test_then_train    # or NULL: outputs are those of whole blocks only
+    bint tests_rows             # whether `train` can write outputs; if not, those of whole blocks only are known
     test_rows test
     read_state read
     find_changes changes        # or NULL: training may change everything

@@ -107,11 +107,11 @@ cdef void train_keeping(
     while trail.n_marks > 0:
         end = min(origin + trail.marks[0], stop)
         if end > start:
-            learner.train(learner, start, end, order, state, log)
+            learner.train(learner, start, end, order, state, log, NULL)
             start = end
         keep_next(learner, &trail, state)
     if stop > start:
-        learner.train(learner, start, stop, order, state, log)
+        learner.train(learner, start, stop, order, state, log, NULL)
 
 
 cdef inline void fill_order(
@@ -708,9 +708,6 @@ cdef class Kernel:
                 if not 0 <= y[i] < self.n_classes:
                     raise ValueError(f"y must hold class codes below {self.n_classes}, got {y[i]}.")
         self.is_weighed = True
-        if weights is not None or balanced:
-            self.learner.train = self.learner.train_weighted
-            self.learner.train_both = self.learner.train_both_weighted
         if weights is not None:
             bytes_of_weights = weights.view("u1")
             self.learner.weights = &bytes_of_weights[0]
@@ -774,7 +771,7 @@ cdef class Kernel:
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(f"rows {start}..{stop} are outside the {self.n_rows} prepared rows.")
         with nogil:
-            self.learner.train(&self.learner, start, stop, NULL, &state[0], NULL)
+            self.learner.train(&self.learner, start, stop, NULL, &state[0], NULL, NULL)
 
     def update_in_order(self, unsigned char [::1] state, const uint32_t [::1] order):
         """Train on the rows that ``order`` names, in that order."""
@@ -786,12 +783,12 @@ cdef class Kernel:
             if order[i] >= self.n_rows:
                 raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
         with nogil:
-            self.learner.train(&self.learner, 0, order.shape[0], &order[0], &state[0], NULL)
+            self.learner.train(&self.learner, 0, order.shape[0], &order[0], &state[0], NULL, NULL)
 
     @property
     def tests_rows(self):
         """Whether ``test_then_train`` is available."""
-        return self.learner.test_then_train != NULL
+        return self.learner.tests_rows
 
     def test_then_train(
         self,
@@ -812,13 +809,13 @@ cdef class Kernel:
             for i in range(start, stop):
                 if order[i] >= self.n_rows:
                     raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
-        if self.learner.test_then_train == NULL:
+        if not self.learner.tests_rows:
             raise TypeError("this kernel tests whole blocks of rows only.")
         if out.shape[0] != self.n_models * (stop - start) or out.shape[1] != self.n_outputs * self.itemsize:
             raise ValueError("out must have room for the outputs of the rows.")
         with nogil:
-            self.learner.test_then_train(
-                &self.learner, start, stop, NULL if order is None else &order[0], &state[0], &out[0, 0]
+            self.learner.train(
+                &self.learner, start, stop, NULL if order is None else &order[0], &state[0], NULL, &out[0, 0]
             )
 
     @property
@@ -859,8 +856,8 @@ cdef class Kernel:
         with nogil:
             if n_both > 0:
                 self.learner.train_both(&self.learner, start, second_start, n_both, at, &first[0], &second[0])
-            self.learner.train(&self.learner, start + n_both, stop, at, &first[0], NULL)
-            self.learner.train(&self.learner, second_start + n_both, second_stop, at, &second[0], NULL)
+            self.learner.train(&self.learner, start + n_both, stop, at, &first[0], NULL, NULL)
+            self.learner.train(&self.learner, second_start + n_both, second_stop, at, &second[0], NULL, NULL)
 
     def update_keeping(
         self,
