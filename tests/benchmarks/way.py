@@ -1,4 +1,4 @@
-"""The way of a trial: what is called before the first row of a second trial, and our share of a trial.
+"""The way of a trial: what it calls before the first row, and our share of its time.
 
 Run ``python tests/benchmarks/way.py``. It prints a Markdown table: the files and functions of this
 package that are called from the beginning of ``study.optimize`` for one further trial until rows
