@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
+import re
 
 import pytest
 
@@ -68,6 +70,9 @@ def imports(path: Path) -> set[str]:
     return {*names, *(node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))}
 
 
+# What the package may grow to. A new capability raises the number of classes by at most 15.
+MOST_IN_A_CHAIN, MOST_CLASSES = 21, 367
+
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -109,3 +114,46 @@ def test_a_folder_only_hands_names_on(path):
         is_check = isinstance(node, ast.If) and isinstance(node.body[0], ast.Raise)
         is_import = isinstance(node, ast.Import | ast.ImportFrom)
         assert is_docstring or is_name or is_check or is_import, f"{path}, line {node.lineno}"
+
+
+def package_imports() -> dict[str, set[str]]:
+    """Return the modules of this package that each one imports, also for types alone."""
+    found = {}
+    for path in MODULES:
+        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        name = name.removesuffix(".__init__")
+        tree = ast.walk(ast.parse(path.read_text()))
+        modules = (node.module or "" for node in tree if isinstance(node, ast.ImportFrom))
+        found[name] = {one for one in modules if one.startswith("optuna_treecv")} - {name}
+    return found
+
+
+def test_chains_of_imports_stay_short():
+    """To change a module, one must know those below it."""
+    imported, above = package_imports(), set()
+
+    @cache
+    def length(name: str) -> int:
+        above.add(name)
+        longest = max(
+            (length(one) for one in imported.get(name, ()) if one not in above), default=0
+        )
+        above.discard(name)
+        return 1 + longest
+
+    assert max(map(length, imported)) <= MOST_IN_A_CHAIN
+
+
+def test_there_are_no_more_nouns():
+    """Classes and structs; a new one should take the place of another."""
+    kinds = r"^\s*(cdef\s+)?(packed\s+)?(class|struct|enum|cppclass)\b"
+    sources = [one for one in PACKAGE.rglob("*") if one.suffix in (".pyx", ".pxd", ".pxi", ".h")]
+    if not sources:
+        pytest.skip("the sources of the kernels are not installed")
+    of_kernels = sum(len(re.findall(kinds, one.read_text(), re.MULTILINE)) for one in sources)
+    of_python = sum(
+        isinstance(node, ast.ClassDef)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+    )
+    assert of_python + of_kernels <= MOST_CLASSES
