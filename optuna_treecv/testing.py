@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Sequence
 import pickle
 from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.base import is_clusterer
 from sklearn.base import is_regressor
 
-from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv._kernels.order import random_order
 from optuna_treecv.crossval.functions import tree_cross_val_predict
 from optuna_treecv.crossval.functions import tree_cross_validate
 from optuna_treecv.learners.from_estimator import layout_for
@@ -23,6 +26,8 @@ from optuna_treecv.rows.folds import Folds
 from optuna_treecv.tree.learner import Learner
 
 _SEED = 5
+
+Model = TypeVar("Model")
 
 
 class LearnerContract:
@@ -216,7 +221,9 @@ class LearnerContract:
 
         def train(path: list, phase: Any, n_seen: int) -> list:
             if order == "random" and len(phase) > 1:
-                phase = reference.random_order(seed, phase[0], phase[-1] + 1, n_seen)
+                rows = np.empty(len(phase), np.uint32)
+                random_order(seed, phase[0], phase[-1] + 1, n_seen, rows)
+                return [*path, rows]
             return [*path, np.array(phase, np.uint32)]
 
         def test(path: list, fold: int) -> None:
@@ -225,7 +232,7 @@ class LearnerContract:
                 learner.update(state, phase)
             learner.outputs(state, chunks[fold][0], chunks[fold][-1] + 1, out)
 
-        reference.treecv(chunks, train, test, [])
+        treecv(chunks, train, test, [])
         prepared = learner.respond(out, self._method())
         expected = np.empty_like(prepared)
         expected[folds.order] = prepared
@@ -262,3 +269,38 @@ def _changed(X: Any, y: np.ndarray | None, where: np.ndarray) -> tuple[Any, np.n
 
 def _check_same(found: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(found, expected)
+
+
+def treecv(
+    chunks: Sequence[Sequence[int]],
+    train: Callable[[Model, Sequence[int], int], Model],
+    test: Callable[[Model, int], None],
+    start: Model,
+) -> None:
+    """Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015), as printed: tree.pyx and walk.py.
+
+    Parameters
+    ----------
+    chunks : sequence of sequences of int
+        The rows of Z_1..Z_k.
+    train : callable
+        (model, rows, rows seen before) -> a model; the one given stays what it is.
+    test : callable
+        (model, fold) with folds from 0.
+    start : model
+        The one that has seen no rows.
+    """
+
+    def rows(s: int, e: int) -> list[int]:
+        return [row for chunk in chunks[s - 1 : e] for row in chunk]
+
+    def treecv_node(s: int, e: int, model: Model) -> None:
+        if s == e:
+            test(model, s - 1)
+            return
+        m = (s + e) // 2
+        n_seen = len(rows(1, len(chunks))) - len(rows(s, e))
+        treecv_node(s, m, train(model, rows(m + 1, e), n_seen))
+        treecv_node(m + 1, e, train(model, rows(s, m), n_seen))
+
+    treecv_node(1, len(chunks), start)

@@ -23,12 +23,12 @@ import optuna
 from postgres_server import postgres_binaries
 from postgres_server import PostgresServer
 import pytest
+import reference
 from slow_tests import LISTED as SLOW_TESTS
 from sqlalchemy import Connection
 from sqlalchemy import Engine
 from sqlalchemy import event
 
-from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.rows.cv import make_cuts
@@ -38,6 +38,7 @@ from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.tables import EvaluationRow
 from optuna_treecv.storage.write_queue import WriteQueue
 from optuna_treecv.study.recording import record_trial
+from optuna_treecv.testing import treecv
 
 PUT = WriteQueue.put
 
@@ -125,7 +126,7 @@ def paths_of(n_rows, n_folds, order="fixed", shuffle=True, random_state=0):
             rows = reference.random_order(seed, rows[0], rows[-1] + 1, n_seen)
         return [*path, prepared[list(rows)]]
 
-    reference.treecv(chunks, train, lambda path, fold: paths.update({fold: path}), [])
+    treecv(chunks, train, lambda path, fold: paths.update({fold: path}), [])
     found = [(prepared[list(chunks[fold])], paths[fold]) for fold in range(n_folds)]
     return sorted(found, key=lambda one: one[0][0]) if n_folds == n_rows else found
 

@@ -13,6 +13,7 @@ from ids import said
 import numpy as np
 from pairs import pairs
 import pytest
+import reference
 from scipy import sparse
 from sklearn import config_context
 from sklearn.base import clone
@@ -48,7 +49,6 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
-from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
@@ -59,6 +59,7 @@ from optuna_treecv.paper import RootSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import padded_width
+from optuna_treecv.testing import treecv
 
 CLASSIFIERS = [
     PegasosClassifier(alpha=0.02),
@@ -157,7 +158,7 @@ def naive_decisions(estimator, X, y, cv, order, seed=0):
         for row in chunks[fold]:
             decisions[row] = [reference.dot(model.weights(), rows[row]) for model in models]
 
-    reference.treecv(chunks, train, test, start)
+    treecv(chunks, train, test, start)
     return decisions, chunks, y, folds.order
 
 
@@ -263,7 +264,7 @@ def test_unsupervised_equals_the_naive_tree(estimator, dtype, cv, order, make_da
             else:
                 losses[row] = -model.log_density(rows[row])
 
-    reference.treecv(chunks, train, test, start)
+    treecv(chunks, train, test, start)
     result = tree_cross_validate(estimator, X, cv=cv, order=order)
     rtol = 1e-4 if dtype == np.float32 else 1e-9
     expected = by_fold([losses[list(c)].mean() for c in chunks], folds.order)

@@ -14,6 +14,7 @@ import optuna
 from optuna.distributions import FloatDistribution
 from pairs import pairs
 import pytest
+import reference
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
@@ -31,7 +32,6 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv._kernels import reference
 from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Watch

@@ -12,6 +12,7 @@ import numpy as np
 import optuna
 from pairs import pairs
 import pytest
+import reference
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
@@ -45,7 +46,6 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import order_with_replays
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import RootSGDClassifier

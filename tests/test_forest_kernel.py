@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 import numpy as np
 from pairs import pairs
 import pytest
+from reference import grow_alone
+from reference import TreeRows
 
 from optuna_treecv._kernels.bins import fill_bins
 from optuna_treecv._kernels.forest import grow
-from optuna_treecv._kernels.reference import grow_alone
-from optuna_treecv._kernels.reference import TreeRows
 
 
 class Problem:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import numpy as np
 from pairs import pairs
 import pytest
+import reference
 from scipy import sparse
 
-from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.pegasos import Pegasos

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
+import reference
 
-from optuna_treecv._kernels import reference
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.standard import Standard
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.testing import treecv
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import rows_of
@@ -134,7 +135,7 @@ def test_tree_is_algorithm_1_as_printed(plan):
             rows = reference.random_order(plan.seed, start, stop, n_seen)
         return [*model, *rows]
 
-    reference.treecv(chunks, train, lambda model, fold: expected.update({fold: model}), [])
+    treecv(chunks, train, lambda model, fold: expected.update({fold: model}), [])
     assert trained_on(plan)[0] == expected
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import numpy as np
 from pairs import pairs
 import pytest
+import reference
 from scipy import sparse
 from test_golden_states import CASES
 from test_golden_states import FAMILIES
@@ -26,7 +27,6 @@ from test_kernels import REGRESSORS
 from test_kernels import takes_sparse
 from test_kernels import weights as model_of
 
-from optuna_treecv._kernels import reference
 from optuna_treecv._kernels.gaussian import Gaussian
 from optuna_treecv._kernels.kmeans import KMeans
 from optuna_treecv._kernels.pegasos import Pegasos
@@ -39,6 +39,7 @@ from optuna_treecv._kernels.tree import Memory
 from optuna_treecv._kernels.tree import Subtree
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import pad_rows
+from optuna_treecv.testing import treecv
 
 # How rows are weighted: by an array, or balanced, or both.
 KINDS = ["weights", "balanced", "both"]
@@ -225,7 +226,7 @@ def test_weighted_trees_equal_the_naive_tree(case, dtype, kind, random):
             expected[0, row] = [reference.dot(w, dense[row]) for w in twins.weights()]
 
     start = Twins(case, dense, y, n_classes, Weigher(kind, given, y, n_classes))
-    reference.treecv(chunks, train, test, start)
+    treecv(chunks, train, test, start)
     for X in [dense, sparse_rows] if takes_sparse(case) else [dense]:
         kernel = make(X, y, n_classes, *options)
         weigh(kernel, kind, given)

@@ -9,6 +9,7 @@ from ids import said
 import numpy as np
 from pairs import pairs
 import pytest
+import reference
 from scipy import sparse
 import sklearn
 from sklearn.base import clone
@@ -27,7 +28,6 @@ from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
-from optuna_treecv._kernels import reference
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.lanes import Lanes
 from optuna_treecv.paper import LSQSGDRegressor

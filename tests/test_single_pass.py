@@ -9,6 +9,7 @@ from ids import said
 import numpy as np
 from pairs import pairs
 import pytest
+import reference
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.base import is_classifier
@@ -24,7 +25,6 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
-from optuna_treecv._kernels import reference
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.paper import LSQSGDRegressor

@@ -27,24 +27,27 @@ import argparse
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterable
+from pathlib import Path
 import sys
 import warnings
 from zlib import crc32
 
-from differential_cases.case import Case
-from differential_cases.folds import fits
-from differential_cases.folds import forest
-from differential_cases.folds import pooled
-from differential_cases.folds import sums
-from differential_cases.grids import grids
-from differential_cases.leaks import leaks
-from differential_cases.replays import replays
-from differential_cases.replays import tables
-from differential_cases.shared import lanes
-from differential_cases.shared import shared
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for reference.py
+
+from differential_cases.case import Case  # noqa: E402
+from differential_cases.folds import fits  # noqa: E402
+from differential_cases.folds import forest  # noqa: E402
+from differential_cases.folds import pooled  # noqa: E402
+from differential_cases.folds import sums  # noqa: E402
+from differential_cases.grids import grids  # noqa: E402
+from differential_cases.leaks import leaks  # noqa: E402
+from differential_cases.replays import replays  # noqa: E402
+from differential_cases.replays import tables  # noqa: E402
+from differential_cases.shared import lanes  # noqa: E402
+from differential_cases.shared import shared  # noqa: E402
 import numpy as np
 import optuna
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # noqa: E402
 
 KINDS: dict[str, Callable[[Case], None]] = {
     one.__name__: one

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import reference
 from scipy import sparse
 from sklearn import linear_model as lm
 from sklearn import naive_bayes as nb
@@ -33,7 +34,6 @@ from differential_cases.folds import piped
 from differential_cases.folds import steps_of
 import optuna_treecv as ot
 from optuna_treecv import paper
-from optuna_treecv._kernels import reference
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.standard import _training_rows

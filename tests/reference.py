@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,11 +17,8 @@ from math import nan
 from math import sqrt
 from typing import Any
 from typing import NamedTuple
-from typing import TypeVar
 
 import numpy as np
-
-Model = TypeVar("Model")
 
 _64_BITS = 2**64 - 1
 UNIT = 2.0**52
@@ -641,41 +637,6 @@ class Gaussian:
         z = wide(x) - mean
         log_det = np.linalg.slogdet(2 * np.pi * covariance)[1]
         return -0.5 * float(log_det + z @ np.linalg.solve(covariance, z))
-
-
-def treecv(
-    chunks: Sequence[Sequence[int]],
-    train: Callable[[Model, Sequence[int], int], Model],
-    test: Callable[[Model, int], None],
-    start: Model,
-) -> None:
-    """Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015), as printed: tree.pyx and walk.py.
-
-    Parameters
-    ----------
-    chunks : sequence of sequences of int
-        The rows of Z_1..Z_k.
-    train : callable
-        (model, rows, rows seen before) -> a model; the one given stays what it is.
-    test : callable
-        (model, fold) with folds from 0.
-    start : model
-        The one that has seen no rows.
-    """
-
-    def rows(s: int, e: int) -> list[int]:
-        return [row for chunk in chunks[s - 1 : e] for row in chunk]
-
-    def treecv_node(s: int, e: int, model: Model) -> None:
-        if s == e:
-            test(model, s - 1)
-            return
-        m = (s + e) // 2
-        n_seen = len(rows(1, len(chunks))) - len(rows(s, e))
-        treecv_node(s, m, train(model, rows(m + 1, e), n_seen))
-        treecv_node(m + 1, e, train(model, rows(s, m), n_seen))
-
-    treecv_node(1, len(chunks), start)
 
 
 # --- Trees ---
