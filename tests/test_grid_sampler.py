@@ -35,13 +35,13 @@ GRIDS = [CHOICES, {"a": [float("nan"), 0.1, 3], "b": ["x", None, True]}, {"a": [
 def walks(monkeypatch):
     """Return a list to which each walk of a batch appends the number of its points."""
     sizes = []
-    evaluate = optuna_treecv.study.batches.evaluate_side_by_side
+    evaluate = optuna_treecv.study.batches.evaluate_together
 
     def count(runs, **options):
         sizes.append(len(runs))
         return evaluate(runs, **options)
 
-    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_side_by_side", count)
+    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_together", count)
     return sizes
 
 

@@ -1017,7 +1017,7 @@ def test_lists_only_are_sampled_without_repetition(two_classes, tmp_path):
     for space, n_iter in ((lists, 5), (lists, 8), (lists, 50), (more, 6)):
         search = TreeCVSearchCV(PegasosClassifier(), space, cv=3, n_iter=n_iter, random_state=3)
         makes = optuna_treecv.study.objective
-        with patch.object(makes, "Run", wraps=makes.Run) as made:
+        with patch.object(makes, "job_for", wraps=makes.job_for) as made:
             search.fit(X, y)
         n_points = min(n_iter, 8)
         expected = list(ParameterSampler(space, n_points, random_state=3))

@@ -72,8 +72,7 @@ def choose(job: Job) -> tuple[Engine, str]:
     answers = dict(answers_of(job))
     engine = next((engine for engine, why_not in answers.items() if not why_not), None)
     if engine is None:
-        last, why_not = list(answers.items())[-1]
-        raise ValueError(last.refusal(job, why_not))
+        raise ValueError(_refusal(job, answers))
     _check_what_is_passed(job, engine)
     if asked not in ("auto", "holdout"):
         return engine, ""
@@ -95,6 +94,22 @@ def choose(job: Job) -> tuple[Engine, str]:
 
 
 _TREE_TRAINS = "the tree trains each model on all rows that it does not test, but "
+
+
+def _refusal(job: Job, answers: dict[Engine, str]) -> str:
+    """Return the error where no engine that was asked for can evaluate an estimator."""
+    engine, why_not = list(answers.items())[-1]
+    if isinstance(job.estimator, HistTree):
+        forests = [one for one in answers.items() if isinstance(one[0], Forest)]
+        if not forests:
+            return (
+                f"method must be 'auto', 'forest', 'fit' or 'standard' for "
+                f"{name_of(job.estimator)}, whose nodes are searched anew and not trained "
+                f"further, got {job.task.settings.method!r}."
+            )
+        if engine.name != "fit":
+            engine, why_not = forests[0]
+    return engine.refusal(job, why_not)
 
 
 def answers_of(job: Job) -> Iterator[tuple[Engine, str]]:

@@ -80,15 +80,8 @@ class Trained(Engine):
     trains_further = True
 
     def refusal(self, job: Job, why_not: str) -> str:
-        """Return the error where splits cannot be trained further, or trees of nodes."""
-        estimator = job.estimator
-        if isinstance(estimator, HistTree):
-            return (
-                f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, "
-                "whose nodes are searched anew and not trained further, got "
-                f"{job.task.settings.method!r}."
-            )
-        fit = "method='fit' or " if hasattr(estimator, "fit") else ""
+        """Return the error where splits cannot be trained further."""
+        fit = "method='fit' or " if hasattr(job.estimator, "fit") else ""
         return (
             "cv must be a splitter that trains each model on all rows that it does not test, or "
             f"on growing first parts of the rows, since the tree does, but {why_not}; "

@@ -204,7 +204,7 @@ def score_of(
             raise undefined(scorer, str(error), estimator, n_rows, is_pooled) from error
         if not scorer.is_made:  # a user's own scorer may raise what it likes
             raise
-        scored = "all tested rows together" if is_pooled else name_of(estimator)
+        scored = "all tested rows together" if is_pooled else name_of(_like(estimator))
         raise ValueError(f"scoring={scorer.name!r} cannot score {scored}: {error}") from error
     try:
         score = float(returned)
@@ -260,6 +260,11 @@ def response_of(metric: Any, estimator: Any) -> str:
     return next(found, methods[0])
 
 
+def _like(estimator: Any) -> Any:
+    """Return the estimator that a stand-in answers for."""
+    return estimator.like if isinstance(estimator, _Answers) else estimator
+
+
 class StandIn:
     """Has scorers of ``make_scorer`` score predictions that are there already.
 
@@ -312,6 +317,7 @@ class _Answers(BaseEstimator):
     """Gives ``answer`` whatever the rows are."""
 
     def __init__(self, like: Any, classes: np.ndarray | None, method: str) -> None:
+        self.like = like
         self._tags = get_tags(like)
         if classes is not None:
             self.classes_ = classes
