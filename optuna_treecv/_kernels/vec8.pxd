@@ -7,7 +7,6 @@ cdef extern from "dispatch.h":
     ctypedef void dispatched "DISPATCHED void"
     ctypedef void inlined "INLINED void"
     ctypedef void seldom "SELDOM void"
-    ctypedef double seldom_number "SELDOM double"
     void prefetch "PREFETCH"(const void *address) noexcept nogil
 
 cdef extern from "vec8.h":

@@ -8,7 +8,6 @@ from collections.abc import Collection
 from collections.abc import Generator
 from contextlib import AbstractContextManager
 from contextlib import contextmanager
-from copy import copy
 from functools import cache
 from numbers import Real
 from typing import Any
@@ -747,15 +746,8 @@ class CompiledLearner(KernelTrainer):
 
     @property
     def can_answer(self) -> bool:
-        """Whether ``answering`` is available."""
+        """Whether the estimator predicts nothing that does not follow from outputs."""
         return hasattr(self.kind, "_outputs")
-
-    def answering(self, outputs: np.ndarray) -> CompiledEstimator:
-        stand_in = copy(self.settings)
-        if self.rows.classes is not None:
-            stand_in.classes_ = self.rows.classes
-        stand_in._outputs = lambda X: outputs.copy()  # a metric may write into it
-        return stand_in
 
     def numbers(self, state: np.ndarray) -> np.ndarray:
         model = read_model(self._kernel, state)

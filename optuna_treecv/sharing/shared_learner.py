@@ -92,7 +92,6 @@ class SharedLearner:
         self.respond = learner.respond
         self.score_rows = learner.score_rows
         self.can_answer = learner.can_answer
-        self.answering = learner.answering
         self.n_updates = 0
         self._learner = learner
         self._trainer = learner.tracking()

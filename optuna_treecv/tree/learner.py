@@ -124,17 +124,3 @@ class PairTrainer(Trainer, Protocol):
         self, first: Any, phase: Phase | Rows, second: Any, other: Phase | Rows
     ) -> None:
         """Train two states in place, each on the rows of a phase, or on given rows."""
-
-
-class StandsIn(Learner, Protocol):
-    """A learner whose estimators predict nothing that does not follow from its outputs."""
-
-    @property
-    def can_answer(self) -> bool:
-        """Whether that is so for this learner."""
-
-    def answering(self, outputs: np.ndarray) -> Any:
-        """Return a stand-in for a fitted estimator, for scorers.
-
-        Whatever the rows are, it answers by these outputs (rows, n_outputs).
-        """
