@@ -1,7 +1,7 @@
 """``train`` of a kernel for dense and sparse rows: its ``train_on``, for their layout and type.
 
 Asking for each row whether it has a weight and an output takes 2 to 6 % more instructions for one model alone, so
-there the constant ``HAS_PLAIN_LOOPS`` asks for further loops without outputs. Beside lanes it costs nothing.
+there the constant ``HAS_PLAIN_LOOPS`` asks for further loops without outputs.
 """
 
 from libc.stdint cimport uint32_t
