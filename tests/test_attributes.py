@@ -48,7 +48,8 @@ def run(request, binary, tmp_path):
         report="mean",
         store=f"sqlite:///{tmp_path}/store.db",
     )
-    study = optuna.create_study(pruner=PruneSecond())
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    study = optuna.create_study(sampler=sampler, pruner=PruneSecond())
     study.optimize(objective, n_trials=6)
     return objective, study
 

@@ -244,6 +244,7 @@ def test_data_frames(estimator, binary):
     params = {"alpha": 0.01}
     assert np.array_equal(objective.evaluate(params).test_score, plain.evaluate(params).test_score)
     study = optuna.create_study(direction=objective.direction)
+    study.enqueue_trial(params)
     study.optimize(objective, n_trials=1)
     best = objective.best_estimator(study)
     assert list(best.feature_names_in_) == list("abcde")
