@@ -30,6 +30,9 @@ from optuna_treecv.learners.steps.split import has_branches
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.trees.estimators import HistTree
 
+# What precedes a reason that lies in the splits.
+_TREE_TRAINS = "the tree trains each model on all rows that it does not test, but "
+
 #: "auto" takes the first one that can evaluate an estimator.
 ENGINES: tuple[Engine, ...] = (
     Progressive(),
@@ -91,9 +94,6 @@ def choose(job: Job) -> tuple[Engine, str]:
                 ),
             )
     return engine, why
-
-
-_TREE_TRAINS = "the tree trains each model on all rows that it does not test, but "
 
 
 def _refusal(job: Job, answers: dict[Engine, str]) -> str:

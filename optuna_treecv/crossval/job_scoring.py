@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sklearn.base import is_classifier
@@ -55,7 +56,8 @@ def scoring_of(job: Job, of_class: bool = False) -> Scoring:
     if task.n_repeats > 1 and not takes_seed(estimator):
         _check_repeats_differ(job)
     for metric in scoring.metrics:
-        task.warn_once(f"size of folds for {metric.name}", lambda: _why_too_small(metric, job))  # noqa: B023
+        about = f"size of folds for {metric.name}"
+        task.warn_once(about, partial(_why_too_small, metric, job))
     return scoring
 
 
