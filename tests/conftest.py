@@ -35,7 +35,6 @@ from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
-from optuna_treecv.storage.tables import EvaluationRow
 from optuna_treecv.storage.write_queue import WriteQueue
 from optuna_treecv.study.recording import record_trial
 from optuna_treecv.testing import treecv
@@ -178,7 +177,7 @@ class FilledStudy:
         if not stored:
             return
         fields = {"n_folds": len(scores) // self.common["n_repeats"]} | self.common | fields
-        row = EvaluationRow(
+        row = dict(
             run=run,
             state=state,
             parameters=dict(params),
@@ -265,8 +264,8 @@ def retry_now() -> Callable[[Database], None]:
 
 
 @pytest.fixture
-def make_evaluation() -> Callable[..., EvaluationRow]:
-    def make(**fields: Any) -> EvaluationRow:
+def make_evaluation() -> Callable[..., dict[str, Any]]:
+    def make(**fields: Any) -> dict[str, Any]:
         usual: dict[str, Any] = {
             "learner": "PegasosClassifier",
             "parameters": {"alpha": 0.1},
@@ -283,7 +282,7 @@ def make_evaluation() -> Callable[..., EvaluationRow]:
             "n_updates_standard": 900,
             "seconds": 0.5,
         }
-        return EvaluationRow(**usual | fields)
+        return {"run": uuid4().hex[:16]} | usual | fields
 
     return make
 

@@ -111,7 +111,7 @@ def test_sizes_without_dbstat(tmp_path, capsys, monkeypatch):
     url = f"sqlite:///{tmp_path / 'store.db'}"
     Database(url)
     monkeypatch.setattr(
-        "optuna_treecv.storage.sizes.text", lambda _: __import__("sqlalchemy").text("SELEC")
+        "optuna_treecv.storage.database.text", lambda _: __import__("sqlalchemy").text("SELEC")
     )
     assert main(["store", url]) == 0
     assert table(capsys.readouterr().out)["treecv_models"] == ["0", "?"]

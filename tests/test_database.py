@@ -25,6 +25,7 @@ import numpy as np
 import optuna
 import pytest
 from sqlalchemy import create_engine
+from sqlalchemy import delete
 from sqlalchemy import event
 from sqlalchemy import func
 from sqlalchemy import insert
@@ -47,9 +48,9 @@ from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.leases import Leases
 from optuna_treecv.storage.model_store import Kept
 from optuna_treecv.storage.model_store import ModelStore
-from optuna_treecv.storage.tables import Base
-from optuna_treecv.storage.tables import ModelRow
-from optuna_treecv.storage.tables import SchemaRow
+from optuna_treecv.storage.tables import METADATA
+from optuna_treecv.storage.tables import MODELS
+from optuna_treecv.storage.tables import SCHEMA
 
 FORK = multiprocessing.get_context("fork")
 # The scripts that make a store of an old version, one after the other.
@@ -103,12 +104,12 @@ def tables_of(url: str) -> list[str]:
 
 def version_of(database: Database) -> int:
     with database.reading() as session:
-        return session.scalars(select(SchemaRow.version)).one()
+        return session.scalars(select(SCHEMA.c.version)).one()
 
 
 def set_version(database: Database, version: int) -> None:
     with database.writing() as session:
-        session.execute(update(SchemaRow).values(version=version))
+        session.execute(update(SCHEMA).values(version=version))
 
 
 def make_old(url: str, version: int) -> None:
@@ -127,7 +128,7 @@ def make_old(url: str, version: int) -> None:
         if version == 1:
             session.execute(text("DROP TABLE treecv_models"))
             session.execute(text("ALTER TABLE treecv_evaluations DROP COLUMN n_updates_saved"))
-        session.execute(update(SchemaRow).values(version=version))
+        session.execute(update(SCHEMA).values(version=version))
     database.engine.dispose()
 
 
@@ -143,8 +144,8 @@ def no_warning():
 
 def test_makes_the_schema_once(store_url):
     first = Database(store_url)
-    assert set(inspect(first.engine).get_table_names()) == set(Base.metadata.tables)
-    assert all(name.startswith("treecv_") for name in Base.metadata.tables)
+    assert set(inspect(first.engine).get_table_names()) == set(METADATA.tables)
+    assert all(name.startswith("treecv_") for name in METADATA.tables)
     second = Database(store_url)
     assert version_of(second) == SCHEMA_VERSION == 4
 
@@ -377,7 +378,7 @@ def test_processes_make_or_migrate_at_once(store_url, begin):
     in_processes(6, work)
     database = Database(store_url)
     with database.reading() as session:
-        assert session.scalar(select(func.count()).select_from(SchemaRow)) == 1
+        assert session.scalar(select(func.count()).select_from(SCHEMA)) == 1
         if store_url.startswith("sqlite"):
             assert session.scalar(text("PRAGMA journal_mode")) == "wal"
 
@@ -389,18 +390,18 @@ def test_processes_make_or_migrate_at_once(store_url, begin):
 def test_writers_wait_for_each_other(store_url, kind):
     database = Database(store_url)
     with database.writing() as session:
-        session.execute(insert(SchemaRow).values(version=-1000))
+        session.execute(insert(SCHEMA).values(version=-1000))
 
     def count(i: int) -> None:
         for _ in range(10):
             with database.writing(alone=True) as session:
-                found = session.scalars(select(SchemaRow.version).order_by(SchemaRow.version))
+                found = session.scalars(select(SCHEMA.c.version).order_by(SCHEMA.c.version))
                 lowest = found.first()
                 time.sleep(0.001)
                 session.execute(
-                    update(SchemaRow)
-                    .where(SchemaRow.version == lowest)
-                    .values(version=SchemaRow.version + 1)
+                    update(SCHEMA)
+                    .where(SCHEMA.c.version == lowest)
+                    .values(version=SCHEMA.c.version + 1)
                 )
 
     if kind == "processes":
@@ -412,14 +413,14 @@ def test_writers_wait_for_each_other(store_url, kind):
         for thread in threads:
             thread.join()
     with database.reading() as session:
-        assert session.scalar(select(func.min(SchemaRow.version))) == -1000 + 40
+        assert session.scalar(select(func.min(SCHEMA.c.version))) == -1000 + 40
 
 
 def test_an_error_undoes_the_transaction(store_url):
     database = Database(store_url)
     with pytest.raises(KeyError):
         with database.writing() as session:
-            session.execute(update(SchemaRow).values(version=7))
+            session.execute(update(SCHEMA).values(version=7))
             raise KeyError
     assert version_of(database) == SCHEMA_VERSION
 
@@ -447,7 +448,7 @@ def test_threads_share_the_one_connection_of_a_static_pool():
         try:
             for _ in range(20):
                 with database.writing() as session:
-                    session.execute(update(SchemaRow).values(version=SchemaRow.version + 1))
+                    session.execute(update(SCHEMA).values(version=SCHEMA.c.version + 1))
                     time.sleep(0.0005)
                     if i == 0:
                         session.rollback()
@@ -461,7 +462,7 @@ def test_threads_share_the_one_connection_of_a_static_pool():
         thread.join()
     assert not failures
     with database.reading() as session:
-        assert session.scalars(select(SchemaRow.version)).one() == SCHEMA_VERSION + 60
+        assert session.scalars(select(SCHEMA.c.version)).one() == SCHEMA_VERSION + 60
 
 
 # Other processes.
@@ -531,7 +532,7 @@ def test_a_forked_child_leaves_its_parents_connections_alone(store_url, given):
     def server_process() -> int:
         with database.reading() as session:
             if database.engine.dialect.name == "sqlite":
-                return id(session.connection().connection.dbapi_connection)
+                return id(session.connection.dbapi_connection)
             return session.scalar(text("SELECT pg_backend_pid()"))
 
     database.engine.dispose()
@@ -543,13 +544,13 @@ def test_a_forked_child_leaves_its_parents_connections_alone(store_url, given):
         assert server_process() != before or store_url.startswith("sqlite")
         assert made == [os.getpid()]
         with database.writing() as session:
-            session.execute(update(SchemaRow).values(version=SchemaRow.version + 10))
+            session.execute(update(SCHEMA).values(version=SCHEMA.c.version + 10))
 
     in_processes(1, child)
     assert server_process() == before
     assert made == [os.getpid()]
     with database.reading() as session:
-        assert session.scalars(select(SchemaRow.version)).one() == SCHEMA_VERSION + 10
+        assert session.scalars(select(SCHEMA.c.version)).one() == SCHEMA_VERSION + 10
 
 
 # Outages.
@@ -557,7 +558,7 @@ def test_a_forked_child_leaves_its_parents_connections_alone(store_url, given):
 
 def look(database: Database) -> int | None:
     return database.attempt(
-        lambda session: session.scalars(select(SchemaRow.version)).one(), None, without="it"
+        lambda session: session.scalars(select(SCHEMA.c.version)).one(), None, without="it"
     )
 
 
@@ -827,7 +828,7 @@ def test_an_error_of_ours_is_not_hidden(tmp_path):
 
 
 def write(session) -> bool:
-    session.execute(update(SchemaRow).values(version=SCHEMA_VERSION))
+    session.execute(update(SCHEMA).values(version=SCHEMA_VERSION))
     return True
 
 
@@ -902,11 +903,9 @@ def test_ids_of_models_are_never_used_again(store_url):
     ids = []
     for _ in range(3):
         with database.writing() as session:
-            model = ModelRow(key=b"k", low=None, high=None, n_bytes=1, seconds=1.0, payload=b"p")
-            session.add(model)
-            session.flush()
-            ids.append(model.id)
-            session.delete(model)
+            row = insert(MODELS).values(key=b"k", n_bytes=1, seconds=1.0, payload=b"p")
+            ids += session.execute(row).inserted_primary_key
+            session.execute(delete(MODELS))
     assert ids == sorted(set(ids))
 
 
@@ -917,6 +916,6 @@ def test_foreign_keys_cascade(store_url, make_evaluation):
     with database.writing() as session:
         session.execute(text("DELETE FROM treecv_evaluations"))
     with database.reading() as session:
-        for table in Base.metadata.tables.values():
+        for table in METADATA.tables.values():
             if "score" in table.name:
                 assert session.scalar(select(func.count()).select_from(table)) == 0

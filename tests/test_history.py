@@ -31,9 +31,9 @@ from optuna_treecv.history import load_fold_scores
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import MAX_SCORE_ROWS
 from optuna_treecv.storage.evaluations import record
-from optuna_treecv.storage.tables import EvaluationRow
-from optuna_treecv.storage.tables import FoldScoreBlockRow
-from optuna_treecv.storage.tables import FoldScoreRow
+from optuna_treecv.storage.tables import EVALUATIONS
+from optuna_treecv.storage.tables import FOLD_SCORE_BLOCKS
+from optuna_treecv.storage.tables import FOLD_SCORES
 
 SQL_PAGE = Path(__file__).resolve().parents[1] / "docs" / "sql.rst"
 
@@ -50,7 +50,7 @@ def recorded(database, make_evaluation):
     def do(scores=(0.25,) * 10, **fields) -> str:
         evaluation = make_evaluation(**fields)
         assert record(database, evaluation, np.asarray(scores, float))
-        return evaluation.run
+        return evaluation["run"]
 
     return do
 
@@ -58,10 +58,10 @@ def recorded(database, make_evaluation):
 def rows_in(database: Database) -> dict[str, int]:
     with database.reading() as session:
         return {
-            table.__tablename__.removeprefix("treecv_"): session.scalar(
+            table.name.removeprefix("treecv_"): session.scalar(
                 select(func.count()).select_from(table)
             )
-            for table in (EvaluationRow, FoldScoreRow, FoldScoreBlockRow)
+            for table in (EVALUATIONS, FOLD_SCORES, FOLD_SCORE_BLOCKS)
         }
 
 
@@ -90,7 +90,7 @@ def test_what_is_recorded_comes_back(database, recorded, make_evaluation):
     (row,) = frame.to_dict("records")
     for name, value in (fields | {"run": run, "params_alpha": 0.1, "order": "fixed"}).items():
         assert row[name] == value, name
-    names = [column.name for column in EvaluationRow.__table__.columns]
+    names = [column.name for column in EVALUATIONS.columns]
     names.remove("parameters")
     assert list(frame.columns) == [*names, "params_alpha"]
     assert isinstance(frame["created_at"].dtype, pd.DatetimeTZDtype)
@@ -119,7 +119,7 @@ def test_infinite_means(database, recorded):
     np.testing.assert_array_equal(frame["mean"], [np.inf, -np.inf, np.nan, np.nan, 0.5])
     assert frame["std"].isna().all() and frame["std"].dtype == float
     with database.reading() as session:
-        query = select(EvaluationRow.trial_number).where(EvaluationRow.mean > 1e308)
+        query = select(EVALUATIONS.c.trial_number).where(EVALUATIONS.c.mean > 1e308)
         assert session.scalars(query).all() == [0]
 
 
@@ -423,7 +423,7 @@ def test_nothing_is_half_written(database, make_evaluation):
     with pytest.warns(RuntimeWarning, match="treecv_fold_scores"):
         assert not record(database, make_evaluation(), np.zeros(10))
     with database.reading() as session:
-        assert session.scalar(select(func.count()).select_from(EvaluationRow)) == 0
+        assert session.scalar(select(func.count()).select_from(EVALUATIONS)) == 0
 
 
 def test_damaged_scores_are_left_out(database, recorded):
@@ -435,7 +435,7 @@ def test_damaged_scores_are_left_out(database, recorded):
     bomb = zlib.compress(bytes(10**7))
     with database.writing() as session:
         for run, damaged in zip(runs, [packed[:-3], bytes(flipped), bomb, b""], strict=False):
-            row = update(FoldScoreBlockRow).where(FoldScoreBlockRow.run == run)
+            row = update(FOLD_SCORE_BLOCKS).where(FOLD_SCORE_BLOCKS.c.run == run)
             session.execute(row.values(scores=damaged))
     with pytest.warns(RuntimeWarning, match="treecv_fold_score_blocks are left out") as w:
         frame = load_fold_scores(database)
@@ -475,14 +475,14 @@ def test_an_impossible_value_of_an_evaluation(tmp_path, make_evaluation, column,
     for row in (good, bad):
         assert record(Database(url), row, np.zeros(10))
     with Database(url).writing() as session:
-        values = {"value": value, "run": bad.run}
+        values = {"value": value, "run": bad["run"]}
         query = f"UPDATE treecv_evaluations SET {column} = :value WHERE run = :run"
         session.execute(text(query), values)
     wrong = f"({column}|n_folds .* n_repeats) must be"
-    message = f"treecv_evaluations are left out: run '{bad.run}' .{wrong}"
+    message = f"treecv_evaluations are left out: run '{bad['run']}' .{wrong}"
     for load in (load_evaluations, load_fold_scores):
         with pytest.warns(RuntimeWarning, match=message) as w:
-            assert set(load(url)["run"]) == {good.run}
+            assert set(load(url)["run"]) == {good["run"]}
         assert len(w) == 1
     with pytest.warns(RuntimeWarning):
         assert load_evaluations(url)["params_alpha"].tolist() == [0.1]
@@ -503,11 +503,11 @@ def test_what_postgresql_takes_and_python_does_not_is_left_out(
     for row in (good, bad):
         assert record(Database(postgres_url), row, np.zeros(10))
     with Database(postgres_url).writing() as session:
-        query = f"UPDATE treecv_evaluations SET {column} = {value} WHERE run = '{bad.run}'"
-        session.connection().exec_driver_sql(query)
+        query = f"UPDATE treecv_evaluations SET {column} = {value} WHERE run = '{bad['run']}'"
+        session.exec_driver_sql(query)
     for load in (load_evaluations, load_fold_scores):
         with pytest.warns(RuntimeWarning, match="treecv_evaluations are left out"):
-            assert set(load(postgres_url)["run"]) == {good.run}
+            assert set(load(postgres_url)["run"]) == {good["run"]}
 
 
 def test_scores_take_the_room_that_they_need(postgres_url, make_evaluation):
@@ -524,9 +524,9 @@ def test_a_text_that_is_no_text_is_left_out(tmp_path, make_evaluation):
         assert record(Database(url), row, np.zeros(10))
     with Database(url).writing() as session:
         query = "UPDATE treecv_evaluations SET learner = CAST(x'ff' AS TEXT) WHERE run = :run"
-        session.execute(text(query), {"run": bad.run})
+        session.execute(text(query), {"run": bad["run"]})
     with pytest.warns(RuntimeWarning, match="learner must be a text, got b'.xff'"):
-        assert load_evaluations(url)["run"].tolist() == [good.run]
+        assert load_evaluations(url)["run"].tolist() == [good["run"]]
 
 
 def test_a_damaged_name_is_forgotten_with_the_others(tmp_path, make_evaluation):
@@ -537,9 +537,9 @@ def test_a_damaged_name_is_forgotten_with_the_others(tmp_path, make_evaluation):
     with Database(url).writing() as session:
         session.execute(text("DELETE FROM treecv_fold_scores"))
         query = text("UPDATE treecv_evaluations SET run = x'ff' WHERE run = :run")
-        session.execute(query, {"run": rows[0].run})
-    assert forget(url, keep_runs=[rows[1].run]) == 2
-    assert load_evaluations(url)["run"].tolist() == [rows[1].run]
+        session.execute(query, {"run": rows[0]["run"]})
+    assert forget(url, keep_runs=[rows[1]["run"]]) == 2
+    assert load_evaluations(url)["run"].tolist() == [rows[1]["run"]]
 
 
 def test_times_that_only_postgresql_knows_are_left_out(postgres_url, make_evaluation):
@@ -550,8 +550,8 @@ def test_times_that_only_postgresql_knows_are_left_out(postgres_url, make_evalua
         assert record(Database(postgres_url), row, np.zeros(10))
         with Database(postgres_url).writing() as session:
             query = "UPDATE treecv_evaluations SET created_at = :time WHERE run = :run"
-            session.execute(text(query.replace(":time", f"'{time}'")), {"run": row.run})
-        runs.append(row.run)
+            session.execute(text(query.replace(":time", f"'{time}'")), {"run": row["run"]})
+        runs.append(row["run"])
     with pytest.warns(RuntimeWarning, match="created_at must be a time") as w:
         assert load_evaluations(postgres_url)["run"].tolist() == runs[-1:]
     said = [one for one in w if issubclass(one.category, RuntimeWarning)]
@@ -569,7 +569,7 @@ def test_an_impossible_fold_score_is_left_out(tmp_path, make_evaluation, column,
     with Database(url).writing() as session:
         query = f"UPDATE treecv_fold_scores SET {column} = :value WHERE fold = 3"
         session.execute(text(query), {"value": value})
-    message = f"treecv_fold_scores are left out: run '{row.run}' .fold "
+    message = f"treecv_fold_scores are left out: run '{row['run']}' .fold "
     with pytest.warns(RuntimeWarning, match=message) as w:
         frame = load_fold_scores(url)
     assert len(w) == 1
@@ -584,8 +584,8 @@ def test_an_impossible_number_of_scores(tmp_path, make_evaluation, n_scores):
         assert record(Database(url), row, np.arange(2000.0))
     with Database(url).writing() as session:
         query = "UPDATE treecv_fold_score_blocks SET n_scores = :n WHERE run = :run"
-        session.execute(text(query), {"n": n_scores, "run": bad.run})
-    message = f"treecv_fold_score_blocks are left out: run '{bad.run}'"
+        session.execute(text(query), {"n": n_scores, "run": bad["run"]})
+    message = f"treecv_fold_score_blocks are left out: run '{bad['run']}'"
     with pytest.warns(RuntimeWarning, match=message) as w:
         assert load_fold_scores(url)["score"].tolist() == list(range(2000))
     assert len(w) == 1
@@ -628,9 +628,9 @@ def test_queries_of_the_docs(database, recorded):
 
 def test_all_columns_are_in_the_docs():
     page = SQL_PAGE.read_text()
-    for table in (EvaluationRow, FoldScoreRow, FoldScoreBlockRow):
-        assert f"``{table.__tablename__}``" in page
-        for column in table.__table__.columns:
+    for table in (EVALUATIONS, FOLD_SCORES, FOLD_SCORE_BLOCKS):
+        assert f"``{table.name}``" in page
+        for column in table.columns:
             assert re.search(rf"``\"?{column.name}\"?``", page), column
 
 
@@ -665,7 +665,7 @@ def test_fold_scores_come_piece_by_piece(fill, monkeypatch):
 def test_whole_numbers_take_a_byte(database, recorded, scores, n_bytes):
     run = recorded(scores, n_folds=2000)
     with database.reading() as session:
-        block = session.scalar(select(FoldScoreBlockRow.scores))
+        block = session.scalar(select(FOLD_SCORE_BLOCKS.c.scores))
     data = zlib.decompress(block)
     assert len(data) == n_bytes * 2000
     # As the documentation says.

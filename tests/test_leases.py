@@ -23,6 +23,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 import pytest
 from sqlalchemy import event
+from sqlalchemy import insert
 from sqlalchemy import select
 from sqlalchemy import text
 from sqlalchemy import update
@@ -39,8 +40,8 @@ from optuna_treecv.storage import leases as leases_module
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.leases import Leases
 from optuna_treecv.storage.model_store import ModelStore
-from optuna_treecv.storage.tables import LeaseRow
-from optuna_treecv.storage.tables import ModelRow
+from optuna_treecv.storage.tables import LEASES
+from optuna_treecv.storage.tables import MODELS
 
 WORKER = Path(__file__).with_name("grid_worker.py")
 make_objective = runpy.run_path(str(WORKER))["make_objective"]
@@ -53,7 +54,7 @@ def leases_of(url):
 
 def expiries(url):
     with Database(url).reading() as session:
-        return sorted(session.scalars(select(LeaseRow.expires)))
+        return sorted(session.scalars(select(LEASES.c.expires)))
 
 
 def clock(url):
@@ -190,7 +191,8 @@ def test_a_lease_from_the_future_is_over(store_url):
     leases = leases_of(store_url)
     with leases._store.database.writing() as session:
         expires = clock(store_url) + 86_400
-        session.add(LeaseRow(key=bytes.fromhex("aa"), owner="nobody", expires=expires))
+        row = {"key": bytes.fromhex("aa"), "owner": "nobody", "expires": expires}
+        session.execute(insert(LEASES).values(row))
     assert leases.held() == set()
     leases.wait("aa")
     with leases.hold(NAMES) as mine:
@@ -568,7 +570,7 @@ def test_damaged_results_are_computed(store_url):
     objective = make_objective(store_url)
     study_of(objective).optimize(objective)
     with objective._database.writing() as session:
-        session.execute(update(ModelRow).values(payload=b"damaged"))
+        session.execute(update(MODELS).values(payload=b"damaged"))
     again = make_objective(store_url)
     study = study_of(again)
     with pytest.warns(RuntimeWarning, match="damaged rows of treecv_models"):
@@ -714,7 +716,7 @@ def test_a_worker_is_killed_in_a_walk(store_url, shared_study, workers):
     stuck.process.wait(60)
     assert len(expiries(store_url)) == 5
     with Database(store_url).writing() as session:  # as if a minute had passed
-        session.execute(update(LeaseRow).values(expires=0.0))
+        session.execute(update(LEASES).values(expires=0.0))
     worker.end()
     stale, *others = study.trials
     assert stale.state == TrialState.RUNNING

@@ -24,7 +24,7 @@ from sqlalchemy import delete
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import select
 from optuna_treecv import treecv_objective
-from optuna_treecv.storage.tables import FoldScoreRow
+from optuna_treecv.storage.tables import FOLD_SCORES
 
 plotly = pytest.importorskip("plotly")
 from optuna_treecv.reporting import evaluations  # noqa: E402
@@ -424,12 +424,12 @@ def test_fold_scores_that_are_gone(fill):
     filled = fill()
     one_parameter(filled, [[0.1, 0.2], [0.3, 0.4]])
     with filled.database.writing() as session:
-        gone = FoldScoreRow.run == filled.study.trials[0].user_attrs["treecv"]["run"]
-        session.execute(delete(FoldScoreRow).where(gone))
+        gone = FOLD_SCORES.c.run == filled.study.trials[0].user_attrs["treecv"]["run"]
+        session.execute(delete(FOLD_SCORES).where(gone))
     figure = report.plot_fold_scores(filled.study, filled.store)
     assert [list(trace.y) for trace in figure.data] == [[0.3, 0.4]]
     with filled.database.writing() as session:
-        session.execute(delete(FoldScoreRow))
+        session.execute(delete(FOLD_SCORES))
     figure = report.plot_fold_scores(filled.study, filled.store)
     assert spoken(figure) == ["The fold scores are not in the store."]
 

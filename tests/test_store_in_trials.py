@@ -35,8 +35,8 @@ from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import MAX_SCORE_ROWS
 from optuna_treecv.storage.model_store import Kept
 from optuna_treecv.storage.model_store import ModelStore
-from optuna_treecv.storage.tables import Base
-from optuna_treecv.storage.tables import ModelRow
+from optuna_treecv.storage.tables import METADATA
+from optuna_treecv.storage.tables import MODELS
 
 STEP = {"step_size": FloatDistribution(1e-3, 1.0, log=True)}
 AT = {"step_size": 0.1}
@@ -191,7 +191,7 @@ def test_a_later_run_finds_the_models(store_url, cv):
 
 def n_models(store_url):
     with Database(store_url).reading() as session:
-        return session.scalar(select(func.count(ModelRow.id)))
+        return session.scalar(select(func.count(MODELS.c.id)))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_shared_models_have_room_for_what_was_asked(store_url):
         for step in (0.1, 0.2, 0.3, 0.4, 0.5):
             objective.evaluate({"step_size": step})
         with Database(store_url).reading() as session:
-            n_bytes = session.scalar(select(func.sum(ModelRow.n_bytes)))
+            n_bytes = session.scalar(select(func.sum(MODELS.c.n_bytes)))
         assert 50_000 < n_bytes <= 100_000  # with no room at all, nothing is written or deleted
 
 
@@ -262,7 +262,7 @@ def test_models_of_another_length_are_not_taken(store_url):
     store = ModelStore(Database(store_url))
     known = store.news()
     with store.database.writing() as session:
-        session.execute(delete(ModelRow))
+        session.execute(delete(MODELS))
     store.write([Kept(one.key, np.zeros(64, np.uint8), 1.0, one.low, one.high) for one in known])
     result = objective_with(store_url).evaluate(AT)
     assert result.n_updates_saved == 0
@@ -291,7 +291,7 @@ def test_code_that_is_not_ours_is_not_stored(store_url):
         assert objective.evaluate({"alpha": 0.1}).n_updates > 0
         assert objective.evaluate({"alpha": 0.1}).n_updates == 0
     with Database(store_url).reading() as session:
-        assert session.scalar(select(func.count(ModelRow.id))) == 0
+        assert session.scalar(select(func.count(MODELS.c.id))) == 0
 
 
 @pytest.mark.parametrize("damage", ["truncated", "bit", "empty", "hostile"])
@@ -299,7 +299,7 @@ def test_damaged_models_are_trained_again_and_replaced(store_url, damage):
     objective_with(store_url).evaluate(AT)
     database = Database(store_url)
     with database.writing() as session:
-        rows = session.execute(select(ModelRow.id, ModelRow.payload)).all()
+        rows = session.execute(select(MODELS.c.id, MODELS.c.payload)).all()
         assert len(rows) > 8
         for number, payload in rows:
             damaged = {
@@ -308,7 +308,7 @@ def test_damaged_models_are_trained_again_and_replaced(store_url, damage):
                 "empty": b"",
                 "hostile": pickle.dumps(print),
             }[damage]
-            session.execute(update(ModelRow).where(ModelRow.id == number).values(payload=damaged))
+            session.execute(update(MODELS).where(MODELS.c.id == number).values(payload=damaged))
     with pytest.warns(RuntimeWarning, match="damaged rows of treecv_models"):
         result = objective_with(store_url).evaluate(AT)
     assert result.n_updates_saved == 0
@@ -343,7 +343,7 @@ def test_a_table_that_is_lost_stops_what_needs_it(store_url, table, purpose):
         connection.execute(text("DROP TABLE treecv_fold_score_blocks"))
         connection.execute(text(f"DROP TABLE treecv_{table}"))
         for name in ("fold_scores", "fold_score_blocks") if table == "models" else ():
-            Base.metadata.tables[f"treecv_{name}"].create(connection)
+            METADATA.tables[f"treecv_{name}"].create(connection)
     with pytest.warns(RuntimeWarning, match=f"treecv_{table}.*go on without {purpose}.$") as w:
         study = run(objective, n_trials=3)
     assert len([one for one in w if "trials go on" in str(one.message)]) == 1

@@ -25,7 +25,7 @@ from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.model_store import Kept
 from optuna_treecv.storage.model_store import Known
 from optuna_treecv.storage.model_store import ModelStore
-from optuna_treecv.storage.tables import ModelRow
+from optuna_treecv.storage.tables import MODELS
 
 HEADER = 28
 
@@ -46,12 +46,12 @@ def kept(i: int, n_bytes: int = 100, seconds: float = 1.0, low=None, high=None) 
 
 def payloads(database: Database) -> dict[int, bytes]:
     with database.reading() as session:
-        return {row.id: row.payload for row in session.execute(select(ModelRow.__table__))}
+        return {row.id: row.payload for row in session.execute(select(MODELS))}
 
 
 def set_payload(database: Database, id: int, payload: bytes) -> None:
     with database.writing() as session:
-        session.execute(update(ModelRow).where(ModelRow.id == id).values(payload=payload))
+        session.execute(update(MODELS).where(MODELS.c.id == id).values(payload=payload))
 
 
 @contextmanager
@@ -216,7 +216,7 @@ def test_the_bound_holds(store_url):
         found = payloads(store.database)
         assert sum(map(len, found.values())) <= 20_000
         with store.database.reading() as session:
-            assert session.scalar(select(func.sum(ModelRow.n_bytes))) == sum(
+            assert session.scalar(select(func.sum(MODELS.c.n_bytes))) == sum(
                 map(len, found.values())
             )
     assert sum(map(len, found.values())) > 15_000
@@ -282,7 +282,7 @@ def test_thousands_of_damaged_models_are_deleted_at_once(store_url):
     store = ModelStore(Database(store_url))
     store.write([kept(i) for i in range(300)])
     with store.database.writing() as session:
-        session.execute(update(ModelRow).values(payload=b"damaged"))
+        session.execute(update(MODELS).values(payload=b"damaged"))
     known, commits = store.news(), []
     event.listen(store.database.engine, "commit", commits.append)
     with pytest.warns(RuntimeWarning, match="damaged rows of treecv_models .* id 1 ") as w:
@@ -368,7 +368,7 @@ def test_a_changed_interval_is_not_believed(store_url):
     store.write([kept(i, low=0.0, high=1.0) for i in range(len(changes))])
     with store.database.writing() as session:
         for i, change in enumerate(changes):
-            session.execute(update(ModelRow).where(ModelRow.key == key_of(i)).values(change))
+            session.execute(update(MODELS).where(MODELS.c.key == key_of(i)).values(change))
     with pytest.warns(RuntimeWarning, match="damaged") as w:
         for known in store.news():
             assert store.read(known) is None
@@ -562,7 +562,7 @@ def test_waits_5_seconds_for_a_writer_who_does_not_end(store_url, monkeypatch):
 def test_tables_that_are_gone(store_url):
     store = ModelStore(Database(store_url))
     with store.database.writing() as session:
-        session.connection().exec_driver_sql("DROP TABLE treecv_models")
+        session.exec_driver_sql("DROP TABLE treecv_models")
     with pytest.warns(RuntimeWarning, match="treecv_models.*trials go on") as w:
         check_silence(store, Known(1, key_of(1), None, None))
     assert len(w) == 1

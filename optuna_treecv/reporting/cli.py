@@ -21,12 +21,10 @@ from optuna_treecv.storage.database import FAILURES
 from optuna_treecv.storage.database import is_missing
 from optuna_treecv.storage.database import reason_of
 from optuna_treecv.storage.database import SCHEMA_VERSION
+from optuna_treecv.storage.evaluations import count_by_study
 from optuna_treecv.storage.evaluations import read_evaluations
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import evict
-from optuna_treecv.storage.sizes import study_sizes
-from optuna_treecv.storage.sizes import table_sizes
-from optuna_treecv.storage.sizes import vacuum
 
 _UNITS = ["b", "kb", "mb", "gb", "tb"]
 
@@ -106,8 +104,8 @@ def _store(database: Database, options: argparse.Namespace) -> None:
     prunes = options.action == "prune" or options.max_bytes is not None
     if prunes:
         max_bytes = DEFAULT_MAX_BYTES if options.max_bytes is None else options.max_bytes
-        with database.writing(alone=True) as session:
-            n_models = evict(session, max_bytes)
+        with database.writing(alone=True) as connection:
+            n_models = evict(connection, max_bytes)
         print(f"deleted: {n_models} shared models")
         n_deleted += n_models
     if options.forget_study is not None:
@@ -119,13 +117,13 @@ def _store(database: Database, options: argparse.Namespace) -> None:
         print(f"deleted: {n_forgotten} evaluations that no trial names any more")
         n_deleted += n_forgotten
     if n_deleted or prunes:
-        vacuum(database)
+        database.vacuum()
     _show(database)
 
 
 def _forget_unnamed(database: Database, storage: str) -> int:
     begun = datetime.now(UTC)  # a later evaluation may belong to a trial that is not read below
-    rows = database.read(lambda session: read_evaluations(session, database))
+    rows = database.read(lambda connection: read_evaluations(connection, database))
     recorded = {row["run"]: row["study_name"] for row in rows}
     named = _named_in(storage)
     if recorded and not named & recorded.keys():
@@ -160,7 +158,7 @@ def _named_in(storage: str) -> set[str]:
 
 
 def _show(database: Database) -> None:
-    tables, studies = database.read(lambda s: (table_sizes(s), study_sizes(s)))
+    tables, studies = database.sizes(), database.read(count_by_study)
     print(f"{database}: tables of version {SCHEMA_VERSION}")
     _print_table(
         [

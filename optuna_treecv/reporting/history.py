@@ -16,10 +16,10 @@ import numpy as np
 
 from optuna_treecv.storage.attributes import runs_of_trial
 from optuna_treecv.storage.database import AnyStore
+from optuna_treecv.storage.database import Connection
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import FAILURES
 from optuna_treecv.storage.database import reason_of
-from optuna_treecv.storage.database import Session
 from optuna_treecv.storage.evaluations import COLUMNS
 from optuna_treecv.storage.evaluations import delete_evaluations
 from optuna_treecv.storage.evaluations import read_evaluations
@@ -361,13 +361,13 @@ def _numbers(study_name: str | None, study: AnyStudy) -> dict[str, int] | None:
 
 def _evaluations(
     database: Database,
-    session: Session,
+    connection: Connection,
     study_name: str | None,
     study: AnyStudy,
     numbers: dict[str, int] | None,
 ) -> list[dict[str, Any]]:
     """Return the rows of the table, the oldest first."""
-    table = read_evaluations(session, database, study_name=study_name, runs=numbers)
+    table = read_evaluations(connection, database, study_name=study_name, runs=numbers)
     if numbers is not None:
         table = [
             row | {"study_name": study.study_name, "trial_number": numbers[row["run"]]}

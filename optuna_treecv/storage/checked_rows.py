@@ -20,6 +20,7 @@ from sqlalchemy import case
 from sqlalchemy import cast
 from sqlalchemy import Column
 from sqlalchemy import ColumnElement
+from sqlalchemy import Connection
 from sqlalchemy import Dialect
 from sqlalchemy import JSON
 from sqlalchemy import literal
@@ -27,7 +28,6 @@ from sqlalchemy import Select
 from sqlalchemy import select
 from sqlalchemy import Text
 from sqlalchemy import type_coerce
-from sqlalchemy.orm import Session
 from sqlalchemy.types import NullType
 from sqlalchemy.types import TypeDecorator
 
@@ -90,7 +90,7 @@ class LeftOut:
 
 
 def read_checked(
-    session: Session,
+    connection: Connection,
     columns: tuple[Any, ...],
     where: Sequence[ColumnElement[bool]],
     left_out: LeftOut,
@@ -100,7 +100,7 @@ def read_checked(
 
     Parameters
     ----------
-    session : Session
+    connection : Connection
     columns : tuple of Column
         The first one names a row.
     where : sequence of ColumnElement
@@ -110,15 +110,15 @@ def read_checked(
     problem_of : callable, default=lambda row: None
         Returns what else is wrong with a row, or None.
     """
-    query, converters = _query_and_converters(columns, session.connection().dialect)
-    for values in session.execute(query.where(*where)):
+    query, converters = _query_and_converters(columns, connection.dialect)
+    for values in connection.execute(query.where(*where)):
         try:
             row = {
                 name: convert(value)
                 for (name, convert), value in zip(converters, values, strict=True)
             }
             problem = problem_of(row)
-        except _Damaged as damaged:
+        except ValueError as damaged:
             problem = str(damaged)
         if problem is None:
             yield row
@@ -133,10 +133,6 @@ def _query_and_converters(
     """Return a query for values as the driver gives them, and names and converters of columns."""
     query = select(*(_raw(column, dialect) for column in columns)).order_by(columns[0])
     return query, [(column.name, _converter(column, dialect)) for column in columns]
-
-
-class _Damaged(Exception):
-    """A value is not of its column's type."""
 
 
 def _raw(column: Column[Any], dialect: Dialect) -> ColumnElement[Any]:
@@ -162,7 +158,7 @@ def _kind(column: Column[Any]) -> type:
 
 
 def _converter(column: Column[Any], dialect: Dialect) -> Callable[[Any], Any]:
-    """Return a function from the driver's value to that of the column."""
+    """Return a function from the driver's value to that of the column, or to a ValueError."""
     kind: Any = _kind(column)
     accepted, name = _KINDS[kind]
     n_bits = 64 if isinstance(column.type, BigInteger) else 32
@@ -180,7 +176,7 @@ def _converter(column: Column[Any], dialect: Dialect) -> Callable[[Any], Any]:
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             found = None
         if not isinstance(found, accepted) or (kind is int and not -most <= found < most):
-            raise _Damaged(f"{column.name} must be {name}, got {shown(value)}")
+            raise ValueError(f"{column.name} must be {name}, got {shown(value)}")
         return kind(found) if kind in (bytes, float) else found
 
     return convert

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait
 from contextlib import contextmanager
+from contextlib import nullcontext
 from contextlib import suppress
 import os
 import re
@@ -19,10 +20,11 @@ from typing import TypeGuard
 from typing import TypeVar
 import warnings
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection as Connection  # for modules that must not import SQLAlchemy
 from sqlalchemy import create_engine
 from sqlalchemy import Engine
 from sqlalchemy import event
+from sqlalchemy import func
 from sqlalchemy import insert
 from sqlalchemy import inspect
 from sqlalchemy import make_url
@@ -38,15 +40,16 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session as Session  # for modules that must not import SQLAlchemy
 from sqlalchemy.pool import StaticPool
 from sqlalchemy.types import NullType
 
 from optuna_treecv.storage.kept_threads import KeptThreads
 from optuna_treecv.storage.outages import Outages
 from optuna_treecv.storage.outages import Scope
-from optuna_treecv.storage.tables import Base
-from optuna_treecv.storage.tables import SchemaRow
+from optuna_treecv.storage.tables import LEASES
+from optuna_treecv.storage.tables import METADATA
+from optuna_treecv.storage.tables import MODELS
+from optuna_treecv.storage.tables import SCHEMA
 
 #: The base class of all errors that a database raises.
 DatabaseError = SQLAlchemyError
@@ -92,7 +95,7 @@ def _add_models(connection: Connection) -> None:
     )
     # The present table is still that of version 2. If a later migration changes it, this one must
     # create the table as it was in version 2.
-    Base.metadata.create_all(connection, tables=[Base.metadata.tables["treecv_models"]])
+    METADATA.create_all(connection, tables=[MODELS])
 
 
 def _add_claims(connection: Connection) -> None:
@@ -103,7 +106,7 @@ def _replace_claims_by_leases(connection: Connection) -> None:
     # Leases last a minute, so none is worth copying. The present table is still that of version 4;
     # see _add_models.
     connection.execute(text("DROP TABLE IF EXISTS treecv_claims"))
-    Base.metadata.create_all(connection, tables=[Base.metadata.tables["treecv_leases"]])
+    METADATA.create_all(connection, tables=[LEASES])
 
 
 #: The first migrates from version 1 to 2, the next one from 2 to 3, and so on.
@@ -216,40 +219,63 @@ class Database:
             self.engine.dispose()
 
     @contextmanager
-    def reading(self) -> Iterator[Session]:
-        """Return a session for one read transaction."""
+    def reading(self) -> Iterator[Connection]:
+        """Return a connection for one read transaction."""
         self._prepare_once()
-        with self._transaction(write=False) as session:
-            yield session
+        with self._transaction(write=False) as connection:
+            yield connection
 
-    def read(self, work: Callable[[Session], T]) -> T:
+    def read(self, work: Callable[[Connection], T]) -> T:
         """Return the result of ``work`` in a read transaction.
 
         On a server it runs in another thread, and a server that does not answer is an error.
         """
 
         def transact() -> T:
-            with self.reading() as session:
-                return work(session)
+            with self.reading() as connection:
+                return work(connection)
 
         return self._answer_to(transact, LOAD_SECONDS)
 
+    def sizes(self) -> list[tuple[str, int, int | None]]:
+        """Return the name, the rows and the bytes of each of our tables.
+
+        The bytes are None where the database cannot tell them.
+        """
+
+        def look(connection: Connection) -> list[tuple[str, int, int | None]]:
+            sizes = []
+            for table in METADATA.sorted_tables:
+                n_rows = connection.execute(select(func.count()).select_from(table)).scalar_one()
+                sizes.append((table.name, n_rows, _n_bytes(connection, table.name)))
+            return sizes
+
+        return self.read(look)
+
+    def vacuum(self) -> None:
+        """Return the room of deleted rows to the file system; PostgreSQL does that by itself."""
+        if _is_sqlite(self._url):
+            with self.engine.connect() as connection:
+                connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(
+                    "VACUUM"
+                )
+
     @contextmanager
-    def writing(self, *, alone: bool = False) -> Iterator[Session]:
-        """Return a session for one write transaction, committed at the end.
+    def writing(self, *, alone: bool = False) -> Iterator[Connection]:
+        """Return a connection for one write transaction, committed at the end.
 
         SQLite allows one writer at a time, and other writers wait. ``alone`` does the same on
         PostgreSQL. Waiting too long for a lock is an error.
         """
         self._prepare_once()
-        with self._transaction(write=True) as session:
+        with self._transaction(write=True) as connection:
             if alone:
-                _exclude_writers(session)
-            yield session
+                _exclude_writers(connection)
+            yield connection
 
     def attempt(
         self,
-        work: Callable[[Session], T],
+        work: Callable[[Connection], T],
         otherwise: T,
         *,
         without: str,
@@ -276,11 +302,11 @@ class Database:
         def transact() -> T:
             nonlocal is_begun
             self._prepare_once()
-            with self._transaction(write, ANSWER_SECONDS) as session:
+            with self._transaction(write, ANSWER_SECONDS) as connection:
                 is_begun = True
                 if alone:
-                    _exclude_writers(session)
-                return work(session)
+                    _exclude_writers(connection)
+                return work(connection)
 
         try:
             result = self._answer_to(transact, ANSWER_SECONDS)
@@ -345,30 +371,24 @@ class Database:
         return _WRITING if scope[1] and (is_begun or _is_sqlite(self._url)) else _STORE
 
     @contextmanager
-    def _session(self) -> Iterator[Session]:
-        engine = self.engine
-        if isinstance(engine.pool, StaticPool):
-            with self._static, Session(engine) as session:
-                yield session
-        else:
-            with Session(engine) as session:
-                yield session
-
-    @contextmanager
-    def _transaction(self, write: bool, answer_seconds: float | None = None) -> Iterator[Session]:
-        """Return a session for one transaction; what it writes is committed at the end.
+    def _transaction(
+        self, write: bool, answer_seconds: float | None = None
+    ) -> Iterator[Connection]:
+        """Return a connection for one transaction; what it writes is committed at the end.
 
         ``answer_seconds`` limits each statement on a server.
         """
-        with self._session() as session:
-            connection = session.connection()
+        engine = self.engine
+        is_alone = self._static if isinstance(engine.pool, StaticPool) else nullcontext()
+        with is_alone, engine.connect() as connection:
+            connection.begin()
             if connection.dialect.name == "sqlite":
                 _begin(connection, "BEGIN IMMEDIATE" if write else "BEGIN")
             else:
                 _set_time_outs(connection, answer_seconds)
-            yield session
+            yield connection
             if write:
-                session.commit()
+                connection.commit()
 
     def _prepare_once(self) -> None:
         self._notice_another_file()
@@ -407,17 +427,16 @@ class Database:
     def _make_schema(self) -> None:
         if self._own and self._make is None and _is_sqlite(self._url):
             self._write_ahead()
-        with self._transaction(write=True) as session:
-            _exclude_writers(session)
-            connection = session.connection()
-            version = self._version(session)  # again: another process may have changed it
+        with self._transaction(write=True) as connection:
+            _exclude_writers(connection)
+            version = self._version(connection)  # again: another process may have changed it
             if version is None:
-                Base.metadata.create_all(connection)
-                session.execute(insert(SchemaRow).values(version=SCHEMA_VERSION))
+                METADATA.create_all(connection)
+                connection.execute(insert(SCHEMA).values(version=SCHEMA_VERSION))
                 return
             for migrate in MIGRATIONS[version - 1 :]:
                 migrate(connection)
-            session.execute(update(SchemaRow).values(version=SCHEMA_VERSION))
+            connection.execute(update(SCHEMA).values(version=SCHEMA_VERSION))
 
     def _write_ahead(self) -> None:
         """Switch SQLite to write-ahead mode, so that readers do not wait for a writer.
@@ -429,16 +448,16 @@ class Database:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
 
     def _read_version(self) -> int | None:
-        with self._transaction(write=False, answer_seconds=ANSWER_SECONDS) as session:
-            return self._version(session)
+        with self._transaction(write=False, answer_seconds=ANSWER_SECONDS) as connection:
+            return self._version(connection)
 
-    def _version(self, session: Session) -> int | None:
+    def _version(self, connection: Connection) -> int | None:
         """Return the version of the tables, or None if there are none."""
-        if not inspect(session.connection()).has_table(SchemaRow.__tablename__):
+        if not inspect(connection).has_table(SCHEMA.name):
             return None
         # SQLite takes values of any type.
-        query = select(type_coerce(SchemaRow.version, NullType())).limit(2)
-        versions: list[Any] = list(session.scalars(query))
+        query = select(type_coerce(SCHEMA.c.version, NullType())).limit(2)
+        versions: list[Any] = list(connection.scalars(query))
         if len(versions) != 1 or type(versions[0]) is not int or versions[0] < 1:
             raise SchemaError(
                 "store must have one row in treecv_schema, with the version of its tables, 1 to "
@@ -566,13 +585,13 @@ def _set_time_outs(connection: Connection, answer_seconds: float | None) -> None
     connection.exec_driver_sql(f"SELECT {', '.join(settings)}")
 
 
-def _exclude_writers(session: Session) -> None:
+def _exclude_writers(connection: Connection) -> None:
     """Wait for other writers that exclude writers, and make those wait that come later.
 
     SQLite has done so at the beginning of the transaction.
     """
-    if session.connection().dialect.name == "postgresql":
-        session.connection().exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
 
 
 def _begin(connection: Connection, statement: str) -> None:
@@ -582,6 +601,20 @@ def _begin(connection: Connection, statement: str) -> None:
         connection.exec_driver_sql("ROLLBACK")
     driver.execute(f"PRAGMA busy_timeout = {1000 * WAIT_SECONDS:.0f}")
     connection.exec_driver_sql(statement)
+
+
+def _n_bytes(connection: Connection, table: str) -> int | None:
+    if connection.dialect.name == "postgresql":
+        query = "SELECT pg_total_relation_size(CAST(:table AS regclass))"
+    else:
+        query = (
+            "SELECT SUM(pgsize) FROM dbstat WHERE name IN "
+            "(SELECT name FROM sqlite_master WHERE tbl_name = :table)"
+        )
+    try:
+        return connection.scalar(text(query), {"table": table})
+    except OperationalError:  # not every build of SQLite has dbstat
+        return None
 
 
 def _is_sqlite(url: URL) -> bool:

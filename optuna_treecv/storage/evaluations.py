@@ -10,25 +10,27 @@ from typing import Any
 import zlib
 
 import numpy as np
+from sqlalchemy import case
+from sqlalchemy import Connection
 from sqlalchemy import delete
+from sqlalchemy import func
 from sqlalchemy import insert
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from optuna_treecv.storage.checked_rows import LeftOut
 from optuna_treecv.storage.checked_rows import read_checked
 from optuna_treecv.storage.checked_rows import shown
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import parts
-from optuna_treecv.storage.tables import EvaluationRow
-from optuna_treecv.storage.tables import FoldScoreBlockRow
-from optuna_treecv.storage.tables import FoldScoreRow
+from optuna_treecv.storage.tables import EVALUATIONS
+from optuna_treecv.storage.tables import FOLD_SCORE_BLOCKS
+from optuna_treecv.storage.tables import FOLD_SCORES
 
 #: An evaluation with more fold scores than this stores them in one block instead of in rows.
 MAX_SCORE_ROWS = 1000
 
-_COLUMNS = tuple(EvaluationRow.__table__.columns)
-_BLOCK_COLUMNS = tuple(FoldScoreBlockRow.__table__.columns)
+_COLUMNS = tuple(EVALUATIONS.columns)
+_BLOCK_COLUMNS = tuple(FOLD_SCORE_BLOCKS.columns)
 COLUMNS = [column.name for column in _COLUMNS]
 # The folds of all repeats are numbered by 32 bits.
 _MOST_SCORES = 2**31
@@ -48,9 +50,9 @@ def first_run(run: str) -> str:
 
 def record(
     database: Database,
-    evaluation: EvaluationRow,
+    evaluation: Mapping[str, Any],
     scores: np.ndarray,
-    further: Sequence[tuple[EvaluationRow, np.ndarray]] = (),
+    further: Sequence[tuple[Mapping[str, Any], np.ndarray]] = (),
 ) -> bool:
     """Write an evaluation and its fold scores in one transaction.
 
@@ -59,10 +61,11 @@ def record(
     Parameters
     ----------
     database : Database
-    evaluation : EvaluationRow
+    evaluation : dict
+        A row of ``EVALUATIONS``.
     scores : ndarray of shape (n_repeats * n_folds,), float64
         NaN for a fold without a score, which gets no row.
-    further : sequence of (EvaluationRow, ndarray)
+    further : sequence of (dict, ndarray)
         The same for the trial's other scores.
 
     Returns
@@ -71,31 +74,31 @@ def record(
         Whether they were written.
     """
     each = [(evaluation, scores), *further]
-    values = [{name: _sql_value(getattr(one, name)) for name in COLUMNS} for one, _ in each]
+    values = [{name: _sql_value(value) for name, value in one.items()} for one, _ in each]
     rows: list[dict[str, Any]] = []
     blocks: list[dict[str, Any]] = []
     for one, of_folds in each:
         own = np.ascontiguousarray(of_folds, dtype="<f8").ravel()
         folds = np.flatnonzero(~np.isnan(own)).tolist()
-        run = one.run
+        run = one["run"]
         if len(own) > MAX_SCORE_ROWS and folds:
             blocks.append({"run": run, "n_scores": len(own), "scores": _pack(own)})
         elif folds:
             rows += [{"run": run, "fold": fold, "score": float(own[fold])} for fold in folds]
 
-    def write(session: Session) -> bool:
-        session.execute(insert(EvaluationRow), values)
+    def write(connection: Connection) -> bool:
+        connection.execute(insert(EVALUATIONS), values)
         if rows:
-            session.execute(insert(FoldScoreRow), rows)
+            connection.execute(insert(FOLD_SCORES), rows)
         if blocks:
-            session.execute(insert(FoldScoreBlockRow), blocks)
+            connection.execute(insert(FOLD_SCORE_BLOCKS), blocks)
         return True
 
     return database.attempt(write, False, without="records of evaluations", write=True)
 
 
 def read_evaluations(
-    session: Session,
+    connection: Connection,
     store: object,
     *,
     study_name: str | None = None,
@@ -105,28 +108,28 @@ def read_evaluations(
 
     Rows with impossible values are left out with one warning, which calls the store ``store``.
     """
-    of_study = [] if study_name is None else [EvaluationRow.study_name == study_name]
+    of_study = [] if study_name is None else [EVALUATIONS.c.study_name == study_name]
     wheres = [of_study]
     if runs is not None:
-        wheres = [[*of_study, EvaluationRow.run.in_(part)] for part in parts(list(runs))]
+        wheres = [[*of_study, EVALUATIONS.c.run.in_(part)] for part in parts(list(runs))]
     left_out = LeftOut("treecv_evaluations", "run")
     found = [
         row
         for where in wheres
-        for row in read_checked(session, _COLUMNS, where, left_out, _problem_of_evaluation)
+        for row in read_checked(connection, _COLUMNS, where, left_out, _problem_of_evaluation)
     ]
     left_out.warn(store, stacklevel=3)
     return found
 
 
 def read_scores(
-    session: Session, store: object, n_scores: Mapping[str, int]
+    connection: Connection, store: object, n_scores: Mapping[str, int]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the folds and their scores for each run that has any.
 
     Parameters
     ----------
-    session : Session
+    connection : Connection
     store : object
         What warnings call the store. Impossible scores are left out with a warning.
     n_scores : mapping of str to int
@@ -137,16 +140,16 @@ def read_scores(
     many = LeftOut("treecv_fold_score_blocks", "run")
     for part in parts(list(n_scores)):
         lists: dict[str, tuple[list[Any], list[Any]]] = {}
-        columns = FoldScoreRow.run, FoldScoreRow.fold, FoldScoreRow.score
-        query = select(*columns).where(FoldScoreRow.run.in_(part)).order_by(*columns[:2])
-        for run, fold, score in session.execute(query):
+        columns = FOLD_SCORES.c.run, FOLD_SCORES.c.fold, FOLD_SCORES.c.score
+        query = select(*columns).where(FOLD_SCORES.c.run.in_(part)).order_by(*columns[:2])
+        for run, fold, score in connection.execute(query):
             folds, scores = lists.setdefault(run, ([], []))
             folds.append(fold)
             scores.append(score)
         for run, (folds, scores) in lists.items():
             found[run] = _checked_scores(run, folds, scores, n_scores[run], few)
-        where = [FoldScoreBlockRow.run.in_(part)]
-        for row in read_checked(session, _BLOCK_COLUMNS, where, many):
+        where = [FOLD_SCORE_BLOCKS.c.run.in_(part)]
+        for row in read_checked(connection, _BLOCK_COLUMNS, where, many):
             run = row["run"]
             unpacked = _unpack(row["scores"], row["n_scores"], n_scores[run])
             if unpacked is None:
@@ -160,24 +163,36 @@ def read_scores(
 
 
 def read_named_scores(
-    session: Session, store: object, runs: Collection[str], n_scores: int
+    connection: Connection, store: object, runs: Collection[str], n_scores: int
 ) -> list[tuple[str, str, np.ndarray]]:
     """Return the run, the name of its score, and its fold scores, where all of them are there.
 
     Parameters
     ----------
-    session : Session
+    connection : Connection
     store : object
         What warnings call the store.
     runs : collection of str
     n_scores : int
         The number of fold scores of each run.
     """
-    names = {row["run"]: row["scoring"] for row in read_evaluations(session, store, runs=runs)}
-    found = read_scores(session, store, dict.fromkeys(names, n_scores))
+    names = {row["run"]: row["scoring"] for row in read_evaluations(connection, store, runs=runs)}
+    found = read_scores(connection, store, dict.fromkeys(names, n_scores))
     return [
         (run, names[run], scores) for run, (_, scores) in found.items() if len(scores) == n_scores
     ]
+
+
+def count_by_study(connection: Connection) -> list[tuple[str | None, int, int]]:
+    """Return the complete and the pruned evaluations of each study, by name.
+
+    The name is None for trials without a study. The several scores of a trial count once.
+    """
+    study, state = EVALUATIONS.c.study_name, EVALUATIONS.c.state
+    counts = (func.sum(case((state == one, 1), else_=0)) for one in ("complete", "pruned"))
+    query = select(study, *counts).where(EVALUATIONS.c.run.not_like(further_run("%", "%")))
+    rows = connection.execute(query.group_by(study).order_by(study))
+    return [(name, n_complete, n_pruned) for name, n_complete, n_pruned in rows]
 
 
 def delete_evaluations(
@@ -191,22 +206,22 @@ def delete_evaluations(
 
     A kept evaluation keeps those of its trial's other scores.
     """
-    query = select(EvaluationRow.run)
+    query = select(EVALUATIONS.c.run)
     if study_name is not None:
-        query = query.where(EvaluationRow.study_name == study_name)
+        query = query.where(EVALUATIONS.c.study_name == study_name)
     if before is not None:
-        query = query.where(EvaluationRow.created_at < before)
+        query = query.where(EVALUATIONS.c.created_at < before)
     kept = set(keep_runs)
-    with database.writing() as session:
+    with database.writing() as connection:
         deleted = [
             run
-            for run in session.scalars(query)
+            for run in connection.scalars(query)
             if not isinstance(run, str) or not kept & {run, first_run(run)}  # SQLite takes bytes
         ]
         for part in parts(deleted):
             # SQLite enforces foreign keys only if asked to, and a user's Engine may not ask.
-            for table in (FoldScoreRow, FoldScoreBlockRow, EvaluationRow):
-                session.execute(delete(table).where(table.run.in_(part)))
+            for table in (FOLD_SCORES, FOLD_SCORE_BLOCKS, EVALUATIONS):
+                connection.execute(delete(table).where(table.c.run.in_(part)))
     return len(deleted)
 
 

@@ -13,19 +13,19 @@ from time import sleep
 from typing import Any
 from uuid import uuid4
 
+from sqlalchemy import Connection
 from sqlalchemy import delete
 from sqlalchemy import insert
 from sqlalchemy import or_
 from sqlalchemy import select
 from sqlalchemy import text
 from sqlalchemy import update
-from sqlalchemy.orm import Session
 
 from optuna_treecv.storage.checked_rows import LeftOut
 from optuna_treecv.storage.checked_rows import read_checked
 from optuna_treecv.storage.database import parts
 from optuna_treecv.storage.model_store import ModelStore
-from optuna_treecv.storage.tables import LeaseRow
+from optuna_treecv.storage.tables import LEASES
 
 #: Seconds that a lease outlives its owner.
 LEASE_SECONDS = 60.0
@@ -42,7 +42,7 @@ _CLOCKS = {
     "sqlite": text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
     "postgresql": text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"),
 }
-_COLUMNS = (LeaseRow.__table__.c.key, LeaseRow.__table__.c.expires)
+_COLUMNS = (LEASES.c.key, LEASES.c.expires)
 
 
 class Leases:
@@ -66,9 +66,9 @@ class Leases:
     def held(self) -> set[str]:
         """Return the names on which there is a lease."""
 
-        def look(session: Session) -> set[str]:
-            now = _now(session)
-            rows = read_checked(session, _COLUMNS, [LeaseRow.expires > now], left_out)
+        def look(connection: Connection) -> set[str]:
+            now = _now(connection)
+            rows = read_checked(connection, _COLUMNS, [LEASES.c.expires > now], left_out)
             latest = now + _LONGEST * LEASE_SECONDS
             return {row["key"].hex() for row in rows if row["expires"] <= latest}
 
@@ -104,20 +104,22 @@ class Leases:
         """
         owner = uuid4().hex  # of this block: another thread is another owner
 
-        def take(session: Session) -> list[str]:
-            now = _now(session)
+        def take(connection: Connection) -> list[str]:
+            now = _now(connection)
             latest = now + _LONGEST * LEASE_SECONDS
-            expires = LeaseRow.expires  # NULL where the table was made by somebody else
+            expires = LEASES.c.expires  # NULL where the table was made by somebody else
             is_over = or_(expires <= now, expires > latest, expires.is_(None))
-            session.execute(delete(LeaseRow).where(is_over))
+            connection.execute(delete(LEASES).where(is_over))
             taken: set[bytes] = set()
             for part in parts([bytes.fromhex(name) for name in names]):
-                taken.update(session.scalars(select(LeaseRow.key).where(LeaseRow.key.in_(part))))
+                taken.update(
+                    connection.scalars(select(LEASES.c.key).where(LEASES.c.key.in_(part)))
+                )
             free = [name for name in names if bytes.fromhex(name) not in taken]
             own = {"owner": owner, "expires": now + LEASE_SECONDS}
             if free:
                 rows = [{"key": bytes.fromhex(name), **own} for name in free]
-                session.execute(insert(LeaseRow), rows)
+                connection.execute(insert(LEASES), rows)
             return free
 
         mine = self._write(take, list(names))
@@ -134,21 +136,21 @@ class Leases:
 
     def _give_up(self, owner: str, ended: Event) -> None:
         ended.set()
-        own = LeaseRow.owner == owner
-        self._write(lambda session: session.execute(delete(LeaseRow).where(own)), None)
+        own = LEASES.c.owner == owner
+        self._write(lambda connection: connection.execute(delete(LEASES).where(own)), None)
 
     def _renew(self, owner: str, ended: Event) -> None:
         """Renew an owner's leases until they are given up."""
 
-        def renew(session: Session) -> None:
-            expires = _now(session) + LEASE_SECONDS
-            own = update(LeaseRow).where(LeaseRow.owner == owner)
-            session.execute(own.values(expires=expires))
+        def renew(connection: Connection) -> None:
+            expires = _now(connection) + LEASE_SECONDS
+            own = update(LEASES).where(LEASES.c.owner == owner)
+            connection.execute(own.values(expires=expires))
 
         while not ended.wait(LEASE_SECONDS / _RENEWALS):
             self._write(renew, None)
 
-    def _write(self, work: Callable[[Session], Any], otherwise: Any) -> Any:
+    def _write(self, work: Callable[[Connection], Any], otherwise: Any) -> Any:
         # One writer at a time: nobody can take a name between another's look and insert.
         return self._store.database.attempt(
             work,
@@ -159,5 +161,5 @@ class Leases:
         )
 
 
-def _now(session: Session) -> float:
-    return float(session.execute(_CLOCKS[session.connection().dialect.name]).scalar_one())
+def _now(connection: Connection) -> float:
+    return float(connection.execute(_CLOCKS[connection.dialect.name]).scalar_one())

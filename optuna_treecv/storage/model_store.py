@@ -18,17 +18,17 @@ from typing import NamedTuple
 from typing import TypeAlias
 
 import numpy as np
+from sqlalchemy import Connection
 from sqlalchemy import delete
 from sqlalchemy import func
 from sqlalchemy import insert
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from optuna_treecv.storage.checked_rows import LeftOut
 from optuna_treecv.storage.checked_rows import read_checked
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import parts
-from optuna_treecv.storage.tables import ModelRow
+from optuna_treecv.storage.tables import MODELS
 from optuna_treecv.storage.write_queue import WriteQueue
 
 #: Seconds between two queries for models that other workers have written.
@@ -48,7 +48,7 @@ _INTERVAL = Struct("<?d?dQ")
 # No model has more bytes.
 _LARGEST = 2**40
 
-_TABLE = ModelRow.__table__.c
+_TABLE = MODELS.c
 _KNOWN = (_TABLE.id, _TABLE.key, _TABLE.low, _TABLE.high, _TABLE.n_bytes)
 _WITH_PAYLOAD = (*_KNOWN, _TABLE.payload)
 
@@ -127,12 +127,12 @@ class ModelStore:
         There is at most one query in two seconds, except after ``look_anew``.
         """
 
-        def look(session: Session) -> list[Known]:
+        def look(connection: Connection) -> list[Known]:
             if self._n_files != self.database.n_files:  # another file has other ids
                 self._n_files, self._last_id = self.database.n_files, 0
                 self._damaged.clear()
-            where = [ModelRow.id > self._last_id]
-            rows = read_checked(session, _KNOWN, where, left_out, _problem_of_model)
+            where = [MODELS.c.id > self._last_id]
+            rows = read_checked(connection, _KNOWN, where, left_out, _problem_of_model)
             return [Known(*(row[name] for name in Known._fields)) for row in rows]
 
         looking = self._lock()
@@ -142,7 +142,7 @@ class ModelStore:
             if monotonic() < self._next_look:
                 return []
             if self._damaged:
-                self._write(lambda session: None)
+                self._write(lambda connection: None)
             left_out = _left_out()
             nothing: list[Known] = []
             found = self.database.attempt(look, nothing, without=_SHARED_MODELS)
@@ -169,11 +169,11 @@ class ModelStore:
 
         Damaged models are deleted together, at the next ``write`` or look for news.
         """
-        where = [ModelRow.id == known.id]
+        where = [MODELS.c.id == known.id]
         left_out, found = _left_out(), None
 
-        def look(session: Session) -> dict[str, Any] | None:
-            return next(read_checked(session, _WITH_PAYLOAD, where, left_out), None)
+        def look(connection: Connection) -> dict[str, Any] | None:
+            return next(read_checked(connection, _WITH_PAYLOAD, where, left_out), None)
 
         row = self.database.attempt(look, None, without=_SHARED_MODELS)
         if row is not None:
@@ -197,7 +197,7 @@ class ModelStore:
         """
         new = {(one.key, one.low, one.high): one for one in kept}
         there: set[Domain] = self.database.attempt(
-            lambda session: self._there(session, new), set(), without=_SHARED_MODELS
+            lambda connection: self._there(connection, new), set(), without=_SHARED_MODELS
         )
         rows = {}
         for domain, (key, payload, seconds, low, high) in new.items():
@@ -212,34 +212,34 @@ class ModelStore:
                     "payload": packed,
                 }
 
-        def add(session: Session) -> None:
-            for domain in self._there(session, rows):  # written meanwhile
+        def add(connection: Connection) -> None:
+            for domain in self._there(connection, rows):  # written meanwhile
                 del rows[domain]
             if rows:
-                session.execute(insert(ModelRow), list(rows.values()))
-                evict(session, self.max_bytes)
+                connection.execute(insert(MODELS), list(rows.values()))
+                evict(connection, self.max_bytes)
 
         if rows:
             self._write(add)
 
-    def _there(self, session: Session, models: Collection[Domain]) -> set[Domain]:
+    def _there(self, connection: Connection, models: Collection[Domain]) -> set[Domain]:
         """Return those of some models that the database holds undamaged, as far as is known."""
-        columns = ModelRow.id, ModelRow.key, ModelRow.low, ModelRow.high
+        columns = MODELS.c.id, MODELS.c.key, MODELS.c.low, MODELS.c.high
         found: set[Domain] = set()
         for part in parts(list({key for key, _, _ in models})):
-            query = select(*columns).where(ModelRow.key.in_(part))
-            for number, key, low, high in session.execute(query):
+            query = select(*columns).where(MODELS.c.key.in_(part))
+            for number, key, low, high in connection.execute(query):
                 if number not in self._damaged:
                     found.add((key, low, high))
         return found.intersection(models)
 
-    def _write(self, work: Callable[[Session], object]) -> None:
+    def _write(self, work: Callable[[Connection], object]) -> None:
         damaged = list(self._damaged)
 
-        def delete_and_work(session: Session) -> bool:
+        def delete_and_work(connection: Connection) -> bool:
             for part in parts(damaged):
-                session.execute(delete(ModelRow).where(ModelRow.id.in_(part)))
-            work(session)
+                connection.execute(delete(MODELS).where(MODELS.c.id.in_(part)))
+            work(connection)
             return True
 
         # One writer at a time, so that ids are committed in ascending order. Otherwise ``news``
@@ -261,29 +261,29 @@ def _problem_of_model(row: dict[str, Any]) -> str | None:
     return f"n_bytes must be a size, got {row['n_bytes']}"
 
 
-def evict(session: Session, max_bytes: int) -> int:
+def evict(connection: Connection, max_bytes: int) -> int:
     """Delete the oldest and least useful models until the others fit.
 
     A model is worth the seconds of its training per byte, divided by 1 + its age. The age is the
     number of models written since, in units of the number of models that are there. So every model
-    leaves eventually, as nobody knows which ones are used. The session must be the only writer.
+    leaves eventually, as nobody knows which ones are used. The connection must be the only writer.
 
     Returns
     -------
     int
         The number of deleted models.
     """
-    total = session.scalar(select(func.sum(ModelRow.n_bytes)))
+    total = connection.scalar(select(func.sum(MODELS.c.n_bytes)))
     if total is None or total <= max_bytes:
         return 0
-    age = 1.0 * (func.max(ModelRow.id).over() - ModelRow.id) / func.count().over()
-    worth = (ModelRow.seconds / ModelRow.n_bytes / (1 + age)).label("worth")
-    aged = select(ModelRow.id, ModelRow.n_bytes, worth).subquery()
+    age = 1.0 * (func.max(MODELS.c.id).over() - MODELS.c.id) / func.count().over()
+    worth = (MODELS.c.seconds / MODELS.c.n_bytes / (1 + age)).label("worth")
+    aged = select(MODELS.c.id, MODELS.c.n_bytes, worth).subquery()
     up_to_here = func.sum(aged.c.n_bytes).over(order_by=(aged.c.worth.desc(), aged.c.id.desc()))
     ranked = select(aged.c.id, up_to_here.label("up_to_here")).subquery()
-    evicted = list(session.scalars(select(ranked.c.id).where(ranked.c.up_to_here > max_bytes)))
+    evicted = list(connection.scalars(select(ranked.c.id).where(ranked.c.up_to_here > max_bytes)))
     for part in parts(evicted):
-        session.execute(delete(ModelRow).where(ModelRow.id.in_(part)))
+        connection.execute(delete(MODELS).where(MODELS.c.id.in_(part)))
     return len(evicted)
 
 

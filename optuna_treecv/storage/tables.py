@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from datetime import UTC
+from functools import partial
 import math
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from sqlalchemy import BigInteger
+from sqlalchemy import Column
 from sqlalchemy import DateTime
 from sqlalchemy import Dialect
 from sqlalchemy import Double
@@ -21,12 +22,10 @@ from sqlalchemy import ForeignKey
 from sqlalchemy import Integer
 from sqlalchemy import JSON
 from sqlalchemy import LargeBinary
+from sqlalchemy import MetaData
 from sqlalchemy import String
+from sqlalchemy import Table
 from sqlalchemy import text
-from sqlalchemy.orm import DeclarativeBase
-from sqlalchemy.orm import Mapped
-from sqlalchemy.orm import mapped_column
-from sqlalchemy.orm import MappedAsDataclass
 from sqlalchemy.types import TypeDecorator
 
 
@@ -78,117 +77,106 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-class Base(MappedAsDataclass, DeclarativeBase):
-    type_annotation_map = {
-        dict[str, Any]: PlainJSON,
-        datetime: UTCDateTime,
-        float: Double,
-    }
+#: All tables of a store.
+METADATA = MetaData()
+
+_filled = partial(Column, nullable=False)
+
+#: The version of these tables in a database; the table has one row.
+SCHEMA = Table(
+    "treecv_schema", METADATA, Column("version", Integer, primary_key=True, autoincrement=False)
+)
+
+#: The cross-validations of trials, one row per score.
+EVALUATIONS = Table(
+    "treecv_evaluations",
+    METADATA,
+    # Chosen by us and kept in the trial's user attribute "treecv". It stays valid if a study is
+    # copied or renamed.
+    Column("run", String(32), primary_key=True),
+    _filled("key", String(64), index=True, default=""),
+    _filled("fingerprint", String(64), default=""),
+    Column("study_name", String, index=True),
+    Column("trial_number", Integer),
+    _filled("state", String(8), default="complete"),
+    _filled("learner", String),
+    _filled("parameters", PlainJSON),
+    _filled("cv", String),
+    _filled("n_folds", Integer),
+    _filled("n_repeats", Integer, default=1),
+    _filled("n_rows", BigInteger),
+    _filled("n_features", Integer),
+    _filled("order", String, default="fixed"),
+    _filled("method", String, default="treecv"),
+    _filled("scoring", String),
+    _filled("direction", String(8)),
+    # A string, since seeds are unsigned 64-bit integers and those of SQL are signed.
+    _filled("random_state", String),
+    Column("mean", Double),
+    Column("std", Double),
+    _filled("folds_scored", Integer),
+    _filled("diverged_folds", Integer, default=0),
+    _filled("n_updates", BigInteger),
+    _filled("n_updates_saved", BigInteger, default=0, server_default=text("0")),
+    _filled("n_updates_standard", BigInteger),
+    _filled("seconds", Double),
+    _filled("seconds_prepare", Double, default=0.0),
+    _filled("created_at", UTCDateTime, default=now),
+    _filled("versions", PlainJSON, default=dict),
+)
 
 
-class SchemaRow(Base, kw_only=True):
-    """The version of these tables in a database; the table has one row."""
-
-    __tablename__ = "treecv_schema"
-
-    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+def _run() -> Column[str]:
+    """Return a column with the evaluation that a row belongs to."""
+    evaluation = ForeignKey(EVALUATIONS.c.run, ondelete="CASCADE")
+    return Column("run", String(32), evaluation, primary_key=True)
 
 
-class EvaluationRow(Base, kw_only=True):
-    """The cross-validation of one trial."""
+#: Fold scores, one row for each; fold numbers continue over the repeats.
+FOLD_SCORES = Table(
+    "treecv_fold_scores",
+    METADATA,
+    _run(),
+    Column("fold", Integer, primary_key=True, autoincrement=False),
+    _filled("score", Double),
+)
 
-    __tablename__ = "treecv_evaluations"
+#: All fold scores of an evaluation that has too many for one row each.
+FOLD_SCORE_BLOCKS = Table(
+    "treecv_fold_score_blocks",
+    METADATA,
+    _run(),
+    _filled("n_scores", BigInteger),
+    # Compressed by zlib: a byte per score if all are whole numbers from 0 to 255, such as errors;
+    # otherwise little-endian float64.
+    _filled("scores", LargeBinary),
+)
 
-    #: Chosen by us and kept in the trial's user attribute "treecv". It stays valid if a study is
-    #: copied or renamed.
-    run: Mapped[str] = mapped_column(
-        String(32), primary_key=True, default_factory=lambda: uuid4().hex[:16]
-    )
-    key: Mapped[str] = mapped_column(String(64), index=True, default="")
-    fingerprint: Mapped[str] = mapped_column(String(64), default="")
-    study_name: Mapped[str | None] = mapped_column(index=True, default=None)
-    trial_number: Mapped[int | None] = mapped_column(default=None)
-    state: Mapped[str] = mapped_column(String(8), default="complete")
-    learner: Mapped[str]
-    parameters: Mapped[dict[str, Any]]
-    cv: Mapped[str]
-    n_folds: Mapped[int]
-    n_repeats: Mapped[int] = mapped_column(default=1)
-    n_rows: Mapped[int] = mapped_column(BigInteger)
-    n_features: Mapped[int]
-    order: Mapped[str] = mapped_column(default="fixed")
-    method: Mapped[str] = mapped_column(default="treecv")
-    scoring: Mapped[str]
-    direction: Mapped[str] = mapped_column(String(8))
-    #: A string, since seeds are unsigned 64-bit integers and those of SQL are signed.
-    random_state: Mapped[str]
-    mean: Mapped[float | None]
-    std: Mapped[float | None] = mapped_column(default=None)
-    folds_scored: Mapped[int]
-    diverged_folds: Mapped[int] = mapped_column(default=0)
-    n_updates: Mapped[int] = mapped_column(BigInteger)
-    n_updates_saved: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
-    n_updates_standard: Mapped[int] = mapped_column(BigInteger)
-    seconds: Mapped[float]
-    seconds_prepare: Mapped[float] = mapped_column(default=0.0)
-    created_at: Mapped[datetime] = mapped_column(default_factory=now)
-    versions: Mapped[dict[str, Any]] = mapped_column(default_factory=dict)
-
-
-class FoldScoreRow(Base, kw_only=True):
-    """One fold score; fold numbers continue over the repeats."""
-
-    __tablename__ = "treecv_fold_scores"
-
-    run: Mapped[str] = mapped_column(
-        String(32), ForeignKey(EvaluationRow.run, ondelete="CASCADE"), primary_key=True
-    )
-    fold: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    score: Mapped[float]
-
-
-class FoldScoreBlockRow(Base, kw_only=True):
-    """All fold scores of an evaluation that has too many for one row each."""
-
-    __tablename__ = "treecv_fold_score_blocks"
-
-    run: Mapped[str] = mapped_column(
-        String(32), ForeignKey(EvaluationRow.run, ondelete="CASCADE"), primary_key=True
-    )
-    n_scores: Mapped[int] = mapped_column(BigInteger)
-    #: Compressed by zlib: a byte per score if all are whole numbers from 0 to 255, such as errors;
-    #: otherwise little-endian float64.
-    scores: Mapped[bytes] = mapped_column(LargeBinary)
-
-
-class ModelRow(Base, kw_only=True):
-    """The bytes of a model that trials share."""
-
-    __tablename__ = "treecv_models"
+#: The bytes of models that trials share.
+MODELS = Table(
+    "treecv_models",
+    METADATA,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    _filled("key", LargeBinary(32), index=True),
+    # The interval of a hyper-parameter for which the model is valid.
+    Column("low", Double),
+    Column("high", Double),
+    _filled("n_bytes", BigInteger),
+    # The time to train the model again.
+    _filled("seconds", Double),
+    _filled("created_at", UTCDateTime, default=now),
+    # The last column, so that SQLite need not read past it for the other columns.
+    _filled("payload", LargeBinary),
     # An id must never be reused, because readers query for ids above the last one they saw.
-    __table_args__ = {"sqlite_autoincrement": True}
+    sqlite_autoincrement=True,
+)
 
-    id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer, "sqlite"), primary_key=True, init=False
-    )
-    key: Mapped[bytes] = mapped_column(LargeBinary(32), index=True)
-    #: The interval of a hyper-parameter for which the model is valid.
-    low: Mapped[float | None]
-    high: Mapped[float | None]
-    n_bytes: Mapped[int] = mapped_column(BigInteger)
-    #: The time to train the model again.
-    seconds: Mapped[float]
-    created_at: Mapped[datetime] = mapped_column(default_factory=now, insert_default=now)
-    #: The last column, so that SQLite need not read past it for the other columns.
-    payload: Mapped[bytes] = mapped_column(LargeBinary)
-
-
-class LeaseRow(Base, kw_only=True):
-    """A lease: a worker is computing the results with this name."""
-
-    __tablename__ = "treecv_leases"
-
-    key: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
-    owner: Mapped[str] = mapped_column(String(32))
-    #: Seconds since 1970, by the database's clock.
-    expires: Mapped[float]
+#: Leases: a worker is computing the results with this name.
+LEASES = Table(
+    "treecv_leases",
+    METADATA,
+    Column("key", LargeBinary(32), primary_key=True),
+    _filled("owner", String(32)),
+    # Seconds since 1970, by the database's clock.
+    _filled("expires", Double),
+)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
-
-import numpy as np
+from uuid import uuid4
 
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
@@ -15,7 +14,6 @@ from optuna_treecv.storage.attributes import TRIAL_ATTRIBUTE
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import record
-from optuna_treecv.storage.tables import EvaluationRow
 
 _VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
 
@@ -60,12 +58,14 @@ def _record_in_store(trial: Any, job: Job, result: CVResult, database: Database)
     """
     scoring = job.scoring
     first = scoring.optimized[0]
-    written: list[tuple[EvaluationRow, np.ndarray]] = []
-    for number in sorted(range(len(scoring.names)), key=lambda number: number != first):
+    run, rows = uuid4().hex[:16], []
+    numbers = sorted(range(len(scoring.names)), key=lambda number: number != first)
+    for i, number in enumerate(numbers):
         score = result.scores[scoring.names[number]]
         is_first = number == first
-        row = EvaluationRow(
+        row = dict(
             **job.describe(),
+            run=further_run(run, i) if i else run,
             scoring=scoring.names[number],
             direction=score.direction,
             study_name=getattr(getattr(trial, "study", None), "study_name", None),
@@ -83,11 +83,8 @@ def _record_in_store(trial: Any, job: Job, result: CVResult, database: Database)
             seconds_prepare=result.seconds_prepare if is_first else 0.0,
             versions=_VERSIONS,
         )
-        if not is_first:
-            row.run = further_run(written[0][0].run, len(written))
-        written.append((row, job.fold_scores(number)))
-    first_row, *further = written
-    return first_row[0].run if record(database, *first_row, further) else None
+        rows.append((row, job.fold_scores(number)))
+    return run if record(database, *rows[0], rows[1:]) else None
 
 
 def _for_display(score: float) -> float:
