@@ -338,7 +338,8 @@ def choices_of(annotation):
 )
 def test_types_name_the_choices_that_are_taken(kind):
     annotations = get_type_hints(kind.__init__)
-    for name, constraints in kind._parameter_constraints.items():
+    for name in kind._get_param_names():
+        constraints = kind._parameter_constraints[name]
         taken = set().union(*(c.options for c in constraints if isinstance(c, StrOptions)))
         assert choices_of(annotations[name]) == taken, name
 

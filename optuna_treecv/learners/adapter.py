@@ -16,7 +16,6 @@ from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.naive_bayes import GaussianNB
 
-from optuna_treecv.learners.compiled import Before
 from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import partial_fit
@@ -61,7 +60,7 @@ class Adapter:
         The responses that ``outputs`` writes side by side, as in ``make_learner``.
     seed : int
         32 bits.
-    before : Before or None
+    before : FittedSteps or None
         The steps of a Pipeline that were done once, after which these are the rows.
     """
 
@@ -74,7 +73,7 @@ class Adapter:
         rows: PreparedRows,
         response_methods: tuple[str, ...],
         seed: int,
-        before: Before | None = None,
+        before: Any = None,
     ) -> None:
         self.rows = rows
         self.before = before

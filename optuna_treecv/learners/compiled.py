@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from abc import abstractmethod
-from collections.abc import Collection
 from collections.abc import Generator
-from contextlib import AbstractContextManager
 from contextlib import contextmanager
-from functools import cache
-from numbers import Real
 from typing import Any
-from typing import cast
-from typing import Protocol
 from typing import Self
 import warnings
 
@@ -21,9 +15,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils import Tags
-from sklearn.utils._param_validation import InvalidParameterError
-from sklearn.utils._param_validation import validate_parameter_constraints
-from sklearn.utils.validation import _num_samples
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.order import random_order
@@ -31,11 +22,13 @@ from optuna_treecv._kernels.tree import Kept
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv._kernels.tree import Memory
 from optuna_treecv._kernels.tree import Subtree
-from optuna_treecv.learners.parameter_names import KnownParameters
+from optuna_treecv.learners.base import COUNT
+from optuna_treecv.learners.base import TreeCVEstimator
+from optuna_treecv.learners.base import weights_of_classes
+from optuna_treecv.learners.base import weights_of_rows
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
-from optuna_treecv.rows.checks import is_float64
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import aligned_bytes
 from optuna_treecv.rows.data import aligned_empty
@@ -45,7 +38,7 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.weights import check_weights
+from optuna_treecv.rows.data import times_classes
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
@@ -61,40 +54,26 @@ DIVERGENCE_ADVICE = "a smaller step size, or scaled features, may help."
 #: More rows than any data can have; kernels receive it in place of larger numbers.
 MOST_ROWS = 2**62
 
+#: What kernels are made of: rows, and class codes or numbers; None for learners without targets.
+PaddedRows = np.ndarray | SparseRows
+Targets = np.ndarray | None
+
 #: Parameters that act through the rows and their order, and not through the kernel.
 ACT_THROUGH_ROWS = frozenset({"fit_intercept", "shuffle", "n_epochs"})
 
 
-class Before(Protocol):
-    """Fitted steps before a learner: in its kernel, or trained by ``partial_fit`` as it is."""
-
-    def around(self, kernel: Kernel, rows: PreparedRows) -> Kernel:
-        """Return a kernel over rows that sees them as a compiled learner should."""
-
-    def settings(self) -> dict[str, Any]:
-        """Return what states depend on besides the learner and the rows after the steps."""
-
-    def naming(self) -> AbstractContextManager[None]:
-        """Name the step, or the column after the steps, that an error is about."""
-
-    def as_given(self, order: np.ndarray) -> Any:
-        """Return rows as they were before the steps."""
-
-    def fitted(
-        self, last: Any, kernel: Kernel | None = None, state: np.ndarray | None = None
-    ) -> Any:
-        """Return the fitted steps with a fitted learner behind them.
-
-        Of a compiled learner, ``kernel`` is from ``around``, and ``state`` one of its states, or
-        None.
-        """
-
-
-class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
+class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
     """An estimator that is trained by a compiled kernel."""
+
+    _parameter_constraints = {
+        **TreeCVEstimator._parameter_constraints,
+        "shuffle": ["boolean"],
+        "n_epochs": COUNT,
+    }
 
     has_epochs = True  # whether training for several epochs makes sense
     n_epochs: int
+    class_weight: Any = None  # what the weights of rows are multiplied by, in classifiers
     draws = False  # whether training uses random_state for more than the order of the rows
     shuffle: bool
     random_state: Any
@@ -105,12 +84,6 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
     _trained_as: dict[str, Any]  # what _fixed returned when training began
     _fixed_parameters: tuple[str, ...] = ()  # those that the size or meaning of a state depends on
     _outputs: Any  # method (X) -> outputs from which all predictions follow; not in every family
-
-    @classmethod
-    @cache
-    def _get_param_names(cls) -> list[str]:
-        """Return the parameter names; scikit-learn would inspect the signature for each clone."""
-        return super()._get_param_names()
 
     # Properties of a family of estimators.
 
@@ -129,9 +102,7 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
         """The layout of the rows that this estimator needs inside TreeCV."""
 
     @abstractmethod
-    def make_kernel(
-        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
-    ) -> Kernel:
+    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Kernel:
         """Return the kernel with this estimator's settings over padded rows."""
 
     @property
@@ -149,11 +120,7 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
         return False
 
     def make_lanes(
-        self,
-        X: np.ndarray | SparseRows,
-        y: np.ndarray | None,
-        n_classes: int | None,
-        estimators: list[Any],
+        self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
     ) -> Kernel:
         """Return the kernel for several estimators.
 
@@ -164,11 +131,13 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
     @property
     def is_balanced(self) -> bool:
         """Whether each row is also weighted by the inverse frequency of its class so far."""
-        return False
+        return isinstance(self.class_weight, str)
 
     def weights_of_classes(self, classes: np.ndarray | None) -> tuple[float, ...] | None:
         """Return what the weights of each class's rows are multiplied by; None: all are 1."""
-        return None
+        if not isinstance(self.class_weight, dict) or classes is None:
+            return None
+        return weights_of_classes(self.class_weight, classes)
 
     @abstractmethod
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
@@ -231,30 +200,9 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
         """
         return None
 
-    def check_parameters(self, but: Collection[str] = ()) -> None:
-        """Refuse wrong parameters, except for those named in ``but``.
-
-        Raises
-        ------
-        ValueError
-            In scikit-learn's words, which name the parameter.
-        """
-        parameters = self.get_params(deep=False).items()
-        checked = {name: value for name, value in parameters if name not in but}
-        name = type(self).__name__
-        for parameter, value in checked.items():
-            if isinstance(value, Real) and not is_float64(value):
-                raise InvalidParameterError(
-                    f"The {parameter!r} parameter of {name} must be a Python or NumPy number "
-                    f"within the range of float64. Got {value!r} instead."
-                )
-        validate_parameter_constraints(self._parameter_constraints, checked, name)
-
     # Inside the tree.
 
-    def make_learner(
-        self, rows: PreparedRows, seed: int, before: Before | None = None
-    ) -> CompiledLearner:
+    def make_learner(self, rows: PreparedRows, seed: int, before: Any = None) -> CompiledLearner:
         """Return this estimator as a learner over prepared rows, with the steps before it.
 
         Its parameters must have passed ``check_parameters``.
@@ -265,6 +213,24 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
         return CompiledLearner(settings, rows, before)
 
     # As an estimator.
+
+    def _pass(self, X: Any, y: Any, sample_weight: Any, is_fit: bool, classes: Any = None) -> Self:
+        """Train on rows as given; ``classes`` is an argument of a classifier's training."""
+        self.check_parameters()
+        first = is_fit or not hasattr(self, "_state")
+        if not first:
+            self._check_unchanged()
+        with self._all_or_nothing():
+            X, y = self._read(X, y, first, is_fit, classes)
+            if first:
+                self._start(X)
+            return self._train(X, y, sample_weight, is_fit)
+
+    @abstractmethod
+    def _read(
+        self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
+    ) -> tuple[Any, np.ndarray | None]:
+        """Return validated X and the targets for the kernel, in the type of the first rows."""
 
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
         """Return X, or X and y, as scikit-learn's ``validate_data`` does; further checks first."""
@@ -312,7 +278,13 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
     def _weights(self, X: Any, y: np.ndarray | None, sample_weight: Any) -> np.ndarray | None:
         """Return the weights of validated rows, in the type of X; None: all are 1."""
         weights = weights_of_rows(X, sample_weight, may_be_zero=True)
-        return None if weights is None else in_type(weights, X.dtype, "sample_weight")
+        if weights is not None:
+            weights = in_type(weights, X.dtype, "sample_weight")
+        of_classes = self.weights_of_classes(getattr(self, "classes_", None))
+        if of_classes is None:
+            return weights
+        assert y is not None
+        return times_classes(weights, of_classes, y, X.dtype)
 
     def _train(self, X: Any, y: np.ndarray | None, sample_weight: Any, is_fit: bool) -> Self:
         """Train on validated X and prepared y, and set the fitted attributes."""
@@ -360,17 +332,6 @@ class CompiledEstimator(KnownParameters, metaclass=ABCMeta):
         return tags
 
 
-def weights_of_rows(X: Any, sample_weight: Any, may_be_zero: bool = False) -> np.ndarray | None:
-    """Return checked weights as float64; a number is the weight of each row, None stands for 1."""
-    if sample_weight is None:
-        return None
-    with naming("X"):
-        n_rows = _num_samples(X)
-    if isinstance(sample_weight, Real):
-        sample_weight = np.full(n_rows, sample_weight)
-    return check_weights("sample_weight", sample_weight, n_rows, may_be_zero)
-
-
 def weigh(kernel: Kernel, weights: np.ndarray | None, is_balanced: bool) -> None:
     """Give a kernel the weights of its rows, unless all are 1."""
     if weights is not None or is_balanced:
@@ -391,23 +352,11 @@ def copy_of(state: np.ndarray) -> np.ndarray:
     return other
 
 
-def test(kernel: Kernel, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
-    """Write the outputs of a state's models for the rows start to stop - 1."""
-    kernel.test(state, aligned_bytes(kernel.model_bytes), start, stop, out.view(np.uint8))
-
-
 def read_model(kernel: Kernel, state: np.ndarray) -> np.ndarray:
     """Return the model of a state, in bytes."""
     model = aligned_bytes(kernel.model_bytes)
     kernel.read_out(state, model)
     return model
-
-
-def bounds_of(rows: Rows) -> tuple[int, int]:
-    """Return (start, stop), between which all rows lie."""
-    if isinstance(rows, slice):
-        return rows.start, rows.stop
-    return int(rows.min()), int(rows.max()) + 1
 
 
 def _numbers(rows: Rows) -> np.ndarray:
@@ -419,16 +368,6 @@ def _subtree(plan: Plan, node: Node) -> Subtree:
     return Subtree(
         node.first, node.last, plan.n_folds, plan.bounds, plan.random, plan.seed, plan.n_epochs
     )
-
-
-class _Tracker(Protocol):
-    """A kernel that can track for which values of a parameter its states are the same."""
-
-    def track(self) -> None: ...
-
-    def domain_of(self, state: np.ndarray) -> tuple[float, float]: ...
-
-    def domain(self, states: np.ndarray, ends: np.ndarray) -> None: ...
 
 
 class KernelTrainer:
@@ -456,12 +395,9 @@ class KernelTrainer:
     def update(self, state: np.ndarray, phase: Phase | Rows) -> None:
         rows = rows_of(phase)
         self._survey(state, phase, rows)
-        self._train_on(state, rows)
+        self.replay(state, rows)
 
     def replay(self, state: np.ndarray, rows: Rows) -> None:
-        self._train_on(state, rows)
-
-    def _train_on(self, state: np.ndarray, rows: Rows) -> None:
         if isinstance(rows, slice):
             self._kernel.update(state, rows.start, rows.stop)
         else:
@@ -480,6 +416,11 @@ class KernelTrainer:
             self._kernel.survey(state, rows.start, rows.stop, None)
         else:
             self._kernel.survey(state, 0, len(rows), rows)
+
+    def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
+        """Write the outputs of a state's models for the rows start to stop - 1 into their rows."""
+        model = aligned_bytes(self._kernel.model_bytes)
+        self._kernel.test(state, model, start, stop, out.view(np.uint8))
 
     def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
         start, stop, order = 0, 0, None
@@ -519,9 +460,6 @@ class KernelTrainer:
     def snapshot(self, state: np.ndarray) -> np.ndarray:
         return copy_of(state)
 
-    def walk_subtree(self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray) -> int:
-        return self._walk_subtree(plan, node, state, out)
-
     def walk_summing(
         self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray
     ) -> tuple[int, np.ndarray]:
@@ -536,10 +474,10 @@ class KernelTrainer:
         """
         n_levels = (node.n_folds - 1).bit_length() + 1
         sums = np.zeros((n_levels, self._kernel.model_bytes // self._kernel.itemsize))
-        n_updates = self._walk_subtree(plan, node, state, out, sums=sums)
+        n_updates = self.walk_subtree(plan, node, state, out, sums=sums)
         return n_updates, sums[0].copy()
 
-    def _walk_subtree(
+    def walk_subtree(
         self,
         plan: Plan,
         node: Node,
@@ -571,12 +509,12 @@ class CompiledLearner(KernelTrainer):
     ----------
     estimator : CompiledEstimator
     rows : PreparedRows
-    before : Before or None
+    before : FittedSteps or None
         The steps of a Pipeline before the estimator, after which these are the rows.
     """
 
     def __init__(
-        self, estimator: CompiledEstimator, rows: PreparedRows, before: Before | None = None
+        self, estimator: CompiledEstimator, rows: PreparedRows, before: Any = None
     ) -> None:
         n_classes = None if rows.classes is None else len(rows.classes)
         kernel = estimator.make_kernel(rows.X, rows.y, n_classes)
@@ -593,13 +531,10 @@ class CompiledLearner(KernelTrainer):
         self.settings = estimator
         self.kind = type(estimator)
         self.tracked = None if kernel.surveys else estimator.tracked
+        self._tracker: Any = kernel  # its methods are those of a kernel with a tracked parameter
         is_slow = estimator.rewrites_often and isinstance(rows.X, SparseRows)
         self.lane_parameters = () if is_slow else estimator.lane_parameters
         self.breakpoints = estimator.breakpoints()
-
-    @property
-    def _tracker(self) -> _Tracker:
-        return cast(_Tracker, self._kernel)
 
     def settings_at(self, n_seen: int) -> dict[str, Any]:
         """Return the values of the parameters that have influenced a state of ``n_seen`` rows."""
@@ -680,14 +615,15 @@ class CompiledLearner(KernelTrainer):
         """The number of rows whose training takes about as long as copying a state."""
         return 1 + int(self.state_bytes / self.row_bytes)
 
-    def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
-        test(self._kernel, state, start, stop, out)
-
     def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
         if self._kernel.tests_rows:
             super().test_then_train(state, rows, out)
             return
-        start, stop = bounds_of(rows)
+        start, stop = (
+            (rows.start, rows.stop)
+            if isinstance(rows, slice)
+            else (int(rows.min()), int(rows.max()) + 1)
+        )
         of_all = np.empty((len(self.rows.order), self.n_outputs), self.dtype)  # most is untouched
         self.outputs(state, start, stop, of_all)
         out[:] = of_all[rows]
@@ -731,7 +667,7 @@ class CompiledLearner(KernelTrainer):
         marks = np.concatenate([*trails.values(), np.empty(0, np.int64)])
         passed = aligned_empty((len(marks), self.state_bytes))
         keeping = Kept(kept, least_folds, begins, marks, passed)
-        return self._walk_subtree(plan, node, state, out, keeping), passed
+        return self.walk_subtree(plan, node, state, out, keeping), passed
 
     def test_leaves(self, plan: Plan, node: Node, kept: np.ndarray, out: np.ndarray) -> int:
         """Test the folds of a node by the states that ``walk_keeping`` has kept for all its nodes.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import log
 from math import pi
-from numbers import Real
 from typing import Any
 from typing import Literal
 
@@ -13,19 +13,21 @@ from scipy.linalg import cholesky
 from scipy.linalg import LinAlgError
 from scipy.linalg import solve_triangular
 from sklearn.base import DensityMixin
-from sklearn.utils._param_validation import Interval
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv._kernels.gaussian import Gaussian
-from optuna_treecv.learners.compiled import weights_of_rows
+from optuna_treecv.learners.base import ABOVE_0
+from optuna_treecv.learners.base import weights_of_rows
+from optuna_treecv.learners.compiled import PaddedRows
+from optuna_treecv.learners.compiled import Targets
 from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
-from optuna_treecv.rows.data import SparseRows
 
 # A full covariance of this many features takes 2 GiB, in each of the states of a tree.
 MOST_FEATURES = 2**14
 
 
+@dataclass(repr=False, eq=False)
 class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     r"""Gaussian density with diagonal or full covariance, by running sums (Welford 1962).
 
@@ -90,23 +92,15 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     has_epochs = False
     _fixed_parameters = ("covariance_type",)
     _parameter_constraints = {
+        **UnsupervisedEstimator._parameter_constraints,
         "covariance_type": [StrOptions({"diag", "full"})],
-        "reg_covar": [Interval(Real, 0, None, closed="neither")],
-        "shuffle": ["boolean"],
-        "random_state": ["random_state"],
+        "reg_covar": ABOVE_0,
     }
 
-    def __init__(
-        self,
-        covariance_type: Literal["diag", "full"] = "diag",
-        reg_covar: float = 1e-6,
-        shuffle: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.covariance_type = covariance_type
-        self.reg_covar = reg_covar
-        self.shuffle = shuffle
-        self.random_state = random_state
+    covariance_type: Literal["diag", "full"] = "diag"
+    reg_covar: float = 1e-6
+    shuffle: bool = True
+    random_state: Any = None
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Return the log density at each row.
@@ -161,9 +155,7 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         """Return the log densities (rows,) from the outputs (rows, 1)."""
         return outputs[:, 0]
 
-    def make_kernel(
-        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
-    ) -> Gaussian:
+    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Gaussian:
         """Return the kernel with this estimator's settings over padded rows."""
         full = self.covariance_type == "full"
         if full and self.n_features_in_ > MOST_FEATURES:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from dataclasses import KW_ONLY
 from numbers import Integral
 from typing import Any
 from typing import Self
@@ -14,14 +16,16 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv._kernels.kmeans import KMeans
-from optuna_treecv.learners.compiled import weights_of_rows
+from optuna_treecv.learners.base import weights_of_rows
+from optuna_treecv.learners.compiled import PaddedRows
+from optuna_treecv.learners.compiled import Targets
 from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
-from optuna_treecv.rows.data import SparseRows
 
 # A row is compared with every centre. With more of them a model would not fit into memory.
 MOST_CLUSTERS = 10**6
 
 
+@dataclass(repr=False, eq=False)
 class StreamingKMeans(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, UnsupervisedEstimator
 ):
@@ -91,24 +95,15 @@ class StreamingKMeans(
 
     _fixed_parameters = ("n_clusters",)
     _parameter_constraints = {
+        **UnsupervisedEstimator._parameter_constraints,
         "n_clusters": [Interval(Integral, 1, MOST_CLUSTERS, closed="both")],
-        "shuffle": ["boolean"],
-        "random_state": ["random_state"],
-        "n_epochs": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        shuffle: bool = True,
-        random_state: Any = None,
-        *,
-        n_epochs: int = 1,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.n_epochs = n_epochs
+    n_clusters: int = 8
+    shuffle: bool = True
+    random_state: Any = None
+    _: KW_ONLY
+    n_epochs: int = 1
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the distances to the centres.
@@ -170,9 +165,7 @@ class StreamingKMeans(
             return outputs[:, 1].astype(np.int32)
         return np.sqrt(outputs[:, 0])
 
-    def make_kernel(
-        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
-    ) -> KMeans:
+    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> KMeans:
         """Return the kernel with this estimator's settings over padded rows."""
         return KMeans(X, self.n_clusters)
 

@@ -11,7 +11,6 @@ from optuna_treecv._kernels.lanes import MOST
 from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import KernelTrainer
-from optuna_treecv.learners.compiled import test
 from optuna_treecv.learners.compiled import weigh
 
 # The most bytes that a state of several lanes may have. A walk uses several states at a time, and
@@ -36,10 +35,6 @@ class Lanes(KernelTrainer):
         weigh(kernel, learners[0].weights, first.is_balanced)
         before = learners[0].before
         super().__init__(kernel if before is None else before.around(kernel, rows), rows.X.dtype)
-
-    def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
-        """Write the outputs of all learners for the rows start to stop - 1 into their rows."""
-        test(self._kernel, state, start, stop, out)
 
     def only(self, numbers: list[int]) -> Lanes:
         """Return some of the learners."""

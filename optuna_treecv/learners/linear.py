@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from numbers import Real
 from typing import Any
 from typing import Self
 
@@ -10,15 +10,16 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import _check_partial_fit_first_call
 from sklearn.utils.validation import check_is_fitted
 
-from optuna_treecv.learners.class_weights import check_class_weight
-from optuna_treecv.learners.class_weights import weights_of_classes
+from optuna_treecv.learners.base import ABOVE_0
+from optuna_treecv.learners.base import AT_LEAST_0
+from optuna_treecv.learners.base import AUTO_OR_ABOVE_0
+from optuna_treecv.learners.base import ScoreMixin
 from optuna_treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.learners.compiled import weights_of_rows
-from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
@@ -26,13 +27,21 @@ from optuna_treecv.rows.data import distinct_labels
 from optuna_treecv.rows.data import find_classes
 from optuna_treecv.rows.data import in_type
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.rows.data import times_classes
 
 _FLOATS = [np.float64, np.float32]
 
 
 class LinearEstimator(CompiledEstimator):
     """A compiled estimator whose model is one weight vector per output."""
+
+    _parameter_constraints = {
+        **CompiledEstimator._parameter_constraints,
+        "fit_intercept": ["boolean"],
+        "alpha": AT_LEAST_0,
+        "epsilon": ABOVE_0,
+        "step_size": AUTO_OR_ABOVE_0,
+        "radius": [Interval(Real, 0, None, closed="right")],
+    }
 
     fit_intercept: bool
     coef_: np.ndarray
@@ -77,7 +86,7 @@ class LinearEstimator(CompiledEstimator):
         )
 
 
-class LinearClassifier(ClassifierMixin, LinearEstimator):
+class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
     """A linear classifier with one output for two classes, else one output per class.
 
     Of two classes the second is predicted where the output is above 0, of more classes the one
@@ -85,9 +94,6 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
     """
 
     _target = "class"
-    _parameter_constraints = {"class_weight": [dict, StrOptions({"balanced"}), None]}
-
-    class_weight: dict[Any, float] | str | None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from scratch, in ``n_epochs`` passes.
@@ -162,78 +168,24 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
         codes = self.respond(self._outputs(X), "predict")
         return self.classes_[codes]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of correctly predicted labels, as scikit-learn's classifiers do.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-        y : array-like of shape (n_samples,)
-            True labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            The weights of the rows.
-
-        Returns
-        -------
-        float
-            The accuracy.
-        """
-        check_array_kind("y", y)
-        weights = weights_of_rows(X, sample_weight)
-        with naming("X and y"):
-            return super().score(X, y, weights)
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True  # one pass over a small sample
         return tags
 
-    @property
-    def is_balanced(self) -> bool:
-        """Whether each row is also weighted by the inverse frequency of its class so far."""
-        return isinstance(self.class_weight, str)
-
-    def weights_of_classes(self, classes: np.ndarray | None) -> tuple[float, ...] | None:
-        """Return what the weights of each class's rows are multiplied by; None: all are 1."""
-        if not isinstance(self.class_weight, dict) or classes is None:
-            return None
-        return weights_of_classes(self.class_weight, classes)
-
-    def check_parameters(self, but: Collection[str] = ()) -> None:
-        if self.class_weight is None:  # this saves a tenth of a short trial
-            but = {*but, "class_weight"}
-        super().check_parameters(but)
-        if "class_weight" not in but:
-            check_class_weight(self.class_weight, type(self).__name__)
-
     def _fixed(self) -> dict[str, Any]:
         # Balanced classes are counted in states. A dict may change, and weights the rows to come.
         return {**super()._fixed(), "class_weight": self.is_balanced}
 
-    def _weights(self, X: Any, y: np.ndarray | None, sample_weight: Any) -> np.ndarray | None:
-        weights = super()._weights(X, y, sample_weight)
-        of_classes = self.weights_of_classes(self.classes_)
-        if of_classes is None:
-            return weights
-        assert y is not None
-        return times_classes(weights, of_classes, y, X.dtype)
-
-    def _pass(self, X: Any, y: Any, sample_weight: Any, is_fit: bool, classes: Any = None) -> Self:
-        """Train on some rows; ``classes`` is what ``partial_fit`` was given."""
-        self.check_parameters()
-        first = is_fit or not hasattr(self, "_state")
-        if not first:
-            self._check_unchanged()
-        with self._all_or_nothing():
-            X, y = self._validate(X, y, first)
-            if is_fit:
-                self.classes_ = find_classes(y)
-            else:
-                self._check_classes(y, classes)
-            if first:
-                self._start(X)
-            return self._train(X, as_codes(y, self.classes_), sample_weight, is_fit)
+    def _read(
+        self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
+    ) -> tuple[Any, np.ndarray]:
+        X, y = self._validate(X, y, first)
+        if is_fit:
+            self.classes_ = find_classes(y)
+        else:
+            self._check_classes(y, classes)
+        return X, as_codes(y, self.classes_)
 
     def _check_classes(self, y: np.ndarray, classes: Any) -> None:
         """Take the classes in the first call of ``partial_fit``, and refuse other labels."""
@@ -267,10 +219,11 @@ class LinearClassifier(ClassifierMixin, LinearEstimator):
 
 
 class LogisticMixin:
-    """Class probabilities, for classifiers with the logistic loss."""
+    """Class probabilities, for classifiers that may have the logistic loss."""
 
+    @available_if(lambda self: self.loss == "log_loss")
     def predict_proba(self: Any, X: Any) -> np.ndarray:
-        """Return the probabilities of the classes.
+        """Return the probabilities of the classes; only with the logistic loss.
 
         Parameters
         ----------
@@ -285,7 +238,7 @@ class LogisticMixin:
         return self.respond(self._outputs(X), "predict_proba")
 
 
-class LinearRegressor(RegressorMixin, LinearEstimator):
+class LinearRegressor(ScoreMixin, RegressorMixin, LinearEstimator):
     """A linear regressor; its only output is the predicted target."""
 
     _target = "number"
@@ -343,28 +296,6 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
         """
         return self._outputs(X)[:, 0]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the coefficient of determination, as scikit-learn's regressors do.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-        y : array-like of shape (n_samples,)
-            True targets.
-        sample_weight : array-like of shape (n_samples,), default=None
-            The weights of the rows.
-
-        Returns
-        -------
-        float
-            R^2, at most 1.
-        """
-        check_array_kind("y", y)
-        weights = weights_of_rows(X, sample_weight)
-        with naming("X and y"):
-            return super().score(X, y, weights)
-
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the predictions (rows,) from the outputs (rows, 1)."""
         return outputs[:, 0]
@@ -374,17 +305,11 @@ class LinearRegressor(RegressorMixin, LinearEstimator):
         tags.regressor_tags.poor_score = True  # one pass over a small sample
         return tags
 
-    def _pass(self, X: Any, y: Any, sample_weight: Any, is_fit: bool) -> Self:
-        self.check_parameters()
-        first = is_fit or not hasattr(self, "_state")
-        if not first:
-            self._check_unchanged()
-        with self._all_or_nothing():
-            X, y = self._validate(X, y, first)
-            y = in_type(as_numbers(y), X.dtype)
-            if first:
-                self._start(X)
-            return self._train(X, y, sample_weight, is_fit)
+    def _read(
+        self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
+    ) -> tuple[Any, np.ndarray]:
+        X, y = self._validate(X, y, first)
+        return X, in_type(as_numbers(y), X.dtype)
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._take_model(kernel, model, dtype, n_features)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-from numbers import Real
+from dataclasses import dataclass
+from dataclasses import KW_ONLY
 from typing import Any
 from typing import Literal
 
-import numpy as np
-from sklearn.utils._param_validation import Interval
-
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
+from optuna_treecv.learners.base import ABOVE_0
+from optuna_treecv.learners.compiled import PaddedRows
+from optuna_treecv.learners.compiled import Targets
 from optuna_treecv.learners.linear import LinearClassifier
-from optuna_treecv.rows.data import SparseRows
 
 
+@dataclass(repr=False, eq=False)
 class PegasosClassifier(LinearClassifier):
     r"""Linear support vector machine trained by PEGASOS, one subgradient step per row.
 
@@ -101,36 +101,22 @@ class PegasosClassifier(LinearClassifier):
 
     _fixed_parameters = ("average", "project")
     _parameter_constraints = {
-        "alpha": [Interval(Real, 0, None, closed="neither")],
-        "fit_intercept": ["boolean"],
+        **LinearClassifier._parameter_constraints,
+        "alpha": ABOVE_0,
         "average": ["boolean"],
         "project": ["boolean"],
-        "shuffle": ["boolean"],
-        "random_state": ["random_state"],
-        "n_epochs": [Interval(Integral, 1, None, closed="left")],
-        **LinearClassifier._parameter_constraints,
     }
+    lane_parameters = ("alpha",)
 
-    def __init__(
-        self,
-        alpha: float = 1e-4,
-        fit_intercept: bool = True,
-        average: bool = False,
-        project: bool = False,
-        shuffle: bool = True,
-        random_state: Any = None,
-        *,
-        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
-        n_epochs: int = 1,
-    ) -> None:
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.average = average
-        self.project = project
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.class_weight = class_weight
-        self.n_epochs = n_epochs
+    alpha: float = 1e-4
+    fit_intercept: bool = True
+    average: bool = False
+    project: bool = False
+    shuffle: bool = True
+    random_state: Any = None
+    _: KW_ONLY
+    class_weight: dict[Any, float] | Literal["balanced"] | None = None
+    n_epochs: int = 1
 
     @property
     def tracked(self) -> str | None:
@@ -140,23 +126,12 @@ class PegasosClassifier(LinearClassifier):
         """
         return None if self.project else "alpha"
 
-    def make_kernel(
-        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
-    ) -> Pegasos:
+    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Pegasos:
         """Return the kernel with this estimator's settings over padded rows and class codes."""
         return Pegasos(X, y, n_classes, self.alpha, self.average, self.project)
 
-    @property
-    def lane_parameters(self) -> tuple[str, ...]:
-        """The parameters in which estimators trained side by side may differ: ``alpha``."""
-        return ("alpha",)
-
     def make_lanes(
-        self,
-        X: np.ndarray | SparseRows,
-        y: np.ndarray | None,
-        n_classes: int | None,
-        estimators: list[Any],
+        self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
     ) -> PegasosLanes:
         """Return the kernel for several values of ``alpha``."""
         alphas = [one.alpha for one in estimators]

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-from numbers import Real
+from dataclasses import dataclass
+from dataclasses import KW_ONLY
 from typing import Any
 from typing import Literal
 
-import numpy as np
-from sklearn.utils._param_validation import Interval
 from sklearn.utils._param_validation import StrOptions
 
 from optuna_treecv._kernels.root_sgd import RootSGD as Kernel
+from optuna_treecv.learners.base import COUNT
 from optuna_treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.learners.compiled import PaddedRows
+from optuna_treecv.learners.compiled import Targets
 from optuna_treecv.learners.linear import LinearClassifier
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.linear import LinearRegressor
 from optuna_treecv.learners.linear import LogisticMixin
-from optuna_treecv.rows.data import SparseRows
 
 
 class RootSGD(LinearEstimator):
     """The shared part of the classifier and the regressor."""
 
     _parameter_constraints = {
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "burn_in": [Interval(Integral, 1, None, closed="left")],
-        "fit_intercept": ["boolean"],
-        "shuffle": ["boolean"],
-        "random_state": ["random_state"],
-        "n_epochs": [Interval(Integral, 1, None, closed="left")],
+        **LinearEstimator._parameter_constraints,
+        "loss": [StrOptions({"squared_error", "huber"})],
+        "burn_in": COUNT,
     }
 
     alpha: float
@@ -59,9 +55,7 @@ class RootSGD(LinearEstimator):
         """Return the end of the burn-in."""
         return (int(self.burn_in),)
 
-    def make_kernel(
-        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
-    ) -> Kernel:
+    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Kernel:
         """Return the kernel with this estimator's settings over padded rows."""
         return Kernel(
             *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0), self.alpha),
@@ -70,6 +64,7 @@ class RootSGD(LinearEstimator):
         )
 
 
+@dataclass(repr=False, eq=False)
 class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
     r"""Logistic regression by ROOT-SGD, in one pass.
 
@@ -162,33 +157,19 @@ class RootSGDClassifier(LogisticMixin, RootSGD, LinearClassifier):
     """
 
     loss = "log_loss"
-    _parameter_constraints = {
-        **RootSGD._parameter_constraints,
-        **LinearClassifier._parameter_constraints,
-    }
 
-    def __init__(
-        self,
-        alpha: float = 1e-4,
-        step_size: float | Literal["auto"] = "auto",
-        burn_in: int = 100,
-        fit_intercept: bool = True,
-        shuffle: bool = True,
-        random_state: Any = None,
-        *,
-        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
-        n_epochs: int = 1,
-    ) -> None:
-        self.alpha = alpha
-        self.step_size = step_size
-        self.burn_in = burn_in
-        self.fit_intercept = fit_intercept
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.class_weight = class_weight
-        self.n_epochs = n_epochs
+    alpha: float = 1e-4
+    step_size: float | Literal["auto"] = "auto"
+    burn_in: int = 100
+    fit_intercept: bool = True
+    shuffle: bool = True
+    random_state: Any = None
+    _: KW_ONLY
+    class_weight: dict[Any, float] | Literal["balanced"] | None = None
+    n_epochs: int = 1
 
 
+@dataclass(repr=False, eq=False)
 class RootSGDRegressor(RootSGD, LinearRegressor):
     r"""Linear regression by ROOT-SGD, in one pass.
 
@@ -278,31 +259,13 @@ class RootSGDRegressor(RootSGD, LinearRegressor):
     0.5
     """
 
-    _parameter_constraints = {
-        "loss": [StrOptions({"squared_error", "huber"})],
-        "epsilon": [Interval(Real, 0, None, closed="neither")],
-        **RootSGD._parameter_constraints,
-    }
-
-    def __init__(
-        self,
-        loss: Literal["squared_error", "huber"] = "squared_error",
-        epsilon: float = 1.35,
-        alpha: float = 1e-4,
-        step_size: float | Literal["auto"] = "auto",
-        burn_in: int = 100,
-        fit_intercept: bool = True,
-        shuffle: bool = True,
-        random_state: Any = None,
-        *,
-        n_epochs: int = 1,
-    ) -> None:
-        self.loss = loss
-        self.epsilon = epsilon
-        self.alpha = alpha
-        self.step_size = step_size
-        self.burn_in = burn_in
-        self.fit_intercept = fit_intercept
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.n_epochs = n_epochs
+    loss: Literal["squared_error", "huber"] = "squared_error"
+    epsilon: float = 1.35
+    alpha: float = 1e-4
+    step_size: float | Literal["auto"] = "auto"
+    burn_in: int = 100
+    fit_intercept: bool = True
+    shuffle: bool = True
+    random_state: Any = None
+    _: KW_ONLY
+    n_epochs: int = 1

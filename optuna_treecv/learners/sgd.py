@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from dataclasses import KW_ONLY
 from numbers import Integral
-from numbers import Real
 from typing import Any
 from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.metaestimators import available_if
 
 from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.sgd_lanes import SGDLanes
+from optuna_treecv.learners.base import AT_LEAST_0
+from optuna_treecv.learners.base import COUNT
 from optuna_treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.learners.compiled import PaddedRows
+from optuna_treecv.learners.compiled import Targets
 from optuna_treecv.learners.linear import LinearClassifier
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.linear import LinearRegressor
-from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.learners.linear import LogisticMixin
 
 
 class AveragedSGD(LinearEstimator):
@@ -26,18 +30,12 @@ class AveragedSGD(LinearEstimator):
 
     _fixed_parameters = ("average", "batch_size")
     _parameter_constraints = {
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        **LinearEstimator._parameter_constraints,
         "learning_rate": [StrOptions({"constant", "invscaling"})],
-        "power_t": [Interval(Real, 0, None, closed="left")],
+        "power_t": AT_LEAST_0,
         "average": ["boolean", StrOptions({"linear"})],
         "average_start": [Interval(Integral, 0, None, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "radius": [Interval(Real, 0, None, closed="right")],
-        "fit_intercept": ["boolean"],
-        "shuffle": ["boolean"],
-        "random_state": ["random_state"],
-        "n_epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": COUNT,
     }
 
     loss: str
@@ -66,9 +64,7 @@ class AveragedSGD(LinearEstimator):
         """Return the number of rows after which averaging begins."""
         return (int(self.average_start),) if self.average else ()
 
-    def make_kernel(
-        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
-    ) -> SGD:
+    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> SGD:
         """Return the kernel with this estimator's settings over padded rows."""
         return SGD(
             X,
@@ -105,11 +101,7 @@ class AveragedSGD(LinearEstimator):
         return 0.0 if isinstance(self.step_size, str) else float(self.step_size)
 
     def make_lanes(
-        self,
-        X: np.ndarray | SparseRows,
-        y: np.ndarray | None,
-        n_classes: int | None,
-        estimators: list[Any],
+        self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
     ) -> SGDLanes:
         return SGDLanes(
             X,
@@ -125,7 +117,8 @@ class AveragedSGD(LinearEstimator):
         )
 
 
-class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
+@dataclass(repr=False, eq=False)
+class AveragedSGDClassifier(LogisticMixin, AveragedSGD, LinearClassifier):
     r"""Linear classifier by averaged stochastic gradient descent, one step per row.
 
     Step t, for a row x with :math:`y = \pm 1`, or for the mean over a mini-batch, is
@@ -236,59 +229,26 @@ class AveragedSGDClassifier(AveragedSGD, LinearClassifier):
     _parameter_constraints = {
         "loss": [StrOptions({"hinge", "log_loss"})],
         **AveragedSGD._parameter_constraints,
-        **LinearClassifier._parameter_constraints,
     }
 
-    def __init__(
-        self,
-        loss: Literal["hinge", "log_loss"] = "hinge",
-        alpha: float = 1e-4,
-        step_size: float | Literal["auto"] = "auto",
-        learning_rate: Literal["constant", "invscaling"] = "constant",
-        power_t: float = 0.5,
-        average: bool | Literal["linear"] = "linear",
-        average_start: int = 0,
-        batch_size: int = 1,
-        radius: float = np.inf,
-        fit_intercept: bool = True,
-        shuffle: bool = True,
-        random_state: Any = None,
-        *,
-        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
-        n_epochs: int = 1,
-    ) -> None:
-        self.loss = loss
-        self.alpha = alpha
-        self.step_size = step_size
-        self.learning_rate = learning_rate
-        self.power_t = power_t
-        self.average = average
-        self.average_start = average_start
-        self.batch_size = batch_size
-        self.radius = radius
-        self.fit_intercept = fit_intercept
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.class_weight = class_weight
-        self.n_epochs = n_epochs
-
-    @available_if(lambda self: self.loss == "log_loss")
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probabilities of the classes; only with ``loss="log_loss"``.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            1 / (1 + exp(-decision)) for each class against the rest, normalised to sum to 1.
-        """
-        return self.respond(self._outputs(X), "predict_proba")
+    loss: Literal["hinge", "log_loss"] = "hinge"
+    alpha: float = 1e-4
+    step_size: float | Literal["auto"] = "auto"
+    learning_rate: Literal["constant", "invscaling"] = "constant"
+    power_t: float = 0.5
+    average: bool | Literal["linear"] = "linear"
+    average_start: int = 0
+    batch_size: int = 1
+    radius: float = np.inf
+    fit_intercept: bool = True
+    shuffle: bool = True
+    random_state: Any = None
+    _: KW_ONLY
+    class_weight: dict[Any, float] | Literal["balanced"] | None = None
+    n_epochs: int = 1
 
 
+@dataclass(repr=False, eq=False)
 class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
     r"""Linear regressor by averaged stochastic gradient descent, one step per row.
 
@@ -390,44 +350,28 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
 
     _parameter_constraints = {
         "loss": [StrOptions({"squared_error", "huber", "epsilon_insensitive"})],
-        "epsilon": [Interval(Real, 0, None, closed="left")],
         **AveragedSGD._parameter_constraints,
+        "epsilon": AT_LEAST_0,
     }
 
-    def __init__(
-        self,
-        loss: Literal["squared_error", "huber", "epsilon_insensitive"] = "squared_error",
-        epsilon: float = 0.1,
-        alpha: float = 1e-4,
-        step_size: float | Literal["auto"] = "auto",
-        learning_rate: Literal["constant", "invscaling"] = "constant",
-        power_t: float = 0.5,
-        average: bool | Literal["linear"] = "linear",
-        average_start: int = 0,
-        batch_size: int = 1,
-        radius: float = np.inf,
-        fit_intercept: bool = True,
-        shuffle: bool = True,
-        random_state: Any = None,
-        *,
-        n_epochs: int = 1,
-    ) -> None:
-        self.loss = loss
-        self.epsilon = epsilon
-        self.alpha = alpha
-        self.step_size = step_size
-        self.learning_rate = learning_rate
-        self.power_t = power_t
-        self.average = average
-        self.average_start = average_start
-        self.batch_size = batch_size
-        self.radius = radius
-        self.fit_intercept = fit_intercept
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.n_epochs = n_epochs
+    loss: Literal["squared_error", "huber", "epsilon_insensitive"] = "squared_error"
+    epsilon: float = 0.1
+    alpha: float = 1e-4
+    step_size: float | Literal["auto"] = "auto"
+    learning_rate: Literal["constant", "invscaling"] = "constant"
+    power_t: float = 0.5
+    average: bool | Literal["linear"] = "linear"
+    average_start: int = 0
+    batch_size: int = 1
+    radius: float = np.inf
+    fit_intercept: bool = True
+    shuffle: bool = True
+    random_state: Any = None
+    _: KW_ONLY
+    n_epochs: int = 1
 
 
+@dataclass(repr=False, eq=False)
 class LSQSGDRegressor(LinearRegressor):
     r"""Linear least squares by projected, averaged stochastic gradient descent.
 
@@ -505,37 +449,21 @@ class LSQSGDRegressor(LinearRegressor):
 
     _fixed_parameters = ("average",)
     _parameter_constraints = {
-        "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "radius": [Interval(Real, 0, None, closed="right")],
-        "fit_intercept": ["boolean"],
+        **LinearEstimator._parameter_constraints,
         "average": ["boolean"],
-        "shuffle": ["boolean"],
-        "random_state": ["random_state"],
-        "n_epochs": [Interval(Integral, 1, None, closed="left")],
     }
+    lane_parameters = ("step_size", "radius")
 
-    def __init__(
-        self,
-        step_size: float | Literal["auto"] = "auto",
-        radius: float = 1.0,
-        fit_intercept: bool = False,
-        average: bool = True,
-        shuffle: bool = True,
-        random_state: Any = None,
-        *,
-        n_epochs: int = 1,
-    ) -> None:
-        self.step_size = step_size
-        self.radius = radius
-        self.fit_intercept = fit_intercept
-        self.average = average
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.n_epochs = n_epochs
+    step_size: float | Literal["auto"] = "auto"
+    radius: float = 1.0
+    fit_intercept: bool = False
+    average: bool = True
+    shuffle: bool = True
+    random_state: Any = None
+    _: KW_ONLY
+    n_epochs: int = 1
 
-    def make_kernel(
-        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
-    ) -> SGD:
+    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> SGD:
         """Return the kernel with this estimator's settings over padded rows.
 
         Targets must have the type of the rows.
@@ -545,17 +473,8 @@ class LSQSGDRegressor(LinearRegressor):
             *(self.step_size_, 0.0, self.radius, 1, self.average, 0),
         )
 
-    @property
-    def lane_parameters(self) -> tuple[str, ...]:
-        """The parameters in which estimators trained side by side may differ."""
-        return ("step_size", "radius")
-
     def make_lanes(
-        self,
-        X: np.ndarray | SparseRows,
-        y: np.ndarray | None,
-        n_classes: int | None,
-        estimators: list[Any],
+        self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
     ) -> SGDLanes:
         values = [(0.0, one.step_size_, one.radius) for one in estimators]
         return SGDLanes(X, y, None, "squared_error", 0.0, 0.0, self.average, 0, values)

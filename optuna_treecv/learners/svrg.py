@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from dataclasses import KW_ONLY
 from math import ceil
 from numbers import Integral
 from numbers import Real
@@ -16,14 +18,16 @@ from sklearn.utils._param_validation import StrOptions
 from optuna_treecv._kernels.svrg import inner_length
 from optuna_treecv._kernels.svrg import StreamingSVRG as Kernel
 from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
+from optuna_treecv.learners.base import COUNT
 from optuna_treecv.learners.compiled import ACT_THROUGH_ROWS
 from optuna_treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.learners.compiled import PaddedRows
+from optuna_treecv.learners.compiled import Targets
 from optuna_treecv.learners.linear import LinearClassifier
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.linear import LinearRegressor
 from optuna_treecv.learners.linear import LogisticMixin
 from optuna_treecv.rows.data import largest_norm2
-from optuna_treecv.rows.data import SparseRows
 
 # The smallest b and p that the corollaries allow.
 _GROWTH, _POWER = 3, 2
@@ -34,18 +38,14 @@ class StreamingSVRG(LinearEstimator):
 
     draws = True
     _parameter_constraints = {
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "initial_batch_size": [Interval(Integral, 1, None, closed="left")],
+        **LinearEstimator._parameter_constraints,
+        "loss": [StrOptions({"squared_error", "huber"})],
+        "initial_batch_size": COUNT,
         "batch_growth": [Interval(Real, 1, None, closed="left")],
-        "inner_steps": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "inner_steps": [StrOptions({"auto"}), *COUNT],
         "warm_stages": [Interval(Integral, 0, None, closed="left")],
         "schedule": [StrOptions({"geometric", "factorial"})],
         "settings": [StrOptions({"given", "theory"})],
-        "fit_intercept": ["boolean"],
-        "shuffle": ["boolean"],
-        "random_state": ["random_state"],
-        "n_epochs": [Interval(Integral, 1, None, closed="left")],
     }
 
     alpha: float
@@ -90,9 +90,7 @@ class StreamingSVRG(LinearEstimator):
             return first, 2 * first
         return first, first + inner_length(self._seed, 0, min(self.inner_steps, MOST_ROWS))
 
-    def make_kernel(
-        self, X: np.ndarray | SparseRows, y: np.ndarray | None, n_classes: int | None
-    ) -> Kernel:
+    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Kernel:
         """Return the kernel with this estimator's settings over padded rows."""
         epsilon, alpha, eta = getattr(self, "epsilon", 0.0), self.alpha, self._eta()
         stages = self._stages()
@@ -112,11 +110,7 @@ class StreamingSVRG(LinearEstimator):
         return float(self.alpha) * (self._eta() or 0.1) > 0.01
 
     def make_lanes(
-        self,
-        X: np.ndarray | SparseRows,
-        y: np.ndarray | None,
-        n_classes: int | None,
-        estimators: list[Any],
+        self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
     ) -> StreamingSVRGLanes:
         """Return the kernel for several values of ``alpha`` and ``step_size``."""
         values = [(one.alpha, one._eta()) for one in estimators]
@@ -188,6 +182,7 @@ class StreamingSVRG(LinearEstimator):
             self.n_rows_used_ = kernel.n_used(self._state)
 
 
+@dataclass(repr=False, eq=False)
 class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     r"""Logistic regression by streaming SVRG, in one pass.
 
@@ -311,43 +306,24 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     """
 
     loss = "log_loss"
-    _parameter_constraints = {
-        **StreamingSVRG._parameter_constraints,
-        **LinearClassifier._parameter_constraints,
-    }
 
-    def __init__(
-        self,
-        alpha: float = 1e-4,
-        step_size: float | Literal["auto"] = "auto",
-        initial_batch_size: int = 100,
-        batch_growth: float = 2.0,
-        inner_steps: int | Literal["auto"] = "auto",
-        warm_stages: int = 0,
-        schedule: Literal["geometric", "factorial"] = "geometric",
-        settings: Literal["given", "theory"] = "given",
-        fit_intercept: bool = True,
-        shuffle: bool = True,
-        random_state: Any = None,
-        *,
-        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
-        n_epochs: int = 1,
-    ) -> None:
-        self.alpha = alpha
-        self.step_size = step_size
-        self.initial_batch_size = initial_batch_size
-        self.batch_growth = batch_growth
-        self.inner_steps = inner_steps
-        self.warm_stages = warm_stages
-        self.schedule = schedule
-        self.settings = settings
-        self.fit_intercept = fit_intercept
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.class_weight = class_weight
-        self.n_epochs = n_epochs
+    alpha: float = 1e-4
+    step_size: float | Literal["auto"] = "auto"
+    initial_batch_size: int = 100
+    batch_growth: float = 2.0
+    inner_steps: int | Literal["auto"] = "auto"
+    warm_stages: int = 0
+    schedule: Literal["geometric", "factorial"] = "geometric"
+    settings: Literal["given", "theory"] = "given"
+    fit_intercept: bool = True
+    shuffle: bool = True
+    random_state: Any = None
+    _: KW_ONLY
+    class_weight: dict[Any, float] | Literal["balanced"] | None = None
+    n_epochs: int = 1
 
 
+@dataclass(repr=False, eq=False)
 class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     r"""Linear regression by streaming SVRG, in one pass.
 
@@ -468,41 +444,18 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     0.5
     """
 
-    _parameter_constraints = {
-        "loss": [StrOptions({"squared_error", "huber"})],
-        "epsilon": [Interval(Real, 0, None, closed="neither")],
-        **StreamingSVRG._parameter_constraints,
-    }
-
-    def __init__(
-        self,
-        loss: Literal["squared_error", "huber"] = "squared_error",
-        epsilon: float = 1.35,
-        alpha: float = 1e-4,
-        step_size: float | Literal["auto"] = "auto",
-        initial_batch_size: int = 100,
-        batch_growth: float = 2.0,
-        inner_steps: int | Literal["auto"] = "auto",
-        warm_stages: int = 0,
-        schedule: Literal["geometric", "factorial"] = "geometric",
-        settings: Literal["given", "theory"] = "given",
-        fit_intercept: bool = True,
-        shuffle: bool = True,
-        random_state: Any = None,
-        *,
-        n_epochs: int = 1,
-    ) -> None:
-        self.loss = loss
-        self.epsilon = epsilon
-        self.alpha = alpha
-        self.step_size = step_size
-        self.initial_batch_size = initial_batch_size
-        self.batch_growth = batch_growth
-        self.inner_steps = inner_steps
-        self.warm_stages = warm_stages
-        self.schedule = schedule
-        self.settings = settings
-        self.fit_intercept = fit_intercept
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.n_epochs = n_epochs
+    loss: Literal["squared_error", "huber"] = "squared_error"
+    epsilon: float = 1.35
+    alpha: float = 1e-4
+    step_size: float | Literal["auto"] = "auto"
+    initial_batch_size: int = 100
+    batch_growth: float = 2.0
+    inner_steps: int | Literal["auto"] = "auto"
+    warm_stages: int = 0
+    schedule: Literal["geometric", "factorial"] = "geometric"
+    settings: Literal["given", "theory"] = "given"
+    fit_intercept: bool = True
+    shuffle: bool = True
+    random_state: Any = None
+    _: KW_ONLY
+    n_epochs: int = 1

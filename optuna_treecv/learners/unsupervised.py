@@ -31,7 +31,7 @@ class UnsupervisedEstimator(CompiledEstimator):
         object
             The fitted estimator.
         """
-        return self._pass(X, sample_weight, is_fit=True)
+        return self._pass(X, None, sample_weight, is_fit=True)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Continue training, with one pass over these rows.
@@ -50,24 +50,18 @@ class UnsupervisedEstimator(CompiledEstimator):
         object
             The fitted estimator.
         """
-        return self._pass(X, sample_weight, is_fit=False)
+        return self._pass(X, None, sample_weight, is_fit=False)
 
     @property
     def row_layout(self) -> RowLayout:
         """The layout of the rows that this estimator needs inside TreeCV."""
         return RowLayout(padded=True)
 
-    def _pass(self, X: Any, sample_weight: Any, is_fit: bool) -> Self:
-        self.check_parameters()
-        first = is_fit or not hasattr(self, "_state")
-        if not first:
-            self._check_unchanged()
+    def _read(
+        self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
+    ) -> tuple[np.ndarray, None]:
         types = [np.float64, np.float32] if first else self._dtype
-        with self._all_or_nothing():
-            X = self._validated(X, dtype=types, reset=first)
-            if first:
-                self._start(X)
-            return self._train(X, None, sample_weight, is_fit)
+        return self._validated(X, dtype=types, reset=first), None
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         self._dtype = dtype  # training continues in the type of the first rows

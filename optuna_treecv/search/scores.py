@@ -18,7 +18,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import check_scoring
 
 from optuna_treecv.crossval.fold_task import mean_loss
-from optuna_treecv.learners.compiled import weights_of_rows
+from optuna_treecv.learners.base import weights_of_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.scoring import Loss

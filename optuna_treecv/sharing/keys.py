@@ -26,9 +26,9 @@ import numpy as np
 from xxhash import xxh3_128
 
 from optuna_treecv._kernels import FORMAT
+from optuna_treecv.learners.base import parameters_of
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import MOST_ROWS
-from optuna_treecv.learners.parameter_names import parameters_of
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.sharing.code import ContentOfCode

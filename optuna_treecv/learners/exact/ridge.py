@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv.learners.class_weights import weights_of_classes
+from optuna_treecv.learners.base import weights_of_classes
 from optuna_treecv.learners.exact.chunks import blocks
 from optuna_treecv.learners.exact.chunks import Chunks
 from optuna_treecv.learners.exact.chunks import copy_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from abc import abstractmethod
-from collections.abc import Collection
+from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heapify
 from heapq import heappop
@@ -26,18 +26,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils import column_or_1d
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval
-from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils._param_validation import RealNotInt
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.pruning import find_leaves
-from optuna_treecv.learners.class_weights import check_class_weight
-from optuna_treecv.learners.class_weights import weights_of_classes
-from optuna_treecv.learners.compiled import weights_of_rows
-from optuna_treecv.learners.parameter_names import KnownParameters
+from optuna_treecv.learners.base import AT_LEAST_0
+from optuna_treecv.learners.base import ScoreMixin
+from optuna_treecv.learners.base import TreeCVEstimator
+from optuna_treecv.learners.base import weights_of_classes
+from optuna_treecv.learners.base import weights_of_rows
 from optuna_treecv.learners.trees.forest import Forest
 from optuna_treecv.learners.trees.forest import grow_forest
 from optuna_treecv.learners.trees.forest import Growth
@@ -50,7 +49,6 @@ from optuna_treecv.rows.bins import Table
 from optuna_treecv.rows.bins import which_are_categorical
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_rows
-from optuna_treecv.rows.checks import is_float64
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
@@ -69,7 +67,7 @@ def _drawn_from(random_state: int) -> int:
     return _drawn(random_state)
 
 
-class HistTree(KnownParameters, metaclass=ABCMeta):
+class HistTree(TreeCVEstimator, metaclass=ABCMeta):
     """What classifiers and regressors have in common."""
 
     criterion: str
@@ -87,7 +85,8 @@ class HistTree(KnownParameters, metaclass=ABCMeta):
     n_features_in_: int
 
     _criteria: ClassVar[set[str]]
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints = {
+        **TreeCVEstimator._parameter_constraints,
         "max_depth": [Interval(Integral, 1, None, closed="left"), None],
         "min_samples_split": [
             Interval(Integral, 2, None, closed="left"),
@@ -98,27 +97,11 @@ class HistTree(KnownParameters, metaclass=ABCMeta):
             Interval(RealNotInt, 0.0, 1.0, closed="neither"),
         ],
         "min_weight_fraction_leaf": [Interval(Real, 0.0, 0.5, closed="both")],
-        "min_impurity_decrease": [Interval(Real, 0.0, None, closed="left")],
-        "ccp_alpha": [Interval(Real, 0.0, None, closed="left")],
+        "min_impurity_decrease": AT_LEAST_0,
+        "ccp_alpha": AT_LEAST_0,
         "max_bins": [Interval(Integral, 2, MOST_BINS, closed="both")],
         "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
-        "random_state": ["random_state"],
     }
-
-    def check_parameters(self, but: Collection[str] = ()) -> None:
-        """Refuse wrong parameters, except for those named in ``but``."""
-        given = {
-            name: value for name, value in self.get_params(deep=False).items() if name not in but
-        }
-        for name, value in given.items():
-            if isinstance(value, Real) and not is_float64(value):
-                raise InvalidParameterError(
-                    f"The {name!r} parameter of {type(self).__name__} must be a Python or NumPy "
-                    f"number within the range of float64. Got {value!r} instead."
-                )
-        validate_parameter_constraints(self._parameter_constraints, given, type(self).__name__)
-        if "class_weight" in given:
-            check_class_weight(given["class_weight"], type(self).__name__)
 
     # --- What the trees of all folds are grown from ---
 
@@ -197,6 +180,26 @@ class HistTree(KnownParameters, metaclass=ABCMeta):
             self.classes_ = classes
 
     # --- scikit-learn's interface ---
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Grow and prune the tree.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features)
+            Rows; NaN is a missing value.
+        y : array-like of shape (n_samples,)
+            At least two classes, or finite numbers.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, at least 0. None stands for ones.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        self._fit(X, y, sample_weight)
+        return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> tuple[Forest, np.ndarray]:
         """Grow the tree; return the forest of one tree, and the codes or numbers of y."""
@@ -325,7 +328,8 @@ class HistTree(KnownParameters, metaclass=ABCMeta):
         return tags
 
 
-class HistTreeClassifier(ClassifierMixin, HistTree):
+@dataclass(repr=False, eq=False, kw_only=True)
+class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
     r"""Decision tree for classes on bins of at most 255 values, cross-validated while it grows.
 
     A node with the class masses :math:`m_c` is split where the impurity decreases most; that of
@@ -405,55 +409,19 @@ class HistTreeClassifier(ClassifierMixin, HistTree):
     _parameter_constraints = {
         **HistTree._parameter_constraints,
         "criterion": [StrOptions({"gini", "entropy", "log_loss"})],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
-    def __init__(
-        self,
-        *,
-        criterion: str = "gini",
-        max_depth: int | None = None,
-        min_samples_split: int | float = 2,
-        min_samples_leaf: int | float = 1,
-        min_weight_fraction_leaf: float = 0.0,
-        min_impurity_decrease: float = 0.0,
-        ccp_alpha: float = 0.0,
-        max_bins: int = 255,
-        categorical_features: Any = "from_dtype",
-        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.criterion = criterion
-        self.max_depth = max_depth
-        self.min_samples_split = min_samples_split
-        self.min_samples_leaf = min_samples_leaf
-        self.min_weight_fraction_leaf = min_weight_fraction_leaf
-        self.min_impurity_decrease = min_impurity_decrease
-        self.ccp_alpha = ccp_alpha
-        self.max_bins = max_bins
-        self.categorical_features = categorical_features
-        self.class_weight = class_weight
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Grow and prune the tree.
-
-        Parameters
-        ----------
-        X : array-like or data frame of shape (n_samples, n_features)
-            Rows; NaN is a missing value.
-        y : array-like of shape (n_samples,)
-            At least two classes.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, at least 0. None stands for ones.
-
-        Returns
-        -------
-        object
-            The fitted estimator.
-        """
-        self._fit(X, y, sample_weight)
-        return self
+    criterion: str = "gini"
+    max_depth: int | None = None
+    min_samples_split: int | float = 2
+    min_samples_leaf: int | float = 1
+    min_weight_fraction_leaf: float = 0.0
+    min_impurity_decrease: float = 0.0
+    ccp_alpha: float = 0.0
+    max_bins: int = 255
+    categorical_features: Any = "from_dtype"
+    class_weight: dict[Any, float] | Literal["balanced"] | None = None
+    random_state: Any = None
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the shares of the classes in the leaf of each row.
@@ -503,28 +471,6 @@ class HistTreeClassifier(ClassifierMixin, HistTree):
         leaf = self.apply(X)
         return self.classes_[self.tree_.values.argmax(axis=1)[leaf]]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of correctly predicted labels.
-
-        Parameters
-        ----------
-        X : array-like or data frame of shape (n_samples, n_features)
-            Rows; NaN is a missing value.
-        y : array-like of shape (n_samples,)
-            True labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            The weights of the rows.
-
-        Returns
-        -------
-        float
-            The accuracy.
-        """
-        check_array_kind("y", y)
-        weights = weights_of_rows(X, sample_weight)
-        with naming("X and y"):
-            return float(super().score(X, y, weights))
-
     def _targets(self, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
         y = _column_of(y)
         classes = find_classes(y)
@@ -555,7 +501,8 @@ class HistTreeClassifier(ClassifierMixin, HistTree):
         return float(-np.sum(known * np.log2(known)))
 
 
-class HistTreeRegressor(RegressorMixin, HistTree):
+@dataclass(repr=False, eq=False, kw_only=True)
+class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
     r"""Decision tree for numbers on bins of at most 255 values, cross-validated while it grows.
 
     A node is split where the variance :math:`\frac{1}{n} \sum_i (y_i - \bar y)^2` decreases most.
@@ -621,50 +568,16 @@ class HistTreeRegressor(RegressorMixin, HistTree):
         "criterion": [StrOptions({"squared_error"})],
     }
 
-    def __init__(
-        self,
-        *,
-        criterion: str = "squared_error",
-        max_depth: int | None = None,
-        min_samples_split: int | float = 2,
-        min_samples_leaf: int | float = 1,
-        min_weight_fraction_leaf: float = 0.0,
-        min_impurity_decrease: float = 0.0,
-        ccp_alpha: float = 0.0,
-        max_bins: int = 255,
-        categorical_features: Any = "from_dtype",
-        random_state: Any = None,
-    ) -> None:
-        self.criterion = criterion
-        self.max_depth = max_depth
-        self.min_samples_split = min_samples_split
-        self.min_samples_leaf = min_samples_leaf
-        self.min_weight_fraction_leaf = min_weight_fraction_leaf
-        self.min_impurity_decrease = min_impurity_decrease
-        self.ccp_alpha = ccp_alpha
-        self.max_bins = max_bins
-        self.categorical_features = categorical_features
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Grow and prune the tree.
-
-        Parameters
-        ----------
-        X : array-like or data frame of shape (n_samples, n_features)
-            Rows; NaN is a missing value.
-        y : array-like of shape (n_samples,)
-            Finite numbers.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, at least 0. None stands for ones.
-
-        Returns
-        -------
-        object
-            The fitted estimator.
-        """
-        self._fit(X, y, sample_weight)
-        return self
+    criterion: str = "squared_error"
+    max_depth: int | None = None
+    min_samples_split: int | float = 2
+    min_samples_leaf: int | float = 1
+    min_weight_fraction_leaf: float = 0.0
+    min_impurity_decrease: float = 0.0
+    ccp_alpha: float = 0.0
+    max_bins: int = 255
+    categorical_features: Any = "from_dtype"
+    random_state: Any = None
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the mean target in the leaf of each row.
@@ -681,28 +594,6 @@ class HistTreeRegressor(RegressorMixin, HistTree):
         """
         leaf = self.apply(X)
         return self.tree_.values[leaf]
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the coefficient of determination.
-
-        Parameters
-        ----------
-        X : array-like or data frame of shape (n_samples, n_features)
-            Rows; NaN is a missing value.
-        y : array-like of shape (n_samples,)
-            True targets.
-        sample_weight : array-like of shape (n_samples,), default=None
-            The weights of the rows.
-
-        Returns
-        -------
-        float
-            R^2, at most 1.
-        """
-        check_array_kind("y", y)
-        weights = weights_of_rows(X, sample_weight)
-        with naming("X and y"):
-            return float(super().score(X, y, weights))
 
     def _targets(self, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
         return as_numbers(_column_of(y)), None

@@ -1,0 +1,155 @@
+"""What all estimators of this package share: the checks of parameters, weights and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cache
+from numbers import Integral
+from numbers import Real
+from typing import Any
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import InvalidParameterError
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import validate_parameter_constraints
+from sklearn.utils.validation import _num_samples
+
+from optuna_treecv.rows.checks import check_array_kind
+from optuna_treecv.rows.checks import is_float64
+from optuna_treecv.rows.checks import naming
+from optuna_treecv.rows.weights import check_weights
+
+#: Entries of ``_parameter_constraints`` that several estimators need.
+AT_LEAST_0 = [Interval(Real, 0, None, closed="left")]
+ABOVE_0 = [Interval(Real, 0, None, closed="neither")]
+AUTO_OR_ABOVE_0 = [StrOptions({"auto"}), *ABOVE_0]
+COUNT = [Interval(Integral, 1, None, closed="left")]
+
+
+class TreeCVEstimator(BaseEstimator):
+    """An estimator whose parameters are the fields of a dataclass.
+
+    Its class remembers the names of the parameters: a trial clones its estimator and names it by
+    its parameters some seven times, and to read the signature anew each time would take longer
+    than the scores of a forest.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "random_state": ["random_state"],
+    }
+
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        names: list[str] = super()._get_param_names()
+        return names
+
+    def check_parameters(self, but: Collection[str] = ()) -> None:
+        """Refuse wrong parameters, except for those named in ``but``.
+
+        Raises
+        ------
+        ValueError
+            In scikit-learn's words, which name the parameter.
+        """
+        checked = {k: v for k, v in self.get_params(deep=False).items() if k not in but}
+        if checked.get("class_weight") is None:  # this saves a tenth of a short trial
+            checked.pop("class_weight", None)
+        name = type(self).__name__
+        for parameter, value in checked.items():
+            if isinstance(value, Real) and not is_float64(value):
+                raise InvalidParameterError(
+                    f"The {parameter!r} parameter of {name} must be a Python or NumPy number "
+                    f"within the range of float64. Got {value!r} instead."
+                )
+        validate_parameter_constraints(self._parameter_constraints, checked, name)
+        if isinstance(weights := checked.get("class_weight"), dict):
+            _check_class_weight(weights, name)
+
+
+class ScoreMixin:
+    """``score`` of a classifier or regressor, which checks its arguments first."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the score of scikit-learn's classifiers or regressors.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            True labels or targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows.
+
+        Returns
+        -------
+        float
+            The share of correctly predicted labels, or the coefficient of determination R^2, which
+            is at most 1.
+        """
+        check_array_kind("y", y)
+        weights = weights_of_rows(X, sample_weight)
+        of_kind: Any = super()
+        with naming("X and y"):
+            return float(of_kind.score(X, y, weights))
+
+
+def weights_of_rows(X: Any, sample_weight: Any, may_be_zero: bool = False) -> np.ndarray | None:
+    """Return checked weights as float64; a number is the weight of each row, None stands for 1."""
+    if sample_weight is None:
+        return None
+    with naming("X"):
+        n_rows = _num_samples(X)
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(n_rows, sample_weight)
+    return check_weights("sample_weight", sample_weight, n_rows, may_be_zero)
+
+
+def _check_class_weight(class_weight: dict[Any, Any], name: str) -> None:
+    for label, weight in class_weight.items():
+        if not (isinstance(weight, Real) and is_float64(weight) and 0 <= float(weight) < np.inf):
+            raise InvalidParameterError(
+                f"The 'class_weight' parameter of {name} must be a dict of finite weights of at "
+                f"least 0, 'balanced' or None. Got {weight!r} for the label {label!r} instead."
+            )
+
+
+def weights_of_classes(class_weight: dict[Any, Any], classes: np.ndarray) -> tuple[float, ...]:
+    """Return the weight of each class.
+
+    A class that the dict lacks has weight 1. As in scikit-learn, a label that is none of the
+    classes is refused unless all classes have a weight.
+    """
+    # The labels as NumPy's scalars and as Python's: dates of the two have different hashes.
+    codes = {label: c for labels in (classes, classes.tolist()) for c, label in enumerate(labels)}
+    found = dict.fromkeys(range(len(classes)), 1.0)
+    known = {codes[label]: float(w) for label, w in class_weight.items() if label in codes}
+    unknown = [label for label in class_weight if label not in codes]
+    if unknown and len(known) < len(classes):
+        raise ValueError(
+            f"class_weight must have labels of y as its keys, {classes.tolist()}, got "
+            f"{unknown[0]!r}."
+        )
+    found |= known
+    if not any(found.values()):
+        raise ValueError("class_weight must hold a weight above 0 for one of the classes of y.")
+    return tuple(found.values())
+
+
+def parameters_of(estimator: Any) -> list[tuple[str, Any]]:
+    """Return the names and values of an estimator's own parameters, sorted by name."""
+    kind: Any = type(estimator)
+    if getattr(kind, "get_params", None) is not BaseEstimator.get_params:
+        return sorted(estimator.get_params(deep=False).items())
+    return [(name, getattr(estimator, name)) for name in _names_of(kind)]
+
+
+@cache
+def _names_of(kind: type[BaseEstimator]) -> list[str]:
+    names: list[str] = kind._get_param_names()  # sorted
+    return names
