@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC
 from abc import abstractmethod
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -170,6 +171,14 @@ class Engine(ABC):
     @abstractmethod
     def check(self, job: Any) -> None:
         """Refuse an estimator with wrong parameters."""
+
+    def free_parameters(self, job: Any) -> Collection[str]:
+        """Return the parameters in which numbers above 0 do not decide how a job is evaluated."""
+        return self.parameters_beside(job.estimator)
+
+    def check_values(self, job: Any) -> None:
+        """Refuse wrong values of ``free_parameters``."""
+        self.check(job)
 
     @abstractmethod
     def start(

@@ -159,10 +159,10 @@ def _check_what_is_passed(job: Job, engine: Engine) -> None:
     # Where all steps stand in a row, the engine itself says which one it cannot train.
     if searched or (isinstance(split(estimator), str) and not has_branches(estimator)):
         return
-    ahead = job.task.ahead(estimator)
-    if isinstance(ahead, str) and ahead and not is_incremental(estimator):
+    front = job.front
+    if isinstance(front, str) and front and not is_incremental(estimator):
         raise ValueError(
-            f"method must be 'fit' or 'auto' for this {name_of(estimator)}, since {ahead}, got "
+            f"method must be 'fit' or 'auto' for this {name_of(estimator)}, since {front}, got "
             f"{job.task.settings.method!r}."
         )
 

@@ -43,7 +43,7 @@ def _alternative(job: Job) -> str:
     in_tree = isinstance(task.repeats[0].cut, Folds) and task.n_folds > 1
     if not job.why or not is_chosen or not in_tree:
         return ""
-    if not is_incremental(estimator) and isinstance(task.ahead(estimator), str):
+    if not is_incremental(estimator) and isinstance(job.front, str):
         return ""
     return (
         f" With method='treecv' or n_epochs, the tree takes at most {most_updates(task):,} row "
@@ -58,10 +58,9 @@ def _steps(job: Job) -> list[str]:
         return []
     models = FROM_SUMS if job.engine.name == "exact" else BY_FIT
     if job.engine.trains_further:
-        ahead = job.task.ahead(job.estimator)
         models = IN_ROW
-        if not isinstance(ahead, str):
-            models = BY_KERNEL if ahead.front.is_compiled else BY_PARTIAL_FIT
+        if not isinstance(job.front, str):
+            models = BY_KERNEL if job.front.steps.is_compiled else BY_PARTIAL_FIT
     return [f"  {decision}" for decision in decisions_for(job.estimator, models)]
 
 

@@ -5,6 +5,7 @@ The folds of one evaluation are fitted in parallel by joblib.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Generator
 from contextlib import closing
 from functools import partial
@@ -33,6 +34,7 @@ from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.exact.families import parts_of
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.seeds import seeded
@@ -100,6 +102,14 @@ class Fit(Engine):
         """Refuse wrong parameters of a compiled estimator; others say so in ``fit``."""
         if isinstance(job.estimator, CompiledEstimator):
             job.estimator.check_parameters(but=job.searched)
+
+    def free_parameters(self, job: Job) -> Collection[str]:
+        """Return all parameters of an estimator whose class alone keeps other engines away."""
+        estimator = job.estimator
+        is_other = isinstance(parts_of(estimator), str) and not isinstance(estimator, HistTree)
+        if job.why and (hasattr(estimator, "partial_fit") or not is_other):
+            return ()
+        return () if isinstance(estimator, Pipeline) else estimator.get_params()
 
     def start(
         self, job: Job, repeat: Repeat, watch: Watch | None = None
@@ -173,14 +183,14 @@ class Fits:
         if repeat.number == 0:
             job.key = self._results.name
             job.fingerprint = data[0].hex() if job.key else ""
-        passed = task.passed_to(estimator)
+        passed = job.passed
         self._fold_task = FoldTask(
             estimator,
             task.data.X_given,
             task.data.y_given,
             self._metrics,
             task.data.score_weights,
-            task.classes_for(estimator),
+            job.classes,
             beginnings,
             passed.to_fit(estimator),
             passed.is_routed,
@@ -337,11 +347,11 @@ def _predictions(job: Job, repeat: Repeat, method: str) -> np.ndarray:
     """Return the out-of-fold responses of fits, in the order of the rows as given."""
     task, data, cut = job.task, job.task.data, repeat.cut
     estimator = seeded(clone(job.estimator), task.settings.seed % 2**32)
-    classes = task.classes_for(estimator)
+    classes = job.classes
     why = data.why_only_fit(is_classifier(estimator))
     if method != "predict" and why.startswith("y has"):
         raise ValueError(f"response_method must be 'predict' since {why}, got {method!r}.")
-    passed = task.passed_to(estimator)
+    passed = job.passed
     fold_task = FoldTask(
         estimator,
         data.X_given,

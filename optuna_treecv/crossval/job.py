@@ -7,6 +7,8 @@ from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Sequence
 from contextlib import closing
+from copy import copy
+from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -33,19 +35,27 @@ from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.result import mean_and_std
 from optuna_treecv.crossval.result import Score
 from optuna_treecv.crossval.scorebook import Scorebook
+from optuna_treecv.crossval.steps import Front
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import check_targets
+from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.names import described
+from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import range_of
+from optuna_treecv.scoring import response_of
+from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import scores_rows
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import SPREAD_SIZE
+from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.stored_cache import StoredModelCache
+from optuna_treecv.tree.learner import Learner
 
 RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")
 
@@ -92,6 +102,16 @@ class Job:
         Without metrics if it is not scored.
     cache : ModelCache, StoredModelCache or None
         Where the estimator's models and results are kept.
+    repeats : list of Repeat
+        Those of the task, for the epochs of this estimator.
+    classes : ndarray or None
+        The sorted classes for a classifier; None for others and for several columns.
+    free_parameters : collection of str
+        The parameters in which numbers above 0 do not decide how the estimator is evaluated.
+    layout : RowLayout
+        Of the rows that a learner needs which is trained further.
+    responses : tuple of str
+        Those of such a learner from which losses and pooled scores follow.
     key, fingerprint : str
         What was trained how, and on which rows.
     book : Scorebook
@@ -132,7 +152,6 @@ class Job:
         check_estimator(estimator)
         check_targets(estimator, task.data, searched)
         task.cut_for(estimator)
-        task.forget_steps(estimator)
         self.task = task
         self.estimator = estimator
         self.searched = searched
@@ -145,20 +164,40 @@ class Job:
         self.engine, self.why = choose(self)
         self.engine.check(self)
         self.n_epochs = epochs_of(self)
-        self.cache = task.shared.cache_for(estimator)
+        self.repeats = task.repeats_for(self.n_epochs)
+        self.classes = task.classes_for(estimator)
+        self.free_parameters = self.engine.free_parameters(self)
+        self.scoring = Scoring((), ())
+        self._begin()
+        if is_scored:
+            self._plan_scores()
+        if self.engine.trains_further:
+            self._plan_rows()
+
+    def _begin(self) -> None:
+        """Take note that nothing is evaluated yet."""
+        self.cache = self.task.shared.cache_for(self.estimator)
         self.ahead: dict[int, Any] = {}
         self.bound: Any = None
         self.names: dict[int, Any] = {}
-        self.is_leased = self.needs_rows = False
+        self.is_leased = False
         self.watch: Watch | None = None
         self.average: FoldAverage | None = None
         self.comes_again = True
         self.key = self.fingerprint = ""
         self._book: Scorebook | None = None
         self._efforts: list[Effort] = []
-        self.scoring = Scoring((), ())
-        if is_scored:
-            self._plan_scores()
+
+    def like(self, estimator: Any) -> Job:
+        """Return a job for an estimator that differs in ``free_parameters`` alone.
+
+        It has the same plan, and checks the values of the estimator's parameters only.
+        """
+        other = copy(self)
+        other.estimator = estimator
+        other._begin()
+        other.engine.check_values(other)
+        return other
 
     def _plan_scores(self) -> None:
         task, settings = self.task, self.task.settings
@@ -171,15 +210,26 @@ class Job:
         if self.engine.trains_further and not self.searched:
             task.unused.warn(self.estimator, n_epochs=self.given_epochs)
 
+    def _plan_rows(self) -> None:
+        """Decide on the rows that the learner needs, and on the responses that scores need."""
+        self.layout = layout_for(self.estimator)
+        self.steps_name = b""
+        if not isinstance(self.front, str):
+            self.layout, self.steps_name = self.front.layout, self.front.name
+        metrics = [one for one in self.scoring.metrics if not isinstance(one, Scorer)]
+        by_row = [response_of(one, self.estimator) for one in [*metrics, *self.scored_by_row]]
+        self.responses = tuple(dict.fromkeys(by_row))
+
     @property
     def book(self) -> Scorebook:
         if self._book is None:
             task = self.task
             self._book = Scorebook(
                 self.estimator,
-                task.classes_for(self.estimator),
+                self.classes,
                 self.scoring,
                 task.repeats,
+                task.tests_single_rows,
                 self.needs_rows,
                 task.settings.row_losses,
                 task.data.score_weights,
@@ -188,10 +238,47 @@ class Job:
 
     # What is evaluated.
 
-    @property
-    def repeats(self) -> list[Repeat]:
-        """The repeats of the task, for the epochs of this estimator."""
-        return self.task.repeats_for(self.n_epochs)
+    @cached_property
+    def front(self) -> Front | str:
+        """The steps of a Pipeline that are done ahead of its learner.
+
+        Or why there are none, a clause; it is empty if the estimator has no steps that could be.
+        """
+        return self.task.front(self.estimator)
+
+    def rows(self, repeat: Repeat | None = None) -> tuple[PreparedRows, float]:
+        """Return the rows of a repeat, prepared for the learner, and the seconds that took.
+
+        The rows of the first repeat, which is the default, are kept, so that there is one copy of
+        the data. The rows of other repeats are made each time.
+        """
+        front = self.front
+        if isinstance(front, str):
+            return self.task.rows_in(self.layout, repeat, are_named=True)
+        with front.steps.naming():
+            return self.task.rows_in(
+                self.layout, repeat, front.transform, front.name, are_named=True
+            )
+
+    def identity(self, rows: PreparedRows, repeat: Repeat) -> RowsIdentity:
+        """Return the names of rows of a repeat that were prepared for the learner."""
+        return self.task.shared.identity(self.layout, rows, repeat.number, self.steps_name)
+
+    def learner(
+        self,
+        rows: PreparedRows,
+        responses: tuple[str, ...] = (),
+        repeat: Repeat | None = None,
+    ) -> Learner:
+        """Return the estimator's settings bound to prepared rows.
+
+        A ``random_state=None`` in the estimator becomes the task's seed plus the number of the
+        repeat.
+        """
+        seed = self.task.settings.seed + (0 if repeat is None else repeat.number)
+        if isinstance(self.front, str):
+            return make_learner(self.estimator, rows, responses, seed)
+        return self.front.steps.learner(self.estimator, rows, responses, seed)
 
     @property
     def method_name(self) -> str:
@@ -221,7 +308,7 @@ class Job:
 
     def scores_rows(self, metric: Metric) -> bool:
         """Return whether a metric is a mean over rows, whose scores are known row by row."""
-        return scores_rows(metric, self.task.classes_for(self.estimator))
+        return scores_rows(metric, self.classes)
 
     @property
     def is_pooled(self) -> bool:

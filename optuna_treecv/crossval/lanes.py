@@ -24,7 +24,6 @@ from optuna_treecv.crossval.trained import bind
 from optuna_treecv.crossval.trained import outputs_are_enough
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.lanes import Lanes
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import PreparedRows
@@ -122,13 +121,10 @@ def _unfinished(
     """
     task = job.task
     try:
-        ahead = task.ahead(job.estimator)
-        layout, steps = layout_for(job.estimator), b""
-        if not isinstance(ahead, str):
-            layout, steps = ahead.layout, ahead.name
-        if (layout, steps) not in prepared:
-            prepared[layout, steps] = task.rows(job.estimator, repeat)[0]
-        rows = prepared[layout, steps]
+        after = job.layout, job.steps_name
+        if after not in prepared:
+            prepared[after] = job.rows(repeat)[0]
+        rows = prepared[after]
         learner, identity, results = bind(job, engine, repeat, rows)
     except Exception:  # noqa: BLE001  # the job itself will raise it
         return None

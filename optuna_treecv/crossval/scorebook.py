@@ -41,6 +41,8 @@ class Scorebook:
         The sorted classes of all rows, for classifiers.
     scoring : Scoring
     repeats : sequence of Repeat
+    tests_single_rows : bool
+        Whether each fold tests one row.
     needs_rows : bool
         Whether the scores of single rows are asked for, by the first optimised metric.
     keeps_rows : bool
@@ -70,6 +72,7 @@ class Scorebook:
         classes: np.ndarray | None,
         scoring: Scoring,
         repeats: Sequence[Repeat],
+        tests_single_rows: bool,
         needs_rows: bool = False,
         keeps_rows: bool = False,
         score_weights: np.ndarray | None = None,
@@ -83,7 +86,7 @@ class Scorebook:
         n_scores = len(repeats) * n_folds
         self.scores = np.empty((n_metrics, n_scores))
         self.spreads: np.ndarray | None = None
-        self._tests_single_rows = all(repeat.cut.are_single_rows for repeat in repeats)
+        self._tests_single_rows = tests_single_rows
         if not self._tests_single_rows:
             self.spreads = unknown_spreads(n_metrics, n_scores)
         self.pooled = np.full((n_metrics, len(repeats), 2), np.nan)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+from functools import cached_property
 from functools import wraps
 from inspect import getdoc
 from inspect import Signature
@@ -231,12 +232,12 @@ class Settings:
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # the instance is frozen
 
-    @property
+    @cached_property
     def seed(self) -> int:
         """What ``random_state`` means."""
         return int(self.random_state)
 
-    @property
+    @cached_property
     def is_early(self) -> bool:
         """Whether scores are reported before those of folds are known."""
         return self.report in ("progressive", "blocks")

@@ -19,6 +19,7 @@ from optuna_treecv.learners.steps.placeholders import NotAheadError
 from optuna_treecv.learners.steps.split import Split
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.steps.split import split_in_python
+from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.sharing.kept_rows import Made
 from optuna_treecv.sharing.keys import digest
@@ -28,22 +29,20 @@ from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import token
 from optuna_treecv.sharing.memory_cache import ModelCache
 
-# The most fitted steps that are kept, those asked for last, and the most estimators whose steps
-# are known: those that are evaluated side by side.
+# The most fitted steps that are kept, those asked for last.
 _MOST_FITTED = 16
-_MOST_ESTIMATORS = 1024
 
 _NO_NAME = (
     "its steps hold an object, such as a lambda, by which trials could not tell them from others"
 )
 
 
-class Ahead(NamedTuple):
+class Front(NamedTuple):
     """The steps of a Pipeline that are done ahead of its learner.
 
     Attributes
     ----------
-    front : FittedSteps
+    steps : FittedSteps
     name : bytes
         Tells them apart.
     layout : RowLayout
@@ -52,10 +51,14 @@ class Ahead(NamedTuple):
         Why the running steps of a compiled learner run in Python, a clause.
     """
 
-    front: FittedSteps
+    steps: FittedSteps
     name: bytes
     layout: RowLayout
     why_python: str
+
+    def transform(self, data: Data) -> Data:
+        """Return the data after the steps."""
+        return data.with_rows(self.steps.transform(data.X))
 
 
 class Steps:
@@ -75,40 +78,27 @@ class Steps:
         self._name = token()
         self._last_rows: tuple[Hashable, Made] | None = None
         self._fitted: OrderedDict[bytes, FittedSteps | str] = OrderedDict()
-        self._known: OrderedDict[int, tuple[Any, Ahead | str]] = OrderedDict()
         self._most_left_out: int | None = None
         self._fitting = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Steps, self._arguments  # steps and rows are made again
 
-    def ahead(self, estimator: Any, repeats: Sequence[Repeat]) -> Ahead | str:
+    def front(self, estimator: Any, repeats: Sequence[Repeat]) -> Front | str:
         """Return the steps of a Pipeline that are done ahead of its learner.
 
         Return why there are none, a clause, if there are not; it is empty if the estimator has no
         steps that could be.
         """
-        _, known = self._known.get(id(estimator), (None, None))
-        if known is not None:
-            return known
         found = split(estimator)
         if isinstance(found, str):
             return found
-        ahead = self._done(found, repeats)
-        if isinstance(ahead, str) and found.is_compiled:
-            in_python = split_in_python(estimator, ahead)
-            other = self._done(in_python, repeats) if isinstance(in_python, Split) else ahead
-            ahead = ahead if isinstance(other, str) else other
-        # A run asks several times, and naming steps takes time. Estimators need not have a hash;
-        # each is kept beside its id, so that no other one gets this id.
-        self._known[id(estimator)] = estimator, ahead
-        if len(self._known) > _MOST_ESTIMATORS:
-            self._known.popitem(last=False)
-        return ahead
-
-    def forget(self, estimator: Any) -> None:
-        """Look at an estimator's steps anew, since its parameters may have been set."""
-        self._known.pop(id(estimator), None)
+        front = self._done(found, repeats)
+        if isinstance(front, str) and found.is_compiled:
+            in_python = split_in_python(estimator, front)
+            other = self._done(in_python, repeats) if isinstance(in_python, Split) else front
+            front = front if isinstance(other, str) else other
+        return front
 
     def rows(self, name: Hashable, make: Callable[[], Made]) -> Made:
         """Return prepared rows after steps, made if they are not kept; for one thread at a time.
@@ -132,7 +122,7 @@ class Steps:
             cache.keep(key, found, found.seconds)
         return found
 
-    def _done(self, found: Split, repeats: Sequence[Repeat]) -> Ahead | str:
+    def _done(self, found: Split, repeats: Sequence[Repeat]) -> Front | str:
         """Return the fitted steps of a divided Pipeline, or why they cannot be done, a clause."""
         try:
             name = _name_of(found)
@@ -144,16 +134,16 @@ class Steps:
             self._fitted.move_to_end(name)
             if len(self._fitted) > _MOST_FITTED:
                 self._fitted.popitem(last=False)
-            front = self._fitted[name]
-        if isinstance(front, str):
-            return front
-        n_known = front.fewest_known(found.last)
+            steps = self._fitted[name]
+        if isinstance(steps, str):
+            return steps
+        n_known = steps.fewest_known(found.last)
         if n_known is not None and n_known <= self._find_most_left_out(repeats):
             return (
                 f"a column that a SimpleImputer fills has values in {n_known} rows, so that a "
                 "fold may train on none of them, and keep_empty_features is False"
             )
-        return Ahead(front, name, front.layout_for(found.pipeline), found.why_python)
+        return Front(steps, name, steps.layout_for(found.pipeline), found.why_python)
 
     def _find_most_left_out(self, repeats: Sequence[Repeat]) -> int:
         """Return the most rows that a fold is not trained on."""
@@ -164,10 +154,10 @@ class Steps:
     def _fit(self, found: Split, repeats: Sequence[Repeat]) -> FittedSteps | str:
         X, y, _ = self._arguments
         try:
-            front = FittedSteps(found, X, y)
+            steps = FittedSteps(found, X, y)
         except NotAheadError as error:
             return str(error)
-        return front.why_form_varies([repeat.cut for repeat in repeats]) or front
+        return steps.why_form_varies([repeat.cut for repeat in repeats]) or steps
 
 
 def _name_of(found: Split) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -30,12 +31,10 @@ from optuna_treecv.crossval.routing import NOTHING
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.settings import Report
 from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.steps import Ahead
+from optuna_treecv.crossval.steps import Front
 from optuna_treecv.crossval.steps import Steps
 from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.crossval.tested import Tested
-from optuna_treecv.learners.from_estimator import layout_for
-from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import check_array_kind
@@ -61,9 +60,7 @@ from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.kept_rows import Made
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import token
-from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.stored_cache import AnyCache
-from optuna_treecv.tree.learner import Learner
 
 T = TypeVar("T")
 
@@ -345,7 +342,7 @@ class Task:
     def n_repeats(self) -> int:
         return len(self.repeats)
 
-    @property
+    @cached_property
     def tests_single_rows(self) -> bool:
         """Whether each fold tests one row."""
         return all(repeat.cut.are_single_rows for repeat in self.repeats)
@@ -439,41 +436,13 @@ class Task:
                 f"before, {scoring.name!r} for {name_of(estimator)}."
             )
 
-    def rows(self, estimator: Any, repeat: Repeat | None = None) -> tuple[PreparedRows, float]:
-        """Return the rows of a repeat, prepared for an estimator, and the seconds that took.
-
-        The rows of the first repeat, which is the default, are kept, so that there is one copy of
-        the data. The rows of other repeats are made each time.
-        """
-        ahead = self.ahead(estimator)
-        if isinstance(ahead, str):
-            return self.rows_in(layout_for(estimator), repeat, are_named=True)
-        front = ahead.front
-
-        def transform(data: Data) -> Data:
-            return data.with_rows(front.transform(data.X))
-
-        with front.naming():
-            return self.rows_in(ahead.layout, repeat, transform, ahead.name, are_named=True)
-
-    def ahead(self, estimator: Any) -> Ahead | str:
+    def front(self, estimator: Any) -> Front | str:
         """Return the steps of a Pipeline that are done ahead of its learner.
 
         Return why there are none, a clause, if there are not; it is empty if the estimator has no
         steps that could be.
         """
-        return self._steps.ahead(estimator, self.repeats)
-
-    def forget_steps(self, estimator: Any) -> None:
-        """Look at an estimator's steps anew, since its parameters may have been set."""
-        self._steps.forget(estimator)
-
-    def identity(self, estimator: Any, rows: PreparedRows, repeat: int) -> RowsIdentity:
-        """Return the names of the rows of a repeat that were prepared for an estimator."""
-        ahead = self.ahead(estimator)
-        if isinstance(ahead, str):
-            return self.shared.identity(layout_for(estimator), rows, repeat)
-        return self.shared.identity(ahead.layout, rows, repeat, ahead.name)
+        return self._steps.front(estimator, self.repeats)
 
     def rows_in(
         self,
@@ -555,21 +524,3 @@ class Task:
             # Digesting the rows is part of preparing them.
             self.shared.identity(layout, rows, repeat.number, name or b"")
         return rows, perf_counter() - began
-
-    def learner(
-        self,
-        estimator: Any,
-        rows: PreparedRows,
-        response_methods: tuple[str, ...] = (),
-        repeat: Repeat | None = None,
-    ) -> Learner:
-        """Return an estimator's settings bound to rows.
-
-        A ``random_state=None`` in the estimator becomes the evaluation's seed plus the number of
-        the repeat.
-        """
-        seed = self.settings.seed + (0 if repeat is None else repeat.number)
-        ahead = self.ahead(estimator)
-        if not isinstance(ahead, str):
-            return ahead.front.learner(estimator, rows, response_methods, seed)
-        return make_learner(estimator, rows, response_methods, seed)

@@ -47,7 +47,6 @@ from optuna_treecv.scoring import fold_metric
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Metric
-from optuna_treecv.scoring import response_of
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.prefixes import Prefix
@@ -104,6 +103,12 @@ class Trained(Engine):
             of_last = [name[n_prefix:] for name in searched if name.startswith(found.prefix)]
             found.last.check_parameters(but=of_last)
 
+    def check_values(self, job: Job) -> None:
+        """Refuse wrong parameters of a compiled learner."""
+        estimator = job.estimator
+        last = estimator if isinstance(estimator, CompiledEstimator) else estimator[-1]
+        last.check_parameters()
+
     def share(self, learner: Learner, cache: AnyCache, root: Prefix, n_epochs: int) -> Learner:
         """Return the learner that shares models with other evaluations of the same rows.
 
@@ -155,7 +160,7 @@ class Trained(Engine):
         self, job: Job, repeat: Repeat, watch: Watch | None = None
     ) -> Generator[Early | TestedFolds]:
         """Bind the estimator to the prepared rows; find kept results or train models."""
-        rows, job.effort.seconds_prepare = job.task.rows(job.estimator, repeat)
+        rows, job.effort.seconds_prepare = job.rows(repeat)
         learner, identity, results = bind(job, self.name, repeat, rows)
         if job.cache is not None:
             if repeat.number == 0:
@@ -196,8 +201,8 @@ class Trained(Engine):
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models of the folds."""
         estimator = job.estimator
-        rows, _ = job.task.rows(estimator)
-        learner = job.task.learner(estimator, rows, (method,))
+        rows, _ = job.rows()
+        learner = job.learner(rows, (method,))
         leaves = Leaves(repeat.plan, learner)
         assert leaves.outputs is not None
         for _ in self.test_folds(repeat, learner, leaves, job.task.settings.n_threads):
@@ -220,8 +225,8 @@ class Trained(Engine):
     def refit(self, job: Job) -> Any:
         """Train on the rows in prepared order, and in further epochs in random orders."""
         task, estimator = job.task, job.estimator
-        rows, _ = task.rows(estimator)
-        learner = task.learner(estimator, rows)
+        rows, _ = job.rows()
+        learner = job.learner(rows)
         state = learner.start()
         learner.update(state, slice(0, task.data.n_rows))
         order = np.empty(len(rows.order), np.uint32)
@@ -232,10 +237,9 @@ class Trained(Engine):
         fitted = learner.estimator(state)
         if fitted is None:
             raise ValueError(f"{estimator!r} diverges on all rows; {DIVERGENCE_ADVICE}")
-        if not isinstance(task.ahead(estimator), str):
-            fitted = deepcopy(
-                fitted
-            )  # whoever fits its steps again must not change those of trials
+        if not isinstance(job.front, str):
+            # Whoever fits its steps again must not change those of trials.
+            fitted = deepcopy(fitted)
         forget_seeds(fitted, estimator)
         if rows.feature_names is not None and isinstance(estimator, CompiledEstimator):
             fitted.feature_names_in_ = rows.feature_names  # other estimators have seen the names
@@ -346,11 +350,9 @@ def bind(job: Job, engine: str, repeat: Repeat, rows: PreparedRows) -> Bound:
     if repeat.number == 0 and job.bound is not None:
         bound: Bound = job.bound
         return bound
-    task, scoring = job.task, job.scoring
-    responses = responses_of(job.estimator, scoring.metrics, job.scored_by_row)
-    learner = task.learner(job.estimator, rows, responses, repeat)
-    identity = task.identity(job.estimator, rows, repeat.number)
-    if isinstance(learner, CompiledLearner):
+    learner = job.learner(rows, job.responses, repeat)
+    identity = job.identity(rows, repeat)
+    if isinstance(learner, CompiledLearner) and learner.weights_of_classes:
         check_masses_of_classes(learner, repeat.cut)
     folds = repeat.key
     if not isinstance(job.estimator, CompiledEstimator):
@@ -375,12 +377,12 @@ def why_not_trained_further(job: Job) -> str:
             return why
     if why := why_rows_age(estimator) or why_counts_differ(job):
         return why
-    ahead = job.task.ahead(estimator)
-    if not isinstance(ahead, str) or is_incremental(estimator):
+    front = job.front
+    if not isinstance(front, str) or is_incremental(estimator):
         return ""
     if isinstance(last_step(estimator), HistTree):
         return "the trees of all folds are grown together only without steps before them"
-    return ahead or refused_setting(estimator) or NO_PARTIAL_FIT
+    return front or refused_setting(estimator) or NO_PARTIAL_FIT
 
 
 def why_not_passed_further(job: Job) -> str:
@@ -393,14 +395,14 @@ def why_not_passed_further(job: Job) -> str:
 def why_trained_further(job: Job) -> str:
     """Return why "auto" trains an estimator further, a clause."""
     estimator = job.estimator
-    ahead = job.task.ahead(estimator)
-    if isinstance(ahead, str):
-        slowly = f"; its steps run in Python, since {ahead}" if ahead else ""
+    front = job.front
+    if isinstance(front, str):
+        slowly = f"; its steps run in Python, since {front}" if front else ""
         return f"{name_of(estimator)} has partial_fit{slowly}"
     last = name_of(last_step(estimator))
-    if ahead.front.is_compiled:
+    if front.steps.is_compiled:
         return f"its steps run with the compiled {last}"
-    slowly = f", since {ahead.why_python}" if ahead.why_python else ""
+    slowly = f", since {front.why_python}" if front.why_python else ""
     return f"{last} has partial_fit; its steps are done once or run in Python{slowly}"
 
 
@@ -446,14 +448,6 @@ def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool
         return True
     can_answer = isinstance(learner, CompiledLearner | SharedLearner) and learner.can_answer
     return metric.is_made and can_answer and is_ours(type(compiled_part(estimator)))
-
-
-def responses_of(
-    estimator: Any, metrics: Sequence[Metric], by_row: Sequence[Metric] = ()
-) -> tuple[str, ...]:
-    """Return the responses from which losses and pooled scores follow, and those ``by_row``."""
-    of_outputs = [*(one for one in metrics if not isinstance(one, Scorer)), *by_row]
-    return tuple(dict.fromkeys(response_of(metric, estimator) for metric in of_outputs))
 
 
 def node_test(plan: Plan, learner: Learner, leaves: Leaves) -> TestNode:

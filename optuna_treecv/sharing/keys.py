@@ -331,8 +331,8 @@ def settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> byt
 
     Parameters named in ``but`` are left out.
     """
-    acted = [item for item in sorted(learner.settings_at(n_seen).items()) if item[0] not in but]
-    return digest(encode(learner.kind), *(encode(part) for item in acted for part in item))
+    acted = {name: value for name, value in learner.settings_at(n_seen).items() if name not in but}
+    return digest(encode((learner.kind, *sorted(acted), *(acted[name] for name in sorted(acted)))))
 
 
 def lanes_key(learner: CompiledLearner) -> bytes:

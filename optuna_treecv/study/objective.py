@@ -11,6 +11,7 @@ from functools import partial
 from threading import Lock
 from typing import Any
 from typing import Literal
+from typing import NamedTuple
 from typing import Unpack
 
 import numpy as np
@@ -69,6 +70,36 @@ from optuna_treecv.study.study_check import StudyCheck
 from optuna_treecv.study.study_check import warn_if_mixed
 
 
+class _Planned(NamedTuple):
+    """A job whose plan serves other trials too: most differ in numbers that only models depend on.
+
+    Attributes
+    ----------
+    params : dict
+    n_epochs : int or None
+        Of the trial.
+    job : Job
+        Never evaluated.
+    """
+
+    params: dict[str, Any]
+    n_epochs: int | None
+    job: Job
+
+    def serves(self, params: dict[str, Any], n_epochs: int | None) -> bool:
+        """Return whether the job at other params has the same plan."""
+        if n_epochs != self.n_epochs:
+            return False
+        for name, value in params.items():
+            other = self.params[name]
+            if name in self.job.free_parameters and type(value) in (int, float):
+                if type(other) not in (int, float) or min(value, other) <= 0:
+                    return False
+            elif type(value) is not type(other) or value != other:
+                return False
+        return True
+
+
 class TreeCVObjective:
     """The objective that ``treecv_objective`` makes.
 
@@ -105,9 +136,10 @@ class TreeCVObjective:
         self._incumbents = Incumbents()
         self._known_scores = KnownScores(database)
         self._choosing = Lock()
+        self._planned: _Planned | None = None  # the last one
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_choosing": None}
+        return {**self.__dict__, "_choosing": None, "_planned": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _choosing=Lock())
@@ -122,6 +154,7 @@ class TreeCVObjective:
         report = report_for(pruner, job)
         self._task.report_as(report)
         self._report = report
+        self._planned = None
 
     def pruner(self) -> optuna.pruners.BasePruner:
         """Return the pruner that fits the reports of this objective.
@@ -545,8 +578,9 @@ class TreeCVObjective:
             seen.add(point)
             if point not in ahead:
                 try:
-                    candidate = self._space.at(dict(zip(names, point, strict=True)), n_epochs)
-                    ahead[point] = job_for(self._task, *candidate)
+                    ahead[point] = self._job_of_params(
+                        dict(zip(names, point, strict=True)), n_epochs
+                    )
                 except Exception:  # noqa: BLE001  # that point's own trial will raise it
                     continue
             if not ahead[point].ahead:  # otherwise its results are there
@@ -561,7 +595,17 @@ class TreeCVObjective:
         params = self._space.suggest(trial)
         ahead = None if study is None else self._batches.ahead.get(study)
         job = ahead.pop(tuple(params.values()), None) if ahead else None
-        return job_for(self._task, *self._space.at(params, n_epochs)) if job is None else job
+        return self._job_of_params(params, n_epochs) if job is None else job
+
+    def _job_of_params(self, params: dict[str, Any], n_epochs: int | None) -> Job:
+        """Return the job at the params of a trial, planned as the last one where that is right."""
+        estimator, n_epochs = self._space.at(params, n_epochs)
+        planned = self._planned
+        if planned is not None and planned.serves(params, n_epochs):
+            return planned.job.like(estimator)
+        job = job_for(self._task, estimator, n_epochs)
+        self._planned = _Planned(params, n_epochs, job.like(estimator))
+        return job
 
     def _job_at(self, params: Mapping[str, Any] | None) -> Job:
         """Return the job at given parameters, or of the estimator as given."""
@@ -772,7 +816,7 @@ def treecv_objective(
         if job.engine.trains_further:
             check_effect(argument, shown, {n: not d.single() for n, d in distributions.items()})
             task.unused.warn(shown, axes, checked.n_epochs)
-            task.rows(shown)
+            job.rows()
     leases = None
     if space.grids is not None and batch_size > 1 and models is not None:
         if isinstance(task.shared.cache_for(shown), StoredModelCache):
