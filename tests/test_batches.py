@@ -24,7 +24,7 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.study import grid
 import optuna_treecv.study.batches
 from optuna_treecv.study.batches import Batches
@@ -189,13 +189,13 @@ def test_a_pickled_objective_goes_on(walks, results):
 @pytest.mark.parametrize("batch_size", [1, 5, 32])
 def test_a_point_is_bound_to_the_rows_once(batch_size, monkeypatch):
     bound = []
-    learner = Task.learner
+    learner = Job.learner
 
-    def count(task, estimator, *args):
-        bound.append((estimator.alpha, estimator.average))
-        return learner(task, estimator, *args)
+    def count(job, *args):
+        bound.append((job.estimator.alpha, job.estimator.average))
+        return learner(job, *args)
 
-    monkeypatch.setattr(Task, "learner", count)
+    monkeypatch.setattr(Job, "learner", count)
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, batch_size=batch_size)
     study_of(objective, sampler=objective.grid_sampler()).optimize(objective)
     assert sorted(bound) == sorted(product(*GRID.values()))

@@ -30,6 +30,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels.tree import Memory
 from optuna_treecv._kernels.tree import Subtree
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.paper import LSQSGDRegressor
@@ -78,8 +79,8 @@ def leaves_of(estimator, X, y, cv, number=0, **options):
     }
     evaluation = Task(X, y, Settings(cv=cv, **given | options), estimator)
     repeat = evaluation.repeats[number]
-    rows, _ = evaluation.rows(estimator, repeat)
-    learner = evaluation.learner(estimator, rows, repeat=repeat)
+    job = job_for(evaluation, estimator)
+    learner = job.learner(job.rows(repeat)[0], repeat=repeat)
     plan, found = repeat.plan, []
 
     def take(_, state):
@@ -281,8 +282,8 @@ def test_a_result_does_not_hold_the_rows(binary):
 def test_the_kernel_refuses_sums_of_another_size(binary):
     X, y = binary
     evaluation_of = treecv_objective(PegasosClassifier(), X, y, param_grid={"alpha": [1.0]})._task
-    rows, _ = evaluation_of.rows(PegasosClassifier())
-    learner = evaluation_of.learner(PegasosClassifier(), rows)
+    job = job_for(evaluation_of, PegasosClassifier())
+    learner = job.learner(job.rows()[0])
     kernel, plan = learner._kernel, evaluation_of.repeats[0].plan
     states = aligned_empty((5, kernel.state_bytes))
     states[0] = learner.start()

@@ -377,8 +377,8 @@ def test_those_that_are_dropped_leave_the_others_as_they_were(at):
     plan = evaluation.repeats[0].plan
     ends = {step: n_rows for n_rows, step in steps_of_spine(plan).items()}
     judge = Drops(at, ends)
-    rows, _ = evaluation.rows(estimators[0])
-    learners = [evaluation.learner(estimator, rows) for estimator in estimators]
+    rows, _ = jobs[0].rows()
+    learners = [job.learner(rows) for job in jobs]
     lanes = EarlyLanes(plan, learners, jobs[0].scoring.first, 1, judge)
     outputs, members = lanes.evaluate()
     by_member = dict(zip(members, outputs.reshape(len(members), 300, 3), strict=True))

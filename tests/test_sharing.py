@@ -34,6 +34,7 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.paper import RootSGDClassifier
@@ -571,8 +572,8 @@ def test_a_model_is_never_lost_to_who_looked_for_it_too_early():
     cache = Interleaving()
     evaluation = objective_of(X, y, cache)._task
     estimator = PegasosClassifier()
-    evaluation.cut_for(estimator)
-    learner = evaluation.learner(estimator, evaluation.rows(estimator)[0], None)
+    job = job_for(evaluation, estimator)
+    learner = job.learner(job.rows()[0])
     shared = SharedLearner(learner, cache, Prefix(b"rows"))
     branch = shared.start()
     shared.update(branch, Phase(0, N_ROWS))

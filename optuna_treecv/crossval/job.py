@@ -421,7 +421,7 @@ class Job:
 
     def complete(self) -> None:
         """Evaluate all folds."""
-        for _ in self:
+        for _ in self.events():
             pass
 
     def finish(self) -> CVResult:

@@ -21,8 +21,8 @@ from optuna_treecv.scoring import scores_of_folds
 from optuna_treecv.scoring import scores_of_rows
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import spread_of
+from optuna_treecv.scoring import SPREAD_SIZE
 from optuna_treecv.scoring import TestedRows
-from optuna_treecv.scoring import unknown_spreads
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 
@@ -88,7 +88,7 @@ class Scorebook:
         self.spreads: np.ndarray | None = None
         self._tests_single_rows = tests_single_rows
         if not self._tests_single_rows:
-            self.spreads = unknown_spreads(n_metrics, n_scores)
+            self.spreads = np.full((n_metrics, SPREAD_SIZE, n_scores), np.nan)
         self.pooled = np.full((n_metrics, len(repeats), 2), np.nan)
         self.n_scored = self.n_diverged = 0
         self._row_losses = RowLosses(repeats) if keeps_rows else None

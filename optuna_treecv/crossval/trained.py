@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator
-from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 from typing import NamedTuple
@@ -104,10 +103,11 @@ class Trained(Engine):
             found.last.check_parameters(but=of_last)
 
     def check_values(self, job: Job) -> None:
-        """Refuse wrong parameters of a compiled learner."""
+        """Refuse wrong values of what side by side estimators differ in."""
         estimator = job.estimator
         last = estimator if isinstance(estimator, CompiledEstimator) else estimator[-1]
-        last.check_parameters()
+        fixed = last.get_params(deep=False).keys() - last.lane_parameters
+        last.check_parameters(but=fixed)
 
     def share(self, learner: Learner, cache: AnyCache, root: Prefix, n_epochs: int) -> Learner:
         """Return the learner that shares models with other evaluations of the same rows.
@@ -171,12 +171,23 @@ class Trained(Engine):
             if learner.phases_may_be_cut or not job.task.settings.is_early:
                 learner = self.share(learner, job.cache, root, job.n_epochs)
         leaves = self.leaves_for(job, repeat, learner)
-        _check_has_row_scores(job, leaves, learner)
+        if job.task.settings.row_losses and job.needs_rows:
+            _check_has_row_scores(job, leaves, learner)
         return self._events(Training(job, repeat, learner, leaves, results), watch is not None)
 
     def leaves_for(self, job: Job, repeat: Repeat, learner: Learner) -> Leaves:
-        """Return what is kept at the leaves."""
-        return leaves_for(job.estimator, job.scoring.metrics, repeat, learner)
+        """Return what is kept at the leaves and scored."""
+        cut, metrics = repeat.cut, job.scoring.metrics
+        tested = cut.prepared(cut.tested()) if isinstance(cut, Splits) else None
+        at_leaf = [
+            number
+            for number, metric in enumerate(metrics)
+            if not outputs_are_enough(job.estimator, learner, metric)
+        ]
+        called = [metrics[number] for number in at_leaf]
+        if isinstance(learner, Adapter) and all(getattr(one, "is_made", False) for one in called):
+            learner = learner.without_steps()  # such scorers look at predictions alone
+        return Leaves(repeat.plan, learner, job.estimator, metrics, at_leaf, tested)
 
     def _events(self, training: Training, is_early: bool) -> Generator[Early | TestedFolds]:
         effort, leaves = training.job.effort, training.leaves
@@ -307,7 +318,7 @@ class Training:
             return None
         if self.ahead is None:
             return self.results.take(self.leaves)
-        if self.leaves.needs_models or self.ahead.outputs is None:
+        if self.leaves.at_leaf or self.ahead.outputs is None:
             return None  # it was left out by its early scores, but not pruned
         self.leaves.outputs = self.ahead.outputs
         self.job.effort.seconds += self.ahead.seconds
@@ -408,8 +419,6 @@ def why_trained_further(job: Job) -> str:
 
 def _check_has_row_scores(job: Job, leaves: Leaves, learner: Learner) -> None:
     """Refuse to keep the scores of rows where a scorer is called for each fold."""
-    if not (job.task.settings.row_losses and job.needs_rows):
-        return
     metric, classes = job.scoring.first, learner.rows.classes
     follows = isinstance(metric, Loss) or fold_metric(metric, classes) is not None
     at_leaf = job.scoring.optimized[0] in leaves.at_leaf
@@ -419,23 +428,6 @@ def _check_has_row_scores(job: Job, leaves: Leaves, learner: Learner) -> None:
             f"{name_of(job.estimator)}, which scores each fold as a whole; a loss, such "
             "as 'error' or 'squared_error', would be right."
         )
-
-
-def leaves_for(
-    estimator: Any, metrics: Sequence[Metric], repeat: Repeat, learner: Learner
-) -> Leaves:
-    """Return what is kept at the leaves and scored; without metrics these are the outputs."""
-    cut = repeat.cut
-    tested = cut.prepared(cut.tested()) if isinstance(cut, Splits) else None
-    at_leaf = [
-        number
-        for number, metric in enumerate(metrics)
-        if not outputs_are_enough(estimator, learner, metric)
-    ]
-    called = [metrics[number] for number in at_leaf]
-    if isinstance(learner, Adapter) and all(getattr(one, "is_made", False) for one in called):
-        learner = learner.without_steps()  # such scorers look at predictions alone
-    return Leaves(repeat.plan, learner, estimator, metrics, at_leaf, tested)
 
 
 def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool:
@@ -452,7 +444,7 @@ def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool
 
 def node_test(plan: Plan, learner: Learner, leaves: Leaves) -> TestNode:
     """Return the function that tests all folds of a node, of a compiled learner in one call."""
-    if isinstance(learner, SubtreeWalker) and not leaves.needs_models:
+    if isinstance(learner, SubtreeWalker) and not leaves.at_leaf:
         walk_subtree = learner.walk_subtree
 
         def test_subtree(node: Node, state: Any) -> int:

@@ -26,8 +26,10 @@ from optuna_treecv.crossval.trained import why_not_passed_further
 from optuna_treecv.crossval.trained import why_not_trained_further
 from optuna_treecv.crossval.trained import why_trained_further
 from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.steps.split import compiled_part
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Leaves
+from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.sharing.stored_cache import AnyCache
@@ -93,6 +95,11 @@ class TreeCV(Trained):
         """Return the parameters in which compiled learners on lanes may differ."""
         return lanes.parameters_beside(estimator)
 
+    def free_parameters(self, job: Job) -> tuple[str, ...]:
+        """Return these parameters, unless a user's own class may decide by their values."""
+        is_known = is_ours(type(compiled_part(job.estimator)))
+        return self.parameters_beside(job.estimator) if is_known else ()
+
     def missing(self, job: Job) -> Missing | None:
         """Return what is missing of the first repeat."""
         return lanes.missing(job, self.name)
@@ -129,7 +136,7 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
     sums: dict[Node, np.ndarray] = {}
 
     def test(node: Node, state: Any) -> int:
-        if isinstance(learner, CompiledLearner) and not leaves.needs_models:
+        if isinstance(learner, CompiledLearner) and not leaves.at_leaf:
             assert leaves.outputs is not None
             walked = learner.walk_summing(plan, node, state, leaves.outputs.array)
         else:

@@ -535,6 +535,8 @@ class CompiledLearner(KernelTrainer):
         is_slow = estimator.rewrites_often and isinstance(rows.X, SparseRows)
         self.lane_parameters = () if is_slow else estimator.lane_parameters
         self.breakpoints = estimator.breakpoints()
+        # Whether the estimator predicts nothing that does not follow from outputs.
+        self.can_answer = hasattr(self.kind, "_outputs")
 
     def settings_at(self, n_seen: int) -> dict[str, Any]:
         """Return the values of the parameters that have influenced a state of ``n_seen`` rows."""
@@ -679,11 +681,6 @@ class CompiledLearner(KernelTrainer):
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         return self.settings.respond(outputs, method)
-
-    @property
-    def can_answer(self) -> bool:
-        """Whether the estimator predicts nothing that does not follow from outputs."""
-        return hasattr(self.kind, "_outputs")
 
     def numbers(self, state: np.ndarray) -> np.ndarray:
         model = read_model(self._kernel, state)

@@ -42,6 +42,7 @@ class Leaves:
     Attributes
     ----------
     at_leaf : collection of int
+        The metrics that need more of a model than its outputs.
     outputs : ArrayThenCount or None
         The outputs for all rows of the plan, (n_rows, n_outputs); None if no score needs them.
     """
@@ -78,11 +79,6 @@ class Leaves:
     def _behind(self, of_rows: np.ndarray | None) -> np.ndarray | None:
         """Return what stands behind the rows of the plan."""
         return of_rows if of_rows is None or self._tested is None else of_rows[self._tested]
-
-    @property
-    def needs_models(self) -> bool:
-        """Whether a leaf needs more of a model than its outputs."""
-        return bool(self.at_leaf)
 
     def results(self) -> dict[str, ArrayThenCount]:
         """Return, by name, what can be kept. No scorer is kept that its name does not identify."""

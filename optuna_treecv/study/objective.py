@@ -291,7 +291,8 @@ class TreeCVObjective:
                 self._study_check.trial(trial, job)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
                     is_in_grid = self._space.grids is not None
-                    job.comes_again = is_in_grid or _may_recur(trial.distributions)
+                    if self._database is not None:
+                        job.comes_again = is_in_grid or _may_recur(trial.distributions)
                     others = partial(self._unseen, trial, job) if is_in_grid else None
                     race = self._race(trial, job)
                     job.watch = Watch(race) if self._task.settings.is_early else None
@@ -604,7 +605,8 @@ class TreeCVObjective:
         if planned is not None and planned.serves(params, n_epochs):
             return planned.job.like(estimator)
         job = job_for(self._task, estimator, n_epochs)
-        self._planned = _Planned(params, n_epochs, job.like(estimator))
+        if job.free_parameters:
+            self._planned = _Planned(params, n_epochs, job.like(estimator))
         return job
 
     def _job_at(self, params: Mapping[str, Any] | None) -> Job:

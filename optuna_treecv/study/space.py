@@ -7,6 +7,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from copy import copy
 from itertools import chain
 from itertools import product
 import re
@@ -19,10 +20,11 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 from optuna.trial import FixedTrial
 from optuna.trial import FrozenTrial
+from optuna.trial import Trial
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 
 from optuna_treecv.learners.names import name_of
-from optuna_treecv.learners.set_values import with_values
 from optuna_treecv.study.axis import Axis
 from optuna_treecv.study.axis import axis_of
 from optuna_treecv.study.axis import NOT_SET
@@ -63,6 +65,7 @@ class Space:
         # The caller may change theirs.
         self.estimator = clone(estimator) if is_estimator else estimator
         self.axes = axes or {}
+        self._lists = {name: axis for name, axis in self.axes.items() if axis.codes}
         self.grids = grids
         self._suggest = suggest
         self._has_epochs = "n_epochs" in self.axes and not hasattr(estimator, "n_epochs")
@@ -110,7 +113,8 @@ class Space:
             return self._values(FixedTrial(dict(params)))
         if not self.axes:
             return dict(params)
-        values = {name: axis.value_of(params[name]) for name, axis in self.axes.items()}
+        values = {name: params[name] for name in self.axes}
+        values |= {name: axis.value_of(params[name]) for name, axis in self._lists.items()}
         return {name: value for name, value in values.items() if value is not NOT_SET}
 
     def candidate(self, params: Mapping[str, Any] | None) -> Candidate:
@@ -316,7 +320,7 @@ def _check_known(argument: str, estimator: Any, lists: Mapping[str, Collection[A
             values = dict(zip(outer, inner, strict=True))
             changed = _with_clones(estimator, values) if outer else estimator
             try:  # it need not be a parameter
-                with_values(changed, {name: None})
+                _with_values(changed, {name: None})
             except (AttributeError, TypeError, ValueError) as error:
                 raise ValueError(
                     f"{argument}: {name_of(changed)} has no parameter {name!r}; it "
@@ -341,7 +345,24 @@ def _missing_value(argument: str, name: str, given: Mapping[str, Any]) -> ValueE
 
 def _with_clones(estimator: Any, values: Mapping[str, Any]) -> Any:
     """Return a copy of an estimator with copies of values, of which some may be estimators."""
-    return with_values(estimator, {name: clone(one, safe=False) for name, one in values.items()})
+    return _with_values(estimator, {name: clone(one, safe=False) for name, one in values.items()})
+
+
+def _with_values(estimator: Any, values: Mapping[str, Any]) -> Any:
+    """Return a copy of an estimator with other values of some parameters.
+
+    Steps of a Pipeline that no value reaches are not copied, since naming, comparing and copying
+    them takes longer than many trials do; so they must not be fitted or changed.
+    """
+    if type(estimator) is not Pipeline:
+        return clone(estimator).set_params(**values)
+    reached = {name.partition("__")[0] for name in values}
+    copied = copy(estimator)
+    copied.steps = [
+        (name, clone(step, safe=False) if name in reached else step)
+        for name, step in estimator.steps
+    ]
+    return copied.set_params(**values)
 
 
 def _naming(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -363,5 +384,7 @@ def _code(trial: Any, name: str, axis: Axis) -> Any:
         value = trial.suggest_int(name, one.low, one.high, step=one.step, log=one.log)
     else:
         assert isinstance(one, CategoricalDistribution)
-        value = trial.suggest_categorical(name, one.choices)
-    return axis.code_of(value)
+        return axis.code_of(trial.suggest_categorical(name, one.choices))
+    if isinstance(trial, Trial):
+        return value
+    return axis.code_of(value)  # a FixedTrial may have any other one

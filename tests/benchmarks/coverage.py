@@ -29,6 +29,7 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
+from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.tree.walk import walk_to_leaves
@@ -70,8 +71,8 @@ class Truth:
 def models_of(model: Any, X: np.ndarray, y: np.ndarray, k: int, seed: int) -> list[np.ndarray]:
     """Return the models of all folds, and that of all rows last."""
     task = Task(X, y, Settings(**OPTIONS, cv=k, random_state=seed), model)
-    rows, _ = task.rows(model)
-    learner: Any = task.learner(model, rows)
+    job = job_for(task, model)
+    learner: Any = job.learner(job.rows()[0])
     found: list[np.ndarray] = []
     plan, state = task.repeats[0].plan, learner.start()
 

@@ -147,8 +147,8 @@ def evaluated(
             for value in values[begin : begin + 16]
         ]
         plan, metric = task.repeats[0].plan, jobs[0].scoring.first
-        rows, _ = task.rows(estimator)
-        learners = [task.learner(job.estimator, rows) for job in jobs]
+        rows, _ = jobs[0].rows()
+        learners = [job.learner(rows) for job in jobs]
         lanes = EarlyLanes(plan, learners, metric, 1, None)
         outputs, members = lanes.evaluate()
         each = outputs.reshape(len(members), -1, outputs.shape[1])
