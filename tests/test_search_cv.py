@@ -64,7 +64,7 @@ from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
-import optuna_treecv.study.objective
+from optuna_treecv.study.space import Space
 
 GRID = {"alpha": [0.001, 0.1, 10.0]}
 FOLDS = KFold(4, shuffle=True, random_state=0)
@@ -1016,8 +1016,7 @@ def test_lists_only_are_sampled_without_repetition(two_classes, tmp_path):
     more = [{"alpha": [0.5, 5.0]}, {"alpha": [0.01, 1.0], "random_state": [1, 2, 3]}]
     for space, n_iter in ((lists, 5), (lists, 8), (lists, 50), (more, 6)):
         search = TreeCVSearchCV(PegasosClassifier(), space, cv=3, n_iter=n_iter, random_state=3)
-        makes = optuna_treecv.study.objective
-        with patch.object(makes, "job_for", wraps=makes.job_for) as made:
+        with patch.object(Space, "at", autospec=True, side_effect=Space.at) as made:
             search.fit(X, y)
         n_points = min(n_iter, 8)
         expected = list(ParameterSampler(space, n_points, random_state=3))

@@ -216,9 +216,12 @@ class Job:
         self.steps_name = b""
         if not isinstance(self.front, str):
             self.layout, self.steps_name = self.front.layout, self.front.name
-        metrics = [one for one in self.scoring.metrics if not isinstance(one, Scorer)]
-        by_row = [response_of(one, self.estimator) for one in [*metrics, *self.scored_by_row]]
-        self.responses = tuple(dict.fromkeys(by_row))
+        needed: list[Metric] = []
+        if self.scoring.metrics:
+            of_folds = [one for one in self.scoring.metrics if not isinstance(one, Scorer)]
+            needed = [*of_folds, *self.scored_by_row]
+        responses = [response_of(one, self.estimator) for one in needed]
+        self.responses = tuple(dict.fromkeys(responses))
 
     @property
     def book(self) -> Scorebook:

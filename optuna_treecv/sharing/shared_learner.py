@@ -240,7 +240,7 @@ class SharedLearner:
         must not take long, and no hyper-parameter may begin to act in it.
         """
         start, stop = plan.rows(node)
-        n_kept = count_nodes(node.n_folds, self._least(plan))
+        n_kept = count_nodes(node.n_folds, least_kept_folds(plan, self._learner.row_bytes))
         n_most = plan.n_epochs * plan.n_rows
         n_updates = plan.n_epochs * (stop - start) * node.n_folds.bit_length()
         return n_kept <= 1 or (
@@ -265,7 +265,7 @@ class SharedLearner:
             out[start:stop] = said.array
             return said.n_updates
         try:
-            least = self._least(plan)
+            least = least_kept_folds(plan, self._learner.row_bytes)
             n_kept = max(1, count_nodes(node.n_folds, least))
             models_key = (*name, n_kept * self._learner.state_bytes) if least == 1 else None
             if models_key is not None:
@@ -308,9 +308,6 @@ class SharedLearner:
             return n_updates
         finally:
             self._cache.release(key)
-
-    def _least(self, plan: Plan) -> int:
-        return least_kept_folds(plan, self._learner.row_bytes)
 
     def _plan_key(self, plan: Plan) -> bytes:
         planned = self._planned
