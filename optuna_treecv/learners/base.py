@@ -61,7 +61,7 @@ class TreeCVEstimator(BaseEstimator):
             checked.pop("class_weight", None)
         name = type(self).__name__
         for parameter, value in checked.items():
-            if isinstance(value, Real) and not is_float64(value):
+            if type(value) is not float and isinstance(value, Real) and not is_float64(value):
                 raise InvalidParameterError(
                     f"The {parameter!r} parameter of {name} must be a Python or NumPy number "
                     f"within the range of float64. Got {value!r} instead."
