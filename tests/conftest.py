@@ -8,10 +8,8 @@ from datetime import datetime
 from datetime import timedelta
 from datetime import UTC
 from itertools import count
-import os
 from pathlib import Path
-import subprocess
-import sys
+import sqlite3
 from typing import Any
 from uuid import uuid4
 import weakref
@@ -53,6 +51,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = item.nodeid.partition("[")[0].rpartition("/")[2]
         if name in listed or item.get_closest_marker("nightly"):
             item.add_marker("slow")
+
+
+@event.listens_for(Engine, "connect")
+def _sqlite_waits_for_no_disk(connection: Any, _: Any) -> None:
+    """Only a machine that fails would need it; the PostgreSQL server runs without fsync, too."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
 
 
 def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -291,16 +296,3 @@ def make_folds(cv, X, y, groups, shuffle, seed, n_rows):
     """Return how the rows are cut, without stratification."""
     (cut,) = make_cuts(cv, ToCut(X, y, groups, n_rows, shuffle), lambda _: seed, 1)
     return cut
-
-
-def printed_in_another_process(module, call):
-    """Return what a function of a test file gives in a process where strings have other hashes."""
-    there = subprocess.run(
-        [sys.executable, "-c", f"import {module}; print({module}.{call}())"],
-        env={**os.environ, "PYTHONHASHSEED": "1"},
-        cwd=Path(__file__).parent,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return there.stdout.strip()

@@ -1,8 +1,9 @@
 """Fits of tests/test_fit_workers.py: python parallel_fits.py BACKEND FOLDER WHAT.
 
 * "held": each fit leaves a file with the number of its process in FOLDER, and never ends.
-* "scored": prints fold scores, a list per evaluation, after what was raised. The first fit of all
-  kills its process, unless there is a file "killed" in FOLDER.
+* "scored": prints fold scores. The first fit of all kills its process, unless there is a file
+  "killed" in FOLDER.
+* "scored again": evaluates once more, after what was raised.
 """
 
 from contextlib import contextmanager
@@ -66,7 +67,7 @@ def main(backend, folder, what):
     with two_workers(backend):
         if what == "held":
             tree_cross_validate(Held(folder), X, y, cv=4, method="fit", n_jobs=None)
-        for _ in range(2):
+        for _ in range(2 if what == "scored again" else 1):
             try:
                 found = tree_cross_validate(KillsOnce(folder), X, y, cv=4, n_jobs=None)
             except Exception as error:  # noqa: BLE001

@@ -65,7 +65,7 @@ def test_says_its_version(capsys):
     assert capsys.readouterr().out == f"optuna-treecv {version('optuna-treecv')}\n"
 
 
-@pytest.mark.parametrize("arguments", [["store", "{url}"], ["--version"], ["--help"]], ids=said)
+@pytest.mark.parametrize("arguments", [["store", "{url}"], ["--help"]], ids=said)
 def test_a_reader_that_wants_no_more(arguments, tmp_path):
     """As with ``optuna-treecv store URL | head -1``."""
     url = f"sqlite:///{tmp_path / 'store.db'}"

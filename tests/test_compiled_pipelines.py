@@ -9,11 +9,12 @@ from conftest import paths_of
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
+from ids import said
 import numpy as np
 import optuna
+from pairs import pairs
 import pandas as pd
 from pipelines_by_hand import loss_of
-from pipelines_by_hand import name_of
 from pipelines_by_hand import rows_on_different_scales
 from pipelines_by_hand import SEED
 import pytest
@@ -120,20 +121,18 @@ ONCE = {
 }
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        AveragedSGDRegressor(shuffle=False),
-        StreamingSVRGRegressor(shuffle=False, random_state=0),
-        AveragedSGDClassifier(shuffle=False),
-        StreamingSVRGClassifier(shuffle=False, random_state=0),
-    ],
-    ids=name_of,
-)
-@pytest.mark.parametrize("steps", ONCE.values(), ids=ONCE)
-@pytest.mark.parametrize("n_folds", [4, 17])
+ENCODED = [
+    AveragedSGDRegressor(shuffle=False),
+    StreamingSVRGRegressor(shuffle=False, random_state=0),
+    AveragedSGDClassifier(shuffle=False),
+    StreamingSVRGClassifier(shuffle=False, random_state=0),
+]
+
+
+@pytest.mark.parametrize(*pairs(steps=ONCE, estimator=ENCODED, n_folds=[4, 17]), ids=said)
 def test_categories_may_be_encoded_once(steps, estimator, n_folds, table, training_paths):
     X, y = table
+    steps = ONCE[steps]
     if is_classifier(estimator):
         y = y > 0
     pipeline = make_pipeline(steps, estimator)

@@ -296,6 +296,7 @@ HOSTILE = [
     f"{dashboard.BEGIN} {dashboard.END}",
     "|||",
 ]
+FEW_WITH_FIGURES = HOSTILE[:1]
 
 
 def published(folder, name):
@@ -318,8 +319,10 @@ def plain(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-def test_names_are_shown_and_not_read_as_markdown(name, plain, tmp_path):
+def test_names_are_shown_and_not_read_as_markdown(name, plain, tmp_path, monkeypatch):
     """Outside of code nothing of a hostile name is left, and no name begins a line."""
+    if name not in FEW_WITH_FIGURES:  # they take most of the time
+        monkeypatch.setattr(dashboard, "FIGURES", {})
     note = published(tmp_path, name)
     assert len(note.splitlines()) == len(plain.splitlines())
     assert [line[:5] for line in note.splitlines()] == [line[:5] for line in plain.splitlines()]

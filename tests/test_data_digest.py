@@ -10,9 +10,9 @@ from decimal import Decimal
 from fractions import Fraction
 from uuid import UUID
 
-from conftest import printed_in_another_process
 import numpy as np
 import pandas
+from processes import printed_by_a_new_python
 import pytest
 from scipy import sparse
 
@@ -313,6 +313,6 @@ def test_other_data_have_no_digest(data):
 
 def test_digests_are_the_same_in_another_process():
     assert (
-        printed_in_another_process("test_data_digest", "digest_of_everything")
+        printed_by_a_new_python("test_data_digest", "digest_of_everything")
         == digest_of_everything()
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from itertools import product
 
 from hypothesis import given
 from hypothesis import settings
@@ -292,17 +293,20 @@ SPLITS = [
 SPLITS += [0.3, np.arange(60) % 7 - 1]
 
 
+WALKS = list(product(SPLITS, ["fixed", "random"], ["treecv", "standard"]))
+# In Python all learners have one walk: each way to walk has one of them, and each of them each
+# option. Leave-one-out takes long there.
+IN_PYTHON = [
+    (INCREMENTAL[(i + i // 4) % len(INCREMENTAL)], *walk)
+    for i, walk in enumerate(walk for walk in WALKS if not isinstance(walk[0], str))
+]
+
+
 @pytest.mark.parametrize(
-    ("estimator", "cv"),
-    [
-        *((estimator, cv) for estimator in COMPILED for cv in SPLITS),
-        # Leave-one-out takes long in Python.
-        *((one, cv) for one in INCREMENTAL for cv in SPLITS if not isinstance(cv, str)),
-    ],
+    ("estimator", "cv", "order", "method"),
+    [*((estimator, *walk) for estimator in COMPILED for walk in WALKS), *IN_PYTHON],
     ids=said,
 )
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("method", ["treecv", "standard"])
 def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, make_data):
     X, y = make_data(60, 4)
     y = y.astype(float) if is_regressor(estimator) else y

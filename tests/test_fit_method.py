@@ -66,6 +66,7 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import scale
 from sklearn.preprocessing import StandardScaler
 from sklearn.preprocessing import TargetEncoder
 from sklearn.tree import DecisionTreeClassifier
@@ -185,14 +186,14 @@ def test_auto_takes_exact_folds_or_the_tree_where_it_can():
 
 def test_losses_are_those_of_the_predictions():
     cv = StratifiedKFold(5)
-    model = LogisticRegression(max_iter=5000)
-    proba = cross_val_predict(model, X_CLASSES, Y_CLASSES, cv=cv, method="predict_proba")
+    model, X = LogisticRegression(), scale(X_CLASSES)
+    proba = cross_val_predict(model, X, Y_CLASSES, cv=cv, method="predict_proba")
     for scoring, of_rows in (
         ("error", proba.argmax(axis=1) != Y_CLASSES),
         ("log_loss", -np.log(proba[np.arange(len(proba)), Y_CLASSES])),
     ):
-        found = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, scoring=scoring)
-        folds = [test for _, test in cv.split(X_CLASSES, Y_CLASSES)]
+        found = tree_cross_validate(model, X, Y_CLASSES, cv=cv, scoring=scoring)
+        folds = [test for _, test in cv.split(X, Y_CLASSES)]
         np.testing.assert_allclose(
             found.test_score, [of_rows[test].mean() for test in folds], rtol=1e-12
         )

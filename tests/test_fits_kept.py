@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import sqlite3
-import subprocess
-import sys
 
 from ids import said
 import numpy as np
@@ -14,6 +12,7 @@ import optuna
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 import pandas as pd
+from processes import Script
 import pytest
 from sklearn import config_context
 from sklearn.base import BaseEstimator
@@ -259,16 +258,12 @@ print(study.trials[0].value, study.trials[0].user_attrs["treecv"]["n_updates"])
 
 
 def test_a_killed_trial_goes_on_at_the_next_fold(tmp_path):
-    store = f"sqlite:///{tmp_path / 'store.db'}"
+    store, script = f"sqlite:///{tmp_path / 'store.db'}", tmp_path / "script.py"
+    script.write_text(SCRIPT)
 
     def run(end):
-        process = subprocess.run(
-            [sys.executable, "-P", "-c", SCRIPT, store, end],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return process.returncode, process.stdout.split()
+        process = Script(script, store, end)
+        return process.wait(), process.stdout.read().split()
 
     assert run("die")[0] == 9
     code, (value, n_updates) = run("go on")

@@ -495,9 +495,7 @@ LEARNERS = [
 ]
 
 
-@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: type(learner).__name__)
-@pytest.mark.parametrize("is_frame", [True, False])
-@pytest.mark.parametrize("steps", IN_PLACE, ids=str)
+@pytest.mark.parametrize(*pairs(steps=IN_PLACE, learner=LEARNERS, is_frame=[True, False]), ids=str)
 def test_steps_that_may_overwrite_rows_change_nothing(steps, is_frame, learner, rows):
     X, y = rows
     has_gaps = isinstance(steps[0], SimpleImputer)

@@ -9,10 +9,10 @@ import importlib
 from importlib.metadata import version
 import sys
 
-from conftest import printed_in_another_process
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
+from processes import printed_by_a_new_python
 import pytest
 from scipy.special import expit
 from sklearn import config_context
@@ -119,7 +119,7 @@ def digest_of_keys():
 
 
 def test_keys_are_the_same_in_another_process():
-    assert printed_in_another_process("test_lasting_keys", "digest_of_keys") == digest_of_keys()
+    assert printed_by_a_new_python("test_lasting_keys", "digest_of_keys") == digest_of_keys()
 
 
 def test_keys_of_gradient_boosting_libraries():

@@ -67,19 +67,15 @@ def fails_of(estimator):
 
 @parametrize_with_checks(
     [
-        PegasosClassifier(),
         PegasosClassifier(average=True, project=True),
-        AveragedSGDClassifier(),
         AveragedSGDClassifier("log_loss", batch_size=2),
         StreamingSVRGClassifier(step_size=0.1, initial_batch_size=10, inner_steps=20),
         RootSGDClassifier(step_size=0.1, burn_in=10),
-        LSQSGDRegressor(),
         LSQSGDRegressor(fit_intercept=True, average=False),
         AveragedSGDRegressor(),
         StreamingSVRGRegressor(initial_batch_size=5),
         RootSGDRegressor(burn_in=5),
         StreamingKMeans(),
-        StreamingGaussianDensity(),
         StreamingGaussianDensity("full"),
     ],
     expected_failed_checks=fails_of,

@@ -11,8 +11,6 @@ from pathlib import Path
 import pickle
 import runpy
 import signal
-import subprocess
-import sys
 from threading import Barrier
 from threading import Event
 from threading import Thread
@@ -21,6 +19,7 @@ import time
 import optuna
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
+from processes import Script
 import pytest
 from sqlalchemy import event
 from sqlalchemy import insert
@@ -631,13 +630,7 @@ class Worker:
 
     def __init__(self, *arguments):
         self.said = []
-        self.process = subprocess.Popen(
-            [sys.executable, WORKER, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = Script(WORKER, *arguments)
         self.listening = Thread(target=self._listen, daemon=True)
         self.listening.start()
 

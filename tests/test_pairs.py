@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import combinations
 from itertools import product
 
-from conftest import printed_in_another_process
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 from pairs import covering_array
 from pairs import pairs
+from processes import printed_by_a_new_python
 import pytest
 
 SIZES = st.lists(st.integers(1, 4), min_size=2, max_size=5)
@@ -103,7 +103,7 @@ def of_one_seed():
 
 
 def test_other_processes_collect_the_same_cases():
-    assert printed_in_another_process("test_pairs", "of_one_seed") == str(of_one_seed())
+    assert printed_by_a_new_python("test_pairs", "of_one_seed") == str(of_one_seed())
 
 
 def test_bad_calls():

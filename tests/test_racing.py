@@ -255,7 +255,7 @@ def test_the_best_trial_is_not_pruned_against_itself(report, cv):
     ],
 )
 def test_a_resumed_worker_prunes_the_same_trials(estimator, space, options, with_store, tmp_path):
-    X, y = data_of(3000, 5)
+    X, y = data_of(1200, 5)
 
     def run(name, parts):
         storage = f"sqlite:///{tmp_path}/{name}.db"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-import subprocess
-import sys
 
 from ids import said
 import numpy as np
@@ -515,13 +513,3 @@ def test_wrong_parameter_names(binary):
             *binary,
             param_distributions={"alpha": FloatDistribution(0, 1)},
         )
-
-
-def test_river_is_imported_by_its_users_alone(tmp_path):
-    code = (
-        "import sys, optuna_treecv as t, numpy as np;"
-        "from sklearn.linear_model import SGDClassifier;"
-        "t.tree_cross_validate(SGDClassifier(), np.eye(20), np.arange(20) % 2);"
-        "assert not {'river', 'optuna_treecv.learners.river'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)

@@ -106,7 +106,6 @@ def _expected(search):
 @parametrize_with_checks(
     [
         search_of(cv=2),
-        search_of(AveragedSGDRegressor(), cv=2),
         search_of(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
         TreeCVSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2, n_trials=2),
     ],

@@ -122,11 +122,12 @@ def test_sharing_changes_no_bit(family, is_sparse, dtype, order):
     cache = ModelCache()
     for cv in (2, 3, 5, 8, 16, 40, "loo"):
         n_saved = 0
+        alone = [tree_cross_validate(each, X, y, cv=cv, order=order) for each in estimators]
         for n_jobs in (1, 2):
             objective = objective_of(X, y, cache, cv=cv, order=order, n_jobs=n_jobs)
-            for estimator in estimators:
+            for estimator, expected in zip(estimators, alone, strict=True):
                 found = evaluate(objective, estimator)
-                assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, order=order))
+                assert_same(found, expected)
                 if n_jobs == 2:
                     assert found.n_updates == 0  # the same configuration again
                 n_saved += found.n_updates_saved

@@ -132,10 +132,12 @@ def forms_of(steps, X):
     return (fitted.sparse_output_, *(getattr(part, "sparse_output_", None) for part in parts))
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("cv", CUTS.values(), ids=CUTS)
-def test_the_form_is_that_of_the_steps_fitted_on_each_training_set(cv, seed):
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize(
+    ("name", "seed"),  # leave-one-out has ninety training sets
+    [(name, seed) for name in CUTS for seed in range(3 if name == "n" else 5)],
+)
+def test_the_form_is_that_of_the_steps_fitted_on_each_training_set(name, seed):
+    cv, rng = CUTS[name], np.random.default_rng(seed)
     steps, X = random_steps(rng), random_table(rng)
     forms = {forms_of(steps, X)} | {forms_of(steps, X.iloc[train]) for train, _ in cv.split(X)}
     model = make_pipeline(steps, SGDRegressor(random_state=0, max_iter=1, tol=None))

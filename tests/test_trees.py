@@ -333,7 +333,7 @@ def test_a_forest_answers_all_settings_that_only_stop_or_prune(kind):
     X, y = rows_for(tree, missing=0.05, with_category=True)
     growth = growth_of(tree, X, y, 5)
     forest = grow_forest(growth, Limits(), range(5))
-    for settings in settings_at_random(200):
+    for settings in settings_at_random(70):
         limits = Limits.of(clone(tree).set_params(**settings))
         own = grow_forest(growth, limits, range(5))
         assert forest.covers(limits)

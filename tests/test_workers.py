@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 import runpy
 import signal
-import subprocess
-import sys
 import time
 
 import optuna
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
+from processes import Script
 import pytest
 from sqlalchemy import text
 
@@ -28,18 +27,12 @@ def study(postgres_url):
 
 
 def start(url, n_trials, what, grace=600):
-    return subprocess.Popen(
-        [sys.executable, WORKER, url, url, str(n_trials), what, str(grace)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return Script(WORKER, url, url, str(n_trials), what, str(grace))
 
 
 def finish(*workers):
     for worker in workers:
-        _, errors = worker.communicate(timeout=600)
-        assert worker.returncode == 0, errors
+        assert worker.wait(600) == 0, worker.stderr.read()
 
 
 def until(condition, worker=None):
@@ -83,14 +76,14 @@ def test_a_long_trial_keeps_its_heartbeat(study, postgres_url):
     until(count, long)
     assert [trial.state for trial in study.trials] == [TrialState.RUNNING]
     long.kill()
-    long.communicate()
+    long.wait()
 
 
 def test_a_killed_trial_goes_on(study, postgres_url):
     worker = start(postgres_url, 1, "stuck", grace=3)
     assert worker.stdout.readline() == "written\n", worker.stderr.read()
     worker.send_signal(signal.SIGKILL)
-    worker.communicate()
+    worker.wait()
     assert [trial.state for trial in study.trials] == [TrialState.RUNNING]
     storage = RDBStorage(postgres_url, heartbeat_interval=1, grace_period=3)
     until(lambda: storage._get_stale_trial_ids(study._study_id))

@@ -3,7 +3,6 @@
 from collections import Counter
 from pathlib import Path
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,6 +15,11 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
 
 from optuna_treecv import treecv_objective
+
+sys.path.append(str(Path(__file__).parents[1]))
+from postgres_server import postgres_binaries  # noqa: E402
+from postgres_server import PostgresServer  # noqa: E402
+from processes import Script  # noqa: E402
 
 DEPTHS = [1, 2, 3, 4]
 N_FOLDS = 5
@@ -71,7 +75,7 @@ def n_lines(log):
 def start(studies, store, log, is_stuck):
     """Start a worker in a process of its own."""
     arguments = [studies, store, log, "stuck" if is_stuck else "free"]
-    return subprocess.Popen([sys.executable, __file__, "worker", *arguments])
+    return Script(__file__, "worker", *arguments)
 
 
 def kill_and_resume(places):
@@ -113,10 +117,6 @@ def kill_and_resume(places):
 
 def main():
     """Do so with all databases that are here, at the same time."""
-    sys.path.append(str(Path(__file__).parents[1]))
-    from postgres_server import postgres_binaries
-    from postgres_server import PostgresServer
-
     with tempfile.TemporaryDirectory() as folder:
         urls = (f"sqlite:///{folder}/{name}.db" for name in ("studies", "store"))
         places = [(*urls, Path(folder, "sqlite.log"))]
