@@ -289,6 +289,20 @@ def test_wide_sparse_rows_are_undone_bit_for_bit(estimator, order, cv):
     assert np.array_equal(found, tree_cross_val_predict(estimator, X.toarray(), y, **options))
 
 
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("size", [1.0, 30.0, 1e6])
+def test_projections_of_wide_sparse_rows_are_undone_bit_for_bit(size, average):
+    """A ball that is small for the rows lowers the scale until all is rewritten."""
+    rng = np.random.default_rng(0)
+    X = size * sparse.random_array((150, 400), density=0.02, random_state=rng, format="csr")
+    y = rng.integers(0, 2, 150)
+    estimator = PegasosClassifier(alpha=0.01, average=average, project=True)
+    for cv in (3, 50, "loo"):
+        options = {"cv": cv, "response_method": "decision_function"}
+        found = tree_cross_val_predict(estimator, X, y, **options)
+        assert np.array_equal(found, tree_cross_val_predict(estimator, X.toarray(), y, **options))
+
+
 @pytest.mark.parametrize(
     *pairs(estimator=COMPILED, order=["fixed", "random"], cv=[2, 33, 60, "loo"]), ids=said
 )
