@@ -29,6 +29,7 @@ trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1
 # Python compiles a module when it is first imported; pip would compile all of plotly, too. (0 is "no".)
 export PIP_NO_COMPILE=0
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1  # stages run beside each other, one per core
 unset PYTHONDONTWRITEBYTECODE  # so that a module is compiled once, not in each process
 # Several builds have the same sources. Paths inside CCACHE_BASEDIR are compared relative to the
 # folder of the build, so that builds in other folders find what the first one has compiled.

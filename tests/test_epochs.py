@@ -18,6 +18,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.base import clone
+from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
@@ -435,7 +436,7 @@ def test_updates_are_counted(estimator, make_data):
 def test_fit_makes_as_many_passes(estimator, make_data):
     X, y = make_data(60, 4)
     y = y.astype(float) if is_regressor(estimator) else y
-    more = {"classes": [0, 1]} if hasattr(estimator, "class_weight") else {}
+    more = {"classes": [0, 1]} if is_classifier(estimator) else {}
     three = clone(estimator).set_params(n_epochs=3, shuffle=False, random_state=0).fit(X, y)
     passes = clone(estimator).set_params(n_epochs=3, shuffle=False, random_state=0)
     for _ in range(3):
