@@ -8,6 +8,7 @@ from datetime import datetime
 from datetime import timedelta
 from datetime import UTC
 from itertools import count
+import os
 from pathlib import Path
 import sqlite3
 from typing import Any
@@ -22,6 +23,7 @@ from postgres_server import postgres_binaries
 from postgres_server import PostgresServer
 import pytest
 import reference
+from slow_tests import CpuSeconds
 from slow_tests import LISTED as SLOW_TESTS
 from sqlalchemy import Connection
 from sqlalchemy import Engine
@@ -41,6 +43,11 @@ PUT = WriteQueue.put
 
 settings.register_profile("of any speed", deadline=None)
 settings.load_profile("of any speed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if path := os.environ.get("CPU_SECONDS"):
+        config.pluginmanager.register(CpuSeconds(path))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,8 +11,8 @@ import pytest
 
 #: How many cases of each kind the differential attack runs; .ci/nightly runs more of them.
 DIFFERENTIAL = dict.fromkeys(
-    ("fits", "forest", "lanes", "leaks", "pooled", "replays", "shared", "sums", "tables"), 10
-) | {"grids": 5}
+    ("fits", "forest", "lanes", "leaks", "pooled", "replays", "shared", "sums", "tables"), 6
+) | {"grids": 3}
 
 
 @pytest.fixture

@@ -53,9 +53,12 @@ FIGURES = {
 
 
 @pytest.fixture
-def filled(fill, tmp_path):
+def filled(fill):
+    return with_trials(fill(n_folds=10))
+
+
+def with_trials(filled):
     """Return a study of 12 trials: trial 7 is the best, 3 is infinite, 5 is pruned."""
-    filled = fill(f"sqlite:///{tmp_path / 'study.db'}", n_folds=10)
     distributions = {
         "alpha": FloatDistribution(1e-6, 1e6, log=True),
         "kind": CategoricalDistribution(["a|b", "c"]),
@@ -478,7 +481,8 @@ def test_without_the_dashboard_one_sentence_names_the_extra(monkeypatch):
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here to look at the pages with")
-def test_note_and_figures_are_on_the_pages(filled, tmp_path):
+def test_note_and_figures_are_on_the_pages(fill, tmp_path):
+    filled = with_trials(fill(f"sqlite:///{tmp_path / 'study.db'}", n_folds=10))
     optuna_dashboard.save_note(filled.study, "My own words.")
     dashboard.publish(filled.study, filled.store)
     with served(f"sqlite:///{tmp_path / 'study.db'}") as address:

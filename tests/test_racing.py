@@ -12,6 +12,8 @@ import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 import pytest
 from sklearn.tree import DecisionTreeClassifier
@@ -136,7 +138,7 @@ def test_losses_take_few_bytes():
     [("error", 10, 2), ("error", "loo", 3), ("accuracy", 10, 3), ("accuracy", "loo", 2)],
 )
 def test_losers_are_pruned_and_the_best_stays(scoring, cv, n_classes):
-    X, y = data_of(4000, 5, n_classes)
+    X, y = data_of(2000, 5, n_classes)
     options = {"param_distributions": ALPHA, "cv": cv, "scoring": scoring}
     silent = study_of(treecv_objective(PegasosClassifier(), X, y, **options), 25)
     objective = treecv_objective(PegasosClassifier(), X, y, report="progressive", **options)
@@ -258,10 +260,12 @@ def test_a_resumed_worker_prunes_the_same_trials(estimator, space, options, with
     X, y = data_of(1200, 5)
 
     def run(name, parts):
-        storage = f"sqlite:///{tmp_path}/{name}.db"
         store = f"sqlite:///{tmp_path}/{name}_store.db" if with_store else None
         n_before = 0
         for n_trials in parts:
+            storage = f"sqlite:///{tmp_path}/{name}.db"
+            if not with_store:  # it is quicker
+                storage = JournalStorage(JournalFileBackend(f"{tmp_path}/{name}.log"))
             objective = treecv_objective(
                 estimator, X, y, param_distributions=space, store=store, **options
             )

@@ -1185,7 +1185,7 @@ class Unlucky(LogisticRegression):
     ],
 )
 def test_pruned_trials_have_the_last_rank(estimator, pruner, n_trials):
-    X, y = make_classification(1200, 6, weights=[0.7], flip_y=0, random_state=0)
+    X, y = make_classification(600, 6, weights=[0.7], flip_y=0, random_state=0)
     name = "C" if isinstance(estimator, LogisticRegression) else "step_size"
     space = {name: FloatDistribution(1e-6, 1e4, log=True)}
     search = TreeCVSearchCV(estimator, space, n_trials=n_trials, pruner=pruner, random_state=0)

@@ -8,7 +8,7 @@ from optuna_treecv import treecv_objective
 
 X, y = make_classification(800, n_informative=6, random_state=0)
 grid = {"learning_rate": [0.1, 0.001], "num_leaves": [3, 4, 7, 10, 15, 31]}
-model = lightgbm.LGBMClassifier(n_estimators=20, verbose=-1, n_jobs=1, random_state=0)
+model = lightgbm.LGBMClassifier(n_estimators=10, verbose=-1, n_jobs=1, random_state=0)
 objective = treecv_objective(model, X, y, param_grid=grid, report="auto", scoring="accuracy")
 study = optuna.create_study(
     direction=objective.direction,
