@@ -3,10 +3,10 @@
     CPU_SECONDS=seconds.txt pytest -n auto
     python tests/slow_tests.py seconds.txt
 
-The first command writes the CPU time of each test, with its fixtures and the processes that it has
-waited for. A busy machine gives about the same numbers. The second one prints the sums of files and
-of functions, and writes ``tests/slow_tests.txt``, which ``tests/conftest.py`` reads: the tests whose
-cases took more than half a second together.
+The first command writes the CPU time of each test, with its fixtures and the processes that it
+has waited for. A busy machine gives about the same numbers. The second one prints the sums of
+files and of functions, and writes ``tests/slow_tests.txt``, which ``tests/conftest.py`` reads: the
+tests whose cases took more than half a second together.
 """
 
 from __future__ import annotations
