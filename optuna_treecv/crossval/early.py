@@ -22,7 +22,7 @@ from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.early_scores import scored
 from optuna_treecv.crossval.engine import Early
-from optuna_treecv.crossval.subtrees import divided
+from optuna_treecv.crossval.repeat import divided
 from optuna_treecv.crossval.trained import node_test
 from optuna_treecv.crossval.trained import Training
 from optuna_treecv.tree.plan import Node

@@ -5,14 +5,19 @@ The folds of one evaluation are fitted in parallel by joblib.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator
+from collections.abc import Iterable
 from contextlib import closing
+from contextlib import contextmanager
 from functools import partial
+from pickle import PicklingError
 from typing import Any
 from typing import TYPE_CHECKING
 
 from joblib import effective_n_jobs
+from joblib.externals.loky.backend.reduction import dumps
 import numpy as np
 from sklearn.base import clone
 from sklearn.base import is_classifier
@@ -24,12 +29,10 @@ from optuna_treecv.crossval.engine import cost_of_trainings
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.failed_folds import FoldsFailed
 from optuna_treecv.crossval.fold_task import Failed
+from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.fold_task import FoldTask
 from optuna_treecv.crossval.identity import under_configuration
-from optuna_treecv.crossval.pickling import explained
-from optuna_treecv.crossval.pickling import explaining_pickles
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import n_columns
@@ -373,3 +376,41 @@ def _predictions(job: Job, repeat: Repeat, method: str) -> np.ndarray:
     predictions = np.empty_like(of_all)
     predictions[np.concatenate([cut.test_rows(chunk) for chunk in chunks])] = of_all
     return predictions
+
+
+@contextmanager
+def explaining_pickles(task: FoldTask, n_jobs: int | None) -> Generator[None]:
+    """Raise an error that names the object, where this block fails as one cannot be pickled."""
+    try:
+        yield
+    except (PicklingError, TypeError, AttributeError) as error:
+        found = None if n_jobs == 1 else _what_cannot_be_pickled(task)
+        if found is None:
+            raise
+        raise ValueError(
+            f"n_jobs={n_jobs} sends {found} to other processes, but it cannot be pickled: "
+            f"{error}; n_jobs=1 or joblib.parallel_config('threading') would be right."
+        ) from error
+
+
+def explained(
+    task: FoldTask, n_jobs: int | None, compute: Callable[[], Iterable[Any]]
+) -> Generator[Any]:
+    """Yield the results of joblib. Errors of who asks for them are not explained."""
+    with explaining_pickles(task, n_jobs):
+        yield from compute()
+
+
+def _what_cannot_be_pickled(task: FoldTask) -> str | None:
+    parts: list[tuple[str, Any]] = [("X", task.X), ("y", task.y)]
+    parts += [("scoring", getattr(metric, "score", None)) for metric in task.metrics]
+    parameters = task.estimator.get_params(deep=True)
+    deepest = sorted(parameters.items(), key=lambda item: -item[0].count("__"))
+    parts += [(f"the estimator's parameter {name!r}", value) for name, value in deepest]
+    parts.append(("estimator", task.estimator))
+    for name, value in parts:
+        try:
+            dumps(value)
+        except Exception:  # noqa: BLE001  # whatever pickling an object may raise
+            return f"{name} ({repr(value)[:80]})"
+    return None

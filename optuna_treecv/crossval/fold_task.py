@@ -1,4 +1,7 @@
-"""Fits one fold and scores it. This runs in the workers of joblib, so it knows no evaluation."""
+"""Fits one fold and scores it. This runs in the workers of joblib, so it knows no evaluation.
+
+Worker processes whose parent has died end themselves, since nobody takes their results.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,15 @@ from contextlib import contextmanager
 from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import field
+from functools import cache
 from functools import partial
 import os
 from pickle import loads
 import re
+import signal
+from threading import Thread
 from time import perf_counter
+from time import sleep
 from traceback import format_exc
 from typing import Any
 from typing import NamedTuple
@@ -29,7 +36,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import _safe_split
 
 from optuna_treecv.crossval.identity import under_configuration
-from optuna_treecv.crossval.orphans import end_with
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import in_columns
 from optuna_treecv.learners.adapter import is_divergence
@@ -404,3 +410,50 @@ def _is_finite(estimator: Any) -> bool:
         return True
     arrays = (value for value in vars(last).values() if isinstance(value, np.ndarray))
     return all(np.all(np.isfinite(one)) for one in arrays if one.dtype.kind == "f")
+
+
+# Seconds between two looks at the parent.
+_POLL_SECONDS = 1.0
+
+
+def end_with(parent: int) -> None:
+    """End this process soon after its parent, if that is the process with this number.
+
+    joblib's workers outlive a process that is killed: they finish what they have begun and then
+    wait for minutes. Processes of other origin, such as Dask's workers, are left alone.
+    """
+    if os.getppid() == parent:
+        _watch(parent, os.getpid())
+
+
+@cache  # once per process, also in one that was forked
+def _watch(parent: int, own: int) -> None:
+    Thread(target=_end_after, args=(parent, own), name="treecv-parent", daemon=True).start()
+
+
+def _end_after(parent: int, own: int) -> None:
+    while os.getppid() == parent:
+        sleep(_POLL_SECONDS)
+    os.kill(own, signal.SIGTERM)
+
+
+class FoldsFailed(Exception):
+    """Some folds could not be fitted, or their scores are undefined; the others are done.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_metrics, n_folds)
+        Of all folds, in the order of their numbers; NaN where there is none.
+    errors : dict of int to Exception
+        Of those that could not be fitted, by their numbers.
+    """
+
+    def __init__(self, scores: np.ndarray, errors: Mapping[int, Exception]) -> None:
+        first = f", the first one with: {next(iter(errors.values()))!r}" if errors else ""
+        n_undefined = int(np.isnan(scores).any(axis=0).sum()) - len(errors)
+        super().__init__(
+            f"{len(errors)} of {scores.shape[1]} folds could not be fitted{first}; the scores of "
+            f"{n_undefined} more are undefined."
+        )
+        self.scores = scores
+        self.errors = errors

@@ -16,7 +16,6 @@ import numpy as np
 
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_estimator
-from optuna_treecv.crossval.baseline import baseline
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Effort
 from optuna_treecv.crossval.engine import Engine
@@ -26,6 +25,7 @@ from optuna_treecv.crossval.epochs import epochs_of
 from optuna_treecv.crossval.fold_average import check_has_averages
 from optuna_treecv.crossval.fold_average import FoldAverage
 from optuna_treecv.crossval.intervals import Scores
+from optuna_treecv.crossval.job_scoring import baseline
 from optuna_treecv.crossval.job_scoring import check_scores_rows
 from optuna_treecv.crossval.job_scoring import scoring_of
 from optuna_treecv.crossval.misleading import why_not_finite

@@ -1,17 +1,28 @@
-"""The scoring of an estimator: chosen if none was given, and refused where it would mislead."""
+"""The scoring of an estimator: chosen if none was given, refused where it would mislead.
+
+The mean over folds of a score that is not a mean over rows depends on the size of the folds: that
+of the root mean squared error over folds of one row is the mean absolute error.
+"""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 from typing import TYPE_CHECKING
 
+import numpy as np
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
+from sklearn.dummy import DummyClassifier
+from sklearn.dummy import DummyRegressor
 
-from optuna_treecv.crossval.small_folds import why_too_small
 from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import takes_seed
 from optuna_treecv.learners.names import name_of
+from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.folds import Cut
+from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
@@ -120,3 +131,123 @@ def _why_too_small(metric: Metric, job: Job) -> str:
     data, repeats = job.task.data, job.task.repeats
     whys = (why_too_small(metric, job.estimator, data, repeat.cut) for repeat in repeats)
     return next(filter(None, whys), "")
+
+
+#: Folds with fewer rows, or with fewer rows of a class, are too small.
+FEWEST_ROWS, FEWEST_OF_A_CLASS = 30, 5
+
+# The mean over rows that is nearest to a scorer of regressors; for others it is the squared error.
+_NEAREST = {
+    "neg_root_mean_squared_log_error": "neg_mean_squared_log_error",
+    "neg_median_absolute_error": "neg_mean_absolute_error",
+    "neg_max_error": "neg_mean_absolute_error",
+    "d2_absolute_error_score": "neg_mean_absolute_error",
+}
+
+
+def why_too_small(scoring: Metric, estimator: Any, data: Data, folds: Cut) -> str | None:
+    """Return why the mean over folds misleads and what would be right; None if it does not.
+
+    Parameters
+    ----------
+    scoring : Loss, Scorer or Pooled
+    estimator : estimator
+        The estimator that is scored.
+    data : Data
+        The rows as given.
+    folds : Folds or Splits
+        How the rows are cut.
+    """
+    if not isinstance(scoring, Scorer) or scoring.is_mean:
+        return None
+    codes = None
+    if is_classifier(estimator) and data.y is not None and data.y.ndim == 1:
+        codes = as_codes(data.y, data.classes())
+    n_rows = folds.fewest_rows()
+    if n_rows < FEWEST_ROWS:
+        small = f"{n_rows} row{'s' if n_rows > 1 else ''}"
+    elif codes is not None and folds.has_fewer_of_a_class(FEWEST_OF_A_CLASS, codes):
+        small = f"fewer than {FEWEST_OF_A_CLASS} rows of a class"
+    else:
+        return None
+    is_one = "is not" if scoring.is_registered else "may not be"
+    return (
+        f"scoring={scoring.name!r} {is_one} a mean over rows, so its mean over folds of {small} "
+        f"misleads; use {' or '.join(_remedies(scoring, estimator, data.n_rows, codes))}."
+    )
+
+
+def _remedies(scoring: Scorer, estimator: Any, n_rows: int, codes: np.ndarray | None) -> list[str]:
+    """Return the scoring that does not depend on the folds, and the largest number of folds."""
+    remedies = [f"scoring=pooled({scoring.name!r})"] if scoring.is_registered else []
+    if is_classifier(estimator):
+        has_probabilities = hasattr(estimator, "predict_proba")
+        losses = "'accuracy' or 'log_loss'" if has_probabilities else "'accuracy'"
+        remedies.append(f"scoring={losses}")
+    elif is_regressor(estimator):
+        remedies.append(f"scoring={_NEAREST.get(scoring.name, 'neg_mean_squared_error')!r}")
+    most = n_rows // FEWEST_ROWS
+    if codes is None:
+        folds = f"cv of at most {most}"
+    else:
+        most = min(most, int(np.bincount(codes).min()) // FEWEST_OF_A_CLASS)
+        folds = f"stratified folds, such as cv of at most {most}"
+    if most >= 2:
+        remedies.append(folds)
+    return remedies or ["a loss"]
+
+
+def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | None:
+    """Return the score of a constant prediction on all rows, and in words what is predicted.
+
+    None if there is no such score: for estimators without targets, for "hinge", for scorers that
+    may look at more than predictions, and for scorers of classifiers that are not means over rows.
+    A constant has a trivial score by these, such as 0 for F1, with a warning that only a change of
+    the whole process's filters could suppress.
+
+    Parameters
+    ----------
+    metric : Loss, Scorer or Pooled
+    estimator : estimator
+        Tells classifiers from regressors.
+    data : Data
+        The rows as given.
+    """
+    y = data.y
+    scoring = metric.of if isinstance(metric, Pooled) else metric
+    if y is None or (isinstance(scoring, Loss) and scoring.name == "hinge"):
+        return None
+    if isinstance(scoring, Scorer) and not scoring.is_made:
+        return None
+    if is_classifier(estimator):
+        if isinstance(scoring, Scorer) and not scoring.is_mean:
+            return None
+        dummy, what = DummyClassifier(), "the most frequent class"
+        if isinstance(scoring, Loss) and scoring.response_method == "predict_proba":
+            what = "the frequencies of the classes"
+    elif is_regressor(estimator):
+        dummy, what = DummyRegressor(), "the mean of y" if y.ndim == 1 else "the means of y"
+    else:
+        return None
+    nothing = np.zeros((data.n_rows, 1))
+    try:
+        dummy.fit(nothing, y, sample_weight=data.weights)
+        score = _score(scoring, dummy, nothing, data)
+    except (TypeError, ValueError):  # a scorer of another kind; the trial will say so
+        return None
+    return (score, what) if np.isfinite(score) else None
+
+
+def _score(scoring: Loss | Scorer, dummy: Any, nothing: np.ndarray, data: Data) -> float:
+    weights = data.score_weights
+    if isinstance(scoring, Scorer):
+        weighted = {} if weights is None else {"sample_weight": weights}
+        return float(scoring.score(dummy, nothing, data.y, **weighted))
+    response = getattr(dummy, scoring.response_method)(nothing[:1])
+    targets = data.y
+    if isinstance(dummy, DummyClassifier):
+        targets = as_codes(data.y, dummy.classes_)
+        if scoring.response_method == "predict":
+            response = as_codes(response, dummy.classes_)
+    responses = np.repeat(response, data.n_rows, axis=0)
+    return float(np.average(scoring.of_rows(responses, targets), weights=weights))

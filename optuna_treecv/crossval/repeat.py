@@ -1,4 +1,4 @@
-"""One of the repeats of a cross-validation: how its rows are cut and in which parts it goes on."""
+"""One repeat of a cross-validation: how its rows are cut, and the subtrees in which it goes on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optuna_treecv.crossval.subtrees import reported_parts
-from optuna_treecv.crossval.subtrees import walked_blocks
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.sharing.keys import digest
@@ -90,3 +88,39 @@ def make_repeat(
     blocks = walked_blocks(plan, n_jobs, reports_of is not None)
     parts = blocks if reports_of is None else reported_parts(plan, reports_of)
     return Repeat(number, cut, plan, key, blocks, parts)
+
+
+#: The most parts that are reported, or shared out among threads.
+MAX_BLOCKS = 32
+
+# Without reports, one thread walks a tree of fewer rows than this as one block, and several
+# threads take a few blocks each: above the blocks the interpreter works, and with a cache siblings
+# are not trained together there.
+_ROWS_IN_ONE_BLOCK = 2**22
+_BLOCKS_PER_THREAD = 4
+
+
+def walked_blocks(plan: Plan, n_jobs: int, reports: bool) -> list[Node]:
+    """Return the subtrees that are walked one by one, or by one thread each."""
+    if reports or plan.n_rows >= _ROWS_IN_ONE_BLOCK:
+        return plan.blocks(MAX_BLOCKS)
+    if n_jobs == 1:
+        return plan.blocks(1)
+    return plan.blocks(min(_BLOCKS_PER_THREAD * n_jobs, MAX_BLOCKS))
+
+
+def reported_parts(plan: Plan, n_repeats: int) -> list[Node]:
+    """Return the subtrees after which a report is due: at most 32 over all repeats."""
+    return plan.blocks(MAX_BLOCKS // n_repeats)
+
+
+def divided(plan: Plan, nodes: list[Node], n_jobs: int) -> list[Node]:
+    """Return subtrees of which these nodes consist, enough for that many threads."""
+    blocks = list(nodes)
+    while n_jobs > 1 and len(blocks) < _BLOCKS_PER_THREAD * n_jobs:
+        largest = max(blocks, key=lambda node: node.n_folds)
+        if largest.n_folds == 1:
+            break
+        at = blocks.index(largest)
+        blocks[at : at + 1] = plan.split(largest)
+    return blocks

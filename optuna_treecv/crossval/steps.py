@@ -1,4 +1,4 @@
-"""The steps before learners, fitted once for all trials, and the rows after them."""
+"""The steps before learners, fitted once for all trials, and the prepared rows after them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Sequence
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 from sklearn import get_config
 
 from optuna_treecv.crossval.repeat import Repeat
@@ -20,8 +22,9 @@ from optuna_treecv.learners.steps.split import Split
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.steps.split import split_in_python
 from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.sharing.kept_rows import Made
+from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import lasting_key
@@ -168,3 +171,26 @@ def _name_of(found: Split) -> bytes:
     except NoKey:
         steps = lasting_key(found.before)
     return digest(steps, found.prefix.encode(), encode(form))
+
+
+@dataclass(frozen=True)
+class Made:
+    """Prepared rows, and the seconds that it took to make them."""
+
+    rows: PreparedRows
+    seconds: float
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the rows, and of the moments of their blocks if they are scaled."""
+        X = self.rows.X
+        parts = [X]
+        if isinstance(X, SparseRows):
+            parts = [X.values, X.columns, X.begins, X.dense]
+        elif sparse.issparse(X):
+            parts = [X.data, X.indices, X.indptr]
+        parts += [self.rows.y, self.rows.targets, self.rows.weights, self.rows.score_weights]
+        dense = X.dense if isinstance(X, SparseRows) else X
+        # Three float64 vectors for each 64 rows, and for each pair of these, and so on.
+        of_blocks = dense.size * 3 * 8 * 2 // 64 if isinstance(dense, np.ndarray) else 0
+        return of_blocks + sum(part.nbytes for part in parts if part is not None)

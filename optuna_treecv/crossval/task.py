@@ -21,10 +21,11 @@ from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.identity import name_of_evaluation
 from optuna_treecv.crossval.identity import name_of_passed
 from optuna_treecv.crossval.identity import NoName
-from optuna_treecv.crossval.masses import check_masses
-from optuna_treecv.crossval.masses import warn_if_weights_act_in_no_score
+from optuna_treecv.crossval.misleading import check_masses
+from optuna_treecv.crossval.misleading import warn_if_weights_act_in_no_score
 from optuna_treecv.crossval.misleading import why_order_misleads
 from optuna_treecv.crossval.repeat import make_repeat
+from optuna_treecv.crossval.repeat import MAX_BLOCKS
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.routing import Given
 from optuna_treecv.crossval.routing import NOTHING
@@ -32,8 +33,8 @@ from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.settings import Report
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.steps import Front
+from optuna_treecv.crossval.steps import Made
 from optuna_treecv.crossval.steps import Steps
-from optuna_treecv.crossval.subtrees import MAX_BLOCKS
 from optuna_treecv.crossval.tested import Tested
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.without_effect import UnusedWarnings
@@ -57,7 +58,6 @@ from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
 from optuna_treecv.sharing.data_digest import data_digest
-from optuna_treecv.sharing.kept_rows import Made
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import token
 from optuna_treecv.sharing.stored_cache import AnyCache

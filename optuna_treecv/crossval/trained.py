@@ -20,7 +20,7 @@ from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.identity import under_configuration
-from optuna_treecv.crossval.masses import check_masses_of_classes
+from optuna_treecv.crossval.misleading import check_masses_of_classes
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.compiled import CompiledEstimator

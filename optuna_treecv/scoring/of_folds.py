@@ -1,7 +1,8 @@
-"""The scores of folds and of rows, from what the models say of the folds' rows."""
+"""The scores of folds and of rows, from outputs of models or from sums of squares alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -15,12 +16,12 @@ from optuna_treecv.scoring.pooled import Pooled
 from optuna_treecv.scoring.scorers import response_of
 from optuna_treecv.scoring.scorers import Scorer
 from optuna_treecv.scoring.scorers import StandIn
-from optuna_treecv.scoring.spread import FoldScores
-from optuna_treecv.scoring.spread import unknown_spreads
 from optuna_treecv.scoring.tested_rows import by_loss
 from optuna_treecv.scoring.tested_rows import by_metric
+from optuna_treecv.scoring.tested_rows import FoldScores
 from optuna_treecv.scoring.tested_rows import Scored
 from optuna_treecv.scoring.tested_rows import TestedRows
+from optuna_treecv.scoring.tested_rows import unknown_spreads
 
 
 def scores_of_folds(
@@ -122,3 +123,55 @@ def scores_of_rows(
     scores = scores.astype(np.float64)
     scores[~np.isfinite(scores) | rows.diverged()] = metric.if_diverged
     return scores
+
+
+def _mean(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.asarray((errors / weights[:, None]).mean(axis=-1))
+
+
+def _negative(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return -_mean(errors, totals, weights)
+
+
+def _root(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.asarray(-np.sqrt(errors / weights[:, None]).mean(axis=-1))
+
+
+def _r2(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.asarray((1 - errors / totals).mean(axis=-1))
+
+
+#: By the name of the metric: (errors, totals, weights) -> the scores, with several targets their
+#: mean. The arguments are of shape (n_points, n_folds, n_targets), (n_folds, n_targets) and
+#: (n_folds,).
+_FROM_SQUARES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
+    "squared_error": _mean,
+    "neg_mean_squared_error": _negative,
+    "neg_root_mean_squared_error": _root,
+    "r2": _r2,
+}
+
+
+def follows_from_squares(metric: Metric) -> bool:
+    """Return whether a score is a function of sums of squares."""
+    return metric.is_registered and metric.name in _FROM_SQUARES
+
+
+def scores_from_squares(
+    metric: Metric, errors: np.ndarray, totals: np.ndarray, weights: np.ndarray
+) -> np.ndarray | None:
+    """Return the scores, (n_points, n_folds); None where one is not defined by these sums alone.
+
+    Parameters
+    ----------
+    metric : Metric
+    errors : ndarray of shape (n_points, n_folds, n_targets)
+        sum w (y - prediction)^2 of each fold.
+    totals : ndarray of shape (n_folds, n_targets)
+        sum w (y - mean)^2.
+    weights : ndarray of shape (n_folds,)
+        sum w.
+    """
+    if metric.name == "r2" and np.any(totals <= 0):
+        return None
+    return _FROM_SQUARES[metric.name](errors, totals, weights)

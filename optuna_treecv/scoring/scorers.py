@@ -1,4 +1,4 @@
-"""Scorers of scikit-learn, and a user's own, which a study maximises."""
+"""Scorers of scikit-learn, and a user's own, which a study maximises; ranges of their scores."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 import inspect
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from sklearn.utils.validation import _num_samples
 
 from optuna_treecv.learners.names import METHOD_NAMES
 from optuna_treecv.learners.names import name_of
+from optuna_treecv.scoring.losses import LOSSES
 
 _SCORER_EXPECTED = "scoring must be a scorer(estimator, X, y) that returns a number"
 _SCORER_ADVICE = "make_scorer(accuracy_score), for example, would be right"
@@ -334,3 +336,34 @@ class _Answers(BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
+
+
+# Registered scorers between 0 and 1, by the first words of their names.
+_BETWEEN_0_AND_1 = (
+    *("accuracy", "average_precision", "balanced_accuracy", "f1", "jaccard"),
+    *("precision", "recall", "roc_auc", "top_k_accuracy"),
+)
+_AT_MOST_1 = ("explained_variance", "r2")
+
+
+def range_of(metric: Any) -> tuple[float, float] | None:
+    """Return the bounds of a loss or scorer; None if it has none that are known.
+
+    Parameters
+    ----------
+    metric : Loss or Scorer
+    """
+    return range_by_name(metric.name) if metric.is_registered else None
+
+
+def range_by_name(name: str) -> tuple[float, float] | None:
+    """Return the bounds of a loss, or of a scorer of scikit-learn, with this name."""
+    if name in LOSSES:
+        if name == "neg_log_density":
+            return None
+        return LOSSES[name].row_range or (0.0, inf)
+    if name.startswith(_BETWEEN_0_AND_1):
+        return (0.0, 1.0)
+    if name in _AT_MOST_1:
+        return (-inf, 1.0)
+    return (-inf, 0.0) if name.startswith("neg_") else None

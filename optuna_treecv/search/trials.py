@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 from sklearn.exceptions import FitFailedWarning
 
-from optuna_treecv.crossval.failed_folds import FoldsFailed
+from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.scoring import ReturnsSeveral
 from optuna_treecv.search.fit_tasks import FitTasks

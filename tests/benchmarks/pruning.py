@@ -37,12 +37,12 @@ from sklearn.preprocessing import scale
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
-from optuna_treecv.crossval.early_lanes import EarlyLanes
 from optuna_treecv.crossval.early_scores import LAST_STEP
 from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.early_scores import scored
 from optuna_treecv.crossval.engines import job_for
+from optuna_treecv.crossval.lanes import EarlyLanes
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.study.comparison import Losses
