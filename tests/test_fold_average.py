@@ -80,7 +80,7 @@ def leaves_of(estimator, X, y, cv, number=0, **options):
     evaluation = Task(X, y, Settings(cv=cv, **given | options), estimator)
     repeat = evaluation.repeats[number]
     job = job_for(evaluation, estimator)
-    learner = job.learner(job.rows(repeat)[0], repeat=repeat)
+    learner = job.learner(job.rows(repeat), repeat=repeat)
     plan, found = repeat.plan, []
 
     def take(_, state):
@@ -283,7 +283,7 @@ def test_the_kernel_refuses_sums_of_another_size(binary):
     X, y = binary
     evaluation_of = treecv_objective(PegasosClassifier(), X, y, param_grid={"alpha": [1.0]})._task
     job = job_for(evaluation_of, PegasosClassifier())
-    learner = job.learner(job.rows()[0])
+    learner = job.learner(job.rows())
     kernel, plan = learner._kernel, evaluation_of.repeats[0].plan
     states = aligned_empty((5, kernel.state_bytes))
     states[0] = learner.start()

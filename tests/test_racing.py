@@ -381,7 +381,7 @@ def test_those_that_are_dropped_leave_the_others_as_they_were(at):
     plan = evaluation.repeats[0].plan
     ends = {step: n_rows for n_rows, step in steps_of_spine(plan).items()}
     judge = Drops(at, ends)
-    rows, _ = jobs[0].rows()
+    rows = jobs[0].rows()
     learners = [job.learner(rows) for job in jobs]
     lanes = EarlyLanes(plan, learners, jobs[0].scoring.first, 1, judge)
     outputs, members = lanes.evaluate()

@@ -574,7 +574,7 @@ def test_a_model_is_never_lost_to_who_looked_for_it_too_early():
     evaluation = objective_of(X, y, cache)._task
     estimator = PegasosClassifier()
     job = job_for(evaluation, estimator)
-    learner = job.learner(job.rows()[0])
+    learner = job.learner(job.rows())
     shared = SharedLearner(learner, cache, Prefix(b"rows"))
     branch = shared.start()
     shared.update(branch, Phase(0, N_ROWS))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from collections.abc import Sequence
 from copy import copy
 from typing import Any
 from typing import NamedTuple
-from typing import Protocol
 
 import numpy as np
 
@@ -182,10 +180,3 @@ class EarlyAhead(NamedTuple):
 def has_lost(early: EarlyAhead | None) -> bool:
     """Return whether a learner was left out before its folds were evaluated."""
     return early is not None and early.lost_at is not None
-
-
-class Judge(Protocol):
-    """Decides which of several estimators are left out before their folds are evaluated."""
-
-    def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:
-        """Return the numbers of those whose scores on some rows lose against the others'."""

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optuna_treecv.crossval.early_scores import Judge
 from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import PooledScore
 from optuna_treecv.scoring import TestedRows
@@ -97,16 +97,12 @@ class Missing(NamedTuple):
     n_bytes: int
 
 
-class Watch(NamedTuple):
-    """Asks for early scores.
+class Watch:
+    """Asks for early scores, and decides who is left out of those evaluated together: nobody."""
 
-    Attributes
-    ----------
-    judge : Judge or None
-        Decides who is left out of those that are evaluated together; None: nobody.
-    """
-
-    judge: Judge | None = None
+    def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:
+        """Return the numbers of those whose scores on some rows lose against the others'."""
+        return []
 
 
 @dataclass
@@ -171,6 +167,11 @@ class Engine(ABC):
     @abstractmethod
     def check(self, job: Any) -> None:
         """Refuse an estimator with wrong parameters."""
+
+    def epochs(self, job: Any) -> int:
+        """Return the number of epochs for which models are trained; refuse what cannot be."""
+        refuse_several_epochs(self, job)
+        return 1
 
     def free_parameters(self, job: Any) -> Collection[str]:
         """Return the parameters in which numbers above 0 do not decide how a job is evaluated."""
@@ -239,6 +240,19 @@ class Engine(ABC):
     @abstractmethod
     def cost(self, job: Any) -> str:
         """Return what the evaluation takes, a sentence."""
+
+
+def refuse_several_epochs(engine: Engine, job: Any) -> None:
+    """Refuse several epochs where models cannot be trained so."""
+    of_trials = "n_epochs" in job.searched and not hasattr(job.estimator, "n_epochs")
+    if not engine.why_one_epoch or not ((job.given_epochs or 1) > 1 or of_trials):
+        return
+    got = "it is searched" if of_trials else f"got {job.given_epochs}"
+    chosen = f"; 'fit' was chosen since {job.why}" if engine.name == "fit" and job.why else ""
+    raise ValueError(
+        f"n_epochs must be None for {name_of(job.estimator)} with method={engine.name!r}, "
+        f"since {engine.why_one_epoch}, but {got}{chosen}."
+    )
 
 
 def cost_of_trainings(job: Any, kind: str) -> str:

@@ -81,12 +81,14 @@ def prepared_after(task: Task, parts: Parts, repeat: Repeat) -> tuple[PreparedRo
     target = "class" if is_classifier(parts.last) else "number"
     layout = RowLayout(padded=True, sparse=True, target=target)
     if not parts.steps:
-        return task.rows_in(layout, repeat)
+        rows = task.rows_in(layout, repeat)
+        return rows, rows.seconds
 
     def transform(data: Data) -> Data:
         return data.with_rows(_after(parts.steps, data.X))
 
-    return task.rows_in(layout, repeat, transform, _name_of(parts.steps))
+    rows = task.rows_in(layout, repeat, transform, _name_of(parts.steps))
+    return rows, rows.seconds
 
 
 def _name_of(steps: Sequence[Any]) -> bytes | None:

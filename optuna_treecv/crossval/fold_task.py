@@ -98,14 +98,6 @@ class Failed(NamedTuple):
         return Failed, tuple(self)
 
 
-class _Rows(NamedTuple):
-    """Rows that are scored, with their weights or None."""
-
-    X: Any
-    y: Any
-    weights: np.ndarray | None
-
-
 @dataclass(frozen=True)
 class FoldTask:
     """What the fits of all folds have in common.
@@ -185,8 +177,7 @@ class FoldTask:
         self, fitted: Any, train: np.ndarray, test: np.ndarray, X: Any, y: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
         """Return the scores, their spreads, the responses, and whether the model has diverged."""
-        scored = self._rows_of(test, X, y)
-        weights = scored.weights
+        weights = None if self.score_weights is None else self.score_weights[test]
         scores = np.full(len(self.metrics), np.nan)
         spreads = unknown_spreads(len(self.metrics), 1)
         pooled = [metric for metric in self.metrics if isinstance(metric, Pooled)]
@@ -199,10 +190,11 @@ class FoldTask:
                 continue
             scores[number] = metric.if_diverged
             if isinstance(metric, TrainScorer) and fitted is not None:
-                trained_on = map(_protected, _safe_split(fitted, self.X, self.y, train))
-                scores[number] = self._score(metric, fitted, self._rows_of(train, *trained_on))
+                own_X, own_y = map(_protected, _safe_split(fitted, self.X, self.y, train))
+                own_weights = None if self.score_weights is None else self.score_weights[train]
+                scores[number] = self._score(metric, fitted, own_X, own_y, own_weights)
             elif isinstance(metric, Scorer) and fitted is not None:
-                scores[number] = self._score(metric, fitted, scored)
+                scores[number] = self._score(metric, fitted, X, y, weights)
                 has_diverged |= scores[number] == metric.if_diverged
                 if are_counts(metric) and weights is None:
                     n_rows = np.array([len(test)])
@@ -214,18 +206,16 @@ class FoldTask:
                 has_diverged |= found.diverged is not None
         return scores, spreads[:, :, 0], responses, has_diverged
 
-    def _rows_of(self, rows: np.ndarray, X: Any, y: Any) -> _Rows:
-        """Return rows with their weights in scores."""
-        return _Rows(X, y, None if self.score_weights is None else self.score_weights[rows])
-
-    def _score(self, metric: Scorer, fitted: Any, rows: _Rows) -> float:
+    def _score(
+        self, metric: Scorer, fitted: Any, X: Any, y: Any, weights: np.ndarray | None
+    ) -> float:
         """Return a scorer's score; NaN if it is undefined and that is no error."""
         params = {}
-        if rows.weights is not None and metric.takes_weights:
-            params = {"sample_weight": rows.weights}
+        if weights is not None and metric.takes_weights:
+            params = {"sample_weight": weights}
         try:
             with _explaining(fitted):
-                return score_of(metric, fitted, rows.X, rows.y, self.classes, params)
+                return score_of(metric, fitted, X, y, self.classes, params)
         except UndefinedScore:
             if not self.keeps_undefined:
                 raise

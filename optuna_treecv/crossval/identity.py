@@ -20,10 +20,6 @@ from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
 
 
-class NoName(Exception):
-    """Raised where an evaluation holds something that later processes could not recognise."""
-
-
 def name_of_evaluation(
     data: bytes | None,
     cuts: list[Cut],
@@ -46,13 +42,13 @@ def name_of_evaluation(
 
     Raises
     ------
-    NoName
+    NoKey
         If a part has no name; its argument is a clause that says which.
     """
     if data is None:
-        raise NoName("X or y holds objects whose content has no digest")
+        raise NoKey("X or y holds objects whose content has no digest")
     if None in passed:
-        raise NoName("params holds an object whose content has no digest")
+        raise NoKey("params holds an object whose content has no digest")
     parts = [data, encode(scoring.names), encode(scoring.optimized), encode(n_epochs)]
     parts += [*map(_name_of_metric, scoring.metrics), *filter(None, passed)]
     for cut in cuts:
@@ -68,7 +64,7 @@ def _name_of_metric(metric: Metric) -> bytes:
     try:
         return content_key(metric.score)
     except NoKey as error:
-        raise NoName(f"the code or the state of the scorer {metric.name} has no digest") from error
+        raise NoKey(f"the code or the state of the scorer {metric.name} has no digest") from error
 
 
 def name_of_passed(passed: Passed) -> bytes | None:

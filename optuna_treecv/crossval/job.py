@@ -21,7 +21,6 @@ from optuna_treecv.crossval.engine import Effort
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.epochs import epochs_of
 from optuna_treecv.crossval.fold_average import check_has_averages
 from optuna_treecv.crossval.fold_average import FoldAverage
 from optuna_treecv.crossval.intervals import Scores
@@ -130,7 +129,7 @@ class Job:
     needs_rows : bool
         Whether the scores of single rows are asked for, by the first optimised metric.
     watch : Watch or None
-        For early scores while several jobs are evaluated together.
+        Asks for early scores while several jobs are evaluated together.
     average : FoldAverage or None
         Takes the models of the folds if they are to be averaged; nothing is shared then.
     comes_again : bool
@@ -163,7 +162,7 @@ class Job:
         self.asks_for_passes |= "n_epochs" in searched
         self.engine, self.why = choose(self)
         self.engine.check(self)
-        self.n_epochs = epochs_of(self)
+        self.n_epochs = self.engine.epochs(self)
         self.repeats = task.repeats_for(self.n_epochs)
         self.classes = task.classes_for(estimator)
         self.free_parameters = self.engine.free_parameters(self)
@@ -249,8 +248,8 @@ class Job:
         """
         return self.task.front(self.estimator)
 
-    def rows(self, repeat: Repeat | None = None) -> tuple[PreparedRows, float]:
-        """Return the rows of a repeat, prepared for the learner, and the seconds that took.
+    def rows(self, repeat: Repeat | None = None) -> PreparedRows:
+        """Return the rows of a repeat, prepared for the learner.
 
         The rows of the first repeat, which is the default, are kept, so that there is one copy of
         the data. The rows of other repeats are made each time.

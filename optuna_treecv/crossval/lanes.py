@@ -20,7 +20,6 @@ from optuna_treecv.crossval.early_scores import FEWEST_FOLDS
 from optuna_treecv.crossval.early_scores import FIRST_LEAF
 from optuna_treecv.crossval.early_scores import FIRST_STEP
 from optuna_treecv.crossval.early_scores import has_lost
-from optuna_treecv.crossval.early_scores import Judge
 from optuna_treecv.crossval.early_scores import NESTED_FOLDS
 from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
@@ -141,7 +140,7 @@ def _unfinished(
     try:
         after = job.layout, job.steps_name
         if after not in prepared:
-            prepared[after] = job.rows(repeat)[0]
+            prepared[after] = job.rows(repeat)
         rows = prepared[after]
         learner, identity, results = bind(job, engine, repeat, rows)
     except Exception:  # noqa: BLE001  # the job itself will raise it
@@ -184,8 +183,7 @@ def _evaluate_group(members: list[_Unfinished], watch: Watch | None, are_leased:
     learners = [one.learner for one in members]
     early: list[EarlyAhead | None] = [None for _ in members]
     if first.task.settings.is_early and repeat.number == 0:
-        judge = None if watch is None else watch.judge
-        lanes = EarlyLanes(repeat.plan, learners, first.scoring.first, n_threads, judge)
+        lanes = EarlyLanes(repeat.plan, learners, first.scoring.first, n_threads, watch)
         out, tested = lanes.evaluate()
         known = lanes.early
         early[:] = known
@@ -249,7 +247,7 @@ class EarlyLanes:
         Scores the rows.
     n_jobs : int
         Threads.
-    judge : Judge or None
+    watch : Watch or None
         None: no learner is left out.
     """
 
@@ -259,13 +257,13 @@ class EarlyLanes:
         learners: list[CompiledLearner],
         metric: Metric,
         n_jobs: int,
-        judge: Judge | None,
+        watch: Watch | None,
     ) -> None:
         self._plan = plan
         self._learners = learners
         self._metric = metric
         self._n_jobs = n_jobs
-        self._judge = judge
+        self._watch = watch
         self._lanes = Lanes(learners)
         self._members = list(range(len(learners)))  # the learners on the lanes, in their order
         self._alive = set(self._members)
@@ -393,11 +391,11 @@ class EarlyLanes:
     def _drop(
         self, step: int, scores: Sequence[RowScores], rows: slice, states: list[np.ndarray]
     ) -> list[np.ndarray]:
-        """Ask the judge, and return the states without those that lost if they fill few lanes."""
-        if self._judge is None:
+        """Ask who has lost; return the states without these if the others fill few lanes."""
+        if self._watch is None:
             return states
         alive = sorted(self._alive)
-        losers = self._judge.losers(step, [scores[number] for number in alive], rows)
+        losers = self._watch.losers(step, [scores[number] for number in alive], rows)
         for i in losers:
             self._lost_at[alive[i]] = step
             self._alive.remove(alive[i])

@@ -6,13 +6,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Sequence
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 from sklearn import get_config
 
 from optuna_treecv.crossval.repeat import Repeat
@@ -24,7 +22,6 @@ from optuna_treecv.learners.steps.split import split_in_python
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import lasting_key
@@ -79,7 +76,7 @@ class Steps:
     def __init__(self, X: Any, y: np.ndarray | None, cache: ModelCache | None) -> None:
         self._arguments = X, y, cache
         self._name = token()
-        self._last_rows: tuple[Hashable, Made] | None = None
+        self._last_rows: tuple[Hashable, PreparedRows] | None = None
         self._fitted: OrderedDict[bytes, FittedSteps | str] = OrderedDict()
         self._most_left_out: int | None = None
         self._fitting = Lock()
@@ -103,7 +100,7 @@ class Steps:
             front = front if isinstance(other, str) else other
         return front
 
-    def rows(self, name: Hashable, make: Callable[[], Made]) -> Made:
+    def rows(self, name: Hashable, make: Callable[[], PreparedRows]) -> PreparedRows:
         """Return prepared rows after steps, made if they are not kept; for one thread at a time.
 
         Those asked for last are always kept. Others are kept in the cache of models while it has
@@ -114,12 +111,12 @@ class Steps:
             self._last_rows = name, self._find(name, make)
         return self._last_rows[1]
 
-    def _find(self, name: Hashable, make: Callable[[], Made]) -> Made:
+    def _find(self, name: Hashable, make: Callable[[], PreparedRows]) -> PreparedRows:
         *_, cache = self._arguments
         if cache is None:
             return make()
         key = b"rows", self._name, name
-        found: Made | None = cache.find(key)
+        found: PreparedRows | None = cache.find(key)
         if found is None:
             found = make()
             cache.keep(key, found, found.seconds)
@@ -171,26 +168,3 @@ def _name_of(found: Split) -> bytes:
     except NoKey:
         steps = lasting_key(found.before)
     return digest(steps, found.prefix.encode(), encode(form))
-
-
-@dataclass(frozen=True)
-class Made:
-    """Prepared rows, and the seconds that it took to make them."""
-
-    rows: PreparedRows
-    seconds: float
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the rows, and of the moments of their blocks if they are scaled."""
-        X = self.rows.X
-        parts = [X]
-        if isinstance(X, SparseRows):
-            parts = [X.values, X.columns, X.begins, X.dense]
-        elif sparse.issparse(X):
-            parts = [X.data, X.indices, X.indptr]
-        parts += [self.rows.y, self.rows.targets, self.rows.weights, self.rows.score_weights]
-        dense = X.dense if isinstance(X, SparseRows) else X
-        # Three float64 vectors for each 64 rows, and for each pair of these, and so on.
-        of_blocks = dense.size * 3 * 8 * 2 // 64 if isinstance(dense, np.ndarray) else 0
-        return of_blocks + sum(part.nbytes for part in parts if part is not None)

@@ -20,7 +20,6 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.identity import name_of_evaluation
 from optuna_treecv.crossval.identity import name_of_passed
-from optuna_treecv.crossval.identity import NoName
 from optuna_treecv.crossval.misleading import check_masses
 from optuna_treecv.crossval.misleading import warn_if_weights_act_in_no_score
 from optuna_treecv.crossval.misleading import why_order_misleads
@@ -33,7 +32,6 @@ from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.settings import Report
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.steps import Front
-from optuna_treecv.crossval.steps import Made
 from optuna_treecv.crossval.steps import Steps
 from optuna_treecv.crossval.tested import Tested
 from optuna_treecv.learners.names import name_of
@@ -59,6 +57,7 @@ from optuna_treecv.scoring import Scoring
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
 from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import token
 from optuna_treecv.sharing.stored_cache import AnyCache
 
@@ -138,7 +137,7 @@ class Task:
         self._token = token().hex()[:16]
         self._scored_by: str | None = None  # the name of the first estimator's scoring
         self._fold_names: dict[int, list[bytes]] = {}
-        self._prepared: dict[RowLayout, Made] = {}
+        self._prepared: dict[RowLayout, PreparedRows] = {}
         self._steps = Steps(self.data.X, self.data.y, self.shared.memory)
         self.growing = Lock()
         self.binned: dict[Any, Any] = {}
@@ -403,14 +402,14 @@ class Task:
         """
         try:
             return self._name(scoring)
-        except NoName:
+        except NoKey:
             return self._token
 
     def why_nameless(self, scoring: Scoring) -> str:
         """Return why no later process can recognise this evaluation, a clause; "" if one can."""
         try:
             self._name(scoring)
-        except NoName as error:
+        except NoKey as error:
             return str(error)
         return ""
 
@@ -451,8 +450,8 @@ class Task:
         transform: Callable[[Data], Data] | None = None,
         name: bytes | None = b"",
         are_named: bool = False,
-    ) -> tuple[PreparedRows, float]:
-        """Return the rows of a repeat in a layout, and the seconds that took.
+    ) -> PreparedRows:
+        """Return the rows of a repeat in a layout.
 
         Transformed rows are kept as ``Steps.rows`` says.
 
@@ -471,18 +470,16 @@ class Task:
         if name is None or (repeat is not None and repeat.number > 0):
             return self._prepare(layout, repeat or self.repeats[0], transform, are_named, name)
 
-        def make() -> Made:
-            rows, seconds = self._prepare(layout, self.repeats[0], transform, are_named, name)
-            return Made(rows, seconds + self._seconds)
+        def make() -> PreparedRows:
+            rows = self._prepare(layout, self.repeats[0], transform, are_named, name)
+            return replace(rows, seconds=rows.seconds + self._seconds)
 
         with self._preparing:
             if name:
-                made = self._steps.rows((layout, name), make)
-            else:
-                if layout not in self._prepared:
-                    self._prepared[layout] = make()
-                made = self._prepared[layout]
-        return made.rows, made.seconds
+                return self._steps.rows((layout, name), make)
+            if layout not in self._prepared:
+                self._prepared[layout] = make()
+            return self._prepared[layout]
 
     def data_name(self) -> tuple[bytes, bool]:
         """Return a name for the rows as given with their weights and what else ``fit`` gets.
@@ -516,11 +513,11 @@ class Task:
         transform: Callable[[Data], Data] | None,
         are_named: bool,
         name: bytes | None,
-    ) -> tuple[PreparedRows, float]:
+    ) -> PreparedRows:
         began = perf_counter()
         data = self.data if transform is None else transform(self.data)
         rows = data.prepare(layout, repeat.cut.order)
         if self.shared.cache is not None and are_named:
             # Digesting the rows is part of preparing them.
             self.shared.identity(layout, rows, repeat.number, name or b"")
-        return rows, perf_counter() - began
+        return replace(rows, seconds=perf_counter() - began)

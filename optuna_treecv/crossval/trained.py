@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Collection
 from collections.abc import Generator
 from copy import deepcopy
 from typing import Any
@@ -17,11 +18,13 @@ from sklearn.naive_bayes import GaussianNB
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Engine
+from optuna_treecv.crossval.engine import refuse_several_epochs
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.misleading import check_masses_of_classes
 from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.settings import MOST_EPOCHS
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
@@ -40,6 +43,7 @@ from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.steps.split import why_rows_age
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.learners.without_effect import trained_parts
+from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.splits import Splits
 from optuna_treecv.scoring import fold_metric
@@ -102,6 +106,38 @@ class Trained(Engine):
             of_last = [name[n_prefix:] for name in searched if name.startswith(found.prefix)]
             found.last.check_parameters(but=of_last)
 
+    def epochs(self, job: Job) -> int:
+        """Return the epochs that the settings ask for, or the estimator itself."""
+        refuse_several_epochs(self, job)
+        estimator = job.estimator
+        asked, own = job.given_epochs or 1, _own_epochs(estimator, job.searched)
+        if asked > 1 and own > 1:
+            raise ValueError(
+                f"n_epochs must be given once, got n_epochs={asked} and {name_of(estimator)} with "
+                f"n_epochs={own}."
+            )
+        if asked > 1 and any(name.rpartition("__")[2] == "n_epochs" for name in job.searched):
+            raise ValueError(f"n_epochs must be None where it is searched, got n_epochs={asked}.")
+        n_epochs, last, report = max(asked, own), last_step(estimator), job.task.settings.report
+        if n_epochs == 1:
+            return 1
+        if isinstance(last, CompiledEstimator) and not last.has_epochs:
+            raise ValueError(
+                f"n_epochs must be 1 for {name_of(estimator)}, whose model is exact after one "
+                f"pass, got {n_epochs}."
+            )
+        if self.name == "progressive":
+            raise ValueError(
+                "n_epochs must be 1 with method='progressive', which tests each row before the "
+                f"model has seen it, got {n_epochs}."
+            )
+        if job.task.settings.is_early:
+            raise ValueError(
+                "report must be 'folds', 'mean' or None with several epochs, since rows that are "
+                f"replayed have been seen before, got report={report!r} with n_epochs={n_epochs}."
+            )
+        return n_epochs
+
     def check_values(self, job: Job) -> None:
         """Refuse wrong values of what side by side estimators differ in."""
         estimator = job.estimator
@@ -160,7 +196,8 @@ class Trained(Engine):
         self, job: Job, repeat: Repeat, watch: Watch | None = None
     ) -> Generator[Early | TestedFolds]:
         """Bind the estimator to the prepared rows; find kept results or train models."""
-        rows, job.effort.seconds_prepare = job.rows(repeat)
+        rows = job.rows(repeat)
+        job.effort.seconds_prepare = rows.seconds
         learner, identity, results = bind(job, self.name, repeat, rows)
         if job.cache is not None:
             if repeat.number == 0:
@@ -212,7 +249,7 @@ class Trained(Engine):
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models of the folds."""
         estimator = job.estimator
-        rows, _ = job.rows()
+        rows = job.rows()
         learner = job.learner(rows, (method,))
         leaves = Leaves(repeat.plan, learner)
         assert leaves.outputs is not None
@@ -236,7 +273,7 @@ class Trained(Engine):
     def refit(self, job: Job) -> Any:
         """Train on the rows in prepared order, and in further epochs in random orders."""
         task, estimator = job.task, job.estimator
-        rows, _ = job.rows()
+        rows = job.rows()
         learner = job.learner(rows)
         state = learner.start()
         learner.update(state, slice(0, task.data.n_rows))
@@ -372,6 +409,22 @@ def bind(job: Job, engine: str, repeat: Repeat, rows: PreparedRows) -> Bound:
     if repeat.number == 0:
         job.bound = bound
     return bound
+
+
+def _own_epochs(estimator: Any, searched: Collection[str]) -> int:
+    """Return the ``n_epochs`` of an estimator of this package, also inside of another one."""
+    most = 1
+    for prefix, part in trained_parts(estimator, "", searched):
+        is_open = f"{prefix}n_epochs" in searched
+        if not isinstance(part, CompiledEstimator) or not part.has_epochs or is_open:
+            continue
+        if not is_integer(part.n_epochs) or not 1 <= part.n_epochs <= MOST_EPOCHS:
+            raise ValueError(
+                f"{prefix}n_epochs must be an integer of 1 to {MOST_EPOCHS}, got "
+                f"{part.n_epochs!r}."
+            )
+        most = max(most, int(part.n_epochs))
+    return most
 
 
 def why_not_trained_further(job: Job) -> str:

@@ -134,6 +134,8 @@ class PreparedRows:
         The weights of the rows in scores.
     may_miss : bool
         Whether values of padded rows may be missing (NaN).
+    seconds : float
+        The time in which they were prepared.
     """
 
     X: Any
@@ -146,9 +148,25 @@ class PreparedRows:
     weights: np.ndarray | None = None
     score_weights: np.ndarray | None = None
     may_miss: bool = False
+    seconds: float = 0.0
     _products: WeakValueDictionary[tuple[float, ...], np.ndarray] = field(
         default_factory=WeakValueDictionary, init=False, repr=False, compare=False
     )
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the rows, and of the moments of their blocks if they are scaled."""
+        X = self.X
+        parts = [X]
+        if isinstance(X, SparseRows):
+            parts = [X.values, X.columns, X.begins, X.dense]
+        elif sparse.issparse(X):
+            parts = [X.data, X.indices, X.indptr]
+        parts += [self.y, self.targets, self.weights, self.score_weights]
+        dense = X.dense if isinstance(X, SparseRows) else X
+        # Three float64 vectors for each 64 rows, and for each pair of these, and so on.
+        of_blocks = dense.size * 3 * 8 * 2 // 64 if isinstance(dense, np.ndarray) else 0
+        return of_blocks + sum(part.nbytes for part in parts if part is not None)
 
     @cached_property
     def blocks(self) -> Blocks:

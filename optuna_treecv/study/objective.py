@@ -295,7 +295,7 @@ class TreeCVObjective:
                         job.comes_again = is_in_grid or _may_recur(trial.distributions)
                     others = partial(self._unseen, trial, job) if is_in_grid else None
                     race = self._race(trial, job)
-                    job.watch = Watch(race) if self._task.settings.is_early else None
+                    job.watch = race or Watch() if self._task.settings.is_early else None
                     self._batches.compute(job, others)
                 with self._batches.leased(job):
                     if self._task.settings.report is None:

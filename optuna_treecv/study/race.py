@@ -88,7 +88,7 @@ class Incumbent:
             return self._nested
 
 
-class Race:
+class Race(Watch):
     """Compares one trial with the best one while it runs, in the first pass or on folds.
 
     It also judges the points of a grid that are trained together with the trial.

@@ -72,7 +72,7 @@ def models_of(model: Any, X: np.ndarray, y: np.ndarray, k: int, seed: int) -> li
     """Return the models of all folds, and that of all rows last."""
     task = Task(X, y, Settings(**OPTIONS, cv=k, random_state=seed), model)
     job = job_for(task, model)
-    learner: Any = job.learner(job.rows()[0])
+    learner: Any = job.learner(job.rows())
     found: list[np.ndarray] = []
     plan, state = task.repeats[0].plan, learner.start()
 

@@ -147,7 +147,7 @@ def evaluated(
             for value in values[begin : begin + 16]
         ]
         plan, metric = task.repeats[0].plan, jobs[0].scoring.first
-        rows, _ = jobs[0].rows()
+        rows = jobs[0].rows()
         learners = [job.learner(rows) for job in jobs]
         lanes = EarlyLanes(plan, learners, metric, 1, None)
         outputs, members = lanes.evaluate()
