@@ -73,7 +73,7 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
 
     has_epochs = True  # whether training for several epochs makes sense
     n_epochs: int
-    class_weight: Any = None  # what the weights of rows are multiplied by, in classifiers
+    class_weight: Any  # what the weights of rows are multiplied by; classifiers alone have it
     draws = False  # whether training uses random_state for more than the order of the rows
     shuffle: bool
     random_state: Any
@@ -131,11 +131,11 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
     @property
     def is_balanced(self) -> bool:
         """Whether each row is also weighted by the inverse frequency of its class so far."""
-        return isinstance(self.class_weight, str)
+        return isinstance(getattr(self, "class_weight", None), str)
 
     def weights_of_classes(self, classes: np.ndarray | None) -> tuple[float, ...] | None:
         """Return what the weights of each class's rows are multiplied by; None: all are 1."""
-        if not isinstance(self.class_weight, dict) or classes is None:
+        if classes is None or not isinstance(getattr(self, "class_weight", None), dict):
             return None
         return weights_of_classes(self.class_weight, classes)
 
