@@ -24,7 +24,6 @@ from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.exact_choice import prepared_after
 from optuna_treecv.crossval.exact_choice import why_not_exact
 from optuna_treecv.crossval.fit import FIT
-from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.learners.exact.chunks import Chunks
 from optuna_treecv.learners.exact.chunks import Tested
@@ -51,6 +50,7 @@ from optuna_treecv.sharing.exact_results import ExactShape
 from optuna_treecv.sharing.exact_results import KeptSums
 from optuna_treecv.sharing.exact_results import name_of_exact
 from optuna_treecv.sharing.exact_results import OUTPUTS_DIVERGED
+from optuna_treecv.sharing.keys import under_configuration
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job

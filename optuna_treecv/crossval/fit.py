@@ -32,7 +32,6 @@ from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.fold_task import Failed
 from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.fold_task import FoldTask
-from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import n_columns
@@ -46,7 +45,6 @@ from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
-from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.splits import Splits
 from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import Pooled
@@ -56,6 +54,7 @@ from optuna_treecv.scoring import unknown_spreads
 from optuna_treecv.scoring import with_pooled
 from optuna_treecv.sharing.fold_results import FoldResult
 from optuna_treecv.sharing.fold_results import FoldResults
+from optuna_treecv.sharing.keys import under_configuration
 from optuna_treecv.tree.plan import Node
 
 if TYPE_CHECKING:
@@ -105,6 +104,8 @@ class Fit(Engine):
         """Refuse wrong parameters of a compiled estimator; others say so in ``fit``."""
         if isinstance(job.estimator, CompiledEstimator):
             job.estimator.check_parameters(but=job.searched)
+
+    check_values = check
 
     def free_parameters(self, job: Job) -> Collection[str]:
         """Return all parameters of an estimator whose class alone keeps other engines away."""
@@ -166,9 +167,9 @@ class Fits:
         self._task = task
         self._repeat = repeat
         self._cut = repeat.cut
-        scoring, first = job.scoring, job.scoring.first
-        if job.needs_rows and not isinstance(first, Pooled):
-            scoring = with_pooled(scoring, Pooled(first))  # for the responses to the rows
+        scoring = job.scoring
+        if job.needs_rows and not isinstance(scoring.first, Pooled):
+            scoring = with_pooled(scoring, Pooled(scoring.first))  # for the responses to the rows
         self._n_metrics = len(job.scoring.metrics)
         self._metrics = scoring.metrics
         self._by_fold = [not isinstance(metric, Pooled) for metric in self._metrics]
@@ -197,7 +198,7 @@ class Fits:
             beginnings,
             passed.to_fit(estimator),
             passed.is_routed,
-            count_targets(task.data.y),
+            task.n_targets,
             task.tries_all_folds,
         )
         self._errors: dict[int, Exception] = {}
@@ -365,7 +366,7 @@ def _predictions(job: Job, repeat: Repeat, method: str) -> np.ndarray:
         None,
         params=passed.to_fit(estimator),
         is_routed=passed.is_routed,
-        n_targets=count_targets(data.y),
+        n_targets=task.n_targets,
     )
     chunks, n_jobs = range(cut.n_folds), task.settings.n_jobs
     with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):

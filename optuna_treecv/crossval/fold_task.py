@@ -35,7 +35,6 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import _safe_split
 
-from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import in_columns
 from optuna_treecv.learners.adapter import is_divergence
@@ -67,6 +66,7 @@ from optuna_treecv.scoring import UndefinedScore
 from optuna_treecv.scoring import unknown_spreads
 from optuna_treecv.sharing.beginnings import Beginnings
 from optuna_treecv.sharing.fold_results import FoldResult
+from optuna_treecv.sharing.keys import under_configuration
 
 T = TypeVar("T")
 

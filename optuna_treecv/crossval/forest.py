@@ -22,7 +22,6 @@ from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.exact import tested_folds
 from optuna_treecv.crossval.exact_choice import why_not_scored
-from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.trees.estimators import HistTree
@@ -46,6 +45,7 @@ from optuna_treecv.sharing.exact_results import ExactResult
 from optuna_treecv.sharing.exact_results import ExactShape
 from optuna_treecv.sharing.exact_results import name_of_exact
 from optuna_treecv.sharing.forests import KeptForests
+from optuna_treecv.sharing.keys import under_configuration
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sklearn import get_config
-
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.scoring import Metric
@@ -82,12 +80,3 @@ def name_of_passed(passed: Passed) -> bytes | None:
         except NoKey:
             return None
     return digest(*parts)
-
-
-def under_configuration(name: bytes) -> bytes:
-    """Return a name of results, changed where scikit-learn's configuration changes them.
-
-    The steps of a Pipeline may get data frames in place of arrays.
-    """
-    output = get_config()["transform_output"]
-    return name if output == "default" else digest(name, encode(output))

@@ -242,7 +242,7 @@ class Settings:
         """Whether scores are reported before those of folds are known."""
         return self.report in ("progressive", "blocks")
 
-    @property
+    @cached_property
     def reports_parts(self) -> bool:
         """Whether scores are reported after each part of the folds."""
         return self.report in ("folds", "mean")

@@ -43,6 +43,7 @@ from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
@@ -340,6 +341,11 @@ class Task:
     @property
     def n_repeats(self) -> int:
         return len(self.repeats)
+
+    @cached_property
+    def n_targets(self) -> int:
+        """The number of columns of y."""
+        return count_targets(self.data.y)
 
     @cached_property
     def tests_single_rows(self) -> bool:

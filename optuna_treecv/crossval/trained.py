@@ -21,7 +21,6 @@ from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import refuse_several_epochs
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.identity import under_configuration
 from optuna_treecv.crossval.misleading import check_masses_of_classes
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.settings import MOST_EPOCHS
@@ -52,6 +51,7 @@ from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.sharing.keys import is_ours
+from optuna_treecv.sharing.keys import under_configuration
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.results import OutputsAhead
 from optuna_treecv.sharing.results import Results

@@ -23,6 +23,7 @@ from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from sklearn import get_config
 from xxhash import xxh3_128
 
 from optuna_treecv._kernels import FORMAT
@@ -371,3 +372,12 @@ def _arrays(data: Any) -> list[np.ndarray] | None:
     if isinstance(data, np.ndarray) and data.dtype.kind in "biufSU":
         return [data]
     return None
+
+
+def under_configuration(name: bytes) -> bytes:
+    """Return a name of results, changed where scikit-learn's configuration changes them.
+
+    The steps of a Pipeline may get data frames in place of arrays.
+    """
+    output = get_config()["transform_output"]
+    return name if output == "default" else digest(name, encode(output))
