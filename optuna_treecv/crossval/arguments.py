@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from numbers import Real
 import sys
-from types import FrameType
 from typing import Any
 import warnings
 
@@ -68,11 +67,7 @@ def check_estimator(estimator: Any) -> None:
 
 def warn_caller(message: str) -> None:
     """Warn at the line that called this package."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and _module_of(frame).startswith("optuna_treecv."):
+    level, frame, ours = 1, sys._getframe(), "optuna_treecv."
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
-
-
-def _module_of(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", ""))

@@ -229,8 +229,10 @@ class Fits:
                     diverged[chunk] = fitted.has_diverged
                     if self._methods:
                         self._responses.append(fitted.responses)
-                if block.last == self._cut.n_folds:
-                    self._check_all(scores)
+                is_failed = self._task.tries_all_folds and np.isnan(scores[self._by_fold]).any()
+                if block.last == self._cut.n_folds and is_failed:
+                    of_folds = np.array([self._cut.by_number(of_metric) for of_metric in scores])
+                    raise FoldsFailed(of_folds, dict(sorted(self._errors.items())))
                 yield TestedFolds(
                     block,
                     n_rows,
@@ -238,12 +240,6 @@ class Fits:
                     scores=of_all.part(block.first, block.n_folds),
                     rows=self._test_rows,
                 )
-
-    def _check_all(self, scores: np.ndarray) -> None:
-        """Raise the errors of all folds where all of them are tried."""
-        if self._task.tries_all_folds and np.isnan(scores[self._by_fold]).any():
-            scores = np.array([self._cut.by_number(of_metric) for of_metric in scores])
-            raise FoldsFailed(scores, dict(sorted(self._errors.items())))
 
     def _fits(self, missing: list[int], n_jobs: int | None) -> Generator[FoldResult]:
         """Fit some chunks in parallel, and yield their results in order.
@@ -256,7 +252,8 @@ class Fits:
         def jobs(part: list[int]) -> Generator[Any]:
             for chunk in part:
                 if not is_over:
-                    yield self._delayed(chunk)
+                    attempt = delayed(self._fold_task.attempt)
+                    yield attempt(self._name(chunk), self._cut.split(chunk))
 
         try:
             workers, size = Parallel(n_jobs, return_as="generator"), max(1, len(missing))
@@ -272,7 +269,9 @@ class Fits:
                 try:
                     for fitted, chunk in results:
                         if isinstance(fitted, Failed):
-                            error = _with_traceback(fitted)
+                            error = fitted.error
+                            if error.__traceback__ is None:  # it is from another process
+                                error.add_note(fitted.where)
                             error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
                             if self._task.tries_all_folds:
                                 self._errors[self._cut.number(chunk)] = error
@@ -287,9 +286,6 @@ class Fits:
                         if isinstance(fitted, FoldResult):
                             self._take(fitted, chunk)
                 is_over = False
-
-    def _delayed(self, chunk: int) -> Any:
-        return delayed(self._fold_task.attempt)(self._name(chunk), self._cut.split(chunk))
 
     def _test_rows(self, first: int, last: int) -> np.ndarray:
         """Return the rows as given that some chunks test, in the order of their responses."""
@@ -338,13 +334,6 @@ class Fits:
         width = int(self._ends[-1]) if len(self._ends) else 0
         responses = np.full((len(self._cut.test_rows(chunk)), width), np.nan)
         return FoldResult(nothing, unknown_spreads(len(nothing), 1)[:, :, 0], responses, True, 0)
-
-
-def _with_traceback(failed: Failed) -> Exception:
-    """Return the error of a fit; one from another process says in a note where it was raised."""
-    if failed.error.__traceback__ is None:
-        failed.error.add_note(failed.where)
-    return failed.error
 
 
 def _predictions(job: Job, repeat: Repeat, method: str) -> np.ndarray:

@@ -108,13 +108,6 @@ class Scores:
         found: tuple[float, float] | None = getattr(self.metric, "row_range", None)
         return found
 
-    def has_metric_of(self, other: Scores) -> bool:
-        """Return whether both are by the same loss or scorer."""
-        one, two = self.metric, other.metric
-        if one.is_registered and two.is_registered:
-            return bool(one.name == two.name)
-        return one is two or getattr(one, "score", one) is getattr(two, "score", two)
-
     @property
     def mean(self) -> float:
         return float(self.by_fold.mean())
@@ -151,7 +144,9 @@ def interval_of(scores: Scores, method: str, level: Any, loss_range: Any = None)
             "its model has diverged."
         )
     if method == "bayle":
-        half = _of_normal(level) * bayle_error(scores)
+        if (why := _why_not_bayle(scores)) is not None:
+            raise ValueError(why)
+        half = float(stats.norm.ppf((1 + level) / 2)) * row_error(scores)
         found = _around(scores, half, method, _models(scores.tested), level)
     elif method == "nadeau_bengio":
         found = _by_nadeau_bengio(scores, level)
@@ -178,8 +173,8 @@ def within(interval: Interval, bounds: tuple[float, float] | None) -> Interval:
     return replace(interval, low=max(interval.low, low), high=min(interval.high, high))
 
 
-def bayle_error(scores: Scores) -> float:
-    r"""Return the standard error of the mean over all rows, or raise an error that says why not.
+def row_error(scores: Scores) -> float:
+    r"""Return the standard error of the mean over all rows; NaN where the rows are not known.
 
     It is :math:`\hat\sigma_n / \sqrt n` with the all-pairs estimator :math:`\hat\sigma_n^2 =
     \frac{1}{n} \sum_i (\ell_i - R)^2` (Bayle, Bayle, Janson & Mackey 2020, equation 4.2). For
@@ -187,13 +182,6 @@ def bayle_error(scores: Scores) -> float:
     repeats it is the root of the mean variance: an upper bound, since all have the same rows. For
     a single fold, a hold-out, the variance is that of a sample, with n - 1.
     """
-    if (why := _why_not_bayle(scores)) is not None:
-        raise ValueError(why)
-    return row_error(scores)
-
-
-def row_error(scores: Scores) -> float:
-    """Return the same without checks; NaN where the rows are not known."""
     if scores.by_fold.size == 0:
         return float("nan")
     centred = scores.by_fold - scores.by_fold.mean(axis=1, keepdims=True)
@@ -257,15 +245,6 @@ def expected(n_trained: int) -> str:
     )
 
 
-def hoeffding_half_width(n_rows: float, width: float, level: float) -> float:
-    r"""Return :math:`R \sqrt{\ln(2 / \delta) / (2 m)}` for m rows with scores in a range R.
-
-    Hoeffding (1963). For a k-fold estimate it holds with the m = n / k rows of one fold, and for
-    progressive validation with all m tested rows (Blum, Kalai & Langford 1999).
-    """
-    return width * sqrt(log(2 / (1 - level)) / (2 * n_rows))
-
-
 def _by_nadeau_bengio(scores: Scores, level: float) -> Interval:
     tested = scores.tested
     if tested.n_folds == 1 or tested.method == "progressive":
@@ -282,6 +261,11 @@ def _by_nadeau_bengio(scores: Scores, level: float) -> Interval:
 
 
 def _by_hoeffding(scores: Scores, level: float, loss_range: Any) -> Interval:
+    r"""Return :math:`R \pm b \sqrt{\ln(2 / \delta) / (2 m)}` for m rows with scores in a range b.
+
+    Hoeffding (1963). For a k-fold estimate it holds with the m = n / k rows of one fold, and for
+    progressive validation with all m tested rows (Blum, Kalai & Langford 1999).
+    """
     tested = scores.tested
     if not scores.is_of_rows:
         raise ValueError(
@@ -290,7 +274,8 @@ def _by_hoeffding(scores: Scores, level: float, loss_range: Any) -> Interval:
         )
     bounds = _checked_range(loss_range, scores)
     width = bounds[1] - bounds[0]
-    half = hoeffding_half_width(tested.fewest_effective_rows(), width, level)
+    n_rows = tested.fewest_effective_rows()
+    half = width * sqrt(log(2 / (1 - level)) / (2 * n_rows))
     if 2 * half > width:
         warn_caller(
             f"the interval by method='hoeffding' is wider than the range of {scores.name!r}, "
@@ -409,7 +394,3 @@ def _models(tested: Tested) -> str:
 
 def _around(scores: Scores, half: float, method: str, target: str, level: float) -> Interval:
     return Interval(scores.mean - half, scores.mean + half, method, target, level)
-
-
-def _of_normal(level: float) -> float:
-    return float(stats.norm.ppf((1 + level) / 2))

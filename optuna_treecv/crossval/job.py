@@ -327,11 +327,6 @@ class Job:
         """The number of parts of all repeats."""
         return sum(len(repeat.parts) for repeat in self.task.repeats)
 
-    @property
-    def n_to_score(self) -> int:
-        """The number of folds of all repeats."""
-        return self.task.n_repeats * self.task.n_folds
-
     def describe(self) -> dict[str, Any]:
         """Return what was evaluated, in words and numbers."""
         return {
@@ -433,7 +428,7 @@ class Job:
 
     @property
     def is_complete(self) -> bool:
-        return self.book.n_scored == self.n_to_score
+        return self.book.n_scored == self.task.n_repeats * self.task.n_folds
 
     @property
     def total(self) -> Effort:

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
-from typing import NamedTuple
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +28,7 @@ from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.repeat import divided
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.trained import bind
+from optuna_treecv.crossval.trained import Bound
 from optuna_treecv.crossval.trained import outputs_are_enough
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
@@ -40,7 +40,6 @@ from optuna_treecv.scoring import ArrayThenCount
 from optuna_treecv.scoring import Metric
 from optuna_treecv.sharing.keys import lanes_key
 from optuna_treecv.sharing.results import OutputsAhead
-from optuna_treecv.sharing.results import Results
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
@@ -67,9 +66,9 @@ def parameters_beside(estimator: Any) -> tuple[str, ...]:
     return tuple(found.prefix + name for name in found.last.lane_parameters)
 
 
-def missing(job: Job, engine: str) -> Missing | None:
+def missing(job: Job) -> Missing | None:
     """Return what is missing of the first repeat; None if the results are there already."""
-    found = _unfinished(job, engine, job.repeats[0], {})
+    found = _unfinished(job, job.repeats[0], {})
     if found is None:
         return None
     n_bytes = _output_bytes(found.learner) * job.task.n_repeats
@@ -78,14 +77,12 @@ def missing(job: Job, engine: str) -> Missing | None:
     return Missing(found.results.name, n_bytes)
 
 
-def evaluate(jobs: Sequence[Job], engine: str, watch: Watch | None, are_leased: bool) -> bool:
+def evaluate(jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool:
     """Compute the outputs of those learners that can be trained side by side.
 
     Parameters
     ----------
     jobs : sequence of Job
-    engine : str
-        The name under which results are kept.
     watch : Watch or None
     are_leased : bool
         Whether other processes may wait for the results, so that they go to the store at once.
@@ -97,7 +94,7 @@ def evaluate(jobs: Sequence[Job], engine: str, watch: Watch | None, are_leased: 
     """
     is_any = False
     for repeat in jobs[0].task.repeats:
-        for group in _groups(jobs, engine, repeat):
+        for group in _groups(jobs, repeat):
             names = list(group)
             learner = group[names[0]].learner
             least, most = Lanes.least(learner), Lanes.most(learner)
@@ -111,28 +108,25 @@ def evaluate(jobs: Sequence[Job], engine: str, watch: Watch | None, are_leased: 
     return is_any
 
 
-def _groups(jobs: Sequence[Job], engine: str, repeat: Repeat) -> Iterable[dict[str, _Unfinished]]:
+def _groups(jobs: Sequence[Job], repeat: Repeat) -> Iterable[dict[str, Bound]]:
     """Group the learners whose results are missing; a group can be evaluated side by side.
 
     The keys within a group are the names of the results.
     """
-    groups: dict[tuple[bytes, bytes, int], dict[str, _Unfinished]] = {}
+    groups: dict[tuple[bytes, bytes, int], dict[str, Bound]] = {}
     prepared: dict[tuple[RowLayout, bytes], PreparedRows] = {}
     for job in jobs:
-        found = _unfinished(job, engine, job.repeats[repeat.number], prepared)
+        found = _unfinished(job, job.repeats[repeat.number], prepared)
         if found is not None:
-            alike = found.rows_name, lanes_key(found.learner), job.n_epochs
+            alike = found.identity.rows, lanes_key(found.learner), job.n_epochs
             groups.setdefault(alike, {})[found.results.name] = found
     return groups.values()
 
 
 def _unfinished(
-    job: Job,
-    engine: str,
-    repeat: Repeat,
-    prepared: dict[tuple[RowLayout, bytes], PreparedRows],
-) -> _Unfinished | None:
-    """Return a job's learner if its results on a repeat are needed and missing.
+    job: Job, repeat: Repeat, prepared: dict[tuple[RowLayout, bytes], PreparedRows]
+) -> Bound | None:
+    """Return a job bound to a repeat if its results are needed and missing.
 
     The repeat's rows are taken from ``prepared``, or put there.
     """
@@ -141,41 +135,25 @@ def _unfinished(
         after = job.layout, job.steps_name
         if after not in prepared:
             prepared[after] = job.rows(repeat)
-        rows = prepared[after]
-        learner, identity, results = bind(job, engine, repeat, rows)
+        found = bind(job, repeat, prepared[after])
     except Exception:  # noqa: BLE001  # the job itself will raise it
         return None
+    learner, results = found.learner, found.results
     if not isinstance(learner, CompiledLearner):  # its steps are too wide to be compiled
         return None
     if task.settings.is_early and not learner.phases_may_be_cut:
         return None
-    if (
-        results is None
-        or not all(
-            outputs_are_enough(job.estimator, learner, metric) for metric in job.scoring.metrics
-        )
-        or results.has_outputs(_output_bytes(learner))
-        or repeat.number in job.ahead
-    ):
+    follow = (outputs_are_enough(job.estimator, learner, one) for one in job.scoring.metrics)
+    if results is None or not all(follow) or repeat.number in job.ahead:
         return None
-    return _Unfinished(job, learner, results, repeat, identity.rows)
-
-
-class _Unfinished(NamedTuple):
-    """A job whose results on a repeat are needed and missing."""
-
-    job: Job
-    learner: CompiledLearner
-    results: Results
-    repeat: Repeat
-    rows_name: bytes
+    return None if results.has_outputs(_output_bytes(learner)) else found
 
 
 def _output_bytes(learner: CompiledLearner) -> int:
     return len(learner.rows.order) * learner.n_outputs * learner.dtype.itemsize
 
 
-def _evaluate_group(members: list[_Unfinished], watch: Watch | None, are_leased: bool) -> None:
+def _evaluate_group(members: list[Bound], watch: Watch | None, are_leased: bool) -> None:
     """Compute the outputs of a group in one walk."""
     began = perf_counter()
     first, repeat = members[0].job, members[0].repeat

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
-
-import numpy as np
 
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
@@ -40,19 +37,6 @@ class Repeat(NamedTuple):
     key: bytes
     blocks: list[Node]
     parts: list[Node]
-
-    @property
-    def most_left_out(self) -> int:
-        """The most rows that a fold is not trained on."""
-        n_trained, _ = self.cut.count(np.ones(self.cut.n_rows, bool))
-        return self.cut.n_rows - int(n_trained.min())
-
-    def with_epochs(self, n_epochs: int) -> Repeat:
-        """Return the same repeat for models that are trained for several epochs."""
-        if n_epochs == 1:
-            return self
-        key = digest(self.key, encode(("epochs", n_epochs)))
-        return self._replace(plan=replace(self.plan, n_epochs=n_epochs), key=key)
 
 
 def make_repeat(

@@ -297,7 +297,11 @@ class CVResult:
         if not isinstance(other, CVResult):
             raise ValueError(f"other must be a CVResult, got {other!r}.")
         own, theirs = self.scores[self._name]._scores(), other.scores[other._name]._scores()
-        if not own.has_metric_of(theirs):
+        one, two = own.metric, theirs.metric
+        is_same = one is two or getattr(one, "score", one) is getattr(two, "score", two)
+        if one.is_registered and two.is_registered:
+            is_same = one.name == two.name
+        if not is_same:
             raise ValueError(
                 f"other must have the same score, {self._name!r}, got one of {other._name!r}."
             )

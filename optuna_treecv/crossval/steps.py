@@ -78,7 +78,6 @@ class Steps:
         self._name = token()
         self._last_rows: tuple[Hashable, PreparedRows] | None = None
         self._fitted: OrderedDict[bytes, FittedSteps | str] = OrderedDict()
-        self._most_left_out: int | None = None
         self._fitting = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -138,18 +137,12 @@ class Steps:
         if isinstance(steps, str):
             return steps
         n_known = steps.fewest_known(found.last)
-        if n_known is not None and n_known <= self._find_most_left_out(repeats):
+        if n_known is not None and n_known <= _most_left_out(repeats):
             return (
                 f"a column that a SimpleImputer fills has values in {n_known} rows, so that a "
                 "fold may train on none of them, and keep_empty_features is False"
             )
         return Front(steps, name, steps.layout_for(found.pipeline), found.why_python)
-
-    def _find_most_left_out(self, repeats: Sequence[Repeat]) -> int:
-        """Return the most rows that a fold is not trained on."""
-        if self._most_left_out is None:
-            self._most_left_out = max(repeat.most_left_out for repeat in repeats)
-        return self._most_left_out
 
     def _fit(self, found: Split, repeats: Sequence[Repeat]) -> FittedSteps | str:
         X, y, _ = self._arguments
@@ -158,6 +151,12 @@ class Steps:
         except NotAheadError as error:
             return str(error)
         return steps.why_form_varies([repeat.cut for repeat in repeats]) or steps
+
+
+def _most_left_out(repeats: Sequence[Repeat]) -> int:
+    """Return the most rows that a fold is not trained on."""
+    cuts = [repeat.cut for repeat in repeats]
+    return max(cut.n_rows - int(cut.count(np.ones(cut.n_rows, bool))[0].min()) for cut in cuts)
 
 
 def _name_of(found: Split) -> bytes:

@@ -58,6 +58,7 @@ from optuna_treecv.scoring import Scoring
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
 from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import token
 from optuna_treecv.sharing.stored_cache import AnyCache
@@ -316,8 +317,17 @@ class Task:
         """Return the repeats for models that are trained for a number of epochs."""
         if n_epochs == 1:
             return self.repeats
-        name = ("repeats", n_epochs)
-        return self.fact(name, lambda: [one.with_epochs(n_epochs) for one in self.repeats])
+
+        def trained_on() -> list[Repeat]:
+            return [
+                one._replace(
+                    plan=replace(one.plan, n_epochs=n_epochs),
+                    key=digest(one.key, encode(("epochs", n_epochs))),
+                )
+                for one in self.repeats
+            ]
+
+        return self.fact(("repeats", n_epochs), trained_on)
 
     @property
     def n_folds(self) -> int:

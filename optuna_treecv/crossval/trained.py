@@ -198,19 +198,21 @@ class Trained(Engine):
         """Bind the estimator to the prepared rows; find kept results or train models."""
         rows = job.rows(repeat)
         job.effort.seconds_prepare = rows.seconds
-        learner, identity, results = bind(job, self.name, repeat, rows)
+        bound = bind(job, repeat, rows)
+        learner = bound.learner
         if job.cache is not None:
             if repeat.number == 0:
-                job.fingerprint = identity.rows.hex()
-                job.key = "" if results is None else results.name
-            root = job.task.shared.root(identity, repeat.number)
+                job.fingerprint = bound.identity.rows.hex()
+                job.key = "" if bound.results is None else bound.results.name
+            root = job.task.shared.root(bound.identity, repeat.number)
             # Before the folds are known, rows are tested in parts of phases.
             if learner.phases_may_be_cut or not job.task.settings.is_early:
                 learner = self.share(learner, job.cache, root, job.n_epochs)
         leaves = self.leaves_for(job, repeat, learner)
         if job.task.settings.row_losses and job.needs_rows:
             _check_has_row_scores(job, leaves, learner)
-        return self._events(Training(job, repeat, learner, leaves, results), watch is not None)
+        training = Training(job, repeat, learner, leaves, bound.results)
+        return self._events(training, watch is not None)
 
     def leaves_for(self, job: Job, repeat: Repeat, learner: Learner) -> Leaves:
         """Return what is kept at the leaves and scored."""
@@ -374,10 +376,12 @@ class Training:
 
 
 class Bound(NamedTuple):
-    """An estimator bound to the rows of a repeat.
+    """A job bound to the rows of a repeat.
 
     Attributes
     ----------
+    job : Job
+    repeat : Repeat
     learner : Learner
     identity : RowsIdentity
         The names of the rows.
@@ -385,12 +389,14 @@ class Bound(NamedTuple):
         Where the results are kept; None if the estimator has no key.
     """
 
-    learner: Learner
+    job: Job
+    repeat: Repeat
+    learner: Any
     identity: RowsIdentity
-    results: Results | None
+    results: Any
 
 
-def bind(job: Job, engine: str, repeat: Repeat, rows: PreparedRows) -> Bound:
+def bind(job: Job, repeat: Repeat, rows: PreparedRows) -> Bound:
     """Return a job's estimator bound to the rows of a repeat.
 
     Of the first repeat it is kept, since looking up what is missing binds it too.
@@ -405,7 +411,8 @@ def bind(job: Job, engine: str, repeat: Repeat, rows: PreparedRows) -> Bound:
     folds = repeat.key
     if not isinstance(job.estimator, CompiledEstimator):
         folds = under_configuration(folds)
-    bound = Bound(learner, identity, results_of(learner, job.cache, identity, folds, engine))
+    results = results_of(learner, job.cache, identity, folds, job.engine.name)
+    bound = Bound(job, repeat, learner, identity, results)
     if repeat.number == 0:
         job.bound = bound
     return bound

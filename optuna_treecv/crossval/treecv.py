@@ -102,11 +102,11 @@ class TreeCV(Trained):
 
     def missing(self, job: Job) -> Missing | None:
         """Return what is missing of the first repeat."""
-        return lanes.missing(job, self.name)
+        return lanes.missing(job)
 
     def together(self, jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool:
         """Train compiled learners row by row, in one walk over the tree."""
-        return lanes.evaluate(jobs, self.name, watch, are_leased)
+        return lanes.evaluate(jobs, watch, are_leased)
 
     def cost(self, job: Job) -> str:
         """Return the row updates at most, and those of k trainings from scratch."""

@@ -67,7 +67,7 @@ def evaluate_reporting(
             else:
                 _report_part(trial, job, event, n_before, race)
                 n_before = job.book.n_scored
-                done = f"after {n_before} of {job.n_to_score} folds"
+                done = f"after {n_before} of {job.task.n_repeats * job.task.n_folds} folds"
             if has_lost or (not job.is_complete and should_prune(trial)):
                 events.close()
                 raise optuna.TrialPruned(f"pruned {done}")
