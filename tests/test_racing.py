@@ -387,7 +387,7 @@ def test_those_that_are_dropped_leave_the_others_as_they_were(at):
     outputs, members = lanes.evaluate()
     by_member = dict(zip(members, outputs.reshape(len(members), 300, 3), strict=True))
     lost_at = {number: step for step, numbers in at.items() for number in numbers}
-    for number, (job, known) in enumerate(zip(jobs, lanes.early, strict=True)):
+    for number, (job, known) in enumerate(zip(jobs, lanes.ahead, strict=True)):
         *steps, last = [event for event in job.events(Watch()) if isinstance(event, Early)]
         assert known.lost_at == lost_at.get(number)
         n_rows = ends[min(known.lost_at or 16, 16)]

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv.crossval.early_scores import EarlyAhead
 from optuna_treecv.crossval.early_scores import empty_scores
 from optuna_treecv.crossval.early_scores import FEWEST_FOLDS
 from optuna_treecv.crossval.early_scores import FIRST_LEAF
@@ -23,13 +22,14 @@ from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.early_scores import scored
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.repeat import divided
+from optuna_treecv.crossval.trained import Ahead
 from optuna_treecv.crossval.trained import node_test
 from optuna_treecv.crossval.trained import Training
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Rows
 from optuna_treecv.tree.spine import length_of_spine
-from optuna_treecv.tree.spine import Spine
 from optuna_treecv.tree.spine import steps_of_spine
+from optuna_treecv.tree.spine import walk_spine
 from optuna_treecv.tree.walk import Begun
 from optuna_treecv.tree.walk import beside_the_spine
 from optuna_treecv.tree.walk import TestedBlock
@@ -57,7 +57,7 @@ class FirstPass:
         self._learner = training.learner
         self._metric = training.job.scoring.first
         self._n_threads = training.job.task.settings.n_threads
-        self._spine = Spine(self._plan, self._learner)
+        self._states: dict[Node, Any] = {}  # of the nodes on the spine
         self._begun: list[Begun] | None = None
 
     def events(self) -> Generator[Early]:
@@ -65,7 +65,7 @@ class FirstPass:
         training = self._training
         is_large = self._plan.n_folds >= FEWEST_FOLDS
         if training.ahead is not None:
-            yield from self._replayed(training.ahead.early, is_large)
+            yield from self._replayed(training.ahead, is_large)
             return
         training.is_training = True
         yield from self._first_pass()
@@ -75,18 +75,19 @@ class FirstPass:
     def _first_pass(self) -> Generator[Early]:
         ends, n_rows = steps_of_spine(self._plan), length_of_spine(self._plan)
         scores = empty_scores(self._metric, n_rows, self._learner.rows, ends)
-        for part in self._spine.walk():
-            scores.add(*self._scored(part.outputs, part.rows))
-            self._count(len(part.outputs))
-            if part.step is not None:
-                yield Early(part.step, scores)
-        if not self._spine.states:
+        for rows, outputs, step in walk_spine(self._plan, self._learner, self._states):
+            scores.add(*self._scored(outputs, rows))
+            self._count(len(outputs))
+            if step is not None:
+                yield Early(step, scores)
+        if not self._states:
             self._training.n_needed = 0  # the tree needs another pass
 
-    def _replayed(self, ahead: EarlyAhead, is_large: bool) -> Generator[Early]:
+    def _replayed(self, ahead: Ahead, is_large: bool) -> Generator[Early]:
         """Yield what was computed together with other jobs, until it lost against them."""
         if ahead.lost_at is not None:
             self._training.count_ahead(ahead.n_updates)
+        assert ahead.progressive is not None
         for n_rows, step in steps_of_spine(self._plan).items():
             if n_rows > ahead.progressive.n_rows:
                 return
@@ -131,8 +132,7 @@ class FirstPass:
 
     def _left(self, top: Node, bottom: Node) -> list[Begun] | None:
         """Return what is left to walk between two nodes on the spine; None: everything."""
-        states = self._spine.states
-        return beside_the_spine(self._plan, states, top, bottom) if states else None
+        return beside_the_spine(self._plan, self._states, top, bottom) if self._states else None
 
     def _count(self, n_rows: int) -> None:
         """Count rows of the tree's phases that are done before its blocks are asked for."""

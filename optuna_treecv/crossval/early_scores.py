@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from copy import copy
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 
@@ -149,34 +148,3 @@ def scored(
     )
     scores = scores_of_rows(metric, tested, estimator, of.classes)
     return scores, None if of.score_weights is None else of.score_weights[rows]
-
-
-class EarlyAhead(NamedTuple):
-    """Early scores of a learner that were computed before its run asks for them.
-
-    Attributes
-    ----------
-    progressive : RowScores
-        Of the first pass, until it lost.
-    nested : RowScores or None
-        Of the 16 folds; None if they are not known.
-    lost_at : int or None
-        The step at which it lost against others; None if its folds are evaluated.
-    n_updates : int
-        The rows trained on until then.
-    """
-
-    progressive: RowScores
-    nested: RowScores | None
-    lost_at: int | None
-    n_updates: int
-
-    @property
-    def n_bytes(self) -> int:
-        nested = 0 if self.nested is None else self.nested.n_bytes
-        return self.progressive.n_bytes + nested
-
-
-def has_lost(early: EarlyAhead | None) -> bool:
-    """Return whether a learner was left out before its folds were evaluated."""
-    return early is not None and early.lost_at is not None

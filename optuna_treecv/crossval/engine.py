@@ -22,7 +22,6 @@ from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.scoring import FoldScores
-from optuna_treecv.scoring import PooledScore
 from optuna_treecv.scoring import TestedRows
 from optuna_treecv.tree.plan import Node
 
@@ -61,9 +60,9 @@ class TestedFolds(NamedTuple):
         (folds) -> by the number of the metric, the scores that do not follow from outputs.
     scores : FoldScores or None
         The scores, where they are known already.
-    pooled : mapping of int to PooledScore
-        By the number of the metric, the pooled scores that are known already. They come with the
-        last folds of a repeat.
+    pooled : mapping of int to (float, float)
+        By the number of the metric, the pooled scores that are known already, and their standard
+        errors. They come with the last folds of a repeat.
     row_scores : ndarray of shape (n_rows,) or None
         The scores of the tested rows by the first optimised metric, where they are asked for and
         known already.
@@ -77,7 +76,7 @@ class TestedFolds(NamedTuple):
     tested: Callable[[Node], TestedRows] | None = None
     called: Callable[[Node], Mapping[int, np.ndarray]] | None = None
     scores: FoldScores | None = None
-    pooled: Mapping[int, PooledScore] = {}
+    pooled: Mapping[int, tuple[float, float]] = {}
     row_scores: np.ndarray | None = None
     rows: Callable[[int, int], np.ndarray] | None = None
 

@@ -41,7 +41,6 @@ from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import follows_from_squares
 from optuna_treecv.scoring import in_full
 from optuna_treecv.scoring import Pooled
-from optuna_treecv.scoring import PooledScore
 from optuna_treecv.scoring import scores_from_squares
 from optuna_treecv.scoring import TestedRows
 from optuna_treecv.sharing.exact_results import ExactName
@@ -231,7 +230,7 @@ def tested_folds(scores: ExactResult, repeat: Repeat) -> Generator[TestedFolds]:
     cut, n_needed = repeat.cut, scores.n_needed
     of_all = FoldScores(scores.scores, scores.diverged, scores.spreads)
     pooled = {
-        number: PooledScore(*map(float, score))
+        number: (float(score[0]), float(score[1]))
         for number, score in enumerate(scores.pooled)
         if not np.isnan(score[0])
     }

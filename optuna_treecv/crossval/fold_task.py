@@ -61,7 +61,6 @@ from optuna_treecv.scoring import Scored
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import spread_of_counts
 from optuna_treecv.scoring import TestedRows
-from optuna_treecv.scoring import TrainScorer
 from optuna_treecv.scoring import UndefinedScore
 from optuna_treecv.scoring import unknown_spreads
 from optuna_treecv.sharing.beginnings import Beginnings
@@ -189,7 +188,7 @@ class FoldTask:
             if isinstance(metric, Pooled):
                 continue
             scores[number] = metric.if_diverged
-            if isinstance(metric, TrainScorer) and fitted is not None:
+            if isinstance(metric, Scorer) and metric.is_of_training and fitted is not None:
                 own_X, own_y = map(_protected, _safe_split(fitted, self.X, self.y, train))
                 own_weights = None if self.score_weights is None else self.score_weights[train]
                 scores[number] = self._score(metric, fitted, own_X, own_y, own_weights)

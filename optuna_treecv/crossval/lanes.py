@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optuna_treecv.crossval.early_scores import EarlyAhead
 from optuna_treecv.crossval.early_scores import empty_scores
 from optuna_treecv.crossval.early_scores import FEWEST_FOLDS
 from optuna_treecv.crossval.early_scores import FIRST_LEAF
 from optuna_treecv.crossval.early_scores import FIRST_STEP
-from optuna_treecv.crossval.early_scores import has_lost
 from optuna_treecv.crossval.early_scores import NESTED_FOLDS
 from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.early_scores import RowScores
@@ -27,6 +25,7 @@ from optuna_treecv.crossval.engine import Missing
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.repeat import divided
 from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.trained import Ahead
 from optuna_treecv.crossval.trained import bind
 from optuna_treecv.crossval.trained import Bound
 from optuna_treecv.crossval.trained import outputs_are_enough
@@ -39,7 +38,6 @@ from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.scoring import ArrayThenCount
 from optuna_treecv.scoring import Metric
 from optuna_treecv.sharing.keys import lanes_key
-from optuna_treecv.sharing.results import OutputsAhead
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
@@ -159,30 +157,30 @@ def _evaluate_group(members: list[Bound], watch: Watch | None, are_leased: bool)
     first, repeat = members[0].job, members[0].repeat
     n_threads = first.task.settings.n_threads
     learners = [one.learner for one in members]
-    early: list[EarlyAhead | None] = [None for _ in members]
+    ahead = [Ahead() for _ in members]
     if first.task.settings.is_early and repeat.number == 0:
         lanes = EarlyLanes(repeat.plan, learners, first.scoring.first, n_threads, watch)
         out, tested = lanes.evaluate()
-        known = lanes.early
-        early[:] = known
-        counts = [known[number].n_updates for number in tested]
+        ahead = lanes.ahead
+        counts = [ahead[number].n_updates for number in tested]
     else:
         out, n_updates = _outputs_of(learners, repeat, n_threads)
         tested = list(range(len(members)))
         counts = [n_updates for _ in members]
     seconds = (perf_counter() - began) / len(members)
-    outputs = {
-        number: own
-        for number, own in zip(tested, _cut(out, counts), strict=True)
-        if not has_lost(early[number])
-    }
-    for number, one in enumerate(members):
-        one.job.ahead[repeat.number] = OutputsAhead(outputs.get(number), seconds, early[number])
+    for number, outputs in zip(tested, _cut(out, counts), strict=True):
+        if ahead[number].lost_at is None:
+            ahead[number].outputs = outputs
+    for own, one in zip(ahead, members, strict=True):
+        own.seconds = seconds
+        one.job.ahead[repeat.number] = own
     if are_leased:
         cache = first.task.shared.cache
         assert isinstance(cache, StoredModelCache)
         cache.write(
-            members[number].results.to_write(own, seconds) for number, own in outputs.items()
+            one.results.to_write(own.outputs, own.seconds)
+            for own, one in zip(ahead, members, strict=True)
+            if own.outputs is not None
         )
 
 
@@ -227,6 +225,11 @@ class EarlyLanes:
         Threads.
     watch : Watch or None
         None: no learner is left out.
+
+    Attributes
+    ----------
+    ahead : list of Ahead
+        What is known of each learner.
     """
 
     def __init__(
@@ -248,10 +251,7 @@ class EarlyLanes:
         self._states: dict[Node, np.ndarray] = {}
         ends = steps_of_spine(plan)
         of_rows = learners[0].rows
-        self._progressive = [empty_scores(metric, max(ends), of_rows, ends) for _ in learners]
-        self._nested: list[RowScores | None] = [None for _ in learners]
-        self._lost_at: dict[int, int] = {}
-        self._n_updates = [0 for _ in learners]
+        self.ahead = [Ahead(empty_scores(metric, max(ends), of_rows, ends)) for _ in learners]
 
     def evaluate(self) -> tuple[np.ndarray, list[int]]:
         """Walk the tree; return the outputs of those whose folds are tested, and who they are.
@@ -282,30 +282,21 @@ class EarlyLanes:
             self._count(block.n_updates)
         return out, self._members
 
-    @property
-    def early(self) -> list[EarlyAhead]:
-        """What is known of each learner."""
-        return [
-            EarlyAhead(
-                self._progressive[i], self._nested[i], self._lost_at.get(i), self._n_updates[i]
-            )
-            for i in range(len(self._learners))
-        ]
-
     def _first_pass(self) -> None:
         steps, n_before = steps_of_spine(self._plan), 0
+        progressive: list[Any] = [one.progressive for one in self.ahead]
         state = self._lanes.start()
         for node, phase in phases_of_spine(self._plan):
             rows, done = phase.rows, 0
             for end in ends_within(steps, n_before, phase.n_rows) if phase.n_rows else []:
                 out = self._tested(state, rows, done, end)
-                self._add(self._progressive, out, rows, done, end)
+                self._add(progressive, out, rows, done, end)
                 self._count(end - done)
                 done = end
                 step = steps.get(n_before + end)
                 if step is not None and step >= FIRST_STEP:
-                    tail = self._progressive[min(self._alive)].tail
-                    state = self._drop(step, self._progressive, tail, [state])[0]
+                    tail = progressive[min(self._alive)].tail
+                    state = self._drop(step, progressive, tail, [state])[0]
                     if not self._alive:
                         return
             n_before += phase.n_rows
@@ -333,7 +324,7 @@ class EarlyLanes:
         n_rows, of_rows = stop - start, self._learners[0].rows
         each: list[Any] = [None for _ in self._learners]
         for number in self._members:
-            each[number] = self._nested[number] = empty_scores(self._metric, n_rows, of_rows)
+            each[number] = self.ahead[number].nested = empty_scores(self._metric, n_rows, of_rows)
         by_model = out.reshape(len(self._members), plan.n_rows, -1)[:, start:stop]
         self._add(each, by_model, slice(start, stop), 0, n_rows)
         left = [held[node] for node in nodes[1:]]
@@ -364,7 +355,7 @@ class EarlyLanes:
 
     def _count(self, n_rows: int) -> None:
         for number in self._alive:
-            self._n_updates[number] += n_rows
+            self.ahead[number].n_updates += n_rows
 
     def _drop(
         self, step: int, scores: Sequence[RowScores], rows: slice, states: list[np.ndarray]
@@ -375,7 +366,7 @@ class EarlyLanes:
         alive = sorted(self._alive)
         losers = self._watch.losers(step, [scores[number] for number in alive], rows)
         for i in losers:
-            self._lost_at[alive[i]] = step
+            self.ahead[alive[i]].lost_at = step
             self._alive.remove(alive[i])
         if not 0 < 2 * len(self._alive) <= len(self._members):
             return states

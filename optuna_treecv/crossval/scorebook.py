@@ -16,7 +16,6 @@ from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import in_full
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import pooled_score
-from optuna_treecv.scoring import PooledScore
 from optuna_treecv.scoring import scores_of_folds
 from optuna_treecv.scoring import scores_of_rows
 from optuna_treecv.scoring import Scoring
@@ -171,7 +170,7 @@ class Scorebook:
 
     def _pool(self, repeat: Repeat, tested: TestedFolds) -> None:
         """Take note of the pooled scores of a repeat, all of whose folds are tested."""
-        pooled: Mapping[int, PooledScore] = tested.pooled
+        pooled: Mapping[int, tuple[float, float]] = tested.pooled
         if not pooled and any(isinstance(metric, Pooled) for metric in self._scoring.metrics):
             assert tested.tested is not None
             pooled = self.pooled_of(tested.tested(Node(0, repeat.cut.n_folds)))
@@ -189,7 +188,7 @@ class Scorebook:
         """Return the scores of rows by the first optimised metric, (n_rows,) of float64."""
         return scores_of_rows(self._scoring.first, rows, self._estimator, self._classes)
 
-    def pooled_of(self, rows: TestedRows) -> dict[int, PooledScore]:
+    def pooled_of(self, rows: TestedRows) -> dict[int, tuple[float, float]]:
         """Return by the number of the metric the pooled scores of all tested rows of a repeat."""
         return {
             number: pooled_score(metric, rows, self._estimator, self._classes)

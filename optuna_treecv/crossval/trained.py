@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Collection
 from collections.abc import Generator
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 from typing import NamedTuple
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from sklearn.naive_bayes import CategoricalNB
 from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv._kernels.order import random_order
+from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import refuse_several_epochs
@@ -45,6 +47,7 @@ from optuna_treecv.learners.without_effect import trained_parts
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.splits import Splits
+from optuna_treecv.scoring import ArrayThenCount
 from optuna_treecv.scoring import fold_metric
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.scoring import Loss
@@ -53,7 +56,6 @@ from optuna_treecv.scoring import Scorer
 from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.keys import under_configuration
 from optuna_treecv.sharing.prefixes import Prefix
-from optuna_treecv.sharing.results import OutputsAhead
 from optuna_treecv.sharing.results import Results
 from optuna_treecv.sharing.results import results_of
 from optuna_treecv.sharing.results import RowsIdentity
@@ -330,7 +332,7 @@ class Training:
         self.learner = learner
         self.leaves = leaves
         self.results = results
-        self.ahead: OutputsAhead | None = job.ahead.pop(repeat.number, None)
+        self.ahead: Ahead | None = job.ahead.pop(repeat.number, None)
         self.n_walked = self.n_needed = 0
         self._n_before = 0  # rows that others have trained on before
         self.is_training = False
@@ -373,6 +375,38 @@ class Training:
         if self.job.is_leased and self.is_training and outputs is not None:
             assert isinstance(self.job.cache, StoredModelCache)
             self.job.cache.write([self.results.to_write(outputs, seconds)])
+
+
+@dataclass
+class Ahead:
+    """What was computed of a job together with others, before the job asks for it.
+
+    Attributes
+    ----------
+    progressive, nested : RowScores or None
+        The early scores, of the first pass until it lost and of 16 folds; None: not known.
+    lost_at : int or None
+        The step at which it lost against others; None if its folds are evaluated.
+    n_updates : int
+        The rows trained on for early scores.
+    outputs : ArrayThenCount or None
+        None: the folds were not evaluated, since the early scores lost.
+    seconds : float
+    """
+
+    progressive: RowScores | None = None
+    nested: RowScores | None = None
+    lost_at: int | None = None
+    n_updates: int = 0
+    outputs: ArrayThenCount | None = None
+    seconds: float = 0.0
+
+    @property
+    def n_bytes(self) -> int:
+        """What it takes while it waits."""
+        outputs = 0 if self.outputs is None else self.outputs.memory.nbytes
+        early = (one for one in (self.progressive, self.nested) if one is not None)
+        return outputs + sum(one.n_bytes for one in early)
 
 
 class Bound(NamedTuple):

@@ -18,14 +18,12 @@ from optuna_treecv.scoring.of_folds import scores_rows
 from optuna_treecv.scoring.pooled import Metric
 from optuna_treecv.scoring.pooled import Pooled
 from optuna_treecv.scoring.pooled import pooled_score
-from optuna_treecv.scoring.pooled import PooledScore
 from optuna_treecv.scoring.scorers import range_by_name
 from optuna_treecv.scoring.scorers import range_of
 from optuna_treecv.scoring.scorers import response_of
 from optuna_treecv.scoring.scorers import ReturnsSeveral
 from optuna_treecv.scoring.scorers import score_of
 from optuna_treecv.scoring.scorers import Scorer
-from optuna_treecv.scoring.scorers import TrainScorer
 from optuna_treecv.scoring.scorers import UndefinedScore
 from optuna_treecv.scoring.tested_rows import are_counts
 from optuna_treecv.scoring.tested_rows import by_loss
@@ -47,13 +45,11 @@ __all__ = [
     "Loss",
     "Metric",
     "Pooled",
-    "PooledScore",
     "ReturnsSeveral",
     "Scored",
     "Scorer",
     "Scoring",
     "TestedRows",
-    "TrainScorer",
     "UndefinedScore",
     "are_counts",
     "by_loss",

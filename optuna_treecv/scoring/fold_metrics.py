@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 from typing import TypeAlias
 import warnings
@@ -219,30 +220,27 @@ def _lack_one_of_many(probabilities: Array, codes: Array, begins: Array) -> Arra
 # Other metrics of regressors
 
 
-def _mean_of_columns(
-    of_column: Callable[..., Array], predicted: Array, y: Array, *others: Any
-) -> Array:
-    """Return the mean of ``of_column(predicted, y, *others)`` over the targets."""
-    if y.ndim == 1:
-        return of_column(predicted, y, *others)
-    columns = zip(predicted.T, y.T, strict=True)
-    return np.mean([of_column(*column, *others) for column in columns], axis=0)
+def _mean_of_columns(of_column: Callable[..., Array]) -> Callable[..., Array]:
+    """Return the mean of a function of (predicted, y, ...) over the targets."""
+
+    @wraps(of_column)
+    def mean(predicted: Array, y: Array, *others: Any) -> Array:
+        if y.ndim == 1:
+            return of_column(predicted, y, *others)
+        columns = zip(predicted.T, y.T, strict=True)
+        return np.asarray(np.mean([of_column(*column, *others) for column in columns], axis=0))
+
+    return mean
 
 
+@_mean_of_columns
 def _neg_rmse(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
-    return _mean_of_columns(_neg_rmse_of_column, predicted, y, weights, begins)
-
-
-def _neg_rmse_of_column(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
     return -np.sqrt(_means(np.square(predicted - y), _or_ones(weights, y), begins))
 
 
-def _neg_rmse_influence(predicted: Array, y: Array, weights: Weights) -> Array:
-    return _mean_of_columns(_neg_rmse_influence_of_column, predicted, y, weights)
-
-
+@_mean_of_columns
 @np.errstate(invalid="ignore")
-def _neg_rmse_influence_of_column(predicted: Array, y: Array, weights: Weights) -> Array:
+def _neg_rmse_influence(predicted: Array, y: Array, weights: Weights) -> Array:
     """Return (MSE - squared error of the row) / (2 RMSE sum(w)), or 0 without any error."""
     weights, squared = _or_ones(weights, y), np.square(predicted - y)
     mse = _means(squared, weights, _ONE_FOLD)
@@ -254,11 +252,12 @@ def _r2(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
     have_one_row = fold_sizes(begins, len(y)) == 1
     are_undefined = have_one_row & _have_weight(weights, begins)
     _warn("r2", "undefined (NaN)", are_undefined, "which have one row")
-    scores = _mean_of_columns(_r2_of_column, predicted, y, weights, begins)
+    scores = _r2_of_columns(predicted, y, weights, begins)
     return np.where(have_one_row, np.nan, scores)
 
 
-def _r2_of_column(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
+@_mean_of_columns
+def _r2_of_columns(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
     """Return 1 - SSE / SST; where SST is 0, this is 1 without errors and 0 otherwise."""
     weights, fold = _or_ones(weights, y), _fold_of_rows(begins, len(y))
     sse = _sums(weights * np.square(predicted - y), begins)
@@ -268,12 +267,9 @@ def _r2_of_column(predicted: Array, y: Array, weights: Weights, begins: Array) -
     return 1 - np.where(sst != 0, sse / sst, sse != 0)
 
 
+@_mean_of_columns
 @np.errstate(divide="ignore", invalid="ignore")
 def _r2_influence(predicted: Array, y: Array, weights: Weights) -> Array:
-    return _mean_of_columns(_r2_influence_of_column, predicted, y, weights)
-
-
-def _r2_influence_of_column(predicted: Array, y: Array, weights: Weights) -> Array:
     """Return (SSE / SST * (y - mean)^2 - (y - predicted)^2) / SST.
 
     The change of the mean has no part in it, because SST is smallest at the mean.

@@ -80,7 +80,7 @@ def scores_of_called(
     scores = np.where(rows.diverged(), scorer.if_diverged, np.nan)
     for fold in np.flatnonzero(np.isnan(scores)):
         part = slice(begins[fold], ends[fold])
-        scores[fold] = stand_in.score(
+        scores[fold] = stand_in.scored(
             scorer,
             rows.response(method)[part],
             None if rows.targets is None else rows.targets[part],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from typing import NamedTuple
 from typing import TypeAlias
 
 import numpy as np
@@ -62,19 +61,12 @@ class Pooled:
 Metric: TypeAlias = Loss | Scorer | Pooled
 
 
-class PooledScore(NamedTuple):
-    """A pooled score and its standard error, which is NaN where it is unknown."""
-
-    value: float
-    std_error: float
-
-
 def pooled_score(
     metric: Pooled, rows: TestedRows, estimator: Any, classes: np.ndarray | None
-) -> PooledScore:
-    r"""Return a score over all rows.
+) -> tuple[float, float]:
+    r"""Return a score over all rows, and its standard error, which is NaN where it is unknown.
 
-    Its standard error is that of the infinitesimal jackknife,
+    The standard error is that of the infinitesimal jackknife,
     :math:`\sqrt{\sum_i (w_i \, \partial \theta / \partial w_i)^2}` for a score
     :math:`\theta` and rows of weights :math:`w_i` (Jaeckel 1972; Efron 1982, chapter 6). For a
     scorer without known derivatives it is that of the jackknife, which leaves out up to 50 groups
@@ -102,11 +94,11 @@ def pooled_score(
             losses = np.where(rows.rows_of(rows.diverged()), metric.of.if_diverged, losses)
             mean = float(np.average(losses, weights=rows.weights))
             if not np.isfinite(mean):
-                return PooledScore(metric.if_diverged, np.nan)
+                return metric.if_diverged, np.nan
             influence = (losses - mean) / weights.sum()
-        return PooledScore(mean, _length(weights * influence))
+        return mean, _length(weights * influence)
     if np.any(rows.diverged()):
-        return PooledScore(metric.if_diverged, np.nan)
+        return metric.if_diverged, np.nan
     known = fold_metric(metric.of, classes)
     response = rows.response(method)
     if method == "predict" and classes is not None:
@@ -115,7 +107,7 @@ def pooled_score(
         value = known.of_folds(response, targets, rows.weights, np.zeros(1, np.int64))[0]
         if np.isfinite(value):
             influence = known.influence(response, targets, rows.weights)
-            return PooledScore(float(value), _length(weights * influence))
+            return float(value), _length(weights * influence)
     if method == "predict" and classes is not None and np.any(response < 0):
         raise ValueError(
             f"scoring={metric.of.name!r} cannot be pooled for {name_of(estimator)}, which "
@@ -127,9 +119,9 @@ def pooled_score(
         y = None if targets is None else targets[part]
         weights = None if rows.weights is None else rows.weights[part]
         assert isinstance(metric.of, Scorer)
-        return stand_in.score(metric.of, response[part], y, weights, is_pooled=True)
+        return stand_in.scored(metric.of, response[part], y, weights, is_pooled=True)
 
-    return PooledScore(score(slice(None)), _jackknife(score, rows))
+    return score(slice(None)), _jackknife(score, rows)
 
 
 def _jackknife(score: Any, rows: TestedRows) -> float:

@@ -45,6 +45,8 @@ class Scorer:
         but its predictions.
     is_mean : bool
         Whether the score of several rows is known to be the mean over them, as a loss is.
+    is_of_training : bool
+        Whether it scores the rows that a model was trained on; folds must be fitted.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Scorer:
     is_registered: bool = False
     is_made: bool = False
     is_mean: bool = False
+    is_of_training: bool = False
     if_diverged = -np.inf
     direction = "maximize"
 
@@ -75,11 +78,6 @@ class Scorer:
             return True
         takes_any = not self.is_made and any(p.kind == p.VAR_KEYWORD for p in parameters)
         return takes_any or any(p.name == "sample_weight" for p in parameters)
-
-
-@dataclass(frozen=True)
-class TrainScorer(Scorer):
-    """A scorer of the rows that a model was trained on; folds must be fitted."""
 
 
 class UndefinedScore(ValueError):
@@ -264,10 +262,10 @@ def response_of(metric: Any, estimator: Any) -> str:
 
 def _like(estimator: Any) -> Any:
     """Return the estimator that a stand-in answers for."""
-    return estimator.like if isinstance(estimator, _Answers) else estimator
+    return estimator.like if isinstance(estimator, StandIn) else estimator
 
 
-class StandIn:
+class StandIn(BaseEstimator):
     """Has scorers of ``make_scorer`` score predictions that are there already.
 
     Parameters
@@ -280,11 +278,26 @@ class StandIn:
     """
 
     def __init__(self, like: Any, classes: np.ndarray | None, method: str) -> None:
-        self._answers = _Answers(like, classes, method)
+        self.like = like
+        self._tags = get_tags(like)
         self._classes = classes
         self._method = method
+        if classes is not None:
+            self.classes_ = classes
 
-    def score(
+        def answer(X: Any) -> np.ndarray:
+            return self._answer.copy()
+
+        answer.__name__ = METHOD_NAMES.get(method, method)  # scikit-learn looks at it
+        setattr(self, answer.__name__, answer)
+
+    def __sklearn_tags__(self) -> Tags:
+        return self._tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def scored(
         self,
         scorer: Scorer,
         response: np.ndarray,
@@ -306,36 +319,13 @@ class StandIn:
             Whether the rows are those of all folds.
         """
         classes = self._classes
-        self._answers.answer = response
+        self._answer = response
         if self._method == "predict" and classes is not None:
-            self._answers.answer = classes[response.astype(np.intp)]
+            self._answer = classes[response.astype(np.intp)]
         y = targets if classes is None or targets is None else classes[targets]
         params = {} if weights is None else {"sample_weight": weights}
         X = np.empty((len(response), 0))
-        return score_of(scorer, self._answers, X, y, classes, params, is_pooled=is_pooled)
-
-
-class _Answers(BaseEstimator):
-    """Gives ``answer`` whatever the rows are."""
-
-    def __init__(self, like: Any, classes: np.ndarray | None, method: str) -> None:
-        self.like = like
-        self._tags = get_tags(like)
-        if classes is not None:
-            self.classes_ = classes
-        self.answer = np.empty(0)
-
-        def answer(X: Any) -> np.ndarray:
-            return self.answer.copy()
-
-        answer.__name__ = METHOD_NAMES.get(method, method)  # scikit-learn looks at it
-        setattr(self, answer.__name__, answer)
-
-    def __sklearn_tags__(self) -> Tags:
-        return self._tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
+        return score_of(scorer, self, X, y, classes, params, is_pooled=is_pooled)
 
 
 # Registered scorers between 0 and 1, by the first words of their names.

@@ -24,8 +24,8 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import Scoring
-from optuna_treecv.scoring import TrainScorer
 from optuna_treecv.scoring.asked import make_scoring
 from optuna_treecv.scoring.losses import LOSSES
 
@@ -65,7 +65,7 @@ class Scores(NamedTuple):
         if not isinstance(given, Mapping):
             given = dict(zip(self.names, given, strict=True))
         on_training = {
-            f"train_{name}": TrainScorer(f"train_{name}", score, is_mean=True)
+            f"train_{name}": Scorer(f"train_{name}", score, is_mean=True, is_of_training=True)
             for name, score in self.scorers.items()
         }
         return {**given, **on_training}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -126,25 +125,3 @@ def results_of(
         return None
     key = identity.rows, digest(settings), folds, encode(method)
     return Results(cache, key, identity.targets)
-
-
-class OutputsAhead(NamedTuple):
-    """Outputs that were computed before their run asked for them, and what they took.
-
-    Attributes
-    ----------
-    outputs : ArrayThenCount or None
-        None: the folds were not evaluated, since the early scores lost.
-    seconds : float
-    early : object with ``n_bytes``, or None
-        What was known early.
-    """
-
-    outputs: ArrayThenCount | None
-    seconds: float
-    early: Any = None
-
-    @property
-    def n_bytes(self) -> int:
-        outputs = 0 if self.outputs is None else self.outputs.memory.nbytes
-        return outputs + (0 if self.early is None else int(self.early.n_bytes))

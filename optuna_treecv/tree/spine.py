@@ -11,7 +11,6 @@ from collections.abc import Generator
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
-from typing import NamedTuple
 from typing import Protocol
 from typing import runtime_checkable
 
@@ -54,27 +53,6 @@ def test_then_train(
         yield end
 
 
-class Part(NamedTuple):
-    """Rows of one phase that were tested and trained on.
-
-    Attributes
-    ----------
-    rows : slice or ndarray
-        The prepared rows, in the order of training.
-    outputs : ndarray of shape (len(rows), n_outputs)
-        What the model has said of them before they acted.
-    end : int
-        The number of rows of the spine that are done now.
-    step : int or None
-        The number of sixteenths of a pass that are done now; None within a sixteenth.
-    """
-
-    rows: Rows
-    outputs: np.ndarray
-    end: int
-    step: int | None
-
-
 def phases_of_spine(plan: Plan) -> list[tuple[Node, Phase]]:
     """Return the nodes from the root to the first leaf, each with the phase that leads to it."""
     node = plan.root
@@ -104,49 +82,47 @@ def steps_of_spine(plan: Plan) -> dict[int, int]:
     return steps
 
 
-class Spine:
-    """A model's way along the left spine, on which each row is tested before it acts.
+def walk_spine(
+    plan: Plan, learner: Learner, states: dict[Node, Any]
+) -> Generator[tuple[Rows, np.ndarray, int | None]]:
+    """Train a model along the left spine, on which each row is tested before it acts.
 
     Parameters
     ----------
     plan : Plan
     learner : Learner
-
-    Attributes
-    ----------
     states : dict of Node to state
-        The states of the nodes that are reached, if these are those of the tree.
+        Receives the states of the nodes that are reached, if these are those of the tree.
+
+    Yields
+    ------
+    rows : slice or ndarray
+        Prepared rows of a phase, in the order of training.
+    outputs : ndarray of shape (len(rows), n_outputs)
+        What the model has said of them before they acted.
+    step : int or None
+        The number of sixteenths of a pass that are done now; None within a sixteenth.
     """
-
-    def __init__(self, plan: Plan, learner: Learner) -> None:
-        self.states: dict[Node, Any] = {}
-        self._plan = plan
-        self._learner = learner
-
-    def walk(self) -> Generator[Part]:
-        """Train the model, and yield each part of a phase that is done."""
-        plan, learner = self._plan, self._learner
-        state = learner.start()
-        steps = steps_of_spine(plan)
-        begin = 0
-        for node, phase in phases_of_spine(plan):
-            if phase.n_rows > 0:
-                ends = ends_within(steps, begin, phase.n_rows)
-                rows, done = phase.rows, 0
-                out = np.empty((phase.n_rows, learner.n_outputs), learner.dtype)
-                if isinstance(learner, PhaseTester):
-                    tested = learner.test_phase(state, phase, rows, ends, out)
-                else:
-                    assert isinstance(learner, RowTester)
-                    tested = test_then_train(learner, state, rows, ends, out)
-                with closing(tested):
-                    for end in tested:
-                        step = steps.get(begin + end)
-                        yield Part(cut(rows, done, end), out[done:end], begin + end, step)
-                        done = end
-            begin += phase.n_rows
-            if learner.phases_may_be_cut:
-                self.states[node] = learner.snapshot(state)
+    state = learner.start()
+    steps = steps_of_spine(plan)
+    begin = 0
+    for node, phase in phases_of_spine(plan):
+        if phase.n_rows > 0:
+            ends = ends_within(steps, begin, phase.n_rows)
+            rows, done = phase.rows, 0
+            out = np.empty((phase.n_rows, learner.n_outputs), learner.dtype)
+            if isinstance(learner, PhaseTester):
+                tested = learner.test_phase(state, phase, rows, ends, out)
+            else:
+                assert isinstance(learner, RowTester)
+                tested = test_then_train(learner, state, rows, ends, out)
+            with closing(tested):
+                for end in tested:
+                    yield cut(rows, done, end), out[done:end], steps.get(begin + end)
+                    done = end
+        begin += phase.n_rows
+        if learner.phases_may_be_cut:
+            states[node] = learner.snapshot(state)
 
 
 def ends_within(steps: dict[int, int], begin: int, n_rows: int) -> list[int]:

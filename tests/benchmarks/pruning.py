@@ -152,7 +152,7 @@ def evaluated(
         lanes = EarlyLanes(plan, learners, metric, 1, None)
         outputs, members = lanes.evaluate()
         each = outputs.reshape(len(members), -1, outputs.shape[1])
-        for learner, known, out in zip(learners, lanes.early, each, strict=True):
+        for learner, known, out in zip(learners, lanes.ahead, each, strict=True):
             losses, _ = scored(learner, metric, learner.settings, out, slice(0, plan.n_rows))
             passes, ends = known.n_updates / plan.n_rows, steps_of_spine(plan)
             score = float(losses.mean())
