@@ -32,8 +32,8 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.early_scores import NESTED_STEP
 from optuna_treecv.crossval.engine import Early
+from optuna_treecv.crossval.engine import NESTED_STEP
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings

@@ -1,4 +1,4 @@
-"""The list of engines, and the choice among them."""
+"""The list of engines, the choice among them, and the choice in words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
 
 from optuna_treecv.crossval.chain import Chain
 from optuna_treecv.crossval.engine import Engine
@@ -21,14 +22,23 @@ from optuna_treecv.crossval.standard import Standard
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.trained import NO_PARTIAL_FIT
 from optuna_treecv.crossval.trained import why_not_trained_further
+from optuna_treecv.crossval.treecv import most_updates
 from optuna_treecv.crossval.treecv import TreeCV
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
+from optuna_treecv.learners.one_pass import why_fit_differs
+from optuna_treecv.learners.steps.decisions import BY_FIT
+from optuna_treecv.learners.steps.decisions import BY_KERNEL
+from optuna_treecv.learners.steps.decisions import BY_PARTIAL_FIT
+from optuna_treecv.learners.steps.decisions import decisions_for
+from optuna_treecv.learners.steps.decisions import FROM_SUMS
+from optuna_treecv.learners.steps.decisions import IN_ROW
 from optuna_treecv.learners.steps.split import has_branches
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.trees.estimators import HistTree
+from optuna_treecv.rows.folds import Folds
 
 # What precedes a reason that lies in the splits.
 _TREE_TRAINS = "the tree trains each model on all rows that it does not test, but "
@@ -205,3 +215,55 @@ def evaluate_together(jobs: Iterable[Job], are_leased: bool = False) -> bool:
             watch = next((job.watch for job in alike if job.watch is not None), None)
             is_any |= alike[0].engine.together(alike, watch, are_leased)
     return is_any
+
+
+def explain(task: Task, estimator: Any, n_epochs: int | None = None) -> str:
+    """Return how an estimator is evaluated, why so, and what it costs.
+
+    ``n_epochs`` are those of a trial; None: those of the task.
+    """
+    job = job_for(task, estimator, n_epochs, is_scored=False)
+    why = f", since {job.why}" if job.why else ", which was asked for"
+    how = f"{name_of(job.estimator)} is evaluated by method={job.engine.name!r}{why}."
+    epochs = f" Models are trained for {job.n_epochs} epochs." if job.n_epochs > 1 else ""
+    first = f"{how}{epochs} {job.engine.cost(job)}{_alternative(job)}"
+    return "\n".join([first, *_steps(job), *_others(job)])
+
+
+def _alternative(job: Job) -> str:
+    """Return a sentence about the tree where "auto" fits what it could train further."""
+    task, estimator = job.task, job.estimator
+    is_chosen = job.engine.name == "fit" and job.why == why_fit_differs(estimator)
+    in_tree = isinstance(task.repeats[0].cut, Folds) and task.n_folds > 1
+    if not job.why or not is_chosen or not in_tree:
+        return ""
+    if not is_incremental(estimator) and isinstance(job.front, str):
+        return ""
+    return (
+        f" With method='treecv' or n_epochs, the tree takes at most {most_updates(task):,} row "
+        "updates per epoch; models are then those after these passes of partial_fit, and not "
+        "those of fit."
+    )
+
+
+def _steps(job: Job) -> list[str]:
+    """Return a line for each step before the last one of a Pipeline."""
+    if not isinstance(job.estimator, Pipeline):
+        return []
+    models = FROM_SUMS if job.engine.name == "exact" else BY_FIT
+    if job.engine.trains_further:
+        models = IN_ROW
+        if not isinstance(job.front, str):
+            models = BY_KERNEL if job.front.steps.is_compiled else BY_PARTIAL_FIT
+    return [f"  {decision}" for decision in decisions_for(job.estimator, models)]
+
+
+def _others(job: Job) -> list[str]:
+    """Return a line for each engine that "auto" has passed over, with its reason."""
+    if not job.why:
+        return []
+    return [
+        f"  not by method={engine.name!r}: {why_not}"
+        for engine, why_not in answers_of(job)
+        if why_not
+    ]

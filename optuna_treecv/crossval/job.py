@@ -21,8 +21,6 @@ from optuna_treecv.crossval.engine import Effort
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.fold_average import check_has_averages
-from optuna_treecv.crossval.fold_average import FoldAverage
 from optuna_treecv.crossval.intervals import Scores
 from optuna_treecv.crossval.job_scoring import baseline
 from optuna_treecv.crossval.job_scoring import check_scores_rows
@@ -181,7 +179,7 @@ class Job:
         self.names: dict[int, Any] = {}
         self.is_leased = False
         self.watch: Watch | None = None
-        self.average: FoldAverage | None = None
+        self.average: Any = None
         self.comes_again = True
         self.key = self.fingerprint = ""
         self._book: Scorebook | None = None
@@ -358,8 +356,7 @@ class Job:
 
     def average_models(self) -> None:
         """Ask for the average of the models of all folds; models are not shared then."""
-        check_has_averages(self.engine.name, self.estimator)
-        self.average, self.cache = FoldAverage(self.estimator), None
+        self.average, self.cache = self.engine.average(self.estimator), None
 
     def ask_for_rows(self) -> bool:
         """Ask for the scores of single rows; return whether the metric has them."""

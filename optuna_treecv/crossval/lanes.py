@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optuna_treecv.crossval.early_scores import empty_scores
-from optuna_treecv.crossval.early_scores import FEWEST_FOLDS
-from optuna_treecv.crossval.early_scores import FIRST_LEAF
-from optuna_treecv.crossval.early_scores import FIRST_STEP
-from optuna_treecv.crossval.early_scores import NESTED_FOLDS
-from optuna_treecv.crossval.early_scores import NESTED_STEP
-from optuna_treecv.crossval.early_scores import RowScores
-from optuna_treecv.crossval.early_scores import scored
+from optuna_treecv.crossval.engine import empty_scores
+from optuna_treecv.crossval.engine import FEWEST_FOLDS
+from optuna_treecv.crossval.engine import FIRST_LEAF
+from optuna_treecv.crossval.engine import FIRST_STEP
 from optuna_treecv.crossval.engine import Missing
+from optuna_treecv.crossval.engine import NESTED_FOLDS
+from optuna_treecv.crossval.engine import NESTED_STEP
+from optuna_treecv.crossval.engine import RowScores
+from optuna_treecv.crossval.engine import scored
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.repeat import divided
 from optuna_treecv.crossval.repeat import Repeat

@@ -30,6 +30,11 @@ from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import takes_weights
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.weights import check_weights
+from optuna_treecv.sharing.data_digest import data_digest
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import lasting_key
+from optuna_treecv.sharing.keys import NoKey
 
 _WEIGHTS = "sample_weight"
 
@@ -69,6 +74,19 @@ class Passed:
             and self.score_weights is other.score_weights
             and _identities(self.others) == _identities(other.others)
         )
+
+    def name(self) -> bytes | None:
+        """Return a name that later processes give the same weights and arguments; None: none."""
+        weights = data_digest(self.weights, self.score_weights)
+        assert weights is not None  # they are arrays of numbers
+        parts = [weights, encode(self.is_routed)]
+        for name, value in sorted(self.others.items()):
+            own = data_digest(value)
+            try:
+                parts += [encode(name), lasting_key(value) if own is None else own]
+            except NoKey:
+                return None
+        return digest(*parts)
 
     def as_configured(self) -> AbstractContextManager[None]:
         """Return a context with scikit-learn's metadata routing as it was, in any thread."""

@@ -18,8 +18,6 @@ from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.arguments import warn_caller
-from optuna_treecv.crossval.identity import name_of_evaluation
-from optuna_treecv.crossval.identity import name_of_passed
 from optuna_treecv.crossval.misleading import check_masses
 from optuna_treecv.crossval.misleading import warn_if_weights_act_in_no_score
 from optuna_treecv.crossval.misleading import why_order_misleads
@@ -57,6 +55,7 @@ from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.sharing.between_runs import SharedBetweenRuns
 from optuna_treecv.sharing.data_digest import data_digest
+from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import NoKey
@@ -203,7 +202,7 @@ class Task:
                 if not passed.is_nothing():
                     for repeat in self.repeats:
                         check_masses(passed, repeat.cut, of_folds)
-                    self._name_of_passed = [name_of_passed(passed)]
+                    self._name_of_passed = [passed.name()]
                 self.data.weights, self.data.score_weights = passed.weights, passed.score_weights
                 self._passed = passed
         if is_first and of_folds:
@@ -430,10 +429,23 @@ class Task:
         return ""
 
     def _name(self, scoring: Scoring) -> str:
-        data = self._content(self.data.y)
-        cuts = [repeat.cut for repeat in self.repeats]
-        n_epochs = self.settings.n_epochs or 1
-        return name_of_evaluation(data, cuts, scoring, n_epochs, self._name_of_passed)
+        """Return 16 hexadecimal digits that other data, folds or scoring change.
+
+        Raises
+        ------
+        NoKey
+            If a part has no name; its argument is a clause that says which.
+        """
+        data, n_epochs = self._content(self.data.y), self.settings.n_epochs or 1
+        if data is None:
+            raise NoKey("X or y holds objects whose content has no digest")
+        if None in self._name_of_passed:
+            raise NoKey("params holds an object whose content has no digest")
+        parts = [data, encode(scoring.names), encode(scoring.optimized), encode(n_epochs)]
+        parts += [*map(_name_of_metric, scoring.metrics), *filter(None, self._name_of_passed)]
+        for cut in [repeat.cut for repeat in self.repeats]:
+            parts += [encode(cut.n_folds), *map(encode, cut.arrays())]
+        return digest(*parts).hex()[:16]
 
     def _content(self, y: Any) -> bytes | None:
         """Return the digest of all rows as given with some form of y; X is read once."""
@@ -537,3 +549,14 @@ class Task:
             # Digesting the rows is part of preparing them.
             self.shared.identity(layout, rows, repeat.number, name or b"")
         return replace(rows, seconds=perf_counter() - began)
+
+
+def _name_of_metric(metric: Metric) -> bytes:
+    if isinstance(metric, Pooled):
+        return b"pooled " + _name_of_metric(metric.of)
+    if not isinstance(metric, Scorer) or metric.is_registered:
+        return f"{metric.direction} {metric.name}".encode()
+    try:
+        return content_key(metric.score)
+    except NoKey as error:
+        raise NoKey(f"the code or the state of the scorer {metric.name} has no digest") from error

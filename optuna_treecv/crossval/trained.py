@@ -17,10 +17,10 @@ from sklearn.naive_bayes import CategoricalNB
 from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv._kernels.order import random_order
-from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import refuse_several_epochs
+from optuna_treecv.crossval.engine import RowScores
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.misleading import check_masses_of_classes

@@ -12,6 +12,8 @@ from typing import Any
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.base import is_classifier
+from sklearn.base import is_regressor
 
 from optuna_treecv.crossval import lanes
 from optuna_treecv.crossval.early import FirstPass
@@ -26,6 +28,10 @@ from optuna_treecv.crossval.trained import why_not_passed_further
 from optuna_treecv.crossval.trained import why_not_trained_further
 from optuna_treecv.crossval.trained import why_trained_further
 from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
+from optuna_treecv.learners.from_estimator import forget_seeds
+from optuna_treecv.learners.linear import LinearEstimator
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.steps.split import compiled_part
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Leaves
@@ -108,6 +114,15 @@ class TreeCV(Trained):
         """Train compiled learners row by row, in one walk over the tree."""
         return lanes.evaluate(jobs, watch, are_leased)
 
+    def average(self, estimator: Any) -> FoldAverage:
+        """Return what takes the models of linear learners."""
+        kind = type(estimator)
+        from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
+        is_model = is_classifier(estimator) or is_regressor(estimator)
+        if not issubclass(kind, LinearEstimator) and not (from_sklearn and is_model):
+            super().average(estimator)
+        return FoldAverage(estimator)
+
     def cost(self, job: Job) -> str:
         """Return the row updates at most, and those of k trainings from scratch."""
         task, n_epochs = job.task, job.n_epochs
@@ -149,3 +164,43 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
         if block.block == blocks[-1]:
             average.add(learner, sum_along_tree(plan, sums), plan.n_folds)
         yield block
+
+
+class FoldAverage:
+    """The average of the models of all folds and repeats, one vector while leaves are visited.
+
+    Blum, Kalai & Langford (1999) use a fold model drawn at random for each prediction, the k-fold
+    hypothesis. The mean of the fold models' weights is one model that is at least as stable.
+
+    Parameters
+    ----------
+    estimator : estimator
+        As given.
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        self._estimator = estimator
+        self._learner: Any = None
+        self._total: Any = 0.0
+        self._n_models = 0
+
+    def add(self, learner: ModelReader, total: np.ndarray, n_models: int) -> None:
+        """Add the models of one repeat."""
+        self._learner = learner
+        self._total = self._total + total
+        self._n_models += n_models
+
+    def finish(self) -> Any:
+        """Return a fitted estimator with the mean of the models, or the error if there is none."""
+        mean = self._total / self._n_models
+        if not np.all(np.isfinite(mean)):
+            return ValueError(
+                f"{name_of(self._estimator)} diverges on some fold, so that the fold models have "
+                f"no average; {DIVERGENCE_ADVICE}"
+            )
+        fitted = self._learner.with_numbers(mean)
+        forget_seeds(fitted, self._estimator)
+        names = self._learner.rows.feature_names
+        if names is not None and isinstance(self._learner, CompiledLearner):
+            fitted.feature_names_in_ = names
+        return fitted

@@ -24,9 +24,9 @@ from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.engines import explain
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import parameters_beside
-from optuna_treecv.crossval.explain import explain
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import ArgumentsOfTrials

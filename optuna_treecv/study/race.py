@@ -21,11 +21,11 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
 from optuna_treecv.crossval.early import n_steps_of_first_pass
-from optuna_treecv.crossval.early_scores import FIRST_STEP
-from optuna_treecv.crossval.early_scores import LAST_STEP
-from optuna_treecv.crossval.early_scores import NESTED_STEP
-from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.engine import Early as EarlyScores
+from optuna_treecv.crossval.engine import FIRST_STEP
+from optuna_treecv.crossval.engine import LAST_STEP
+from optuna_treecv.crossval.engine import NESTED_STEP
+from optuna_treecv.crossval.engine import RowScores
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.study.comparison import compared

@@ -15,7 +15,7 @@ import optuna
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.arguments import is_number
-from optuna_treecv.crossval.early_scores import LAST_STEP
+from optuna_treecv.crossval.engine import LAST_STEP
 from optuna_treecv.study.comparison import Comparison
 from optuna_treecv.study.futility import chance_to_win
 from optuna_treecv.study.futility import early_and_final

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import optuna
 
-from optuna_treecv.crossval.early_scores import FIRST_STEP
-from optuna_treecv.crossval.early_scores import LAST_STEP
-from optuna_treecv.crossval.early_scores import NESTED_FOLDS
-from optuna_treecv.crossval.early_scores import NESTED_STEP
-from optuna_treecv.crossval.early_scores import RowScores
 from optuna_treecv.crossval.engine import Early
+from optuna_treecv.crossval.engine import FIRST_STEP
+from optuna_treecv.crossval.engine import LAST_STEP
+from optuna_treecv.crossval.engine import NESTED_FOLDS
+from optuna_treecv.crossval.engine import NESTED_STEP
+from optuna_treecv.crossval.engine import RowScores
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import mean_and_std

@@ -37,10 +37,10 @@ from sklearn.preprocessing import scale
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
-from optuna_treecv.crossval.early_scores import LAST_STEP
-from optuna_treecv.crossval.early_scores import NESTED_STEP
-from optuna_treecv.crossval.early_scores import RowScores
-from optuna_treecv.crossval.early_scores import scored
+from optuna_treecv.crossval.engine import LAST_STEP
+from optuna_treecv.crossval.engine import NESTED_STEP
+from optuna_treecv.crossval.engine import RowScores
+from optuna_treecv.crossval.engine import scored
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.lanes import EarlyLanes
 from optuna_treecv.crossval.settings import Settings
