@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from optuna_treecv.crossval.arguments import check_choice
 from optuna_treecv.crossval.arguments import check_estimator
@@ -162,7 +163,9 @@ class Job:
         self.engine.check(self)
         self.n_epochs = self.engine.epochs(self)
         self.repeats = task.repeats_for(self.n_epochs)
-        self.classes = task.classes_for(estimator)
+        has_one_column = task.data.y is None or task.data.y.ndim == 1
+        is_labelled = is_classifier(estimator) and has_one_column
+        self.classes = task.data.classes() if is_labelled else None
         self.free_parameters = self.engine.free_parameters(self)
         self.scoring = Scoring((), ())
         self._begin()
@@ -382,7 +385,10 @@ class Job:
                         else:
                             yield n_parts
                             n_parts += 1
-            self._warn_if_not_finite()
+            scores = self.book.scores[self.scoring.optimized[0]]
+            if not self.is_pooled and not np.isfinite(scores).all():
+                mean, n_diverged = mean_and_std(scores)[0], self.book.n_diverged
+                self.task.warn_once("finite", lambda: why_not_finite(mean, n_diverged))
         finally:
             if isinstance(self.cache, StoredModelCache):
                 self.cache.end(self.comes_again)
@@ -406,12 +412,6 @@ class Job:
                     yield event
                     self.book.begin_part()
                 began = perf_counter()
-
-    def _warn_if_not_finite(self) -> None:
-        scores = self.book.scores[self.scoring.optimized[0]]
-        if not self.is_pooled and not np.isfinite(scores).all():
-            mean = mean_and_std(scores)[0]
-            self.task.warn_once("finite", lambda: why_not_finite(mean, self.book.n_diverged))
 
     def complete(self) -> None:
         """Evaluate all folds."""

@@ -21,7 +21,6 @@ from optuna_treecv.learners.from_estimator import takes_seed
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
-from optuna_treecv.rows.folds import Cut
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
@@ -67,8 +66,7 @@ def scoring_of(job: Job, of_class: bool = False) -> Scoring:
     if task.n_repeats > 1 and not takes_seed(estimator):
         _check_repeats_differ(job)
     for metric in scoring.metrics:
-        about = f"size of folds for {metric.name}"
-        task.warn_once(about, partial(_why_too_small, metric, job))
+        task.warn_once(f"size of folds for {metric.name}", partial(_why_too_small, metric, job))
     return scoring
 
 
@@ -126,13 +124,6 @@ def _check_repeats_differ(job: Job) -> None:
         )
 
 
-def _why_too_small(metric: Metric, job: Job) -> str:
-    """Return why folds are too small for a score that is not a mean over rows, a sentence."""
-    data, repeats = job.task.data, job.task.repeats
-    whys = (why_too_small(metric, job.estimator, data, repeat.cut) for repeat in repeats)
-    return next(filter(None, whys), "")
-
-
 #: Folds with fewer rows, or with fewer rows of a class, are too small.
 FEWEST_ROWS, FEWEST_OF_A_CLASS = 30, 5
 
@@ -145,36 +136,28 @@ _NEAREST = {
 }
 
 
-def why_too_small(scoring: Metric, estimator: Any, data: Data, folds: Cut) -> str | None:
-    """Return why the mean over folds misleads and what would be right; None if it does not.
-
-    Parameters
-    ----------
-    scoring : Loss, Scorer or Pooled
-    estimator : estimator
-        The estimator that is scored.
-    data : Data
-        The rows as given.
-    folds : Folds or Splits
-        How the rows are cut.
-    """
-    if not isinstance(scoring, Scorer) or scoring.is_mean:
-        return None
-    codes = None
-    if is_classifier(estimator) and data.y is not None and data.y.ndim == 1:
+def _why_too_small(metric: Metric, job: Job) -> str:
+    """Return why the mean over folds of a score misleads, a sentence; "" if it does not."""
+    if not isinstance(metric, Scorer) or metric.is_mean:
+        return ""
+    data, codes = job.task.data, None
+    if is_classifier(job.estimator) and data.y is not None and data.y.ndim == 1:
         codes = as_codes(data.y, data.classes())
-    n_rows = folds.fewest_rows()
-    if n_rows < FEWEST_ROWS:
-        small = f"{n_rows} row{'s' if n_rows > 1 else ''}"
-    elif codes is not None and folds.has_fewer_of_a_class(FEWEST_OF_A_CLASS, codes):
-        small = f"fewer than {FEWEST_OF_A_CLASS} rows of a class"
-    else:
-        return None
-    is_one = "is not" if scoring.is_registered else "may not be"
-    return (
-        f"scoring={scoring.name!r} {is_one} a mean over rows, so its mean over folds of {small} "
-        f"misleads; use {' or '.join(_remedies(scoring, estimator, data.n_rows, codes))}."
-    )
+    for cut in [repeat.cut for repeat in job.task.repeats]:
+        n_rows = cut.fewest_rows()
+        if n_rows < FEWEST_ROWS:
+            small = f"{n_rows} row{'s' if n_rows > 1 else ''}"
+        elif codes is not None and cut.has_fewer_of_a_class(FEWEST_OF_A_CLASS, codes):
+            small = f"fewer than {FEWEST_OF_A_CLASS} rows of a class"
+        else:
+            continue
+        is_one = "is not" if metric.is_registered else "may not be"
+        right = " or ".join(_remedies(metric, job.estimator, data.n_rows, codes))
+        return (
+            f"scoring={metric.name!r} {is_one} a mean over rows, so its mean over folds of "
+            f"{small} misleads; use {right}."
+        )
+    return ""
 
 
 def _remedies(scoring: Scorer, estimator: Any, n_rows: int, codes: np.ndarray | None) -> list[str]:

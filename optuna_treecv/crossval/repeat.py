@@ -12,6 +12,15 @@ from optuna_treecv.sharing.keys import plan_key
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 
+#: The most parts that are reported, or shared out among threads.
+MAX_BLOCKS = 32
+
+# Without reports, one thread walks a tree of fewer rows than this as one block, and several
+# threads take a few blocks each: above the blocks the interpreter works, and with a cache siblings
+# are not trained together there.
+_ROWS_IN_ONE_BLOCK = 2**22
+_BLOCKS_PER_THREAD = 4
+
 
 class Repeat(NamedTuple):
     """One of the ``n_repeats`` cross-validations.
@@ -69,33 +78,12 @@ def make_repeat(
         bounds = cut.bounds()
         plan = Plan(int(bounds[-1]), cut.n_folds, bounds, is_random, seed)
         key = digest(plan_key(plan), *map(encode, cut.arrays()))
-    blocks = walked_blocks(plan, n_jobs, reports_of is not None)
-    parts = blocks if reports_of is None else reported_parts(plan, reports_of)
+    n_blocks = 1 if n_jobs == 1 else min(_BLOCKS_PER_THREAD * n_jobs, MAX_BLOCKS)
+    if reports_of is not None or plan.n_rows >= _ROWS_IN_ONE_BLOCK:
+        n_blocks = MAX_BLOCKS
+    blocks = plan.blocks(n_blocks)
+    parts = blocks if reports_of is None else plan.blocks(MAX_BLOCKS // reports_of)
     return Repeat(number, cut, plan, key, blocks, parts)
-
-
-#: The most parts that are reported, or shared out among threads.
-MAX_BLOCKS = 32
-
-# Without reports, one thread walks a tree of fewer rows than this as one block, and several
-# threads take a few blocks each: above the blocks the interpreter works, and with a cache siblings
-# are not trained together there.
-_ROWS_IN_ONE_BLOCK = 2**22
-_BLOCKS_PER_THREAD = 4
-
-
-def walked_blocks(plan: Plan, n_jobs: int, reports: bool) -> list[Node]:
-    """Return the subtrees that are walked one by one, or by one thread each."""
-    if reports or plan.n_rows >= _ROWS_IN_ONE_BLOCK:
-        return plan.blocks(MAX_BLOCKS)
-    if n_jobs == 1:
-        return plan.blocks(1)
-    return plan.blocks(min(_BLOCKS_PER_THREAD * n_jobs, MAX_BLOCKS))
-
-
-def reported_parts(plan: Plan, n_repeats: int) -> list[Node]:
-    """Return the subtrees after which a report is due: at most 32 over all repeats."""
-    return plan.blocks(MAX_BLOCKS // n_repeats)
 
 
 def divided(plan: Plan, nodes: list[Node], n_jobs: int) -> list[Node]:

@@ -393,11 +393,6 @@ class Task:
 
         return self.fact(("fewest trained", of_classes), count)
 
-    def classes_for(self, estimator: Any) -> np.ndarray | None:
-        """Return the sorted classes for a classifier; None for others and for several columns."""
-        has_one = self.data.y is None or self.data.y.ndim == 1
-        return self.data.classes() if is_classifier(estimator) and has_one else None
-
     def describe(self) -> dict[str, Any]:
         """Return what is evaluated, in words and numbers."""
         return {
