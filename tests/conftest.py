@@ -36,7 +36,7 @@ from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.write_queue import WriteQueue
-from optuna_treecv.study.recording import record_trial
+from optuna_treecv.study.known_scores import record_trial
 from optuna_treecv.testing import treecv
 
 PUT = WriteQueue.put

@@ -321,6 +321,22 @@ def test_a_claim_ends_when_the_store_fails():
     assert not cache.memory._claims
 
 
+def test_what_is_forgotten_is_freed_and_counts_no_more():
+    cache = ModelCache(max_bytes=10_000)
+    first = array(1)
+    freed = weakref.ref(first)
+    cache.keep("a", first, 1.0)
+    del first
+    cache.forget("a")
+    assert cache.find("a") is None and cache.n_bytes == 0 and freed() is None
+    cache.keep("a", array(2), 10.0)
+    assert cache.find("a")[0] == 2
+    for key in range(20):  # the block that is forgotten is among those that could go
+        cache.keep(key, array(key), 1.0 + key)
+        assert 0 < cache.n_bytes <= 10_000
+    assert cache.n_bytes == len(cache) * (1000 + 750 + 600)
+
+
 def test_an_empty_interval_is_not_kept():
     cache = ModelCache()
     cache.keep("a", array(1), 1.0, 3.0, 2.0)

@@ -32,9 +32,9 @@ from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.scaled_sparse import MOST_NUMBERS
 from optuna_treecv._kernels.scaled_sparse import ScaledSparse
 from optuna_treecv.learners.steps import fitted as fitted_steps
-from optuna_treecv.rows.beside import split_columns
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.rows.data import split_columns
 
 N_ROWS = 120
 NUMBERS = ["size", "count", "constant"]

@@ -39,7 +39,7 @@ ALLOWED = {
     "learners": {"rows", "tree", "_kernels"},
     "tree": {"rows", "_kernels"},
     "rows": {"_kernels"},
-    "reporting": {"crossval", "storage", "study"},
+    "reporting": {"crossval", "learners", "storage", "study"},
     "storage": set(),
     "_kernels": set(),
 }
@@ -51,7 +51,18 @@ LIBRARIES = {
     "pandas": {"learners", "reporting"},
     "river": {"learners"},
     "sqlalchemy": {"storage"},
-    "sklearn": {"crossval", "learners", "rows", "scoring", "search", "study", "testing", "tree"},
+    "sklearn": {
+        "crossval",
+        "learners",
+        "reporting",
+        "rows",
+        "scoring",
+        "search",
+        "sharing",
+        "study",
+        "testing",
+        "tree",
+    },
 }
 
 
@@ -71,7 +82,7 @@ def imports(path: Path) -> set[str]:
 
 
 # What the package may grow to. A new capability raises the number of classes by at most 15.
-MOST_IN_A_CHAIN, MOST_CLASSES = 21, 357
+MOST_IN_A_CHAIN, MOST_CLASSES = 21, 328
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

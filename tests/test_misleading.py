@@ -18,7 +18,7 @@ from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.rows import in_memory
+from optuna_treecv.rows import checks
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 3))
@@ -152,7 +152,7 @@ def test_a_memory_map_that_is_larger_than_the_memory(tmp_path, monkeypatch):
     np.save(tmp_path / "rows.npy", X)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     assert said(tree_cross_validate, PegasosClassifier(), mapped, Y) == []
-    monkeypatch.setattr(in_memory, "free_bytes", lambda: 1000.0)
+    monkeypatch.setattr(checks, "free_bytes", lambda: 1000.0)
     (sentence,) = said(tree_cross_validate, PegasosClassifier(), mapped[:, :2], Y)
     assert "X is mapped from a file" in sentence and "a part of the rows would be" in sentence
     assert said(tree_cross_validate, PegasosClassifier(), X, Y) == []
@@ -160,13 +160,13 @@ def test_a_memory_map_that_is_larger_than_the_memory(tmp_path, monkeypatch):
 
 def test_free_memory_is_known_on_linux(tmp_path, monkeypatch):
     machine, limit, used = (tmp_path / name for name in ("meminfo", "max", "current"))
-    monkeypatch.setattr(in_memory, "_MACHINE", machine)
-    monkeypatch.setattr(in_memory, "_LIMIT", limit)
-    monkeypatch.setattr(in_memory, "_USED", used)
-    assert in_memory.free_bytes() == np.inf
+    monkeypatch.setattr(checks, "_MACHINE", machine)
+    monkeypatch.setattr(checks, "_LIMIT", limit)
+    monkeypatch.setattr(checks, "_USED", used)
+    assert checks.free_bytes() == np.inf
     machine.write_text("MemTotal:       100 kB\nMemAvailable:    50 kB\n")
     limit.write_text("max\n")
     used.write_text("1024\n")
-    assert in_memory.free_bytes() == 50 * 1024
+    assert checks.free_bytes() == 50 * 1024
     limit.write_text("10240\n")
-    assert in_memory.free_bytes() == 9 * 1024
+    assert checks.free_bytes() == 9 * 1024

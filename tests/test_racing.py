@@ -31,12 +31,12 @@ from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.lanes import EarlyLanes
 from optuna_treecv.crossval.treecv import TreeCV
 from optuna_treecv.scoring import Leaves
-from optuna_treecv.study.comparison import compared
-from optuna_treecv.study.comparison import Comparison
-from optuna_treecv.study.comparison import differences_of
-from optuna_treecv.study.comparison import Losses
-from optuna_treecv.study.comparison import sums_of
+from optuna_treecv.study.racing import compared
+from optuna_treecv.study.racing import Comparison
+from optuna_treecv.study.racing import differences_of
 from optuna_treecv.study.racing import loses
+from optuna_treecv.study.racing import Losses
+from optuna_treecv.study.racing import sums_of
 from optuna_treecv.tree.spine import steps_of_spine
 
 ALPHA = {"alpha": FloatDistribution(1e-7, 1e3, log=True)}

@@ -448,7 +448,7 @@ def test_only_models_that_are_worth_it_are_kept(monkeypatch):
 
 
 def test_prefixes_are_not_remembered_without_end(monkeypatch):
-    monkeypatch.setattr("optuna_treecv.sharing.between_runs._MOST_PREFIXES", 40)
+    monkeypatch.setattr("optuna_treecv.sharing.results._MOST_PREFIXES", 40)
     X, y = make(AveragedSGDClassifier())
     objective = objective_of(X, y, "memory", cv=16)
     shared = objective._task.shared

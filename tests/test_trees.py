@@ -34,8 +34,6 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.learners.trees.forest import as_arrays
-from optuna_treecv.learners.trees.forest import from_arrays
 from optuna_treecv.learners.trees.forest import grow_forest
 from optuna_treecv.learners.trees.forest import Limits
 
@@ -366,17 +364,6 @@ def test_what_a_forest_covers():
     assert not forest.covers(Limits(5, 10, 1e-3))
     assert not forest.covers(Limits(4, 9, 1e-3)) and not forest.covers(Limits(4, 0.001, 1e-3))
     assert not forest.covers(Limits(4, 10, 0.0))
-
-
-@pytest.mark.parametrize("kind", TREES)
-def test_a_forest_is_one_block_of_bytes(kind):
-    tree = TREES[kind]
-    X, y = rows_for(tree, with_category=True)
-    forest = grow_forest(growth_of(tree, X, y, 3), Limits(6), range(3))
-    again = from_arrays(as_arrays(forest))
-    for name, value in vars(forest).items():
-        np.testing.assert_array_equal(getattr(again, name), value)
-        assert getattr(again, name).dtype == value.dtype
 
 
 SPACE = {

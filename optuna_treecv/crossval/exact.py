@@ -234,7 +234,7 @@ def tested_folds(scores: ExactResult, repeat: Repeat) -> Generator[TestedFolds]:
         for number, score in enumerate(scores.pooled)
         if not np.isnan(score[0])
     }
-    bounds = cut.begins() if isinstance(cut, Folds) else cut.bounds()
+    bounds = cut.begins()
     for part in repeat.parts:
         of_rows = None
         if scores.of_rows is not None:
@@ -304,7 +304,7 @@ def chunks_of(cut: Cut) -> Chunks:
         rows = cut.prepared(cut.train_rows(chunk))
         is_first_part = len(rows) and np.array_equal(rows, np.arange(len(rows)))
         trains.append(len(rows) if is_first_part else rows)
-    return Chunks(cut.n_rows, cut.bounds(), cut.prepared(cut.tested()), trains)
+    return Chunks(cut.n_rows, cut.begins(), cut.prepared(cut.tested_from(0, cut.n_folds)), trains)
 
 
 class _Scorer:

@@ -44,7 +44,6 @@ from optuna_treecv.sharing.exact_results import ExactName
 from optuna_treecv.sharing.exact_results import ExactResult
 from optuna_treecv.sharing.exact_results import ExactShape
 from optuna_treecv.sharing.exact_results import name_of_exact
-from optuna_treecv.sharing.forests import KeptForests
 from optuna_treecv.sharing.keys import under_configuration
 
 if TYPE_CHECKING:
@@ -309,9 +308,10 @@ def _forest_for(job: Job, repeat: Repeat, rows: Rows, name: ExactName) -> tuple[
     task, estimator = job.task, job.estimator
     growth = rows.growth(estimator)
     asked = Limits.of(estimator)
-    kept = KeptForests(name.memory, name.of_sums, (repeat.number, growth.seed))
+    cache = None if name.of_sums is None else name.memory
+    key = name.of_sums, "forest", repeat.number, growth.seed
     with task.growing:
-        found = kept.find()
+        found: Trees | None = None if cache is None else cache.find(key)
         if found is not None and found.covers(asked):
             return found, False
         limits = mildest(asked, task.searched)
@@ -320,7 +320,9 @@ def _forest_for(job: Job, repeat: Repeat, rows: Rows, name: ExactName) -> tuple[
         began = perf_counter()
         n_threads = task.settings.n_threads
         forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
-        kept.keep(forest, perf_counter() - began)
+        if cache is not None:  # a forest is large and soon grown again, so no store keeps it
+            cache.forget(key)
+            cache.keep(key, forest, perf_counter() - began)
     return forest, True
 
 

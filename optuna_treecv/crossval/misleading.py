@@ -15,7 +15,6 @@ from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import OF_PASSES
 from optuna_treecv.rows.folds import Cut
-from optuna_treecv.rows.folds import Folds
 
 # Columns whose ranges differ by more than this factor take SGD's steps at very different speeds.
 _MOST_SCALES = 100
@@ -131,8 +130,7 @@ def check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
 def warn_if_weights_act_in_no_score(passed: Passed, cut: Cut) -> None:
     """Warn where each fold tests a single row, whose weighted mean is its plain loss."""
     weights = passed.score_weights
-    n_tested = cut.n_tested if isinstance(cut, Folds) else int(cut.bounds()[-1])
-    if weights is None or np.all(weights == weights[0]) or n_tested > cut.n_folds:
+    if weights is None or np.all(weights == weights[0]) or cut.n_tested > cut.n_folds:
         return
     warn_caller(
         f"{passed.name_of_score_weights} has no effect on scores where each fold tests one row, "

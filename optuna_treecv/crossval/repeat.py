@@ -75,7 +75,7 @@ def make_repeat(
         plan = Plan(cut.n_rows, cut.n_folds, cut.bounds, is_random, seed)
         key = plan_key(plan)
     else:
-        bounds = cut.bounds()
+        bounds = cut.begins()
         plan = Plan(int(bounds[-1]), cut.n_folds, bounds, is_random, seed)
         key = digest(plan_key(plan), *map(encode, cut.arrays()))
     n_blocks = 1 if n_jobs == 1 else min(_BLOCKS_PER_THREAD * n_jobs, MAX_BLOCKS)

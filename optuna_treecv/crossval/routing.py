@@ -29,7 +29,7 @@ from sklearn.utils.validation import _check_method_params
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import takes_weights
 from optuna_treecv.learners.names import name_of
-from optuna_treecv.rows.weights import check_weights
+from optuna_treecv.rows.checks import check_weights
 from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode

@@ -38,6 +38,7 @@ from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_no_missing
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
+from optuna_treecv.rows.checks import why_not_in_memory
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.data import as_codes
@@ -46,20 +47,19 @@ from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.folds import Cut
-from optuna_treecv.rows.hold_out import first_split
-from optuna_treecv.rows.hold_out import one_pass
-from optuna_treecv.rows.in_memory import why_not_in_memory
+from optuna_treecv.rows.folds import first_split
+from optuna_treecv.rows.folds import one_pass
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import Scoring
-from optuna_treecv.sharing.between_runs import SharedBetweenRuns
 from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import token
+from optuna_treecv.sharing.results import SharedBetweenRuns
 from optuna_treecv.sharing.stored_cache import AnyCache
 
 T = TypeVar("T")

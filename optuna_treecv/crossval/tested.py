@@ -68,7 +68,10 @@ class Tested:
         if self._is_repeated_hold_out:
             return True
         cut = self.cuts[0]
-        return not isinstance(cut, Folds) and len(np.unique(cut.tested())) < cut.n_tested
+        return (
+            not isinstance(cut, Folds)
+            and len(np.unique(cut.tested_from(0, cut.n_folds))) < cut.n_tested
+        )
 
     @cached_property
     def goes_forward(self) -> bool:
@@ -90,7 +93,7 @@ class Tested:
         """The share of each row's score in the mean, shape (n_rows,); 0 if it is never tested."""
         found = np.zeros(self.cuts[0].n_rows)
         for cut in self.cuts:
-            begins = cut.begins() if isinstance(cut, Folds) else cut.bounds()
+            begins = cut.begins()
             begins = begins - begins[0]
             tested = cut.tested_from(0, cut.n_folds)
             weights = np.ones(len(tested))

@@ -219,7 +219,7 @@ class Trained(Engine):
     def leaves_for(self, job: Job, repeat: Repeat, learner: Learner) -> Leaves:
         """Return what is kept at the leaves and scored."""
         cut, metrics = repeat.cut, job.scoring.metrics
-        tested = cut.prepared(cut.tested()) if isinstance(cut, Splits) else None
+        tested = cut.prepared(cut.tested_from(0, cut.n_folds)) if isinstance(cut, Splits) else None
         at_leaf = [
             number
             for number, metric in enumerate(metrics)

@@ -18,9 +18,9 @@ from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import _num_samples
 
 from optuna_treecv.rows.checks import check_array_kind
+from optuna_treecv.rows.checks import check_weights
 from optuna_treecv.rows.checks import is_float64
 from optuna_treecv.rows.checks import naming
-from optuna_treecv.rows.weights import check_weights
 
 #: Entries of ``_parameter_constraints`` that several estimators need.
 AT_LEAST_0 = [Interval(Real, 0, None, closed="left")]

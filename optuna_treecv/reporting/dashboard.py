@@ -113,7 +113,10 @@ def publish(study: optuna.Study, store: Any) -> None:
     """
     check_study(study)
     of = Evaluations(study, store)
-    save_note(study, _with_ours(get_note(study), _note(of)))
+    before, _, rest = get_note(study).partition(BEGIN)  # the user's text around our part stays
+    _, _, after = rest.partition(f"\n{END}")  # a name in our part has no lines
+    parts = before.strip(), f"{BEGIN}\n\n{_note(of)}\n\n{END}", after.strip()
+    save_note(study, "\n\n".join(filter(None, parts)))
     shares = of.frame["n_updates_saved"].any()
     for name, plot in FIGURES.items():
         if plot is not plot_sharing or shares:
@@ -169,14 +172,6 @@ class DashboardCallback:
                 f"the study was not published after trial {trial.number}, and goes on: {error}",
                 stacklevel=2,
             )
-
-
-def _with_ours(note: str, ours: str) -> str:
-    """Return a note with our part replaced; the user's text around it stays."""
-    before, _, rest = note.partition(BEGIN)
-    _, _, after = rest.partition(f"\n{END}")  # a name in our part has no lines
-    parts = (before.strip(), f"{BEGIN}\n\n{ours}\n\n{END}", after.strip())
-    return "\n\n".join(part for part in parts if part)
 
 
 def _note(of: Evaluations) -> str:
@@ -309,6 +304,13 @@ def _use(of: Evaluations, compared: Compared | None) -> str:
         return ""
     number, learner = best[["trial_number", "learner"]].iloc[0]
     params = ", ".join(f"{name}={value!r}" for name, value in of.trials[number].params.items())
+    simplest = None if compared is None else compared.simplest
+    by_one_se = ""
+    if simplest is not None and simplest.number != number:
+        by_one_se = (
+            'model = objective.best_estimator(study, rule="one_se")  '
+            f"# now trial {simplest.number}\n"
+        )
     about = _line(f"{learner} with {params or 'no parameters'}")
     return (
         "### Use this model\n\n"
@@ -317,18 +319,9 @@ def _use(of: Evaluations, compared: Compared | None) -> str:
         f"study = optuna.load_study(study_name={of.study.study_name!r}, storage=storage)\n"
         f"model = objective.best_estimator({which})  # fitted on all rows\n"
         f"# Now trial {number}: {about}\n"
-        f"{_use_simplest(compared)}"
+        f"{by_one_se}"
         "```"
     )
-
-
-def _use_simplest(compared: Compared | None) -> str:
-    """Return lines of Python that make the simplest model within one standard error."""
-    if compared is None or compared.simplest is None:
-        return ""
-    if (number := compared.simplest.number) == compared.choice.best.number:
-        return ""
-    return f'model = objective.best_estimator(study, rule="one_se")  # now trial {number}\n'
 
 
 def _facts(of: Evaluations) -> str:

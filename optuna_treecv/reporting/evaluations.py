@@ -390,10 +390,10 @@ def _digits(spread: float) -> int:
     return max(0, 1 - math.floor(math.log10(spread)))
 
 
-def numbers_in_words(numbers: Sequence[int], most: int = 8) -> str:
+def numbers_in_words(numbers: Sequence[int]) -> str:
     """Return the numbers of trials as text."""
-    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
-    return ", ".join(map(str, numbers[:most])) + more
+    more = f" and {len(numbers) - 8} more" if len(numbers) > 8 else ""
+    return ", ".join(map(str, numbers[:8])) + more
 
 
 def amount(count: float) -> str:

@@ -91,8 +91,17 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     names = sorted({name for number in frame["trial_number"] for name in trials[number].params})
     if not names:
         return _message(title, of, "The study has no hyper-parameters.")
-    away = _is_away(of)
-    if _span_plane(names, trials):
+    means = frame["mean"]
+    is_finite = np.isfinite(means)
+    usual = abs(means[is_finite].median())
+    # Values that are infinite, or so bad that the others would be squeezed together.
+    away = ~is_finite | ((of.sign * means > FAR * usual) & (usual > 0))
+    are_numbers = all(
+        isinstance(trial.distributions.get(name), IntDistribution | FloatDistribution)
+        for trial in trials.values()
+        for name in names
+    )
+    if len(names) == 2 and are_numbers:
         figure = _plane(of, names, away)
         title = "Value against both hyper-parameters"
         subtitle = "the worst quarter of the complete trials has one colour"
@@ -411,14 +420,6 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
 # Drawing.
 
 
-def _is_away(of: Evaluations) -> Any:
-    """Return which values are infinite, or so bad that the others would be squeezed together."""
-    means = of.frame["mean"]
-    finite = np.isfinite(means)
-    size = abs(means[finite].median())
-    return ~finite | ((of.sign * means > FAR * size) & (size > 0))
-
-
 def _groups(
     of: Evaluations, away: Any, edge: str = ", at the edge"
 ) -> Iterator[tuple[str, dict[str, Any], Frame]]:
@@ -512,9 +513,10 @@ def _parameter_axis(
     having = [trial for trial in trials.values() if name in trial.params]
     distribution = having[-1].distributions[name]
     if isinstance(distribution, CategoricalDistribution):
-        choices = distribution.choices
+        choices: Any = distribution.choices
         shown = _short if len({_short(choice) for choice in choices}) == len(choices) else str
-        order = [shown(choice) for choice in _in_order(choices)]
+        in_order = sorted(choices) if all(map(is_number, choices)) else choices
+        order = [shown(choice) for choice in in_order]
         axis: dict[str, Any] = {
             "type": "category",
             "categoryorder": "array",
@@ -529,21 +531,8 @@ def _parameter_axis(
     return axis | {"title_text": name}, lambda value: value
 
 
-def _span_plane(names: list[str], trials: Mapping[int, FrozenTrial]) -> bool:
-    """Return whether there are two parameters, and all trials have numbers for them."""
-    return len(names) == 2 and all(
-        isinstance(trial.distributions.get(name), IntDistribution | FloatDistribution)
-        for trial in trials.values()
-        for name in names
-    )
-
-
 def _short(choice: Any) -> str:
     return f"{choice:.3g}" if is_number(choice) else str(choice)
-
-
-def _in_order(choices: tuple[Any, ...]) -> list[Any]:
-    return sorted(choices) if all(map(is_number, choices)) else list(choices)
 
 
 def _in_lines(name: str) -> str:

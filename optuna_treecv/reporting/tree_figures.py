@@ -131,7 +131,9 @@ def plot_pruning_path(
     within = sign * means <= sign * means[best] + errors[best]
     simple = max(i for i in range(len(steps)) if within[i])
     figure = go.Figure()
-    places = _places(steps)
+    # A logarithmic axis has no 0.
+    least = min((step.alpha for step in steps if step.alpha > 0), default=1.0)
+    places = [step.alpha if step.alpha > 0 else least / 2 for step in steps]
     figure.add_scatter(
         x=places,
         y=means,
@@ -170,12 +172,6 @@ def plot_pruning_path(
         f"error: {steps[simple].n_leaves} leaves, ccp_alpha = {steps[simple].alpha:.3g}"
     )
     return finish(figure, "Pruning path", subtitle)
-
-
-def _places(steps: list[PruningStep]) -> list[float]:
-    """Return the penalties on a logarithmic axis, which has no 0."""
-    least = min((step.alpha for step in steps if step.alpha > 0), default=1.0)
-    return [step.alpha if step.alpha > 0 else least / 2 for step in steps]
 
 
 class PruningStep(NamedTuple):

@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from math import isinf
+from os import PathLike
+from pathlib import Path
 import re
 from typing import Any
 
 import numpy as np
 from scipy import sparse
+
+# The memory that a container may use, and what it uses.
+_LIMIT, _USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+_MACHINE = Path("/proc/meminfo")
 
 
 def is_integer(value: Any) -> bool:
@@ -93,6 +99,106 @@ def naming(argument: str) -> Iterator[None]:
         raise kind(f"{argument} cannot be used: {error}") from error
 
 
+def check_weights(argument: str, given: Any, n_rows: int, may_be_zero: bool = False) -> np.ndarray:
+    """Return the weights of rows as a new array of float64.
+
+    Parameters
+    ----------
+    argument : str
+        The argument that holds them, for error messages.
+    given : array-like
+    n_rows : int
+    may_be_zero : bool
+        Whether all weights may be 0.
+
+    Raises
+    ------
+    ValueError
+        If they are not one finite number of at least 0 for each row.
+    """
+    check_array_kind(argument, given)
+    try:
+        given = np.asarray(given)
+    except ValueError as error:
+        raise ValueError(f"{argument} must hold one weight per row: {error}.") from error
+    if given.ndim != 1:
+        raise ValueError(f"{argument} must have the shape (n_rows,), got shape {given.shape}.")
+    if len(given) != n_rows:
+        raise ValueError(
+            f"{argument} must have one weight per row: X has {n_rows} rows, {argument} "
+            f"{len(given)} entries."
+        )
+    try:
+        if given.dtype.kind not in "biufO":
+            raise TypeError(f"got type {given.dtype}")
+        weights = given.astype(np.float64)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"{argument} must hold numbers: {error}.") from error
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if np.any(wrong):
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"{argument} must hold finite weights of at least 0, got {weights[row]} in row {row}."
+        )
+    if not (may_be_zero or np.any(weights)):
+        raise ValueError(f"{argument} must hold a weight above 0, got zero in all rows.")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.sum(weights)):
+            raise ValueError(f"{argument} must have a finite sum, got {weights.max()} and others.")
+    return weights
+
+
+def why_not_in_memory(X: Any) -> str:
+    """Return what reading all rows into memory means here, a sentence; empty if they are there."""
+    if _is_dask(X):
+        return (
+            f"X is a Dask {type(X).__name__}, and all its rows are read into the memory of this "
+            "process; X.compute() would say so, and a part of the rows would take less."
+        )
+    base = X
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    if isinstance(base, np.memmap) and X.nbytes > (free := free_bytes()):
+        return (
+            f"X is mapped from a file of {X.nbytes / 2**30:.1f} GiB, and there are "
+            f"{free / 2**30:.1f} GiB of free memory, so that reading its rows over and over takes "
+            "very long; a part of the rows would be right."
+        )
+    return ""
+
+
+def in_memory(argument: str, values: Any) -> Any:
+    """Return rows or targets as this process can use them; refuse those that it cannot read."""
+    if isinstance(values, str | PathLike):
+        raise ValueError(
+            f"{argument} must be rows in memory, got the path {str(values)!r}; numpy.load or "
+            "pandas.read_parquet would read it."
+        )
+    if type(values).__name__ == "LazyFrame":
+        raise ValueError(
+            f"{argument} must be rows in memory, got a LazyFrame; {argument}.collect() would be "
+            "right."
+        )
+    return values.compute() if _is_dask(values) else values
+
+
+def _is_dask(values: Any) -> bool:
+    return type(values).__module__.startswith("dask") and hasattr(values, "compute")
+
+
+def free_bytes() -> float:
+    """Return the memory that this process can still use; infinity where that is not known."""
+    free = np.inf
+    if _MACHINE.exists():
+        for line in _MACHINE.read_text().splitlines():
+            name, value, *_ = line.split()
+            if name == "MemAvailable:":
+                free = 1024.0 * int(value)
+    if _LIMIT.exists() and (limit := _LIMIT.read_text().strip()) != "max":
+        free = min(free, float(limit) - float(_USED.read_text()))
+    return free
+
+
 def _check_sparse(X: Any) -> None:
     """Refuse a sparse matrix whose arrays point outside of it or contradict each other."""
     wrong = None
@@ -105,7 +211,10 @@ def _check_sparse(X: Any) -> None:
     elif X.format == "dia" and X.data.shape[:1] != X.offsets.shape:
         wrong = f"it has {len(X.offsets)} offsets for data of shape {X.data.shape}"
     elif X.format == "lil":
-        wrong = _wrong_lists(X)
+        if [len(row) for row in X.rows] != [len(row) for row in X.data]:
+            wrong = "its rows and data differ in their lengths"
+        else:
+            wrong = _wrong_indices(np.fromiter(chain.from_iterable(X.rows), np.int64), X.shape[1])
     if wrong is not None:
         raise ValueError(f"X must be a valid {X.format.upper()} matrix, but {wrong}.")
 
@@ -143,13 +252,6 @@ def _wrong_coordinates(X: Any) -> str | None:
         if wrong is not None:
             return wrong
     return None
-
-
-def _wrong_lists(X: Any) -> str | None:
-    """Return what is wrong with the lists of a LIL matrix."""
-    if [len(row) for row in X.rows] != [len(row) for row in X.data]:
-        return "its rows and data differ in their lengths"
-    return _wrong_indices(np.fromiter(chain.from_iterable(X.rows), np.int64), X.shape[1])
 
 
 def _wrong_indices(indices: np.ndarray, size: int) -> str | None:

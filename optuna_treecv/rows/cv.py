@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
 from math import ceil
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.model_selection import GroupKFold
@@ -25,10 +25,10 @@ from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import even_folds
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import folds_of_ids
+from optuna_treecv.rows.folds import hold_out
 from optuna_treecv.rows.folds import permutation_of_folds
 from optuna_treecv.rows.folds import permutation_of_rows
 from optuna_treecv.rows.folds import singles
-from optuna_treecv.rows.hold_out import hold_out
 from optuna_treecv.rows.splits import n_bytes_of
 from optuna_treecv.rows.splits import packed
 from optuna_treecv.rows.splits import Splits
@@ -116,7 +116,8 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
             raise ValueError(f"cv must be between 2 and the number of rows, {n_rows}, got {cv}.")
         if rows.groups is None:
             return [_folds_of_int(int(cv), rows, seed)]
-        splitter = _group_folds(int(cv), rows, seed)
+        drawn = {"shuffle": True, "random_state": seed % 2**32} if shuffle else {}
+        splitter = (GroupKFold if rows.codes is None else StratifiedGroupKFold)(int(cv), **drawn)
         return _cuts_of_splits(splitter, f"{type(splitter).__name__}({cv})", rows, seeds)
     if isinstance(cv, float | np.floating):
         if not 0 < float(cv) < 1:
@@ -140,7 +141,7 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
     if isinstance(cv, Iterable) and not isinstance(cv, dict):
         _refuse_groups(rows, "fold ids or pairs in cv", "a splitter")
         if are_pairs(cv):
-            return _cuts_of_splits(_Pairs(cv), "the iterable", rows, seeds)
+            return _cuts_of_splits(cv, "the iterable", rows, seeds)
         return [_folds_of_given_ids(cv, rows, seed)]
     raise ValueError(f"{_EXPECTED}, got {cv!r}.")
 
@@ -173,27 +174,11 @@ def _share(share: float, rows: ToCut, seed: int) -> Folds:
     return hold_out(test, n_rows, rows.shuffle, seed)
 
 
-def _group_folds(n_folds: int, rows: ToCut, seed: int) -> GroupKFold | StratifiedGroupKFold:
-    kind = GroupKFold if rows.codes is None else StratifiedGroupKFold
-    drawn = {"shuffle": True, "random_state": seed % 2**32} if rows.shuffle else {}
-    return kind(n_folds, **drawn)
-
-
 def _refuse_groups(rows: ToCut, cv: str, right: str) -> None:
     if rows.groups is not None:
         raise ValueError(
             f"groups must be None with {cv}, which does not use them; {right} would be right."
         )
-
-
-class _Pairs:
-    """Pairs of training and test rows as a splitter."""
-
-    def __init__(self, pairs: Iterable[Any]) -> None:
-        self._pairs = pairs
-
-    def split(self, X: Any, y: Any, groups: Any) -> Iterator[Any]:
-        yield from self._pairs
 
 
 def are_pairs(cv: Any) -> bool:
@@ -240,30 +225,19 @@ def _folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, given: Splits | Non
 # Splitters.
 
 
-class _Read(NamedTuple):
-    """What a splitter has given, split by split."""
-
-    trains: list[TrainRows]
-    tests: list[np.ndarray]
-    is_ascending: bool  # all rows of all splits
-    problem: str | None  # how the first training set differs from all rows that are not tested
-
-
 def _cuts_of_splits(cv: Any, name: str, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
     """Return folds if the test sets are partitions of the same rows, else splits."""
-    read = _read_splits(cv, name, rows)
-    plain = np.arange(rows.n_rows, dtype=np.uint32)
-    splits = Splits(plain, tuple(read.trains), tuple(read.tests))
+    splits, is_ascending, problem = _read_splits(cv, name, rows)
     if splits.grows and splits.n_folds > 1:  # a chain reads the rows as they lie
         return [splits]
-    why, partitions = _partitions(read.tests, rows.n_rows)
-    if read.problem is None and partitions:
+    why, partitions = _partitions(splits.tests, rows.n_rows)
+    if problem is None and partitions:
         cuts: list[Cut] = []
         for ids, numbers in partitions:
             given = None
-            if not read.is_ascending:
+            if not is_ascending:
                 part = slice(numbers.start, numbers.stop)
-                given = Splits(plain, splits.trains[part], splits.tests[part])
+                given = Splits(splits.order, splits.trains[part], splits.tests[part])
             cuts.append(_folds_of_ids(ids, rows.shuffle, seeds(len(cuts)), given))
         return cuts
     if rows.shuffle and not splits.grows:
@@ -273,11 +247,15 @@ def _cuts_of_splits(cv: Any, name: str, rows: ToCut, seeds: Callable[[int], int]
             order=permutation_of_rows(rows.n_rows, seed),
             numbers=permutation_of_folds(splits.n_folds, seed),
         )
-    return [replace(splits, why_no_tree=f"{name} {read.problem or why}")]
+    return [replace(splits, why_no_tree=f"{name} {problem or why}")]
 
 
-def _read_splits(cv: Any, name: str, rows: ToCut) -> _Read:
-    """Read and check all splits."""
+def _read_splits(cv: Any, name: str, rows: ToCut) -> tuple[Splits, bool, str | None]:
+    """Read and check all splits.
+
+    Also return whether the rows of all of them ascend, and how the first training set differs from
+    all rows that are not tested; None if none does.
+    """
     n_rows = rows.n_rows
     trains: list[TrainRows] = []
     tests: list[np.ndarray] = []
@@ -324,13 +302,14 @@ def _read_splits(cv: Any, name: str, rows: ToCut) -> _Read:
         n_bytes += n_bytes_of(train) + tests[-1].nbytes
     if not tests:
         raise ValueError(f"cv must be a splitter that makes splits, but {name} makes none.")
-    return _Read(trains, tests, is_ascending, problem)
+    order = np.arange(n_rows, dtype=np.uint32)
+    return Splits(order, tuple(trains), tuple(tests)), is_ascending, problem
 
 
 def _splits(cv: Any, name: str, rows: ToCut) -> Iterator[Any]:
-    """Yield what a splitter gives; its errors name the argument that is missing."""
+    """Yield the pairs in ``cv``, or those of a splitter, whose errors name a missing argument."""
     try:
-        yield from cv.split(rows.X, rows.y, rows.groups)
+        yield from cv.split(rows.X, rows.y, rows.groups) if hasattr(cv, "split") else cv
     except (TypeError, ValueError) as error:
         if rows.groups is None and "groups" in str(error):
             raise ValueError(
@@ -381,7 +360,7 @@ def _difference(
 
 
 def _partitions(
-    tests: list[np.ndarray], n_rows: int
+    tests: Sequence[np.ndarray], n_rows: int
 ) -> tuple[str, list[tuple[np.ndarray, range]]]:
     """Divide test sets into partitions of the same rows.
 
@@ -396,8 +375,9 @@ def _partitions(
     partitions: list[tuple[np.ndarray, range]] = []
     ids, begin = np.full(n_rows, -1), 0
     for i, test in enumerate(tests):
-        if len(np.unique(test)) < len(test):
-            return f"tests row {_repeated(test)} twice in split {i}", []
+        values, times = np.unique(test, return_counts=True)
+        if len(values) < len(test):
+            return f"tests row {values[np.argmax(times)]} twice in split {i}", []
         if np.any(ids[test] >= 0):
             partitions.append((ids, range(begin, i)))
             ids, begin = np.full(n_rows, -1), i
@@ -410,8 +390,3 @@ def _partitions(
     if len(partitions) > 1 and n_folds == 1:
         return "tests the same rows in every split", []
     return "", partitions
-
-
-def _repeated(rows: np.ndarray) -> int:
-    values, times = np.unique(rows, return_counts=True)
-    return int(values[np.argmax(times)])

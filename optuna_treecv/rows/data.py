@@ -5,7 +5,6 @@ The prepared order is that of the tree, so kernels read memory forwards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from functools import cached_property
@@ -26,13 +25,12 @@ from sklearn.utils.validation import _num_samples
 from optuna_treecv._kernels.moments import Blocks
 from optuna_treecv._kernels.prepare import address
 from optuna_treecv._kernels.prepare import gather_rows
-from optuna_treecv.rows.beside import split_columns
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
+from optuna_treecv.rows.checks import in_memory
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.entries import naming_entries
-from optuna_treecv.rows.in_memory import in_memory
 
 
 @dataclass(frozen=True)
@@ -280,6 +278,35 @@ def _sparse_rows(
     return SparseRows(values, columns, begins, (len(order), width), dense)
 
 
+def split_columns(
+    X: sparse.csr_array, is_beside: np.ndarray
+) -> tuple[sparse.csr_array, np.ndarray]:
+    """Take columns out of sparse rows, so that they lie beside them as dense ones.
+
+    Steps such as a StandardScaler leave no zeros in the columns that they centre, while the
+    columns of a OneHotEncoder in the same table are nearly all zeros.
+
+    Parameters
+    ----------
+    X : sparse matrix of shape (n_rows, n_features), CSR without duplicates
+    is_beside : ndarray of shape (n_features,), bool
+
+    Returns
+    -------
+    sparse_rows : sparse array of shape (n_rows, n_features)
+        Without entries in these columns.
+    dense_rows : ndarray of shape (n_rows, n_beside)
+        These columns.
+    """
+    goes = is_beside[X.indices]
+    n_going = np.append(0, np.cumsum(goes))[X.indptr]  # before each row
+    dense = np.zeros((X.shape[0], int(is_beside.sum())), X.dtype)
+    rows = np.repeat(np.arange(X.shape[0]), np.diff(n_going))
+    dense[rows, (np.cumsum(is_beside) - 1)[X.indices[goes]]] = X.data[goes]
+    kept = X.data[~goes], X.indices[~goes], X.indptr - n_going
+    return sparse.csr_array(kept, shape=X.shape), dense
+
+
 def largest_norm2(X: Any, n_features: int) -> float:
     """Return the largest |x|^2 of all rows, without the intercept, computed in float64.
 
@@ -329,7 +356,7 @@ class Data:
         ``y`` in the form in which it was given.
     weights, score_weights : ndarray of shape (n_rows,), float64, or None
         The weights of the rows in training and in scores; None: all are 1. They are set after the
-        checks of ``rows/weights.py``, and before rows are prepared.
+        checks of ``check_weights``, and before rows are prepared.
     """
 
     def __init__(self, X: Any, y: Any = None) -> None:
@@ -361,7 +388,10 @@ class Data:
         if y is not None:
             check_array_kind("y", y)
             if isinstance(y, list | tuple) and any(isinstance(label, str) for label in y):
-                check_labels(y)  # an array of strings would make labels of None and NaN
+                if not all(isinstance(label, str) for label in y):
+                    # An array of strings would make labels of None and NaN.
+                    labels = np.array(y, dtype=object)
+                    raise ValueError(_why_no_labels(labels, TypeError("it mixes types")))
             with naming("X and y"):
                 check_consistent_length(X, y)
             with naming("y"):
@@ -549,13 +579,6 @@ def find_classes(y: np.ndarray) -> np.ndarray:
     if len(classes) < 2:
         raise ValueError(f"y must hold at least 2 classes, got one class: {classes[0]}.")
     return classes
-
-
-def check_labels(y: Sequence[Any]) -> None:
-    """Refuse strings with missing ones or other objects among them."""
-    labels = np.array(y, dtype=object)
-    if not all(isinstance(label, str) for label in y):
-        raise ValueError(_why_no_labels(labels, TypeError("it mixes types")))
 
 
 def distinct_labels(y: np.ndarray) -> np.ndarray:

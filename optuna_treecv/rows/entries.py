@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 import re
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 
@@ -61,47 +60,33 @@ def _wrong_entry(
         return None
     if not hasattr(X, "tocoo") and hasattr(X, "dtype") and X.dtype.kind not in "biufO":
         return f"X must hold numbers, got type {X.dtype}."
-    found = find_entry(X, is_number, order) if of_type else None
-    found = found or find_entry(X, is_finite, order)
-    if found is None:
+    entry = _find_entry(X, _is_number, order) if of_type else None
+    entry = entry or _find_entry(X, _is_finite, order)
+    if entry is None:
         return None
+    value, column, row = entry
     called = getattr(X, "columns", range(X.shape[1])) if names is None else names
-    column = plain(called[found.column])
-    where = f"in column {column!r}, row {found.row}"
-    if not isinstance(found.value, float):
-        return f"X must hold numbers, got {found.value!r} {where}."
-    what = "NaN" if np.isnan(found.value) else "infinity"
+    where = f"in column {_plain(called[column])!r}, row {row}"
+    if not isinstance(value, float):
+        return f"X must hold numbers, got {value!r} {where}."
+    what = "NaN" if np.isnan(value) else "infinity"
     return f"Input X contains {what} {where}, but must hold finite numbers."
 
 
-class Entry(NamedTuple):
-    """An entry of X.
+def _find_entry(
+    X: Any, is_right: Callable[[Any], bool], order: np.ndarray | None
+) -> tuple[Any, int, int] | None:
+    """Return the wrong entry of the first column that has one, its column, and its row as given.
 
-    Attributes
-    ----------
-    value : object
-    column : int
-    row : int
-        Of the data as given.
+    Of several wrong entries in a column it is the one that comes first in the data as given.
     """
 
-    value: Any
-    column: int
-    row: int
+    def first(
+        values: np.ndarray, wrong: np.ndarray, rows: np.ndarray, column: int
+    ) -> tuple[Any, int, int]:
+        given = rows[wrong] if order is None else order[rows[wrong]]
+        return _plain(values[wrong[np.argmin(given)]]), int(column), int(given.min())
 
-
-def find_entry(
-    X: Any, is_right: Callable[[Any], bool], order: np.ndarray | None = None
-) -> Entry | None:
-    """Return the wrong entry of the first column that has one: that of its first row as given.
-
-    Parameters
-    ----------
-    X : array, sparse matrix or data frame
-    is_right : callable, (value) -> bool
-    order : ndarray, default=None
-        As for ``naming_entries``.
-    """
     if hasattr(X, "tocoo"):
         entries = X.tocoo()
         wrong = np.flatnonzero([not is_right(value) for value in entries.data.tolist()])
@@ -109,24 +94,16 @@ def find_entry(
             return None
         column = entries.col[wrong].min()
         wrong = wrong[entries.col[wrong] == column]
-        return _first(entries.data, wrong, entries.row, order, column)
+        return first(entries.data, wrong, entries.row, column)
     for column in range(X.shape[1]):
         values = X.iloc[:, column].to_numpy() if hasattr(X, "iloc") else np.asarray(X[:, column])
         wrong = np.flatnonzero([not is_right(value) for value in values.tolist()])
         if len(wrong):
-            return _first(values, wrong, np.arange(len(values)), order, column)
+            return first(values, wrong, np.arange(len(values)), column)
     return None
 
 
-def _first(
-    values: np.ndarray, wrong: np.ndarray, rows: np.ndarray, order: np.ndarray | None, column: int
-) -> Entry:
-    """Return the first of the wrong values, in the order as given."""
-    given = rows[wrong] if order is None else order[rows[wrong]]
-    return Entry(plain(values[wrong[np.argmin(given)]]), int(column), int(given.min()))
-
-
-def is_finite(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     """Return whether a value is a finite number, or a text of one."""
     try:
         return bool(np.isfinite(float(value)))
@@ -134,7 +111,7 @@ def is_finite(value: Any) -> bool:
         return False
 
 
-def is_number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     """Return whether NumPy makes a float of a value, be it NaN; None becomes NaN."""
     try:
         float(value)
@@ -145,6 +122,6 @@ def is_number(value: Any) -> bool:
     return True
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Return a NumPy scalar as Python's, any other value as it is."""
     return value.item() if isinstance(value, np.generic) else value

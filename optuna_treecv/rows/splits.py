@@ -107,7 +107,7 @@ class Splits:
     @cached_property
     def n_trained(self) -> int:
         """The number of training rows of all splits together."""
-        return sum(len(self._train(i)) for i in range(self.n_folds))
+        return sum(len(self.train_rows(i)) for i in range(self.n_folds))
 
     def number(self, chunk: int) -> int:
         """Return the number of the split of a chunk."""
@@ -119,26 +119,19 @@ class Splits:
 
     def train_rows(self, chunk: int) -> np.ndarray:
         """Return the rows, as given, that a chunk's model is trained on, in their order."""
-        return self._train(self.number(chunk))
+        return self.split(chunk).train_rows()
 
     def split(self, chunk: int) -> Split:
         """Return the training and test rows of a chunk."""
         number = self.number(chunk)
         return Split(self.trains[number], self.tests[number], self.n_rows)
 
-    def _train(self, number: int) -> np.ndarray:
-        return Split(self.trains[number], self.tests[number], self.n_rows).train_rows()
-
-    def tested(self) -> np.ndarray:
-        """Return the test rows, as given, of one chunk after another."""
-        return self.tested_from(0, self.n_folds)
-
     def tested_from(self, first: int, last: int) -> np.ndarray:
         """Return the test rows, as given, of some chunks, one after another."""
         return np.concatenate([self.test_rows(chunk) for chunk in range(first, last)])
 
-    def bounds(self) -> np.ndarray:
-        """Return where the test rows of each chunk begin in ``tested``, and their number."""
+    def begins(self) -> np.ndarray:
+        """Return where each chunk's rows begin among all that are tested, and their number."""
         sizes = [len(self.tests[self.number(chunk)]) for chunk in range(self.n_folds)]
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 

@@ -52,7 +52,12 @@ def stratified_chunks(
     bounds : ndarray of shape (n_folds + 1,), int64
         Fold i consists of the prepared rows ``bounds[i]`` to ``bounds[i + 1] - 1``.
     """
-    parts = max(1, _most_shared(codes) // n_folds) if _is_power_of_two(n_folds) else 1
+    parts = 1
+    if _is_power_of_two(n_folds):
+        # The order is the same up to this number of folds, a power of two that depends on nothing
+        # but the classes. There are never more folds than rows of a class.
+        most = min(len(codes) // _FEWEST_ROWS, int(np.bincount(codes).min()))
+        parts = max(1, (1 << most.bit_length() >> 1) // n_folds)
     n_chunks = parts * n_folds
     chunks = _deal(codes, n_chunks, seed)
     order = rows[np.argsort(chunks[rows], kind="stable")]
@@ -81,15 +86,6 @@ def stratified_sample(codes: np.ndarray, n_sampled: int, seed: int) -> np.ndarra
 
 def _is_power_of_two(n: int) -> bool:
     return n & (n - 1) == 0
-
-
-def _most_shared(codes: np.ndarray) -> int:
-    """Return the largest number of folds, a power of two, up to which the order is the same.
-
-    It depends on nothing but the classes. There are never more folds than rows of a class.
-    """
-    most = min(len(codes) // _FEWEST_ROWS, int(np.bincount(codes).min()))
-    return 1 << most.bit_length() >> 1
 
 
 def _deal(codes: np.ndarray, n_chunks: int, seed: int) -> np.ndarray:

@@ -11,7 +11,6 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
 from optuna_treecv.crossval.arguments import is_number
-from optuna_treecv.search.results import Row
 from optuna_treecv.storage.attributes import runs_of_trial
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import known_direction
@@ -90,7 +89,7 @@ def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
 
 
 def row_by_one_se(
-    objective: TreeCVObjective, study: optuna.Study, rows: Sequence[Row], simpler: Any
+    objective: TreeCVObjective, study: optuna.Study, numbers: list[int], simpler: Any
 ) -> int:
     """Return the number of the row that is simplest of those about as good as the best.
 
@@ -99,7 +98,8 @@ def row_by_one_se(
     objective : TreeCVObjective
     study : optuna.Study
         It may have further trials, which are not chosen.
-    rows : sequence of Row
+    numbers : list of int
+        That of the trial of each row.
     simpler : dict, "n_updates", callable or None
         As for ``TreeCVSearchCV``.
 
@@ -108,7 +108,6 @@ def row_by_one_se(
     ValueError
         If the fold scores of the best trial are not known, or no trial has a finite score.
     """
-    numbers = [row.trial.number for row in rows]
     contest = objective._contest(study)
     contest = contest._replace(trials=[one for one in contest.trials if one.number in numbers])
     if not contest.trials:

@@ -32,10 +32,11 @@ _EXPECTED = (
 )
 
 
-class Points(optuna.samplers.BaseSampler):
+class Points(optuna.samplers.RandomSampler):
     """The points of a grid, or some of them, in the order of scikit-learn.
 
-    It is a sampler too, which suggests those that are missing, one per trial.
+    It is a sampler too, which suggests those that are missing, one per trial. As a random sampler,
+    it suggests parameters one by one.
 
     Parameters
     ----------
@@ -59,6 +60,7 @@ class Points(optuna.samplers.BaseSampler):
     def __init__(
         self, grid: Any, estimator: Any, n_sampled: int | None = None, random_state: Any = None
     ) -> None:
+        super().__init__()
         self.is_sample = n_sampled is not None
         self._defaults = estimator.get_params(deep=True)
         self._points: Sequence[Mapping[str, Any]] = ParameterGrid(grid)
@@ -102,21 +104,6 @@ class Points(optuna.samplers.BaseSampler):
         """Take the next point, unless the user has enqueued the trial with one."""
         if "fixed_params" not in trial.system_attrs:
             self._point = self.missing.pop(0)
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Return nothing: parameters are suggested one by one."""
-        return {}
-
-    def sample_relative(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        search_space: dict[str, BaseDistribution],
-    ) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
 
     def sample_independent(
         self,

@@ -22,12 +22,13 @@ from optuna_treecv.learners.base import weights_of_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.scoring import Loss
+from optuna_treecv.scoring import make_scoring
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import Scoring
-from optuna_treecv.scoring.asked import make_scoring
 from optuna_treecv.scoring.losses import LOSSES
+from optuna_treecv.sharing.keys import is_ours
 
 #: (estimator, X, y, **params) -> a number of which larger ones are better.
 SignedScorer = Callable[..., float]
@@ -173,16 +174,11 @@ def _own_score(estimator: Any) -> Any:
     """Return a scoring that is an estimator's score; by its name where the tree has the score."""
     last = last_step(estimator)
     score = getattr(type(last), "score", None)
-    if score is ClassifierMixin.score or (_is_ours(last) and is_classifier(last)):
+    if score is ClassifierMixin.score or (is_ours(type(last)) and is_classifier(last)):
         return "accuracy"
-    if score is RegressorMixin.score or (_is_ours(last) and is_regressor(last)):
+    if score is RegressorMixin.score or (is_ours(type(last)) and is_regressor(last)):
         return "r2"
     return _score_of
-
-
-def _is_ours(estimator: Any) -> bool:
-    """Return whether a class of this package, whose scores are scikit-learn's."""
-    return type(estimator).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _score_of(estimator: Any, X: Any, y: Any = None, **params: Any) -> float:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import deepcopy
+from dataclasses import dataclass
+from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral
 from time import perf_counter
@@ -44,8 +46,6 @@ from optuna_treecv.search.one_se import row_by_one_se
 from optuna_treecv.search.points import are_lists
 from optuna_treecv.search.points import as_distributions
 from optuna_treecv.search.points import Points
-from optuna_treecv.search.results import Row
-from optuna_treecv.search.results import table
 from optuna_treecv.search.scores import Scores
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.studies import check_direction
@@ -53,6 +53,8 @@ from optuna_treecv.search.studies import check_trials
 from optuna_treecv.search.studies import make_study
 from optuna_treecv.search.studies import over
 from optuna_treecv.search.studies import quiet
+from optuna_treecv.search.trials import Row
+from optuna_treecv.search.trials import table
 from optuna_treecv.search.trials import Trials
 from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.choice import Simpler
@@ -64,6 +66,7 @@ from optuna_treecv.study.space import Space
 _TRIALS = 10  # of a search that is no grid, as for OptunaSearchCV and RandomizedSearchCV
 
 
+@dataclass(repr=False, eq=False)
 class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     """Search parameters by fast cross-validation, then fit the best estimator on all rows.
 
@@ -204,70 +207,42 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     0.968
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        param_distributions: Mapping[str, Any]
+    estimator: Any
+    param_distributions: (
+        Mapping[str, Any]
         | Sequence[Mapping[str, Any]]
         | Callable[..., Mapping[str, Any]]
         | Literal["auto"]
-        | None = None,
-        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]] | None = None,
-        *,
-        n_trials: int | None = None,
-        n_iter: int | None = None,
-        timeout: float | None = None,
-        cv: Any = 10,
-        shuffle: bool = True,
-        scoring: Any = None,
-        refit: bool | str | Callable[[dict[str, Any]], int] = True,
-        simpler: Simpler | None = None,
-        sampler: optuna.samplers.BaseSampler | None = None,
-        pruner: optuna.pruners.BasePruner | None = None,
-        study: optuna.Study | None = None,
-        storage: Any = None,
-        store: Any = None,
-        callbacks: Sequence[Callable[[optuna.Study, FrozenTrial], None]] | None = None,
-        order: Literal["fixed", "random"] = "fixed",
-        method: Literal[
-            "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
-        ] = "auto",
-        n_repeats: int = 1,
-        n_epochs: int | None = None,
-        n_jobs: int | None = 1,
-        random_state: Any = None,
-        error_score: Literal["raise"] | float = "raise",
-        return_train_score: bool = False,
-        verbose: int = 0,
-        progress: bool = False,
-    ) -> None:
-        self.estimator = estimator
-        self.param_distributions = param_distributions
-        self.param_grid = param_grid
-        self.n_trials = n_trials
-        self.n_iter = n_iter
-        self.timeout = timeout
-        self.cv = cv
-        self.shuffle = shuffle
-        self.scoring = scoring
-        self.refit = refit
-        self.simpler = simpler
-        self.sampler = sampler
-        self.pruner = pruner
-        self.study = study
-        self.storage = storage
-        self.store = store
-        self.callbacks = callbacks
-        self.order = order
-        self.method = method
-        self.n_repeats = n_repeats
-        self.n_epochs = n_epochs
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.error_score = error_score
-        self.return_train_score = return_train_score
-        self.verbose = verbose
-        self.progress = progress
+        | None
+    ) = None
+    param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]] | None = None
+    _: KW_ONLY
+    n_trials: int | None = None
+    n_iter: int | None = None
+    timeout: float | None = None
+    cv: Any = 10
+    shuffle: bool = True
+    scoring: Any = None
+    refit: bool | str | Callable[[dict[str, Any]], int] = True
+    simpler: Simpler | None = None
+    sampler: optuna.samplers.BaseSampler | None = None
+    pruner: optuna.pruners.BasePruner | None = None
+    study: optuna.Study | None = None
+    storage: Any = None
+    store: Any = None
+    callbacks: Sequence[Callable[[optuna.Study, FrozenTrial], None]] | None = None
+    order: Literal["fixed", "random"] = "fixed"
+    method: Literal[
+        "auto", "exact", "forest", "treecv", "fit", "standard", "holdout", "progressive"
+    ] = "auto"
+    n_repeats: int = 1
+    n_epochs: int | None = None
+    n_jobs: int | None = 1
+    random_state: Any = None
+    error_score: Literal["raise"] | float = "raise"
+    return_train_score: bool = False
+    verbose: int = 0
+    progress: bool = False
 
     # --- The search ---
 
@@ -616,7 +591,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 )
             return int(index)
         if self._is_one_se:
-            return row_by_one_se(objective, study, rows, self.simpler)
+            numbers = [row.trial.number for row in rows]
+            return row_by_one_se(objective, study, numbers, self.simpler)
         return int(results[f"rank_test_{name}"].argmin())
 
     # --- What scikit-learn asks ---

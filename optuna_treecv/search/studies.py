@@ -88,7 +88,11 @@ def make_study(
         directions=[StudyDirection[one.upper()] for one in objective.directions],
         pruner=pruner,
     )
-    study.sampler = _sampler_for(objective, study, sampler, seed)
+    if sampler is None:  # one that continues a study does not repeat its first draws
+        drawn = derive_seed(seed, len(study.get_trials(deepcopy=False))) % 2**32
+        study.sampler = optuna.samplers.TPESampler(seed=drawn)
+    else:
+        study.sampler = deepcopy(sampler)  # so that fit leaves the argument as it was
     return study
 
 
@@ -101,19 +105,6 @@ def _check_storable(distributions: Mapping[str, BaseDistribution]) -> None:
                     f"storage must be None where a parameter has values other than numbers, "
                     f"strings and None, got {value!r} for {name!r}."
                 )
-
-
-def _sampler_for(
-    objective: TreeCVObjective,
-    study: optuna.Study,
-    given: optuna.samplers.BaseSampler | None,
-    seed: int,
-) -> optuna.samplers.BaseSampler:
-    """Return the sampler; one that continues a study does not repeat its first draws."""
-    of_sampler = derive_seed(seed, len(study.get_trials(deepcopy=False))) % 2**32
-    if given is not None:
-        return deepcopy(given)  # so that fit leaves the argument as it was
-    return optuna.samplers.TPESampler(seed=of_sampler)
 
 
 def _name_of_search(

@@ -1,33 +1,58 @@
-"""The trials of a search: evaluates each, and keeps its row of ``cv_results_``."""
+"""The trials of a search: evaluates each, and makes ``cv_results_`` of what they have found."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 import warnings
 
 import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
+from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning
 
+from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.scoring import ReturnsSeveral
 from optuna_treecv.search.fit_tasks import FitTasks
 from optuna_treecv.search.points import Points
-from optuna_treecv.search.results import earlier_row
-from optuna_treecv.search.results import failed_row
-from optuna_treecv.search.results import lines_of
-from optuna_treecv.search.results import MOST_SPLITS
-from optuna_treecv.search.results import Row
-from optuna_treecv.search.results import row_of
-from optuna_treecv.search.results import sign_of
+from optuna_treecv.storage.attributes import known_of_trial
+from optuna_treecv.storage.attributes import scores_of_trial
 from optuna_treecv.study.objective import TreeCVObjective
+
+#: With more splits than this, ``cv_results_`` has no columns for them.
+MOST_SPLITS = 100
+
+
+class Row(NamedTuple):
+    """A row of ``cv_results_``. All scores are signed, so that larger ones are better.
+
+    Attributes
+    ----------
+    means, stds : ndarray of shape (n_scores,)
+        NaN where they are not known.
+    splits : list of (ndarray of shape (n_splits,) or None)
+        Of each score; None if there are too many, or it has none.
+    seconds : float
+    params : dict
+    trial : FrozenTrial or None
+        The trial of these parameters; None while it runs.
+    """
+
+    means: np.ndarray
+    stds: np.ndarray
+    splits: list[np.ndarray | None]
+    seconds: float
+    params: dict[str, Any] = {}  # noqa: RUF012  # never changed
+    trial: Any = None
 
 
 class Trials:
@@ -205,3 +230,181 @@ class Trials:
             FitFailedWarning,
             stacklevel=3,
         )
+
+
+def row_of(result: CVResult, n_splits: int) -> Row:
+    """Return the row of a result; its memory does not grow with the number of splits."""
+    scores = result.scores.values()
+    signs = np.array([sign_of(score.direction) for score in scores])
+    # A pooled score has one value for each repeat.
+    splits = [
+        sign * score.test_score if len(score.test_score) == n_splits <= MOST_SPLITS else None
+        for sign, score in zip(signs, scores, strict=True)
+    ]
+    stds = np.array([np.nan if score.std is None else score.std for score in scores])
+    return Row(signs * [score.mean for score in scores], stds, splits, result.seconds)
+
+
+def earlier_row(
+    trial: FrozenTrial,
+    directions: Mapping[str, str],
+    optimized: int,
+    stored: Mapping[str, np.ndarray],
+) -> Row:
+    """Return what a trial of an earlier run says of itself, and what a store knows of it.
+
+    Its attributes have six digits; its value and the store have all of them.
+
+    Parameters
+    ----------
+    trial : FrozenTrial
+    directions : dict of str to {"minimize", "maximize"}
+        By the names of the scores, as the objective knows them.
+    optimized : int
+        The number of the score that is the trial's value.
+    stored : dict of str to ndarray of shape (n_splits,)
+        The fold scores in the store, by the names of the scores.
+    """
+    known, scores = known_of_trial(trial.user_attrs), scores_of_trial(trial.user_attrs)
+    signs = np.array([sign_of(direction) for direction in directions.values()])
+    means = np.array([scores.get(name, np.nan) for name in directions], float)
+    stds = np.full(len(signs), np.nan)
+    is_complete = trial.state == TrialState.COMPLETE and trial.values is not None
+    if is_complete:
+        means[optimized] = trial.values[0]
+        stds[optimized] = known.get("std_test_score", np.nan)
+    splits: list[np.ndarray | None] = [None] * len(signs)
+    for number, name in enumerate(directions):
+        if name not in stored:
+            continue
+        splits[number] = signs[number] * stored[name]
+        if is_complete and np.isfinite(stored[name]).all():
+            stds[number] = stored[name].std()
+            if number != optimized:
+                means[number] = stored[name].mean()
+    return Row(signs * means, stds, splits, float(known.get("seconds", np.nan)))
+
+
+def failed_row(splits: np.ndarray) -> Row:
+    """Return the row of a trial of which some folds failed, or all.
+
+    Parameters
+    ----------
+    splits : ndarray of shape (n_scores, n_splits)
+        The signed scores, and ``error_score`` for folds that failed.
+    """
+    shown = list(splits) if splits.shape[1] <= MOST_SPLITS else [None] * len(splits)
+    return Row(splits.mean(axis=1), splits.std(axis=1), shown, 0.0)
+
+
+def lines_of(row: Row, params: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return a line for each split of a trial: its parameters and scores.
+
+    Parameters
+    ----------
+    row : Row
+    params : dict
+    names : sequence of str
+        Of the scores of test rows. Those of training rows, if there are any, come after them.
+    """
+    given = ", ".join(f"{name}={value}" for name, value in params.items())
+    n_splits = min(0 if one is None else len(one) for one in row.splits)
+    lines = []
+    for split in range(n_splits):
+        values = [f"{one[split]:.3f}" for one in row.splits if one is not None]
+        tested, trained = values[: len(names)], values[len(names) :]
+        if trained:
+            pairs = zip(trained, tested, strict=True)
+            tested = [f"(train={train}, test={test})" for train, test in pairs]
+        scores = [f"{name}={score}" for name, score in zip(names, tested, strict=True)]
+        lines.append(f"split {split}: {given}; {', '.join(scores)}")
+    return lines
+
+
+def sign_of(direction: str) -> float:
+    """Return by what a score is multiplied, so that larger values are better."""
+    return -1.0 if direction == "minimize" else 1.0
+
+
+def table(
+    rows: Sequence[Row], names: Sequence[str], n_splits: int, with_train: bool = False
+) -> dict[str, Any]:
+    """Return ``cv_results_``.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+    names : sequence of str
+        The names of the scores in the columns.
+    n_splits : int
+    with_train : bool
+        Whether rows have the same scores of training rows after them.
+    """
+    seconds = np.array([row.seconds for row in rows]) / n_splits
+    results: dict[str, Any] = {
+        "mean_fit_time": seconds,
+        "std_fit_time": np.zeros(len(rows)),
+        "mean_score_time": np.zeros(len(rows)),
+        "std_score_time": np.zeros(len(rows)),
+    }
+    results |= _columns_of([row.params for row in rows])
+    results["params"] = [row.params for row in rows]
+    for number, name in enumerate(names):
+        results |= _scores_of(rows, number, name, n_splits, "test")
+        results[f"rank_test_{name}"] = _ranks(results[f"mean_test_{name}"])
+        if with_train:
+            results |= _scores_of(rows, len(names) + number, name, n_splits, "train")
+    return results
+
+
+def _scores_of(
+    rows: Sequence[Row], number: int, name: str, n_splits: int, which: str
+) -> dict[str, np.ndarray]:
+    """Return the columns of one score: those of splits, the mean and the standard deviation."""
+    columns = {}
+    splits = [row.splits[number] for row in rows]
+    for split in range(0 if all(one is None for one in splits) else n_splits):
+        columns[f"split{split}_{which}_{name}"] = np.array(
+            [np.nan if one is None else one[split] for one in splits]
+        )
+    means = np.array([row.means[number] for row in rows])
+    kept = [row for row in rows if row.trial is None or row.trial.state != TrialState.PRUNED]
+    if not all(np.isfinite(row.means[number]) for row in kept):
+        warn_caller(f"One or more of the {which} scores are non-finite: {means}")
+    columns[f"mean_{which}_{name}"] = means
+    columns[f"std_{which}_{name}"] = np.array([row.stds[number] for row in rows])
+    return columns
+
+
+def _ranks(means: np.ndarray) -> np.ndarray:
+    """Return the rank of each mean, 1 for the largest; means that are NaN share the last one."""
+    if np.isnan(means).all():
+        return np.ones(len(means), np.int32)
+    filled = np.where(np.isnan(means), np.nanmin(means) - 1, means)
+    ranks: np.ndarray = rankdata(-filled, method="min").astype(np.int32)
+    return ranks
+
+
+def _columns_of(params: Sequence[Mapping[str, Any]]) -> dict[str, np.ma.MaskedArray]:
+    """Return a column for each parameter, masked where a row does not have it."""
+    given: dict[str, dict[int, Any]] = defaultdict(dict)
+    for number, one in enumerate(params):
+        for name, value in one.items():
+            given[f"param_{name}"][number] = value
+    return {
+        name: _column(values, len(params))  # the order of their first appearance
+        for name, values in given.items()
+    }
+
+
+def _column(values: Mapping[int, Any], n_rows: int) -> np.ma.MaskedArray:
+    """Return values in a masked array of their own type if that is one of numbers."""
+    try:
+        array = np.array(list(values.values()))
+        is_plain = array.ndim == 1 and array.dtype.kind in "biuf"
+    except ValueError:  # sequences of different lengths
+        is_plain = False
+    column = np.ma.MaskedArray(np.empty(n_rows, array.dtype if is_plain else object), mask=True)
+    for number, value in values.items():
+        column[number] = value
+    return column

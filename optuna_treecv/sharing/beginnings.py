@@ -78,7 +78,10 @@ class Beginnings:
     def _call(
         self, fit_transform: Callable[..., Any], step: Any, X: Any, *args: Any, **options: Any
     ) -> Any:
-        self._name = None if self._name is None else self._followed_by(self._name, step)
+        try:
+            self._name = None if self._name is None else digest(self._name, encode(step))
+        except NoKey:
+            self._name = None
         if self._name is None:
             return fit_transform(step, X, *args, **options)
         key = (self._name, 0)
@@ -94,13 +97,6 @@ class Beginnings:
             return result
         self.kept.keep(key, array, seconds)
         return result
-
-    @staticmethod
-    def _followed_by(name: bytes, step: Any) -> bytes | None:
-        try:
-            return digest(name, encode(step))
-        except NoKey:
-            return None
 
 
 def _in_this_process(max_bytes: int) -> Beginnings:

@@ -40,52 +40,50 @@ def is_fixed(module: str) -> bool:
     return file is not None and not _INSTALLED.isdisjoint(Path(file).parts)
 
 
-class ContentOfCode:
-    """Yields what stands for a class, a function or a part of a class; for each of them once."""
+def content_of_code(
+    value: Any, encode: Callable[[Any], bytes], met: dict[int, Any]
+) -> Iterator[bytes]:
+    """Yield what stands for a class, a function or a part of a class.
 
-    def __init__(self) -> None:
-        self._met: dict[int, Any] = {}  # by identity; the values stay alive with it
-
-    def __call__(self, value: Any, encode: Callable[[Any], bytes]) -> Iterator[bytes]:
-        """Yield the parts of a name.
-
-        Parameters
-        ----------
-        value : class, function, module or descriptor
-        encode : callable
-            (value) -> bytes, for the constants and attributes on the way, which may be code again.
-        """
-        if id(value) in self._met:  # a function may refer to itself
-            yield b"%d" % list(self._met).index(id(value))
-            return
-        self._met[id(value)] = value
-        module = str(getattr(value, "__module__", ""))
-        name = getattr(value, "__qualname__", "")
-        yield f"{module}:{name}".encode()
-        if isinstance(value, ModuleType):
-            yield value.__name__.encode()
-        elif (
-            isinstance(value, type | FunctionType | BuiltinFunctionType)
-            and is_fixed(module)
-            and "<" not in name
-        ):
-            pass  # but a lambda or a function in a function has a closure
-        elif isinstance(value, type):
-            yield from map(encode, value.__bases__)
-            for name, attribute in sorted(vars(value).items()):
-                if _is_part(attribute) or not name.startswith("__"):
-                    yield name.encode()
-                    yield encode(attribute)
-        elif isinstance(value, FunctionType):
-            yield from map(encode, (value.__defaults__, value.__kwdefaults__))
-            yield from _content_of(value.__code__, encode)
-            for name, one in _used_by(value):
+    Parameters
+    ----------
+    value : class, function, module or descriptor
+    encode : callable
+        (value) -> bytes, for the constants and attributes on the way, which may be code again.
+    met : dict
+        What was met before, by its identity; at first empty. A function may refer to itself.
+    """
+    if id(value) in met:
+        yield b"%d" % list(met).index(id(value))
+        return
+    met[id(value)] = value
+    module = str(getattr(value, "__module__", ""))
+    name = getattr(value, "__qualname__", "")
+    yield f"{module}:{name}".encode()
+    if isinstance(value, ModuleType):
+        yield value.__name__.encode()
+    elif (
+        isinstance(value, type | FunctionType | BuiltinFunctionType)
+        and is_fixed(module)
+        and "<" not in name
+    ):
+        pass  # but a lambda or a function in a function has a closure
+    elif isinstance(value, type):
+        yield from map(encode, value.__bases__)
+        for name, attribute in sorted(vars(value).items()):
+            if _is_part(attribute) or not name.startswith("__"):
                 yield name.encode()
-                yield encode(one)
-        else:
-            for name in _PARTS:
-                yield encode(getattr(value, name, None))
-            yield from map(encode, getattr(value, "__dict__", {}).values())
+                yield encode(attribute)
+    elif isinstance(value, FunctionType):
+        yield from map(encode, (value.__defaults__, value.__kwdefaults__))
+        yield from _content_of(value.__code__, encode)
+        for name, one in _used_by(value):
+            yield name.encode()
+            yield encode(one)
+    else:
+        for name in _PARTS:
+            yield encode(getattr(value, name, None))
+        yield from map(encode, getattr(value, "__dict__", {}).values())
 
 
 def is_code(value: Any) -> bool:

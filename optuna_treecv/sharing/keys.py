@@ -32,7 +32,7 @@ from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
-from optuna_treecv.sharing.code import ContentOfCode
+from optuna_treecv.sharing.code import content_of_code
 from optuna_treecv.sharing.code import is_code
 from optuna_treecv.sharing.origins import global_name
 from optuna_treecv.sharing.origins import installed_version
@@ -129,11 +129,11 @@ def content_key(value: Any) -> bytes:
     NoKey
         If the value, or a part of it, has no such bytes.
     """
-    of_code = ContentOfCode()
+    met: dict[int, Any] = {}
 
     def other(part: Any, inner: Encode) -> bytes:
         if is_code(part):
-            return b"t" + digest(*of_code(part, inner))
+            return b"t" + digest(*content_of_code(part, inner, met))
         return _encode_object(part, inner)
 
     return _guarded(value, other)
@@ -222,7 +222,7 @@ def _in_this_process(value: Any, inner: Encode) -> bytes:
         raise NoKey(f"{value!r} has no key.")
     if is_ours(value):
         return b"t" + f"{value.__module__}.{value.__qualname__} {BUILD}".encode()
-    of_code = ContentOfCode()
+    met: dict[int, Any] = {}
 
     def of_part(part: Any) -> bytes:
         """Return what is known of a part; the random name stands for what is not."""
@@ -233,12 +233,12 @@ def _in_this_process(value: Any, inner: Encode) -> bytes:
 
     def other(part: Any, _: Encode) -> bytes:
         if is_code(part):
-            return digest(*of_code(part, of_part))
+            return digest(*content_of_code(part, of_part, met))
         raise NoKey
 
     with _lock:
         name = _tokens.setdefault(value, os.urandom(16))
-    return b"t" + digest(name, *of_code(value, of_part))
+    return b"t" + digest(name, *content_of_code(value, of_part, met))
 
 
 def _lasting(value: Any, inner: Encode) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from bisect import insort
 from collections.abc import Iterable
+from dataclasses import dataclass
 from heapq import heappop
 from heapq import heappush
 from itertools import count
@@ -16,7 +17,6 @@ from math import inf
 from operator import attrgetter
 from threading import Lock
 from typing import Any
-from typing import Protocol
 
 import numpy as np
 
@@ -37,18 +37,13 @@ def check_bytes(argument: str, value: Any) -> int:
     return int(value)
 
 
-class _HasBytes(Protocol):
-    @property
-    def nbytes(self) -> int: ...
-
-
 class _Block:
     """An array, or rows of an array, that are kept or dropped together."""
 
     __slots__ = ("array", "n_bytes", "places", "priority", "seconds")
 
-    def __init__(self, array: _HasBytes, seconds: float) -> None:
-        self.array: Any = array
+    def __init__(self, array: Any, seconds: float) -> None:
+        self.array = array
         self.n_bytes = array.nbytes + _BLOCK_BYTES
         self.seconds = seconds
         self.priority = 0.0, 0  # and the tick at which it was set: the older block goes first
@@ -83,16 +78,14 @@ class _Trail(_Block):
         return int(np.count_nonzero((self.ends[:, 0] <= x) & (x <= self.ends[:, 1]))) - 1
 
 
+@dataclass(eq=False, slots=True)
 class _Place:
     """An array that is valid for all values low to high of the parameter left out of the key."""
 
-    __slots__ = ("array", "block", "high", "low")
-
-    def __init__(self, array: _HasBytes, low: float, high: float, block: _Block) -> None:
-        self.array: Any = array
-        self.low = low
-        self.high = high
-        self.block = block
+    array: Any
+    low: float
+    high: float
+    block: _Block
 
 
 class ModelCache:
@@ -193,7 +186,7 @@ class ModelCache:
     def keep(
         self,
         key: Key,
-        array: _HasBytes,
+        array: Any,
         seconds: float,
         low: float = -inf,
         high: float = inf,
@@ -215,6 +208,18 @@ class ModelCache:
         with self._lock:
             self._place(key, array, low, high, block)
             self._admit(block)
+
+    def forget(self, key: Key) -> None:
+        """Drop what is kept under a key, so that something else can take its place.
+
+        Parameters
+        ----------
+        key : tuple
+            As for ``find``.
+        """
+        with self._lock:
+            for place in self._kept.get(key, [])[:]:
+                self._drop(place.block)
 
     def keep_all(
         self,
@@ -370,7 +375,7 @@ class ModelCache:
         self._touch(places[at].block)
         return places[at].array
 
-    def _place(self, key: Key, array: _HasBytes, low: float, high: float, block: _Block) -> None:
+    def _place(self, key: Key, array: Any, low: float, high: float, block: _Block) -> None:
         """Make a block findable under a key, unless the same model is there already."""
         if low > high:  # trained from a state whose interval was widened, it may have an empty one
             return
@@ -409,7 +414,7 @@ class ModelCache:
             priority, least = heappop(self._next_to_go)
             if least.priority > priority:  # it has been used since
                 heappush(self._next_to_go, (least.priority, least))
-            else:
+            elif least.places:  # otherwise it is forgotten
                 self._level = priority[0]
                 self._drop(least)
 
@@ -421,3 +426,4 @@ class ModelCache:
             if not kept[key]:
                 del kept[key]
         block.places.clear()  # they refer to the block, which would wait for the garbage collector
+        block.array = None  # a block that is forgotten still stands among those to go

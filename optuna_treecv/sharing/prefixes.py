@@ -6,6 +6,7 @@ digest of its row ranges and their orders, so it is the same for all trials.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
@@ -64,6 +65,7 @@ class Prefix:
         return prefix
 
 
+@dataclass(eq=False, slots=True)
 class LazyModel:
     """The model of a prefix, which is trained when somebody asks for its state.
 
@@ -77,22 +79,17 @@ class LazyModel:
         None until it is made. Others may hold the same array, so it must not be changed.
     """
 
-    __slots__ = ("before", "begin", "prefix", "state")
-
-    def __init__(self, prefix: Prefix, before: LazyModel | None = None, begin: int = 0) -> None:
-        self.prefix = prefix
-        self.before = before
-        self.begin = begin
-        self.state: np.ndarray | None = None
+    prefix: Prefix
+    before: LazyModel | None = None
+    begin: int = 0
+    state: np.ndarray | None = None
 
 
+@dataclass(eq=False, slots=True)
 class Branch:
     """What the walk holds for a state: a reference to the model that the branch has come to."""
 
-    __slots__ = ("model",)
-
-    def __init__(self, model: LazyModel) -> None:
-        self.model = model
+    model: LazyModel
 
 
 def least_kept_folds(plan: Plan, row_bytes: float) -> int:

@@ -274,7 +274,10 @@ class SharedLearner:
                     return self._learner.test_leaves(plan, node, found, out)
             prefixes = prefixes_below(state.model.prefix, plan, node, least)
             keys = {i: self._key(prefix) for i, prefix in prefixes.items()}
-            trails = self._trails_among(prefixes)
+            trails: dict[int, np.ndarray] = {}  # the marks of those whose phase is long enough
+            if self._tracked is not None:
+                of_each = {i: self._marks(prefix, 0) for i, prefix in prefixes.items()}
+                trails = {i: marks for i, marks in of_each.items() if marks is not None}
             if self._cache.has_any(keys.values(), self._x) or any(
                 self._cache.find_on_trails(self._trail_key(prefixes[i]), self._x) for i in trails
             ):
@@ -384,13 +387,6 @@ class SharedLearner:
             return None
         every = -(-(last - first) // self._most_marks)
         return np.array(self._grid[first:last:every]) - seen
-
-    def _trails_among(self, prefixes: dict[int, Prefix]) -> dict[int, np.ndarray]:
-        """Return the marks of those prefixes whose phase is long enough."""
-        if self._tracked is None:
-            return {}
-        marks = {i: self._marks(prefix, 0) for i, prefix in prefixes.items()}
-        return {i: found for i, found in marks.items() if found is not None}
 
     def _key(self, prefix: Prefix) -> Key:
         settings = self._settings[bisect_left(self._breakpoints, prefix.n_seen)]

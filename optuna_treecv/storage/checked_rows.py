@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
 from datetime import datetime
 from datetime import UTC
 from functools import lru_cache
@@ -44,6 +46,7 @@ _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
 }
 
 
+@dataclass
 class LeftOut:
     """Rows that are left out because of their values, for one warning about all of them.
 
@@ -60,29 +63,30 @@ class LeftOut:
     ----------
     keys : list
         The names of the rows so far.
+    reasons : list of str
+        Why the first of them are left out.
     """
 
-    def __init__(self, table: str, key: str, what: str = "are left out") -> None:
-        self._table = table
-        self._key = key
-        self._what = what
-        self._reasons: list[str] = []
-        self.keys: list[Any] = []
+    table: str
+    key: str
+    what: str = "are left out"
+    keys: list[Any] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
 
     def add(self, key: Any, reason: str) -> None:
         """Add a row."""
         self.keys.append(key)
         if len(self.keys) <= _MOST_NAMED:
-            self._reasons.append(f"{self._key} {shown(key)} ({reason})")
+            self.reasons.append(f"{self.key} {shown(key)} ({reason})")
 
     def warn(self, store: object, stacklevel: int = 2) -> bool:
         """Warn if there is any such row, and return whether there is."""
         if not self.keys:
             return False
-        more = len(self.keys) - len(self._reasons)
-        named = ", ".join(self._reasons) + (f" and {more} more" if more else "")
+        more = len(self.keys) - len(self.reasons)
+        named = ", ".join(self.reasons) + (f" and {more} more" if more else "")
         warnings.warn(
-            f"store {store}: damaged rows of {self._table} {self._what}: {named}.",
+            f"store {store}: damaged rows of {self.table} {self.what}: {named}.",
             RuntimeWarning,
             stacklevel=stacklevel + 1,
         )

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from datetime import datetime
+import math
 from typing import Any
 import zlib
 
@@ -41,11 +42,6 @@ _MOST_PACKED = 1032
 def further_run(run: str, number: int | str) -> str:
     """Return the name of the evaluation that has a trial's second score (number 1), third, ...."""
     return f"{run}-{number}"
-
-
-def first_run(run: str) -> str:
-    """Return the name of the evaluation that has the first score of the same trial."""
-    return run.partition("-")[0]
 
 
 def record(
@@ -216,7 +212,8 @@ def delete_evaluations(
         deleted = [
             run
             for run in connection.scalars(query)
-            if not isinstance(run, str) or not kept & {run, first_run(run)}  # SQLite takes bytes
+            # SQLite takes bytes. The name of a further score begins with that of the first.
+            if not isinstance(run, str) or not kept & {run, run.partition("-")[0]}
         ]
         for part in parts(deleted):
             # SQLite enforces foreign keys only if asked to, and a user's Engine may not ask.
@@ -232,7 +229,27 @@ def _sql_value(value: Any) -> Any:
     """
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, dict):
+        return _plain(value)
     return None if isinstance(value, float) and value != value else value
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value to what JSON can hold.
+
+    PostgreSQL refuses NaN and infinities, so these become "nan", "inf" and "-inf".
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(part) for part in value]
+    return repr(value)
 
 
 def _pack(scores: np.ndarray) -> bytes:

@@ -9,10 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from datetime import UTC
 from functools import partial
-import math
-from typing import Any
 
-import numpy as np
 from sqlalchemy import BigInteger
 from sqlalchemy import Column
 from sqlalchemy import DateTime
@@ -27,34 +24,6 @@ from sqlalchemy import String
 from sqlalchemy import Table
 from sqlalchemy import text
 from sqlalchemy.types import TypeDecorator
-
-
-def plain(value: Any) -> Any:
-    """Convert a value to what JSON can hold.
-
-    PostgreSQL refuses NaN and infinities, so these become "nan", "inf" and "-inf".
-    """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, dict):
-        return {str(name): plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [plain(part) for part in value]
-    return repr(value)
-
-
-class PlainJSON(TypeDecorator[Any]):
-    """JSON of any value that a trial can suggest."""
-
-    impl = JSON
-    cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
-        return plain(value)
 
 
 class UTCDateTime(TypeDecorator[datetime]):
@@ -100,7 +69,7 @@ EVALUATIONS = Table(
     Column("trial_number", Integer),
     _filled("state", String(8), default="complete"),
     _filled("learner", String),
-    _filled("parameters", PlainJSON),
+    _filled("parameters", JSON),
     _filled("cv", String),
     _filled("n_folds", Integer),
     _filled("n_repeats", Integer, default=1),
@@ -122,7 +91,7 @@ EVALUATIONS = Table(
     _filled("seconds", Double),
     _filled("seconds_prepare", Double, default=0.0),
     _filled("created_at", UTCDateTime, default=now),
-    _filled("versions", PlainJSON, default=dict),
+    _filled("versions", JSON, default=dict),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 import os
 from threading import Condition
 from threading import Thread
@@ -72,15 +73,11 @@ class WriteQueue:
             try:
                 job()
             except Exception as error:  # noqa: BLE001  # a store never stops a study
-                _warn(error)
+                # Warnings may be errors, but later jobs must not wait for ever.
+                with suppress(RuntimeWarning):
+                    text = f"a write to the store failed: {error!r}."
+                    warnings.warn(text, RuntimeWarning, stacklevel=2)
             del job  # and the memory that it holds
             with self._changed:
                 self._n_bytes -= n_bytes
                 self._changed.notify_all()
-
-
-def _warn(error: Exception) -> None:
-    try:
-        warnings.warn(f"a write to the store failed: {error!r}.", RuntimeWarning, stacklevel=3)
-    except RuntimeWarning:  # warnings may be errors, but later jobs must not wait for ever
-        pass

@@ -89,7 +89,12 @@ class Axis:
                 raise ValueError(f"it must be {kind}, got {value!r}.")
             return code
         if self._values is None:
-            return _as_stored(value, self.distribution)
+            try:  # the first choice that equals the value, which is the one that Optuna stores
+                return self.distribution.to_external_repr(
+                    self.distribution.to_internal_repr(value)
+                )
+            except (TypeError, ValueError):  # a copy of an object, which equals no choice
+                return value
         if id(value) in self._codes_of_objects:
             return self._codes_of_objects[id(value)]
         if (text := _text(value)) in self._codes:
@@ -178,14 +183,6 @@ def _range_of(plain: Sequence[Any]) -> BaseDistribution | None:
         is_exact = max(-low, high) <= _LARGEST_INT
         return IntDistribution(low, high, log=log) if is_exact else None
     return FloatDistribution(low, high, log=log) if all(map(isfinite, plain)) else None
-
-
-def _as_stored(value: Any, distribution: CategoricalDistribution) -> Any:
-    """Return the first choice that equals a value, which is the one that Optuna stores."""
-    try:
-        return distribution.to_external_repr(distribution.to_internal_repr(value))
-    except (TypeError, ValueError):  # a copy of an object, which equals no choice
-        return value
 
 
 def _plain(value: Any) -> Any:

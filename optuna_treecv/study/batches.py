@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterable
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Condition
 from time import monotonic
 from typing import Any
@@ -30,13 +31,12 @@ _SECONDS = 0.02
 _MOST_BYTES = 2**30
 
 
+@dataclass(eq=False, slots=True)
 class _Request:
-    __slots__ = ("goes_on", "is_done", "is_taken", "job")
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.is_taken = self.is_done = False
-        self.goes_on = False  # another process computes this job; meanwhile there is other work
+    job: Job
+    is_taken: bool = False
+    is_done: bool = False
+    goes_on: bool = False  # another process computes this job; meanwhile there is other work
 
 
 class Batches:

@@ -203,7 +203,14 @@ def choice_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Choice
             "'one_se'; row_losses=True in the objective compares trials over rows."
         )
     best = contest.trials[0]
-    candidates, left_out = candidates_of(contest, level, is_best=rule == "best")
+    if rule == "best" and best.number not in contest.folds_of([best]):
+        candidates, left_out = [Candidate(best, None)], contest.trials
+    else:
+        near = [trial for trial in contest.trials[1:] if _may_be_near(contest, trial, level)]
+        compared = differences_from_best(contest, near, level)
+        candidates = [Candidate(best, None), *compared]
+        known = {one.trial.number for one in compared}
+        left_out = [trial for trial in near if trial.number not in known]
     differences = [(one.trial.number, one.difference) for one in candidates if one.difference]
     within = [n for n, one in differences if abs(one.mean) <= _TIE * one.std_error]
     alike = [n for n, one in differences if one.interval.low <= 0 <= one.interval.high]
@@ -222,7 +229,7 @@ def choice_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Choice
         within_one_se=within_one_se,
         not_distinguishable=alike,
         n_trials=len(contest.trials),
-        left_out=left_out,
+        left_out=[one.number for one in left_out],
     )
 
 
@@ -236,36 +243,6 @@ def check_rule(rule: Any) -> None:
         )
 
 
-def candidates_of(
-    contest: Contest, level: float, is_best: bool
-) -> tuple[list[Candidate], list[int]]:
-    """Return the best trial and those that may not be distinguishable from it, best first.
-
-    Also return the numbers of those whose scores are not known. Where those of the best trial are
-    not, the best trial is the only candidate.
-
-    Parameters
-    ----------
-    contest : Contest
-    level : float
-    is_best : bool
-        Whether the best trial is chosen anyway, so that no differences are needed.
-
-    Raises
-    ------
-    ValueError
-        If the scores of the best trial are not known, and differences are needed.
-    """
-    best = contest.trials[0]
-    if is_best and best.number not in contest.folds_of([best]):
-        return [Candidate(best, None)], [trial.number for trial in contest.trials]
-    near = [trial for trial in contest.trials[1:] if _may_be_near(contest, trial, level)]
-    compared = differences_from_best(contest, near, level)
-    known = {one.trial.number for one in compared}
-    left_out = [trial.number for trial in near if trial.number not in known]
-    return [Candidate(contest.trials[0], None), *compared], left_out
-
-
 def differences_from_best(
     contest: Contest, trials: Sequence[FrozenTrial], level: float
 ) -> list[Candidate]:
@@ -277,18 +254,28 @@ def differences_from_best(
         If the scores of the best trial are not known.
     """
     best = contest.trials[0]
-    best_folds = contest.folds_of([best]).get(best.number)
-    if best_folds is None:
+    of_best = contest.folds_of([best]).get(best.number)
+    if of_best is None:
         raise ValueError(
             "study must have a best trial whose fold scores are known, but those of trial "
             f"{best.number} are not, {contest.why_unknown}."
         )
     folds = contest.folds_of(trials)
-    return [
-        Candidate(trial, _difference(contest, trial, folds[trial.number], best_folds, level))
-        for trial in trials
-        if trial.number in folds
-    ]
+    candidates = []
+    for trial in trials:
+        if trial.number not in folds:
+            continue
+        own = folds[trial.number]
+        if trial.number in contest.rows and best.number in contest.rows:
+            assert contest.shares is not None
+            rows = contest.rows[trial.number], contest.rows[best.number]
+            mean = float(own.mean() - of_best.mean())
+            difference = difference_by_rows(mean, *rows, contest.shares, level, contest.note)
+        else:
+            scores = own.astype(float), of_best.astype(float)
+            difference = difference_by_folds(*scores, contest.n_folds, level, contest.overlap)
+        candidates.append(Candidate(trial, difference))
+    return candidates
 
 
 def _may_be_near(contest: Contest, trial: FrozenTrial, level: float) -> bool:
@@ -312,20 +299,6 @@ def _may_be_near(contest: Contest, trial: FrozenTrial, level: float) -> bool:
     return distance <= 1.0001 * reach * sum(stds)  # attributes have 6 digits
 
 
-def _difference(
-    contest: Contest, trial: FrozenTrial, folds: np.ndarray, of_best: np.ndarray, level: float
-) -> PairedDifference:
-    """Return a trial's mean minus that of the best one."""
-    best = contest.trials[0].number
-    if trial.number in contest.rows and best in contest.rows:
-        mean = float(folds.mean() - of_best.mean())
-        rows = contest.rows[trial.number], contest.rows[best]
-        assert contest.shares is not None
-        return difference_by_rows(mean, *rows, contest.shares, level, contest.note)
-    scores = folds.astype(float), of_best.astype(float)
-    return difference_by_folds(*scores, contest.n_folds, level, contest.overlap)
-
-
 def _interval(contest: Contest, trial: FrozenTrial, level: float) -> Interval | None:
     scores = contest.folds_of([trial]).get(trial.number)
     if contest.n_folds < 2 or contest.test_share is None or scores is None:
@@ -334,14 +307,11 @@ def _interval(contest: Contest, trial: FrozenTrial, level: float) -> Interval | 
     interval = within(interval, contest.score_range)
     if len(contest.trials) == 1:
         return interval
-    return replace(interval, note=note_of_choice(len(contest.trials)))
-
-
-def note_of_choice(n_trials: int) -> str:
-    """Return why the interval of the best trial is too optimistic, in words."""
-    return (
-        f"It was chosen among {n_trials:,} trials on the same folds, so its mean looks better "
-        "than it is: by about a quarter of a standard error where the best of 32 is taken."
+    return replace(
+        interval,
+        note=f"It was chosen among {len(contest.trials):,} trials on the same folds, so its mean "
+        "looks better than it is: by about a quarter of a standard error where the best of 32 is "
+        "taken.",
     )
 
 

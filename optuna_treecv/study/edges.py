@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Mapping
-from collections.abc import Sequence
 from math import log
 from typing import Any
 
@@ -35,7 +34,12 @@ def edges_of(trial: FrozenTrial, lists: Mapping[str, Collection[Any]]) -> dict[s
         All values of the parameters that were searched in lists, as far as they are known. A grid
         sampler notes those of its grid in the trial.
     """
-    lists = {**_grid_of(trial), **lists}
+    of_sampler: dict[str, Collection[Any]] = {
+        # Each part is a value, or a list of the values in one of several grids.
+        name: [value for part in parts for value in (part if isinstance(part, list) else [part])]
+        for name, parts in trial.system_attrs.get("search_space", {}).items()
+    }
+    lists = {**of_sampler, **lists}
     edges = {}
     for name, value in trial.params.items():
         distribution = trial.distributions[name]
@@ -48,15 +52,6 @@ def edges_of(trial: FrozenTrial, lists: Mapping[str, Collection[Any]]) -> dict[s
         if end is not None:
             edges[name] = f"{_shown(value)} at {end}"
     return edges
-
-
-def _grid_of(trial: FrozenTrial) -> dict[str, Collection[Any]]:
-    """Return the values of each parameter in the grid, or in the grids, of the trial's sampler."""
-    grid: Mapping[str, Sequence[Any]] = trial.system_attrs.get("search_space", {})
-    return {
-        name: [value for part in parts for value in (part if isinstance(part, list) else [part])]
-        for name, parts in grid.items()
-    }
 
 
 def _end_of_list(value: Any, values: Collection[Any]) -> str | None:

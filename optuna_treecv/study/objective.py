@@ -56,11 +56,11 @@ from optuna_treecv.study.edges import edges_of
 from optuna_treecv.study.grid import GridSampler
 from optuna_treecv.study.grid import points_beside
 from optuna_treecv.study.known_scores import KnownScores
+from optuna_treecv.study.known_scores import record_trial
+from optuna_treecv.study.race import evaluate_reporting
 from optuna_treecv.study.race import Incumbents
 from optuna_treecv.study.race import Race
 from optuna_treecv.study.racing import RacingPruner
-from optuna_treecv.study.recording import record_trial
-from optuna_treecv.study.reports import evaluate_reporting
 from optuna_treecv.study.space import as_space
 from optuna_treecv.study.space import Candidate
 from optuna_treecv.study.space import Space

@@ -1,4 +1,4 @@
-"""The best trial of a study, and how another trial compares with it while it runs.
+"""The reports of a trial while it runs, and how it compares with the best trial of its study.
 
 A pruner of Optuna sees at most 32 numbers per trial. So the objective itself holds the losses of
 the best trial, of the rows of its first pass or of its folds, and tells a ``RacingPruner`` the
@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from contextlib import closing
+from math import isnan
 from threading import Lock
+from threading import RLock
 from typing import Any
 from typing import cast
 from weakref import WeakKeyDictionary
@@ -24,18 +27,21 @@ from optuna_treecv.crossval.early import n_steps_of_first_pass
 from optuna_treecv.crossval.engine import Early as EarlyScores
 from optuna_treecv.crossval.engine import FIRST_STEP
 from optuna_treecv.crossval.engine import LAST_STEP
+from optuna_treecv.crossval.engine import NESTED_FOLDS
 from optuna_treecv.crossval.engine import NESTED_STEP
 from optuna_treecv.crossval.engine import RowScores
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.job import Job
-from optuna_treecv.study.comparison import compared
-from optuna_treecv.study.comparison import Comparison
-from optuna_treecv.study.comparison import differences_of
-from optuna_treecv.study.comparison import Early
-from optuna_treecv.study.comparison import Losses
-from optuna_treecv.study.comparison import sums_of
+from optuna_treecv.crossval.result import mean_and_std
+from optuna_treecv.study.futility import HUGE
+from optuna_treecv.study.racing import compared
+from optuna_treecv.study.racing import Comparison
+from optuna_treecv.study.racing import differences_of
+from optuna_treecv.study.racing import Early
 from optuna_treecv.study.racing import loses
+from optuna_treecv.study.racing import Losses
 from optuna_treecv.study.racing import RacingPruner
+from optuna_treecv.study.racing import sums_of
 
 # The most trials of a study whose losses are held.
 _MOST_HELD = 2
@@ -237,7 +243,7 @@ class Incumbents:
 
     def __init__(self) -> None:
         self._held: WeakKeyDictionary[optuna.Study, dict[int, Incumbent]] = WeakKeyDictionary()
-        self._lock = Lock()
+        self._lock = RLock()
 
     def __reduce__(self) -> tuple[type[Incumbents], tuple[()]]:
         return Incumbents, ()  # the losses are computed again
@@ -292,21 +298,17 @@ class Incumbents:
             if best is None and (other := _best_reported(study)) is not None:
                 best = held.get(other.number) or again(other)
             if best is not None and best.number not in held:
-                self._hold(study, best)
+                self.note(study, best)
             return best
 
     def note(self, study: optuna.Study, trial: Incumbent) -> None:
-        """Hold the losses of a trial that is completed, if it is one of the best so far."""
-        with self._lock:
-            self._hold(study, trial)
-
-    def _hold(self, study: optuna.Study, trial: Incumbent) -> None:
-        """Hold a trial; of more than two, the worst one goes."""
+        """Hold the losses of a completed trial; of more than two, those of the worst one go."""
         sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
-        held = self._held.setdefault(study, {})
-        held[trial.number] = trial
-        if len(held) > _MOST_HELD:
-            del held[max(held, key=lambda number: (sign * held[number].value, number))]
+        with self._lock:
+            held = self._held.setdefault(study, {})
+            held[trial.number] = trial
+            if len(held) > _MOST_HELD:
+                del held[max(held, key=lambda number: (sign * held[number].value, number))]
 
 
 def _best_reported(study: optuna.Study) -> FrozenTrial | None:
@@ -360,3 +362,87 @@ def _part_losses(job: Job, losses: Losses | None) -> tuple[np.ndarray | None, np
 def _in_one(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if known else None
+
+
+def evaluate_reporting(
+    trial: Any, job: Job, should_prune: Callable[[Any], bool], race: Race | None
+) -> RowScores | None:
+    """Evaluate a job and report as its settings say; return the scores of the first pass, if any.
+
+    Parameters
+    ----------
+    trial : optuna.trial.Trial, FixedTrial or FrozenTrial
+    job : Job
+    should_prune : callable
+        (trial) -> bool: asks the pruner.
+    race : Race or None
+        Is told of each report before the pruner is asked.
+
+    Raises
+    ------
+    optuna.TrialPruned
+        If the pruner prunes the trial. What has begun comes to its end.
+    """
+    is_early, progressive = job.task.settings.is_early, None
+    if job.why_no_first_pass:
+        job.complete()
+        return None
+    with closing(job.events(Watch() if is_early else None)) as events:
+        n_before = 0  # the rows or folds of the report before
+        for event in events:
+            has_lost = False
+            if isinstance(event, EarlyScores):
+                if event.step != NESTED_STEP:
+                    progressive = event.scores
+                n_rows = n_before
+                n_before = event.scores.n_rows
+                if event.step < FIRST_STEP:
+                    continue
+                _report_early(trial, job, event, n_rows, race)
+                has_lost = event.has_lost
+                done = f"at step {event.step} of the {LAST_STEP} of a pass"
+                if event.step == NESTED_STEP:
+                    done = f"after {NESTED_FOLDS} folds"
+            elif is_early:
+                continue  # the rest comes as one report
+            else:
+                _report_part(trial, job, event, n_before, race)
+                n_before = job.book.n_scored
+                done = f"after {n_before} of {job.task.n_repeats * job.task.n_folds} folds"
+            if has_lost or (not job.is_complete and should_prune(trial)):
+                events.close()
+                raise optuna.TrialPruned(f"pruned {done}")
+    if is_early:
+        n_passes = job.total.n_needed / job.task.data.n_rows
+        _report(trial, job.result().mean, int(np.ceil(LAST_STEP * n_passes)))
+    return progressive
+
+
+def _report_early(
+    trial: Any, job: Job, early: EarlyScores, n_before: int, race: Race | None
+) -> None:
+    """Report the mean over the second half of the rows so far, or over those since the last."""
+    scores = early.scores
+    compared = reported = scores.tail
+    if early.step == NESTED_STEP:
+        compared = reported = slice(0, scores.n_rows)
+    elif job.task.settings.report == "blocks":
+        reported = slice(n_before, scores.n_rows)
+    if race is not None:
+        race.before_report(early.step, scores, compared)
+    _report(trial, scores.mean(reported), early.step)
+
+
+def _report_part(trial: Any, job: Job, part: int, n_before: int, race: Race | None) -> None:
+    """Report the mean of a part of the folds, or that of all so far."""
+    begin = n_before if job.task.settings.report == "folds" else 0
+    scores = job.book.scores[job.scoring.optimized[0], begin : job.book.n_scored]
+    if race is not None:
+        race.before_part(part, job)
+    _report(trial, mean_and_std(scores)[0], part)
+
+
+def _report(trial: Any, value: float, step: int) -> None:
+    """Report a value that is known; FixedTrial and FrozenTrial ignore it."""
+    if not isnan(value):
+        trial.report(float(np.clip(value, -HUGE, HUGE)), step)

@@ -115,15 +115,17 @@ def recommended_space(estimator: Any) -> dict[str, BaseDistribution]:
     while isinstance(last, Pipeline):
         name, last = last.steps[-1]
         prefix = f"{prefix}{name}__"
-    space = _space_of(type(last))
-    if space is None:
+    kind = type(last)
+    package = kind.__module__.partition(".")[0]
+    known = (one for of, names, one in TABLE if of == package and kind.__name__ in names.split())
+    if (space := next(known, None)) is None:
         raise ValueError(
             "param_distributions='auto' knows no space for "
             f"{name_of(last)}; a dict such as {{{f'{prefix}alpha'!r}: "
             "FloatDistribution(1e-5, 1e2, log=True)} would be right. The user guide lists the "
             "estimators that it knows (Search spaces)."
         )
-    given, default = last.get_params(deep=False), type(last)().get_params(deep=False)
+    given, default = last.get_params(deep=False), kind().get_params(deep=False)
     left = [name for name in space if np.array_equal(given[name], default[name])]
     if not left:
         raise ValueError(
@@ -132,11 +134,3 @@ def recommended_space(estimator: Any) -> dict[str, BaseDistribution]:
             f"{', '.join(f'{name}={given[name]!r}' for name in space)}."
         )
     return {prefix + name: space[name] for name in left}
-
-
-def _space_of(kind: type) -> dict[str, BaseDistribution] | None:
-    """Return the space of a class, which is known by its name and package."""
-    for package, names, space in TABLE:
-        if kind.__name__ in names.split() and kind.__module__.partition(".")[0] == package:
-            return space
-    return None

@@ -188,7 +188,11 @@ def as_space(estimator: Any, param_distributions: Any, param_grid: Any) -> Space
             raise ValueError("param_grid must be None when estimator suggests for itself.")
         grids = _full_grids(param_grid, estimator)
         axes = {name: axis_of([v for grid in grids for v in grid[name]]) for name in grids[0]}
-        return Space(estimator, axes, [_in_codes(grid, axes) for grid in grids])
+        in_codes: list[Grid] = [  # each code of a parameter once
+            {name: list(dict.fromkeys(map(axes[name].code_of, grid[name]))) for name in grid}
+            for grid in grids
+        ]
+        return Space(estimator, axes, in_codes)
     if is_estimator:
         if isinstance(param_distributions, str) and param_distributions == "auto":
             param_distributions = recommended_space(estimator)
@@ -240,7 +244,21 @@ def _full_grids(param_grid: Any, estimator: Any) -> list[Grid]:
     is_list = (
         isinstance(param_grid, Sequence) and len(param_grid) and not isinstance(param_grid, str)
     )
-    grids = [_as_lists(grid) for grid in (param_grid if is_list else [param_grid])]
+    grids: list[Grid] = []
+    for grid in param_grid if is_list else [param_grid]:
+        if not isinstance(grid, Mapping):
+            raise ValueError(
+                "param_grid must be a dict such as {'alpha': [0.01, 0.1, 1.0]}, or a list of such "
+                f"dicts, got {grid!r}."
+            )
+        for name, values in grid.items():
+            if isinstance(values, str) or not isinstance(values, Collection | np.ndarray):
+                raise ValueError(
+                    f"param_grid: {name!r} must have a list of values, got {values!r}."
+                )
+            if not len(values):
+                raise ValueError(f"param_grid: {name!r} must have at least one value.")
+        grids.append({name: list(values) for name, values in grid.items()})
     names = list(dict.fromkeys(chain(*grids)))
     if not names:
         raise ValueError(f"param_grid must name at least one parameter, got {param_grid!r}.")
@@ -276,28 +294,6 @@ def in_full(
         return not_set if is_replaced else defaults.get(name, not_set)
 
     return {name: point[name] if name in point else value_elsewhere(name) for name in names}
-
-
-def _as_lists(grid: Any) -> Grid:
-    """Return a grid with a list of values for each parameter."""
-    if not isinstance(grid, Mapping):
-        raise ValueError(
-            "param_grid must be a dict such as {'alpha': [0.01, 0.1, 1.0]}, or a list of such "
-            f"dicts, got {grid!r}."
-        )
-    for name, values in grid.items():
-        if isinstance(values, str) or not isinstance(values, Collection | np.ndarray):
-            raise ValueError(f"param_grid: {name!r} must have a list of values, got {values!r}.")
-        if not len(values):
-            raise ValueError(f"param_grid: {name!r} must have at least one value.")
-    return {name: list(values) for name, values in grid.items()}
-
-
-def _in_codes(grid: Grid, axes: Mapping[str, Axis]) -> Grid:
-    """Return a grid of the codes that trials hold, each of a parameter once."""
-    return {
-        name: list(dict.fromkeys(map(axes[name].code_of, values))) for name, values in grid.items()
-    }
 
 
 def codes_of(values: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Any]:

@@ -45,9 +45,9 @@ from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.lanes import EarlyLanes
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
-from optuna_treecv.study.comparison import Losses
 from optuna_treecv.study.race import Incumbent
 from optuna_treecv.study.race import Race
+from optuna_treecv.study.racing import Losses
 from optuna_treecv.tree.spine import steps_of_spine
 
 ORDERS = int(sys.argv[1]) if len(sys.argv) > 1 else 20

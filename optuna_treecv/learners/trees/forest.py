@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from optuna_treecv._kernels.forest import grow
-from optuna_treecv._kernels.forest import RECORD
 from optuna_treecv._kernels.pruning import arrange
 from optuna_treecv._kernels.pruning import prune
 from optuna_treecv.learners.trees.fixed_point import as_integers
@@ -161,6 +160,10 @@ class Forest:
     exponents: np.ndarray
     n_trained: np.ndarray
     numbers: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in vars(self).values())
 
     @property
     def n_classes(self) -> int:
@@ -494,34 +497,3 @@ def _in_range(numbers: np.ndarray, exponent: int) -> np.ndarray:
     No tree with this exponent is trained on their rows: they are of the fold that is left out.
     """
     return np.where(np.abs(numbers) <= ldexp(1.0, min(60 - exponent, 1023)), numbers, 0.0)
-
-
-def as_arrays(forest: Forest) -> np.ndarray:
-    """Return a forest as one block of bytes, from which ``from_arrays`` makes it again."""
-    arrays = [np.ascontiguousarray(one) for one in vars(forest).values()]
-    head = np.zeros((len(arrays), 3), np.int64)
-    for i, one in enumerate(arrays):
-        head[i] = one.shape[0], one.shape[1] if one.ndim == 2 else -1, one.itemsize
-    padded = [_padded(one.tobytes()) for one in (head, *arrays)]
-    return np.frombuffer(b"".join(padded), np.uint8)
-
-
-def from_arrays(block: np.ndarray) -> Forest:
-    """Return the forest in a block; its arrays are views."""
-    kinds: list[Any] = [RECORD, None, np.uint64, np.int32, np.int32, np.int64, np.int32]
-    kinds += [np.int32, np.float64, np.int64, np.int64, np.float64]
-    n_head = 24 * len(kinds)
-    head = block[:n_head].view(np.int64).reshape(-1, 3)
-    at = n_head
-    arrays = []
-    for (n, width, itemsize), kind in zip(head.tolist(), kinds, strict=True):
-        kind = np.dtype(kind or (np.int32 if itemsize == 4 else np.int64))
-        n_bytes = n * max(width, 1) * itemsize if width != 0 else 0
-        array = block[at : at + n_bytes].view(kind)
-        arrays.append(array.reshape(n, width) if width >= 0 else array)
-        at += -(-n_bytes // 8) * 8
-    return Forest(*arrays)
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % 8)
