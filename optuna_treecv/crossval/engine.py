@@ -348,9 +348,9 @@ class RowScores:
 
     def first(self, n_rows: int) -> RowScores:
         """Return the scores of the first rows."""
-        found = copy(self)
-        found.n_rows = n_rows
-        return found
+        first = copy(self)
+        first.n_rows = n_rows
+        return first
 
     @property
     def tail(self) -> slice:

@@ -213,7 +213,7 @@ class Fits:
     def events(self) -> Generator[TestedFolds]:
         """Fit the folds that have no result yet, in parallel, and yield all in order."""
         done = [self._find(chunk) for chunk in range(self._cut.n_folds)]
-        missing = [chunk for chunk, found in enumerate(done) if found is None]
+        missing = [chunk for chunk, fitted in enumerate(done) if fitted is None]
         shape = len(self._metrics), self._cut.n_folds
         scores, spreads = np.full(shape, np.nan), unknown_spreads(*shape)
         diverged = np.zeros(self._cut.n_folds, bool)
@@ -374,11 +374,11 @@ def explaining_pickles(task: FoldTask, n_jobs: int | None) -> Generator[None]:
     try:
         yield
     except (PicklingError, TypeError, AttributeError) as error:
-        found = None if n_jobs == 1 else _what_cannot_be_pickled(task)
-        if found is None:
+        culprit = None if n_jobs == 1 else _what_cannot_be_pickled(task)
+        if culprit is None:
             raise
         raise ValueError(
-            f"n_jobs={n_jobs} sends {found} to other processes, but it cannot be pickled: "
+            f"n_jobs={n_jobs} sends {culprit} to other processes, but it cannot be pickled: "
             f"{error}; n_jobs=1 or joblib.parallel_config('threading') would be right."
         ) from error
 

@@ -169,8 +169,8 @@ class FoldTask:
         began = perf_counter()
         train = split.train_rows()
         fitted, X, y = self._fitted(name, train, split.test)
-        found = _writable_if_asked(partial(self._scored, fitted, train, split.test), X, y)
-        return FoldResult(*found, len(train), perf_counter() - began)
+        scores = _writable_if_asked(partial(self._scored, fitted, train, split.test), X, y)
+        return FoldResult(*scores, len(train), perf_counter() - began)
 
     def _scored(
         self, fitted: Any, train: np.ndarray, test: np.ndarray, X: Any, y: Any
@@ -200,9 +200,9 @@ class FoldTask:
                     spreads[number] = spread_of_counts(scores[[number]], n_rows)
             elif isinstance(metric, Loss) and fitted is not None:
                 with _explaining(fitted):
-                    found = mean_loss(metric, fitted, X, y, weights, self.classes, self.n_targets)
-                scores[number], spreads[number] = found.scores[0], found.spread
-                has_diverged |= found.diverged is not None
+                    loss = mean_loss(metric, fitted, X, y, weights, self.classes, self.n_targets)
+                scores[number], spreads[number] = loss.scores[0], loss.spread
+                has_diverged |= loss.diverged is not None
         return scores, spreads[:, :, 0], responses, has_diverged
 
     def _score(

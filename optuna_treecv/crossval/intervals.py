@@ -105,8 +105,8 @@ class Scores:
     @property
     def row_range(self) -> tuple[float, float] | None:
         """The least and the largest score of a row."""
-        found: tuple[float, float] | None = getattr(self.metric, "row_range", None)
-        return found
+        bounds: tuple[float, float] | None = getattr(self.metric, "row_range", None)
+        return bounds
 
     @property
     def mean(self) -> float:
@@ -147,17 +147,17 @@ def interval_of(scores: Scores, method: str, level: Any, loss_range: Any = None)
         if (why := _why_not_bayle(scores)) is not None:
             raise ValueError(why)
         half = float(stats.norm.ppf((1 + level) / 2)) * row_error(scores)
-        found = _around(scores, half, method, _models(scores.tested), level)
+        interval = _around(scores, half, method, _models(scores.tested), level)
     elif method == "nadeau_bengio":
-        found = _by_nadeau_bengio(scores, level)
+        interval = _by_nadeau_bengio(scores, level)
     else:
-        found = _by_hoeffding(scores, level, loss_range)
-    found = within(found, loss_range or range_of(scores.metric))
+        interval = _by_hoeffding(scores, level, loss_range)
+    interval = within(interval, loss_range or range_of(scores.metric))
     dependence = "" if method == "nadeau_bengio" else note_of_dependence(scores.tested)
     if dependence:
         warn_caller(f"interval(method={method!r}): {dependence[:1].lower()}{dependence[1:]}")
     notes = [dependence, note_of_instability(scores)]
-    return replace(found, note=" ".join(filter(None, notes)))
+    return replace(interval, note=" ".join(filter(None, notes)))
 
 
 def score_range(name: str) -> tuple[float, float] | None:

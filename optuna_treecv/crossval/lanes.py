@@ -58,21 +58,21 @@ def parameters_beside(estimator: Any) -> tuple[str, ...]:
     """Return the parameters in which estimators on lanes may differ; none: it has no lanes."""
     if isinstance(estimator, CompiledEstimator):
         return estimator.lane_parameters
-    found = split(estimator)
-    if isinstance(found, str) or not found.is_compiled:
+    parts = split(estimator)
+    if isinstance(parts, str) or not parts.is_compiled:
         return ()
-    return tuple(found.prefix + name for name in found.last.lane_parameters)
+    return tuple(parts.prefix + name for name in parts.last.lane_parameters)
 
 
 def missing(job: Job) -> Missing | None:
     """Return what is missing of the first repeat; None if the results are there already."""
-    found = _unfinished(job, job.repeats[0], {})
-    if found is None:
+    bound = _unfinished(job, job.repeats[0], {})
+    if bound is None:
         return None
-    n_bytes = _output_bytes(found.learner) * job.task.n_repeats
+    n_bytes = _output_bytes(bound.learner) * job.task.n_repeats
     if job.task.settings.is_early:  # scores of the first pass and of 16 folds
-        n_bytes += 2 * len(found.learner.rows.order) * np.dtype(np.float64).itemsize
-    return Missing(found.results.name, n_bytes)
+        n_bytes += 2 * len(bound.learner.rows.order) * np.dtype(np.float64).itemsize
+    return Missing(bound.results.name, n_bytes)
 
 
 def evaluate(jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool:
@@ -114,10 +114,10 @@ def _groups(jobs: Sequence[Job], repeat: Repeat) -> Iterable[dict[str, Bound]]:
     groups: dict[tuple[bytes, bytes, int], dict[str, Bound]] = {}
     prepared: dict[tuple[RowLayout, bytes], PreparedRows] = {}
     for job in jobs:
-        found = _unfinished(job, job.repeats[repeat.number], prepared)
-        if found is not None:
-            alike = found.identity.rows, lanes_key(found.learner), job.n_epochs
-            groups.setdefault(alike, {})[found.results.name] = found
+        bound = _unfinished(job, job.repeats[repeat.number], prepared)
+        if bound is not None:
+            alike = bound.identity.rows, lanes_key(bound.learner), job.n_epochs
+            groups.setdefault(alike, {})[bound.results.name] = bound
     return groups.values()
 
 
@@ -133,10 +133,10 @@ def _unfinished(
         after = job.layout, job.steps_name
         if after not in prepared:
             prepared[after] = job.rows(repeat)
-        found = bind(job, repeat, prepared[after])
+        bound = bind(job, repeat, prepared[after])
     except Exception:  # noqa: BLE001  # the job itself will raise it
         return None
-    learner, results = found.learner, found.results
+    learner, results = bound.learner, bound.results
     if not isinstance(learner, CompiledLearner):  # its steps are too wide to be compiled
         return None
     if task.settings.is_early and not learner.phases_may_be_cut:
@@ -144,7 +144,7 @@ def _unfinished(
     follow = (outputs_are_enough(job.estimator, learner, one) for one in job.scoring.metrics)
     if results is None or not all(follow) or repeat.number in job.ahead:
         return None
-    return None if results.has_outputs(_output_bytes(learner)) else found
+    return None if results.has_outputs(_output_bytes(learner)) else bound
 
 
 def _output_bytes(learner: CompiledLearner) -> int:
@@ -350,8 +350,8 @@ class EarlyLanes:
         for number, outputs in zip(self._members, out, strict=True):
             if number in self._alive:
                 learner, part = self._learners[number], cut(rows, begin, end)
-                found = scored(learner, self._metric, learner.settings, outputs, part)
-                scores[number].add(*found)
+                values = scored(learner, self._metric, learner.settings, outputs, part)
+                scores[number].add(*values)
 
     def _count(self, n_rows: int) -> None:
         for number in self._alive:

@@ -89,11 +89,11 @@ class Steps:
         Return why there are none, a clause, if there are not; it is empty if the estimator has no
         steps that could be.
         """
-        found = split(estimator)
-        if isinstance(found, str):
-            return found
-        front = self._done(found, repeats)
-        if isinstance(front, str) and found.is_compiled:
+        parts = split(estimator)
+        if isinstance(parts, str):
+            return parts
+        front = self._done(parts, repeats)
+        if isinstance(front, str) and parts.is_compiled:
             in_python = split_in_python(estimator, front)
             other = self._done(in_python, repeats) if isinstance(in_python, Split) else front
             front = front if isinstance(other, str) else other
@@ -115,39 +115,39 @@ class Steps:
         if cache is None:
             return make()
         key = b"rows", self._name, name
-        found: PreparedRows | None = cache.find(key)
-        if found is None:
-            found = make()
-            cache.keep(key, found, found.seconds)
-        return found
+        rows: PreparedRows | None = cache.find(key)
+        if rows is None:
+            rows = make()
+            cache.keep(key, rows, rows.seconds)
+        return rows
 
-    def _done(self, found: Split, repeats: Sequence[Repeat]) -> Front | str:
+    def _done(self, parts: Split, repeats: Sequence[Repeat]) -> Front | str:
         """Return the fitted steps of a divided Pipeline, or why they cannot be done, a clause."""
         try:
-            name = _name_of(found)
+            name = _name_of(parts)
         except NoKey:
             return _NO_NAME
         with self._fitting:
             if name not in self._fitted:
-                self._fitted[name] = self._fit(found, repeats)
+                self._fitted[name] = self._fit(parts, repeats)
             self._fitted.move_to_end(name)
             if len(self._fitted) > _MOST_FITTED:
                 self._fitted.popitem(last=False)
             steps = self._fitted[name]
         if isinstance(steps, str):
             return steps
-        n_known = steps.fewest_known(found.last)
+        n_known = steps.fewest_known(parts.last)
         if n_known is not None and n_known <= _most_left_out(repeats):
             return (
                 f"a column that a SimpleImputer fills has values in {n_known} rows, so that a "
                 "fold may train on none of them, and keep_empty_features is False"
             )
-        return Front(steps, name, steps.layout_for(found.pipeline), found.why_python)
+        return Front(steps, name, steps.layout_for(parts.pipeline), parts.why_python)
 
-    def _fit(self, found: Split, repeats: Sequence[Repeat]) -> FittedSteps | str:
+    def _fit(self, parts: Split, repeats: Sequence[Repeat]) -> FittedSteps | str:
         X, y, _ = self._arguments
         try:
-            steps = FittedSteps(found, X, y)
+            steps = FittedSteps(parts, X, y)
         except NotAheadError as error:
             return str(error)
         return steps.why_form_varies([repeat.cut for repeat in repeats]) or steps
@@ -159,11 +159,11 @@ def _most_left_out(repeats: Sequence[Repeat]) -> int:
     return max(cut.n_rows - int(cut.count(np.ones(cut.n_rows, bool))[0].min()) for cut in cuts)
 
 
-def _name_of(found: Split) -> bytes:
+def _name_of(parts: Split) -> bytes:
     # Kernels do not see whether steps return data frames, but other learners do.
-    form = found.last.row_layout.sparse if found.is_compiled else get_config()["transform_output"]
+    form = parts.last.row_layout.sparse if parts.is_compiled else get_config()["transform_output"]
     try:
-        steps = encode(found.before)
+        steps = encode(parts.before)
     except NoKey:
-        steps = lasting_key(found.before)
-    return digest(steps, found.prefix.encode(), encode(form))
+        steps = lasting_key(parts.before)
+    return digest(steps, parts.prefix.encode(), encode(form))

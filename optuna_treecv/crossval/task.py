@@ -219,8 +219,8 @@ class Task:
         with self._preparing:
             if name not in self._facts:
                 self._facts[name] = find()
-            found: T = self._facts[name]
-            return found
+            fact: T = self._facts[name]
+            return fact
 
     def _can_stratify(self) -> bool:
         """Return whether there are labels and the rows are cut in a way that can be stratified."""

@@ -91,7 +91,7 @@ class Tested:
     @cached_property
     def shares(self) -> np.ndarray:
         """The share of each row's score in the mean, shape (n_rows,); 0 if it is never tested."""
-        found = np.zeros(self.cuts[0].n_rows)
+        shares = np.zeros(self.cuts[0].n_rows)
         for cut in self.cuts:
             begins = cut.begins()
             begins = begins - begins[0]
@@ -101,19 +101,19 @@ class Tested:
                 weights = self.score_weights[tested]
             totals = np.add.reduceat(weights, begins[:-1])
             own = weights / np.repeat(totals, np.diff(begins))
-            np.add.at(found, tested, own / (cut.n_folds * len(self.cuts)))
-        return found
+            np.add.at(shares, tested, own / (cut.n_folds * len(self.cuts)))
+        return shares
 
     def fewest_effective_rows(self) -> float:
         r"""Return :math:`(\sum w)^2 / \sum w^2` of the smallest fold."""
         if self.score_weights is None:
             return float(min(cut.fewest_rows() for cut in self.cuts))
-        found = []
+        sizes = []
         for cut in self.cuts:
             for chunk in range(cut.n_folds):
                 weights = self.score_weights[cut.test_rows(chunk)]
-                found.append(float(weights.sum() ** 2 / (weights @ weights)))
-        return min(found)
+                sizes.append(float(weights.sum() ** 2 / (weights @ weights)))
+        return min(sizes)
 
     def why_not_comparable(self, other: Tested) -> str:
         """Return why folds or rows cannot be compared with others, a clause; "" if they can."""

@@ -95,18 +95,18 @@ class Trained(Engine):
     def check(self, job: Job) -> None:
         """Refuse an estimator that cannot be trained further, or with wrong parameters."""
         estimator, searched = job.estimator, job.searched
-        found = split(estimator)
-        if isinstance(found, str):
+        parts = split(estimator)
+        if isinstance(parts, str):
             try:
                 check_incremental(estimator, job.of_class)
             except ValueError as error:
                 raise ValueError(f"{error} With method='fit' each fold is fitted anew.") from error
             if isinstance(estimator, CompiledEstimator):
                 estimator.check_parameters(but=searched)
-        elif isinstance(found.last, CompiledEstimator):
-            n_prefix = len(found.prefix)
-            of_last = [name[n_prefix:] for name in searched if name.startswith(found.prefix)]
-            found.last.check_parameters(but=of_last)
+        elif isinstance(parts.last, CompiledEstimator):
+            n_prefix = len(parts.prefix)
+            of_last = [name[n_prefix:] for name in searched if name.startswith(parts.prefix)]
+            parts.last.check_parameters(but=of_last)
 
     def epochs(self, job: Job) -> int:
         """Return the epochs that the settings ask for, or the estimator itself."""

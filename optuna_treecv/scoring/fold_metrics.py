@@ -290,7 +290,7 @@ def _balanced_accuracy(predicted: Array, codes: Array, weights: Weights, begins:
     weights, fold = _or_ones(weights, codes), _fold_of_rows(begins, len(codes))
     n_classes = int(max(codes.max(), predicted.max())) + 1
     totals = _class_sums(weights, codes, n_classes, begins)
-    found = _class_sums(weights * (predicted == codes), codes, n_classes, begins)
+    hits = _class_sums(weights * (predicted == codes), codes, n_classes, begins)
     is_missing = totals == 0
     names_missing = is_missing[fold, codes] | is_missing[fold, predicted] | (predicted < 0)
     _warn(
@@ -299,7 +299,7 @@ def _balanced_accuracy(predicted: Array, codes: Array, weights: Weights, begins:
         np.logical_or.reduceat(names_missing, begins) & have_weight,
         "in which a predicted class has no rows",
     )
-    recalls = np.where(is_missing, 0, found / totals)
+    recalls = np.where(is_missing, 0, hits / totals)
     return recalls.sum(axis=1) / np.count_nonzero(totals, axis=1)
 
 

@@ -256,8 +256,8 @@ def response_of(metric: Any, estimator: Any) -> str:
     assert methods is not None
     if isinstance(methods, str):
         return methods
-    found = (m for m in methods if hasattr(estimator, METHOD_NAMES.get(m, m)))
-    return next(found, methods[0])
+    available = (m for m in methods if hasattr(estimator, METHOD_NAMES.get(m, m)))
+    return next(available, methods[0])
 
 
 def _like(estimator: Any) -> Any:

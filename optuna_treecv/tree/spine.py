@@ -56,12 +56,12 @@ def test_then_train(
 def phases_of_spine(plan: Plan) -> list[tuple[Node, Phase]]:
     """Return the nodes from the root to the first leaf, each with the phase that leads to it."""
     node = plan.root
-    found = [(node, plan.first_phase)]
+    phases = [(node, plan.first_phase)]
     while node.n_folds > 1:
         left, _ = plan.split(node)
-        found.append((left, plan.phase(node, left)))
+        phases.append((left, plan.phase(node, left)))
         node = left
-    return found
+    return phases
 
 
 def length_of_spine(plan: Plan) -> int:

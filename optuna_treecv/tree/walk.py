@@ -98,14 +98,14 @@ def beside_the_spine(plan: Plan, states: dict[Node, Any], top: Node, bottom: Nod
 
     ``top`` and ``bottom`` are nodes on the spine. The node ``bottom`` itself comes first.
     """
-    found = []
+    begun = []
     node = top
     while node != bottom:
         left, right = plan.split(node)
-        found.append(Begun(right, states[node], node))
+        begun.append(Begun(right, states[node], node))
         node = left
-    found.append(Begun(bottom, states[bottom]))
-    return found[::-1]
+    begun.append(Begun(bottom, states[bottom]))
+    return begun[::-1]
 
 
 def walk_to_leaves(
