@@ -21,7 +21,8 @@ from Cython.Compiler.Main import main
 
 # Cython's own code for memoryviews is compiled once, into a module that the others import.
 SHARED = "_cyutility"
-OPTIONS = ["-X", "freethreading_compatible=True"]
+# Without the source in comments, a C file stays the same if only comments change, or line numbers.
+OPTIONS = ["-X", "freethreading_compatible=True", "-X", "emit_code_comments=False"]
 KERNEL_OPTIONS = [
     *("-X", "boundscheck=False", "-X", "wraparound=False", "-X", "cdivision=True"),
     *("-X", "initializedcheck=False", "-X", "auto_pickle=False"),

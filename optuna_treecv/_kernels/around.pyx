@@ -36,7 +36,11 @@ cdef class Around(Kernel):
         self.learner.tests_rows = False
         self.learner.changes = NULL
         self.learner.remember_columns = NULL
-        self.set_sizes(behind.learner.head_bytes, behind.state_bytes + own_bytes, behind.model_bytes)
+        self.set_sizes(
+            behind.learner.head_bytes,
+            behind.state_bytes + own_bytes - behind.learner.head_bytes,
+            behind.model_bytes,
+        )
         self.log_bytes = 0                              # states are copied
         return 0
 

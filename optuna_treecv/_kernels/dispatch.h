@@ -1,6 +1,7 @@
 /* Function multiversioning: one source, one machine-code clone for each level of x86-64, the best one chosen
  * when the module is loaded. Mark the loop over a block of rows with `dispatched`, and the functions that it calls
- * with `inlined`. The clones agree bit for bit: vec8.h fixes the order of every sum, and -ffp-contract=off is set.
+ * with `inlined`. A loop over sparse rows takes one number at a time, so it has no clone for the widest vectors
+ * (`dispatched_sparse`). The clones agree bit for bit: vec8.h fixes the order of every sum, and -ffp-contract=off is set.
  * The plain build is used with musl (it has no ifunc), with Clang (its clones do not link everywhere) and with GCC
  * below 12 (it does not know these levels). */
 #ifndef OPTUNA_TREECV_DISPATCH_H
@@ -11,8 +12,10 @@
 #if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__) && !defined(NO_DISPATCH)
 #define HAS_DISPATCH
 #define DISPATCHED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define DISPATCHED_SPARSE __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
 #define DISPATCHED
+#define DISPATCHED_SPARSE
 #endif
 
 /* Code that a loop seldom runs is marked `seldom` and stays a function: the loop is faster, and compiles sooner. */

@@ -37,12 +37,9 @@ cdef struct Head:
     double mass                 # W
 
 
-cdef enum:
-    HEAD_BYTES = 64
-
-
-cdef inline double *mean_in(const unsigned char *state) noexcept nogil:
-    return <double *> (state + HEAD_BYTES)
+cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """Return the mean."""
+    return <void *> (state + learner.head_bytes)
 
 
 cdef inlined add_row(
@@ -72,10 +69,6 @@ cdef inlined add_row(
             mean[j] += part * d
 
 
-cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    return mean_in(state)
-
-
 cdef inlined train_dense_on(
     const Learner *learner,
     Py_ssize_t start,
@@ -90,6 +83,7 @@ cdef inlined train_dense_on(
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
+    cdef double *mean = <double *> vectors_of(learner, state)
     cdef const floating *x
     cdef double weight
     cdef Py_ssize_t i, row
@@ -101,7 +95,7 @@ cdef inlined train_dense_on(
             continue
         x = (<const floating *> rows.values) + row * width
         head.mass += weight
-        add_row(settings, width, x, weight, head.mass, mean_in(state), mean_in(state) + width)
+        add_row(settings, width, x, weight, head.mass, mean, mean + width)
 
 
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
@@ -110,7 +104,7 @@ cdef void read(const Learner *learner, const unsigned char *state, void *model) 
     """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n = settings.n_features
-    cdef const double *mean = mean_in(state)
+    cdef const double *mean = <const double *> vectors_of(learner, state)
     cdef const double *M = mean + learner.width
     cdef double mass = (<const Head *> state).mass
     cdef double per_mass = 1 / mass if mass > 0 else 0
@@ -214,8 +208,8 @@ cdef class Gaussian(Kernel):
         self.learner.read = read
         self.learner.test = test
         self.set_sizes(
-            HEAD_BYTES,
-            HEAD_BYTES + 8 * (1 + n_sums) * self.learner.width,
+            sizeof(Head),
+            8 * (1 + n_sums) * self.learner.width,
             8 * n_features * (2 + n_sums),              # mean, covariance, and room for a row
         )
 
@@ -223,8 +217,3 @@ cdef class Gaussian(Kernel):
     def model_type(self):
         """The type of the numbers in a model."""
         return "f8"
-
-    def start(self, unsigned char [::1] state):
-        """Write the state before the first row."""
-        self.check_state(state)
-        memset(&state[0], 0, self.state_bytes)

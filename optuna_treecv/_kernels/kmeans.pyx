@@ -12,7 +12,6 @@ from cython cimport floating
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
-from libc.string cimport memset
 
 from optuna_treecv._kernels.row_weight cimport given_weight
 from optuna_treecv._kernels.rows cimport Dense
@@ -24,10 +23,6 @@ from optuna_treecv._kernels.vec8 cimport distance2
 from optuna_treecv._kernels.vec8 cimport inlined
 
 
-cdef struct Settings:
-    Py_ssize_t n_clusters
-
-
 # A state begins with this head, in a cache line. Then come the mass of each centre (float64), and
 # the centres in the type of the rows.
 cdef struct Head:
@@ -35,22 +30,22 @@ cdef struct Head:
     int64_t n_centres
 
 
-cdef enum:
-    HEAD_BYTES = 64
+cdef inline Py_ssize_t n_clusters_of(const Learner *learner) noexcept nogil:
+    return (<const Py_ssize_t *> learner.settings)[0]
 
 
-cdef inline double *masses_in(const unsigned char *state) noexcept nogil:
-    return <double *> (state + HEAD_BYTES)
+cdef inline double *masses_in(const Learner *learner, const unsigned char *state) noexcept nogil:
+    return <double *> (state + learner.head_bytes)
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
     """Return where the centres begin."""
-    return <void *> (masses_in(state) + (<const Settings *> learner.settings).n_clusters)
+    return <void *> (masses_in(learner, state) + n_clusters_of(learner))
 
 
 cdef inline int64_t n_centres_in(const Learner *learner, const unsigned char *state) noexcept nogil:
     """Return the number of centres, limited to the room for them in case the state is invalid."""
-    return min(max((<const Head *> state).n_centres, 0), (<const Settings *> learner.settings).n_clusters)
+    return min(max((<const Head *> state).n_centres, 0), n_clusters_of(learner))
 
 
 cdef inline Py_ssize_t nearest(
@@ -87,7 +82,7 @@ cdef inlined train_dense_on(
     cdef const floating *x
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
-    cdef double *masses = masses_in(state)
+    cdef double *masses = masses_in(learner, state)
     cdef floating *centre
     cdef floating distance, part
     cdef double weight
@@ -102,7 +97,7 @@ cdef inlined train_dense_on(
         x = (<const floating *> rows.values) + row * width
         distance = 1
         c = nearest(centres, head.n_centres, width, x, &distance) if head.n_centres > 0 else 0
-        if distance != 0 and head.n_centres < (<const Settings *> learner.settings).n_clusters:
+        if distance != 0 and head.n_centres < n_clusters_of(learner):
             c = head.n_centres
             head.n_centres += 1
         masses[c] += weight
@@ -121,7 +116,7 @@ cdef inlined read_centres(
     """Write the centres; the first centre stands in for each that does not exist yet."""
     cdef Py_ssize_t n_centres = n_centres_in(learner, state)
     cdef Py_ssize_t c
-    for c in range((<const Settings *> learner.settings).n_clusters):
+    for c in range(n_clusters_of(learner)):
         memcpy(
             out + c * learner.width,
             centres + (c if c < n_centres else 0) * learner.width,
@@ -169,7 +164,7 @@ cdef class KMeans(Kernel):
     centre, and the number of this centre.
     """
 
-    cdef Settings own
+    cdef Py_ssize_t n_clusters
 
     def __init__(self, X, Py_ssize_t n_clusters):
         cdef Py_ssize_t model_bytes
@@ -178,22 +173,17 @@ cdef class KMeans(Kernel):
             raise ValueError("centres are dense: rows must be dense.")
         if not 0 < n_clusters < 1 << 31:
             raise ValueError(f"n_clusters must be 1 to 2**31 - 1, got {n_clusters}.")
-        self.own.n_clusters = n_clusters
-        self.learner.settings = &self.own
+        self.n_clusters = n_clusters
+        self.learner.settings = &self.n_clusters
         self.learner.train = train_dense
         self.learner.read = read
         self.learner.test = test
         model_bytes = n_clusters * self.learner.width * self.itemsize
-        self.set_sizes(HEAD_BYTES, HEAD_BYTES + 8 * n_clusters + model_bytes, model_bytes)
-
-    def start(self, unsigned char [::1] state):
-        """Write the state before the first row, without centres."""
-        self.check_state(state)
-        memset(&state[0], 0, self.state_bytes)
+        self.set_sizes(sizeof(Head), 8 * n_clusters + model_bytes, model_bytes)
 
     def counts(self, const unsigned char [::1] state):
         """Return the sum of the weights of the rows that each centre has won: ints if all sums are whole numbers."""
         self.check_state(state)
-        masses = [masses_in(&state[0])[c] for c in range(self.own.n_clusters)]
+        masses = [masses_in(&self.learner, &state[0])[c] for c in range(self.n_clusters)]
         are_whole = all(mass.is_integer() and mass < 1 << 53 for mass in masses)
         return [int(mass) for mass in masses] if are_whole else masses

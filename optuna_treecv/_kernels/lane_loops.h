@@ -28,4 +28,16 @@ DECLARE_LANES(double, double, double)
 DECLARE_LANES(float, float, float)
 DECLARE_LANES(wide, float, double)
 
+/* The loop for the types of the row and of the vectors. */
+#define LANES(LOOP, x, w)                                                                                              \
+    _Generic(*(x),                                                                                                     \
+        double: lane_##LOOP##_double,                                                                                  \
+        float: _Generic(*(w), double: lane_##LOOP##_wide, float: lane_##LOOP##_float))
+#define lane_dots(x, w, width, n_lanes, out) LANES(dots, x, w)(x, w, width, n_lanes, out)
+#define lane_add(x, c, w, width, n_lanes) LANES(add, x, w)(x, c, w, width, n_lanes)
+#define lane_dots_sparse(x, columns, n, next, n_next, w, n_lanes, room, out)                                           \
+    LANES(dots_sparse, x, w)(x, columns, n, next, n_next, w, n_lanes, room, out)
+#define lane_add_sparse(x, columns, n, c, w, n_lanes, blocks, n_blocks, check)                                         \
+    LANES(add_sparse, x, w)(x, columns, n, c, w, n_lanes, blocks, n_blocks, check)
+
 #endif

@@ -16,84 +16,38 @@ from cython cimport floating
 from libc.stdint cimport int32_t
 
 from optuna_treecv._kernels.losses cimport Loss
-from optuna_treecv._kernels.rows cimport Dense
-from optuna_treecv._kernels.rows cimport Rows
+from optuna_treecv._kernels.rows cimport Sparse
+from optuna_treecv._kernels.rows cimport n_nonzeros
+from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport train_rows
 from optuna_treecv._kernels.vec8 cimport inlined
 
 
+# Each chooses its function in C by the types of the row x and of the vectors w. Sums of float32 rows are float64.
 cdef extern from "lane_loops.h" nogil:
     const Py_ssize_t LANE_BYTES
     const Py_ssize_t NONZEROS_AHEAD
-    void lane_dots_double(const double *x, const double *w, Py_ssize_t width, Py_ssize_t n_lanes, double *out) noexcept
-    void lane_dots_float(const float *x, const float *w, Py_ssize_t width, Py_ssize_t n_lanes, float *out) noexcept
-    void lane_dots_wide(const float *x, const double *w, Py_ssize_t width, Py_ssize_t n_lanes, double *out) noexcept
-    void lane_add_double(const double *x, const double *c, double *w, Py_ssize_t width, Py_ssize_t n_lanes) noexcept
-    void lane_add_float(const float *x, const float *c, float *w, Py_ssize_t width, Py_ssize_t n_lanes) noexcept
-    void lane_add_wide(const float *x, const double *c, double *w, Py_ssize_t width, Py_ssize_t n_lanes) noexcept
-    void lane_dots_sparse_double(
-        const double *x,
+    void lane_dots(const void *x, const void *w, Py_ssize_t width, Py_ssize_t n_lanes, void *out) noexcept
+    void lane_add(const void *x, const void *c, void *w, Py_ssize_t width, Py_ssize_t n_lanes) noexcept
+    void lane_dots_sparse(
+        const void *x,
         const int32_t *columns,
         Py_ssize_t n,
         const int32_t *next_columns,
         Py_ssize_t n_next,
-        const double *w,
+        const void *w,
         Py_ssize_t n_lanes,
-        double *room,
-        double *out,
+        void *room,
+        void *out,
     ) noexcept
-    void lane_dots_sparse_float(
-        const float *x,
+    void lane_add_sparse(
+        const void *x,
         const int32_t *columns,
         Py_ssize_t n,
-        const int32_t *next_columns,
-        Py_ssize_t n_next,
-        const float *w,
-        Py_ssize_t n_lanes,
-        float *room,
-        float *out,
-    ) noexcept
-    void lane_dots_sparse_wide(
-        const float *x,
-        const int32_t *columns,
-        Py_ssize_t n,
-        const int32_t *next_columns,
-        Py_ssize_t n_next,
-        const double *w,
-        Py_ssize_t n_lanes,
-        double *room,
-        double *out,
-    ) noexcept
-    void lane_add_sparse_double(
-        const double *x,
-        const int32_t *columns,
-        Py_ssize_t n,
-        const double *c,
-        double *w,
-        Py_ssize_t n_lanes,
-        const Py_ssize_t *blocks,
-        Py_ssize_t n_blocks,
-        double *check,
-    ) noexcept
-    void lane_add_sparse_float(
-        const float *x,
-        const int32_t *columns,
-        Py_ssize_t n,
-        const float *c,
-        float *w,
-        Py_ssize_t n_lanes,
-        const Py_ssize_t *blocks,
-        Py_ssize_t n_blocks,
-        double *check,
-    ) noexcept
-    void lane_add_sparse_wide(
-        const float *x,
-        const int32_t *columns,
-        Py_ssize_t n,
-        const double *c,
-        double *w,
+        const void *c,
+        void *w,
         Py_ssize_t n_lanes,
         const Py_ssize_t *blocks,
         Py_ssize_t n_blocks,
@@ -111,73 +65,59 @@ ctypedef fused Weight:
 
 
 cdef inline inlined dot_lanes(
-    const Rows *rows,
+    const Learner *learner,
     Py_ssize_t row,
     Py_ssize_t next_row,        # its weights are prefetched
     const Weight *w,            # IN, (width, n_lanes): of the type of the rows, or sums
-    Py_ssize_t width,
     Py_ssize_t n_lanes,
     Weight *room,               # OUT, (8, n_lanes)
     Weight *out,                # OUT, (n_lanes,)
     const floating *of_type,
 ) noexcept nogil:
     """Write x . w of every lane, in the summation order of ``vec8.h``."""
-    cdef const floating *x = <const floating *> rows.values
-    cdef const int32_t *columns
-    cdef const int32_t *next_columns
-    cdef Py_ssize_t n, n_next
-    if Rows is Dense:
-        x += row * width
-        if floating is double and Weight is double:
-            lane_dots_double(x, w, width, n_lanes, out)
-        elif floating is float and Weight is float:
-            lane_dots_float(x, w, width, n_lanes, out)
-        elif floating is float and Weight is double:
-            lane_dots_wide(x, w, width, n_lanes, out)
-    else:
-        x += rows.begins[row]
-        columns = rows.columns + rows.begins[row]
-        n = rows.begins[row + 1] - rows.begins[row]
-        next_columns = rows.columns + rows.begins[next_row]
-        n_next = rows.begins[next_row + 1] - rows.begins[next_row]
-        if floating is double and Weight is double:
-            lane_dots_sparse_double(x, columns, n, next_columns, n_next, w, n_lanes, room, out)
-        elif floating is float and Weight is float:
-            lane_dots_sparse_float(x, columns, n, next_columns, n_next, w, n_lanes, room, out)
-        elif floating is float and Weight is double:
-            lane_dots_sparse_wide(x, columns, n, next_columns, n_next, w, n_lanes, room, out)
+    cdef const Sparse *rows = &learner.sparse
+    cdef const floating *x
+    if floating is float or Weight is double:
+        if rows.begins == NULL:
+            x = (<const floating *> learner.dense.values) + row * learner.width
+            lane_dots(x, w, learner.width, n_lanes, out)
+        else:
+            x = (<const floating *> rows.values) + rows.begins[row]
+            lane_dots_sparse(
+                x,
+                rows.columns + rows.begins[row],
+                n_nonzeros(rows, row),
+                rows.columns + rows.begins[next_row],
+                n_nonzeros(rows, next_row),
+                w,
+                n_lanes,
+                room,
+                out,
+            )
 
 
 cdef inline inlined add_lanes(
-    const Rows *rows,
+    const Learner *learner,
     Py_ssize_t row,
     const Weight *c,            # IN, (n_lanes,), 0 where there is nothing to add
     Weight *w,                  # INOUT, (width, n_lanes): of the type of the rows, or sums
-    Py_ssize_t width,
     Py_ssize_t n_lanes,
     double *check,              # INOUT, (n_lanes,): becomes NaN if rows are sparse and c or w is not finite
     const floating *of_type,
 ) noexcept nogil:
     """Compute w += c x in every lane."""
-    cdef const floating *x = <const floating *> rows.values
-    cdef const int32_t *columns
+    cdef const Sparse *rows = &learner.sparse
+    cdef const floating *x
     cdef Py_ssize_t a_block = LANE_BYTES // sizeof(Weight)
     cdef Py_ssize_t blocks[MOST_LANES]
     cdef Py_ssize_t n_blocks = 0
-    cdef Py_ssize_t n, b, lane
+    cdef Py_ssize_t b, lane
     cdef bint is_zero
-    if Rows is Dense:
-        x += row * width
-        if floating is double and Weight is double:
-            lane_add_double(x, c, w, width, n_lanes)
-        elif floating is float and Weight is float:
-            lane_add_float(x, c, w, width, n_lanes)
-        elif floating is float and Weight is double:
-            lane_add_wide(x, c, w, width, n_lanes)
-    else:
-        x += rows.begins[row]
-        columns = rows.columns + rows.begins[row]
-        n = rows.begins[row + 1] - rows.begins[row]
+    if floating is float or Weight is double:
+        if rows.begins == NULL:
+            x = (<const floating *> learner.dense.values) + row * learner.width
+            lane_add(x, c, w, learner.width, n_lanes)
+            return
         for b in range(n_lanes // a_block):             # weights are far apart: skip the blocks where c is 0
             is_zero = True
             for lane in range(b * a_block, (b + 1) * a_block):
@@ -186,12 +126,17 @@ cdef inline inlined add_lanes(
             if not is_zero:
                 blocks[n_blocks] = b * a_block
                 n_blocks += 1
-        if floating is double and Weight is double:
-            lane_add_sparse_double(x, columns, n, c, w, n_lanes, blocks, n_blocks, check)
-        elif floating is float and Weight is float:
-            lane_add_sparse_float(x, columns, n, c, w, n_lanes, blocks, n_blocks, check)
-        elif floating is float and Weight is double:
-            lane_add_sparse_wide(x, columns, n, c, w, n_lanes, blocks, n_blocks, check)
+        x = (<const floating *> rows.values) + rows.begins[row]
+        lane_add_sparse(
+            x, rows.columns + rows.begins[row], n_nonzeros(rows, row), c, w, n_lanes, blocks, n_blocks, check
+        )
+
+
+cdef inline double norm2_of(const Learner *learner, Py_ssize_t row, const floating *of_type) noexcept nogil:
+    """Return |x|^2."""
+    if learner.sparse.begins != NULL:
+        return <double> norm2_row(&learner.sparse, row, of_type)
+    return <double> norm2_row(&learner.dense, row, of_type)
 
 
 cdef void lane_slopes(
@@ -232,17 +177,16 @@ cdef struct LaneSettings:
 
 cdef inline void write_outputs(
     const LaneSettings *settings,
-    Py_ssize_t row,
     Py_ssize_t n_rows,
     const floating *outputs,    # IN, (n_lanes,)
-    floating *out,              # OUT, (n_models, n_rows, n_outputs)
+    floating *out,              # OUT, at a row of (n_models, n_rows, n_outputs)
 ) noexcept nogil:
     """Write the outputs of all models for one row."""
     cdef Py_ssize_t n_outputs = settings.n_outputs
     cdef Py_ssize_t g, c
     for g in range(settings.n_used // n_outputs):
         for c in range(n_outputs):
-            out[(g * n_rows + row) * n_outputs + c] = outputs[g * n_outputs + c]
+            out[g * n_rows * n_outputs + c] = outputs[g * n_outputs + c]
 
 
 cdef inline double *numbers_of(const Learner *learner, const unsigned char *state) noexcept nogil:
@@ -261,23 +205,16 @@ cdef inline void *vectors_of(const Learner *learner, const unsigned char *state)
     return <void *> (sums_of(learner, state) + (settings.n_lanes * learner.width if settings.has_sums else 0))
 
 
-# The rows of a training phase, and where the outputs for each of them go before it acts.
-cdef struct Tested:
-    Py_ssize_t n_rows
-    Py_ssize_t row              # that is next
-    void *out                   # OUT, (n_models, n_rows, n_outputs); NULL: nowhere
-
-
 cdef inline inlined test_lanes(
     const Learner *learner,
-    const Rows *rows,
     Py_ssize_t row,
     Py_ssize_t next_row,
     const unsigned char *state,
     const floating *p_x,        # IN, (n_lanes,): the row's product with p
-    Tested *tested,             # INOUT
+    Py_ssize_t n_rows,
+    floating *out,              # OUT, at a row of (n_models, n_rows, n_outputs)
 ) noexcept nogil:
-    """Write w.x = a p.x + b q.x of every lane for the next row, rounded once as in ``linear.pxd``."""
+    """Write w.x = a p.x + b q.x of every lane for a row, rounded once as in ``linear.pxd``."""
     cdef const LaneSettings *settings = <const LaneSettings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.n_lanes
     cdef LaneWeights of
@@ -288,14 +225,13 @@ cdef inline inlined test_lanes(
     cdef Py_ssize_t lane
     settings.weights(learner, state, &of)
     if of.q != NULL:
-        dot_lanes(rows, row, next_row, of.q, learner.width, n_lanes, room, q_x, p_x)
+        dot_lanes(learner, row, next_row, of.q, n_lanes, room, q_x, p_x)
     for lane in range(n_lanes):
         output = of.a[lane] * <double> p_x[lane]
         if of.q != NULL:
             output += of.b[lane] * q_x[lane]
         outputs[lane] = <floating> output
-    write_outputs(settings, tested.row, tested.n_rows, outputs, <floating *> tested.out)
-    tested.row += 1
+    write_outputs(settings, n_rows, outputs, out)
 
 
 cdef class LanesKernel(Kernel):

@@ -76,8 +76,9 @@ cdef inlined test_dense(
     cdef floating outputs[MOST_LANES]
     cdef Py_ssize_t i
     for i in range(start, stop):
-        dot_lanes(&learner.dense, i, i, weights, learner.width, settings.n_lanes, <floating *> NULL, outputs, weights)
-        write_outputs(settings, i - start, settings.n_rows, outputs, out)
+        dot_lanes(learner, i, i, weights, settings.n_lanes, <floating *> NULL, outputs, weights)
+        write_outputs(settings, settings.n_rows, outputs, out)
+        out += learner.n_outputs
 
 
 cdef inlined test_sparse(
@@ -126,7 +127,8 @@ cdef inlined test_sparse(
             outputs[lane] = ((s[0] + s[4 * n_lanes]) + (s[2 * n_lanes] + s[6 * n_lanes])) + (
                 (s[n_lanes] + s[5 * n_lanes]) + (s[3 * n_lanes] + s[7 * n_lanes])
             )
-        write_outputs(settings, i - start, settings.n_rows, outputs, out)
+        write_outputs(settings, settings.n_rows, outputs, out)
+        out += learner.n_outputs
 
 
 include "linear_by_type.pxi"
@@ -222,7 +224,6 @@ cdef class LanesKernel(Kernel):
     ) except -1:
         """Lay out a state with the given counts of numbers and vectors per lane."""
         cdef Py_ssize_t a_number = settings.n_lanes * <Py_ssize_t> sizeof(double)
-        cdef Py_ssize_t head_bytes = (common_bytes + n_numbers * a_number + 63) // 64 * 64
         cdef Py_ssize_t a_vector = settings.n_lanes * self.learner.width * self.itemsize
         settings.common_bytes = common_bytes
         settings.n_numbers = n_numbers
@@ -232,10 +233,19 @@ cdef class LanesKernel(Kernel):
             settings.n_lanes * self.itemsize
         )
         return self.set_sizes(
-            head_bytes,
-            head_bytes + (self.learner.width * a_number if has_sums else 0) + n_vectors * a_vector,
+            common_bytes + n_numbers * a_number,
+            (self.learner.width * a_number if has_sums else 0) + n_vectors * a_vector,
             a_vector,
         )
+
+    def start(self, unsigned char [::1] state):
+        """Write the state before the first row: each scale, the first number of a lane, is 1."""
+        cdef double *scale
+        cdef Py_ssize_t lane
+        Kernel.start(self, state)
+        scale = numbers_of(&self.learner, &state[0])
+        for lane in range((<const LaneSettings *> self.learner.settings).n_lanes):
+            scale[lane] = 1
 
     def take(
         self,

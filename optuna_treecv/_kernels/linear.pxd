@@ -55,6 +55,7 @@ cdef class LinearKernel(Kernel):
         object y,
         n_classes,
         LinearSettings *settings,
-        train_rows train,
+        train_rows train_on_dense,
+        train_rows train_on_sparse,
         find_weights weights,
     ) except -1

@@ -92,14 +92,15 @@ cdef class LinearKernel(Kernel):
         object y,
         n_classes,
         LinearSettings *settings,
-        train_rows train,
+        train_rows train_on_dense,
+        train_rows train_on_sparse,
         find_weights weights,
     ) except -1:
         """Bind the rows and the settings."""
         settings.first_class = self.bind_targets(X, y, n_classes)
         settings.weights = weights
         self.learner.settings = settings
-        self.learner.train = train
+        self.learner.train = train_on_dense if self.learner.sparse.begins == NULL else train_on_sparse
         self.learner.tests_rows = True
         self.learner.read = read_linear
         self.learner.test = test_linear

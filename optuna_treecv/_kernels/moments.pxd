@@ -24,47 +24,31 @@ from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport scale
 
 
-cdef extern from "moments8.h":
-    void merge8_double(
-        const double *X,
+# Each chooses its function in C by the type of X. Both take 8 columns of (n_rows, width).
+cdef extern from "moments8.h" nogil:
+    # Merge the moments of the rows start..stop-1, or order[start], ..., order[stop-1].
+    void merge8(
+        const void *X,
         Py_ssize_t width,
         Py_ssize_t start,
         Py_ssize_t stop,
         const uint32_t *order,
         double n_seen,
-        double *mean,
-        double *M2,
-    ) noexcept nogil
-    void merge8_float(
-        const float *X,
+        double *mean,           # INOUT, (8,)
+        double *M2,             # INOUT, (8,)
+    ) noexcept
+
+    # Find the moments of the known values.
+    void known8(
+        const void *X,
         Py_ssize_t width,
         Py_ssize_t start,
         Py_ssize_t stop,
         const uint32_t *order,
-        double n_seen,
-        double *mean,
-        double *M2,
-    ) noexcept nogil
-    void known8_double(
-        const double *X,
-        Py_ssize_t width,
-        Py_ssize_t start,
-        Py_ssize_t stop,
-        const uint32_t *order,
-        double *n_known,
-        double *mean,
-        double *M2,
-    ) noexcept nogil
-    void known8_float(
-        const float *X,
-        Py_ssize_t width,
-        Py_ssize_t start,
-        Py_ssize_t stop,
-        const uint32_t *order,
-        double *n_known,
-        double *mean,
-        double *M2,
-    ) noexcept nogil
+        double *n_known,        # OUT, (8,)
+        double *mean,           # OUT, (8,), 0 where no value is known
+        double *M2,             # OUT, (8,)
+    ) noexcept
 
 
 cdef enum:
@@ -180,27 +164,7 @@ cdef inline inlined merge_rows(
     """Merge the moments of the rows start..stop-1, or order[start], ..., order[stop-1]."""
     cdef Py_ssize_t j
     for j in range(0, width, 8):
-        if floating is double:
-            merge8_double(X + j, width, start, stop, order, n_seen, mean + j, M2 + j)
-        else:
-            merge8_float(X + j, width, start, stop, order, n_seen, mean + j, M2 + j)
-
-
-cdef inline inlined find_known(
-    const floating *X,          # IN, (n_rows, width), the first of 8 columns
-    Py_ssize_t width,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
-    double *n_known,            # OUT, (8,)
-    double *mean,               # OUT, (8,), 0 where no value is known
-    double *M2,                 # OUT, (8,)
-) noexcept nogil:
-    """Find the moments of the known values of 8 columns."""
-    if floating is double:
-        known8_double(X, width, start, stop, order, n_known, mean, M2)
-    else:
-        known8_float(X, width, start, stop, order, n_known, mean, M2)
+        merge8(X + j, width, start, stop, order, n_seen, mean + j, M2 + j)
 
 
 cdef inline inlined merge_known(
@@ -267,7 +231,7 @@ cdef inline inlined survey_missing(
         while begin < stop:
             end = next_piece(columns, begin, stop, order, &block)
             if block == NULL:
-                find_known(X + j, width, begin, end, order, n_piece, mean_piece, M2_piece)
+                known8(X + j, width, begin, end, order, n_piece, mean_piece, M2_piece)
             for i in range(8):
                 if block != NULL:
                     merge_known(

@@ -26,7 +26,7 @@ cdef inlined block_of_rows(
         merge_rows(X, width, start, start + BLOCK, NULL, 0, block, block + width)
         return
     for j in range(0, width, 8):
-        find_known(X + j, width, start, start + BLOCK, NULL, block + 2 * width + j, block + j, block + width + j)
+        known8(X + j, width, start, start + BLOCK, NULL, block + 2 * width + j, block + j, block + width + j)
 
 
 cdef dispatched fill_blocks(

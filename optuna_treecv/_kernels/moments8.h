@@ -87,4 +87,9 @@ DEFINE_MERGE8(float)
 DEFINE_KNOWN8(double)
 DEFINE_KNOWN8(float)
 
+#define merge8(X, width, start, stop, order, n_seen, mean, M2)                                                         \
+    OF_TYPE(merge8, X)(X, width, start, stop, order, n_seen, mean, M2)
+#define known8(X, width, start, stop, order, n_known, mean, M2)                                                        \
+    OF_TYPE(known8, X)(X, width, start, stop, order, n_known, mean, M2)
+
 #endif

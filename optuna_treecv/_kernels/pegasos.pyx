@@ -8,7 +8,6 @@ from libc.math cimport NAN
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
-from libc.string cimport memset
 
 from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
@@ -23,6 +22,7 @@ from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.rows cimport visit_both
+from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
@@ -57,10 +57,6 @@ cdef struct Head:
     double low                  # for every lambda in low..high each comparison so far has the same outcome
     double high
     Numbers outputs[1]          # n_outputs of them
-
-
-cdef inline Py_ssize_t head_bytes(Py_ssize_t n_outputs) noexcept nogil:
-    return (sizeof(Head) + (n_outputs - 1) * sizeof(Numbers) + 63) // 64 * 64
 
 
 cdef inline double *sums_of(const Learner *learner, const unsigned char *state) noexcept nogil:
@@ -228,10 +224,6 @@ cdef inlined train_on(
             tested += learner.n_outputs
 
 
-cdef enum:
-    HAS_PLAIN_LOOPS = 1                             # ``train_by_type.pxi``
-
-
 include "train_by_type.pxi"
 
 
@@ -323,7 +315,7 @@ cdef class Pegasos(LinearKernel):
 
     def __init__(self, X, y, n_classes, double alpha, bint average, bint project):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train_on_dense, train_on_sparse, weights)
         self.own.alpha = alpha
         self.own.average = average
         self.own.project = project
@@ -334,8 +326,8 @@ cdef class Pegasos(LinearKernel):
         self.learner.n_saved = self.n_outputs * (2 if average else 1)
         self.learner.rewrites = project
         self.set_sizes(
-            head_bytes(self.n_outputs),
-            head_bytes(self.n_outputs) + n_numbers * (self.itemsize + (8 if average else 0)),
+            sizeof(Head) + (self.n_outputs - 1) * sizeof(Numbers),
+            n_numbers * (self.itemsize + (8 if average else 0)),
             n_numbers * self.itemsize,
         )
 
@@ -343,8 +335,7 @@ cdef class Pegasos(LinearKernel):
         """Write the state before the first row: w_1 = 0."""
         cdef Head *head = <Head *> &state[0]
         cdef Py_ssize_t c
-        self.check_state(state)
-        memset(&state[0], 0, self.state_bytes)
+        Kernel.start(self, state)
         head.high = INFINITY
         for c in range(self.n_outputs):
             head.outputs[c].scale = 1

@@ -6,16 +6,14 @@ from cython cimport floating
 from libc.math cimport NAN
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
-from libc.string cimport memset
 
 from optuna_treecv._kernels.lanes cimport MOST_LANES
 from optuna_treecv._kernels.lanes cimport LanesKernel
 from optuna_treecv._kernels.lanes cimport LaneSettings
 from optuna_treecv._kernels.lanes cimport LaneWeights
-from optuna_treecv._kernels.lanes cimport Tested
 from optuna_treecv._kernels.lanes cimport add_lanes
 from optuna_treecv._kernels.lanes cimport dot_lanes
+from optuna_treecv._kernels.lanes cimport norm2_of
 from optuna_treecv._kernels.lanes cimport numbers_of
 from optuna_treecv._kernels.lanes cimport sums_of
 from optuna_treecv._kernels.lanes cimport test_lanes
@@ -23,11 +21,8 @@ from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.pegasos cimport absorb
 from optuna_treecv._kernels.pegasos cimport coefficient
 from optuna_treecv._kernels.pegasos cimport leaves_ball
+from optuna_treecv._kernels.row_weight cimport has_weights
 from optuna_treecv._kernels.row_weight cimport weight_of
-from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.rows cimport norm2_row
-from optuna_treecv._kernels.rows cimport row_at
-from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
@@ -42,34 +37,16 @@ cdef struct Settings:
 
 
 # A state holds the rows seen; scale, |u|^2 and H of each lane; v when averaging; and z.
-cdef struct Numbers:
-    double *scale
-    double *norm2
-    double *harmonic
-
-
-cdef inline Numbers numbers_in(const Learner *learner, const unsigned char *state) noexcept nogil:
-    cdef Py_ssize_t n_lanes = (<const LaneSettings *> learner.settings).n_lanes
-    cdef Numbers numbers
-    numbers.scale = numbers_of(learner, state)
-    numbers.norm2 = numbers.scale + n_lanes
-    numbers.harmonic = numbers.norm2 + n_lanes
-    return numbers
-
 
 cdef inlined train_row(
     const Learner *learner,
-    const Rows *rows,
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
-    double steps,               # t - 1
-    const Numbers *numbers,
-    floating *z,                # INOUT, (width, n_lanes)
-    double *v,                  # INOUT, likewise
-    unsigned char *state,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where it lies in the state, (width, n_lanes)
     Log *log,
-    bint weighted,
-    Tested *tested,             # INOUT
+    Py_ssize_t n_tested,
+    floating *tested,           # OUT, at a row of (n_models, n_tested, n_outputs), or NULL
 ) noexcept nogil:
     """Make step t of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -78,9 +55,13 @@ cdef inlined train_row(
     cdef Py_ssize_t width = learner.width
     cdef int32_t y = (<const int32_t *> learner.y)[row]
     cdef bint average = settings.average
-    cdef floating weight = weight_of(weighted, learner, row, state, z)
-    cdef double *scale = numbers.scale
-    cdef double *harmonic = numbers.harmonic
+    cdef floating weight = weight_of(has_weights(learner), learner, row, state, z)
+    cdef int64_t *n_seen = <int64_t *> state
+    cdef double steps = <double> n_seen[0]          # t - 1
+    cdef double *v = sums_of(learner, state)
+    cdef double *scale = numbers_of(learner, state)
+    cdef double *norm2 = scale + n_lanes
+    cdef double *harmonic = norm2 + n_lanes
     cdef int made = 0
     cdef floating room[8 * MOST_LANES]
     cdef floating margins[MOST_LANES]
@@ -88,11 +69,12 @@ cdef inlined train_row(
     cdef double added_wide[MOST_LANES]
     cdef double check[MOST_LANES]
     cdef floating sign
-    cdef double norm2
+    cdef double norm2_of_row
     cdef Py_ssize_t lane
-    dot_lanes(rows, row, next_row, z, width, n_lanes, room, margins, z)
-    if tested.out != NULL:
-        test_lanes(learner, rows, row, next_row, state, margins, tested)
+    dot_lanes(learner, row, next_row, z, n_lanes, room, margins, z)
+    if tested != NULL:
+        test_lanes(learner, row, next_row, state, margins, n_tested, tested)
+    n_seen[0] += 1
     if not average and not settings.project:        # each scale is 1, or NaN for good: no branch, no division
         for lane in range(n_lanes):
             sign = 1 if y == classes[lane] else -1
@@ -100,8 +82,10 @@ cdef inlined train_row(
             check[lane] = 0
             scale[lane] = scale[lane] if margins[lane] == margins[lane] else NAN
             added[lane] = sign if margins[lane] < <floating> (settings.alpha[lane] * steps) or steps == 0 else 0
-            added[lane] *= weight
             made |= added[lane] != 0
+        if weight != 1:                             # in the loop above, it would take 2 % of the instructions of a row
+            for lane in range(n_lanes):
+                added[lane] *= weight
     else:
         for lane in range(n_lanes):
             check[lane] = added_wide[lane] = 0
@@ -120,24 +104,24 @@ cdef inlined train_row(
             made |= added[lane] != 0
     if not made:
         return
-    add_lanes(rows, row, added, z, width, n_lanes, check, z)
+    add_lanes(learner, row, added, z, n_lanes, check, z)
     if average:
-        add_lanes(rows, row, added_wide, v, width, n_lanes, check, z)
+        add_lanes(learner, row, added_wide, v, n_lanes, check, z)
     if learner.sparse.begins != NULL:
         for lane in range(n_lanes):
             if added[lane] != 0 and check[lane] != 0:
                 scale[lane] = harmonic[lane] = NAN
     if settings.project:
-        norm2 = <double> norm2_row(rows, row, z)
+        norm2_of_row = norm2_of(learner, row, z)
         for lane in range(n_lanes):
             if added[lane] != 0 and leaves_ball(
                 settings.alpha[lane],
                 steps,
                 <double> margins[lane],
                 <double> weight,
-                norm2,
+                norm2_of_row,
                 &scale[lane],
-                &numbers.norm2[lane],
+                &norm2[lane],
                 &harmonic[lane],
             ):
                 if log != NULL:
@@ -145,52 +129,23 @@ cdef inlined train_row(
                 absorb(average, width, n_lanes, &scale[lane], &harmonic[lane], z + lane, v + lane)
 
 
-cdef inlined train_on(
-    const Learner *learner,
-    const Rows *rows,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
-    unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where it lies in the state
-    Log *log,
-    bint weighted,
-    floating *out,              # OUT, (n_models, stop - start, n_outputs): outputs before each row acts; or NULL
-) noexcept nogil:
-    cdef int64_t *n_seen = <int64_t *> state
-    cdef double *v = sums_of(learner, state)
-    cdef Numbers numbers = numbers_in(learner, state)
-    cdef double steps = <double> n_seen[0]
-    cdef Py_ssize_t i, row, next_row
-    cdef Tested tested
-    tested.n_rows, tested.row, tested.out = stop - start, 0, out
-    for i in range(start, stop):
-        row = visit(rows, order, i, stop, z)
-        next_row = row_at(order, min(i + 1, stop - 1))
-        train_row(learner, rows, row, next_row, steps, &numbers, z, v, state, log, weighted, &tested)
-        n_seen[0] += 1
-        steps += 1
-
-
-cdef enum:
-    HAS_PLAIN_LOOPS = 1                             # ``train_by_type.pxi``
-
-
-include "train_by_type.pxi"
+include "train_lanes_by_type.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
     """Write w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Numbers numbers = numbers_in(learner, state)
+    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef const double *scale = numbers_of(learner, state)
+    cdef const double *harmonic = scale + 2 * n_lanes
     cdef int64_t n_seen = (<const int64_t *> state)[0]
     cdef double per_step
     cdef Py_ssize_t lane
     of.p = vectors_of(learner, state)
     of.q = sums_of(learner, state) if settings.average else NULL
-    for lane in range(settings.lanes.n_lanes):
+    for lane in range(n_lanes):
         per_step = 1 / (settings.alpha[lane] * <double> n_seen) if n_seen else 0
-        of.a[lane] = per_step * (numbers.harmonic[lane] if settings.average else numbers.scale[lane])
+        of.a[lane] = per_step * (harmonic[lane] if settings.average else scale[lane])
         of.b[lane] = -per_step
 
 
@@ -201,9 +156,7 @@ cdef class PegasosLanes(LanesKernel):
 
     def __init__(self, X, y, n_classes, alphas, bint average, bint project):
         cdef Py_ssize_t n_lanes, lane
-        self.bind_lanes(
-            X, y, n_classes, len(alphas), &self.own.lanes, train, weights
-        )
+        self.bind_lanes(X, y, n_classes, len(alphas), &self.own.lanes, train, weights)
         n_lanes = self.own.lanes.n_lanes
         for lane in range(n_lanes):
             self.own.alpha[lane] = alphas[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]
@@ -211,13 +164,3 @@ cdef class PegasosLanes(LanesKernel):
         self.own.project = project
         self.learner.rewrites = project
         self.set_lane_sizes(&self.own.lanes, sizeof(int64_t), 3, average, 1)
-
-    def start(self, unsigned char [::1] state):
-        """Write the state before the first row: w_1 = 0."""
-        cdef Numbers numbers
-        cdef Py_ssize_t lane
-        self.check_state(state)
-        numbers = numbers_in(&self.learner, &state[0])
-        memset(&state[0], 0, self.state_bytes)
-        for lane in range(self.own.lanes.n_lanes):
-            numbers.scale[lane] = 1

@@ -13,7 +13,6 @@ from cython cimport floating
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
-from libc.string cimport memset
 
 from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
@@ -46,10 +45,6 @@ cdef struct Settings:
 cdef struct Head:
     int64_t n_seen
     Norms norms                 # of the rows so far; for the automatic step only
-
-
-cdef enum:
-    HEAD_BYTES = 64
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
@@ -166,7 +161,7 @@ cdef class RootSGD(LinearKernel):
         self, X, y, n_classes, loss, double epsilon, double alpha, double step_size, int64_t burn_in
     ):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train_dense, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train_dense, NULL, weights)
         if self.learner.sparse.begins != NULL:
             raise ValueError("ROOT-SGD moves every weight with every row: rows must be dense.")
         self.own.loss = loss_named(loss, epsilon)
@@ -174,9 +169,4 @@ cdef class RootSGD(LinearKernel):
         self.own.step_size = step_size
         self.own.burn_in = burn_in
         n_numbers = self.n_outputs * self.learner.width
-        self.set_sizes(HEAD_BYTES, HEAD_BYTES + 3 * n_numbers * self.itemsize, n_numbers * self.itemsize)
-
-    def start(self, unsigned char [::1] state):
-        """Write the state before the first row: w_0 = 0."""
-        self.check_state(state)
-        memset(&state[0], 0, self.state_bytes)
+        self.set_sizes(sizeof(Head), 3 * n_numbers * self.itemsize, n_numbers * self.itemsize)

@@ -51,6 +51,10 @@ ctypedef fused Rows:
     Sparse
 
 
+cdef inline Py_ssize_t n_nonzeros(const Sparse *rows, Py_ssize_t row) noexcept nogil:
+    return rows.begins[row + 1] - rows.begins[row]
+
+
 cdef inline floating dot_row(const Rows *rows, Py_ssize_t row, const floating *w) noexcept nogil:
     """Return x . w in the summation order of ``vec8.h``."""
     cdef const floating *x

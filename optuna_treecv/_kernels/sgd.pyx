@@ -6,7 +6,6 @@ from libc.math cimport isfinite
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
-from libc.string cimport memset
 
 from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
@@ -30,6 +29,7 @@ from optuna_treecv._kernels.steps cimport Step
 from optuna_treecv._kernels.steps cimport automatic_weight
 from optuna_treecv._kernels.steps cimport step_of
 from optuna_treecv._kernels.steps cimport typical_norm2
+from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
@@ -65,10 +65,6 @@ cdef struct Head:
     int64_t n_averaged          # the sum of the weights of the iterates averaged
     Norms norms                 # of the rows so far; for the automatic step only
     Numbers outputs[1]          # n_outputs of them
-
-
-cdef inline Py_ssize_t head_bytes(Py_ssize_t n_outputs) noexcept nogil:
-    return (sizeof(Head) + (n_outputs - 1) * sizeof(Numbers) + 63) // 64 * 64
 
 
 # The vectors of output c.
@@ -264,10 +260,6 @@ cdef inlined train_on(
         tested += n_tested
 
 
-cdef enum:
-    HAS_PLAIN_LOOPS = 1                             # ``train_by_type.pxi``
-
-
 include "train_by_type.pxi"
 
 
@@ -435,7 +427,7 @@ cdef class SGD(LinearKernel):
         bint is_linear=False,
     ):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train_on_dense, train_on_sparse, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.alpha = alpha
         self.own.step_size = step_size
@@ -457,8 +449,8 @@ cdef class SGD(LinearKernel):
         self.learner.n_saved = self.n_outputs * (2 if average else 1)
         self.learner.rewrites = True
         self.set_sizes(
-            head_bytes(self.n_outputs),
-            head_bytes(self.n_outputs) + n_numbers * (
+            sizeof(Head) + (self.n_outputs - 1) * sizeof(Numbers),
+            n_numbers * (
                 self.itemsize + (8 if average else 0) + (8 if batch_size > 1 else 0)
             ),
             n_numbers * self.itemsize,
@@ -468,7 +460,6 @@ cdef class SGD(LinearKernel):
         """Write the state before the first row: w_1 = 0."""
         cdef Head *head = <Head *> &state[0]
         cdef Py_ssize_t c
-        self.check_state(state)
-        memset(&state[0], 0, self.state_bytes)
+        Kernel.start(self, state)
         for c in range(self.n_outputs):
             head.outputs[c].scale = 1

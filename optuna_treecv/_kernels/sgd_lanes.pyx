@@ -6,17 +6,15 @@ from cython cimport floating
 from libc.math cimport NAN
 from libc.math cimport isfinite
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
-from libc.string cimport memset
 
 from optuna_treecv._kernels.lanes cimport MOST_LANES
 from optuna_treecv._kernels.lanes cimport LanesKernel
 from optuna_treecv._kernels.lanes cimport LaneSettings
 from optuna_treecv._kernels.lanes cimport LaneWeights
-from optuna_treecv._kernels.lanes cimport Tested
 from optuna_treecv._kernels.lanes cimport add_lanes
 from optuna_treecv._kernels.lanes cimport dot_lanes
 from optuna_treecv._kernels.lanes cimport lane_slopes
+from optuna_treecv._kernels.lanes cimport norm2_of
 from optuna_treecv._kernels.lanes cimport numbers_of
 from optuna_treecv._kernels.lanes cimport sums_of
 from optuna_treecv._kernels.lanes cimport test_lanes
@@ -24,11 +22,8 @@ from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
+from optuna_treecv._kernels.row_weight cimport has_weights
 from optuna_treecv._kernels.row_weight cimport weight_of
-from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.rows cimport norm2_row
-from optuna_treecv._kernels.rows cimport row_at
-from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.sgd cimport absorb
 from optuna_treecv._kernels.sgd cimport coefficient
 from optuna_treecv._kernels.sgd cimport decay
@@ -67,41 +62,24 @@ cdef struct Common:
     Norms norms                 # of the rows so far, if a lane has the automatic step
 
 
-cdef struct Numbers:
-    double *scale
-    double *norm2
-    double *averaged
-
-
-cdef inline Numbers numbers_in(const Learner *learner, const unsigned char *state) noexcept nogil:
-    cdef Py_ssize_t n_lanes = (<const LaneSettings *> learner.settings).n_lanes
-    cdef Numbers numbers
-    numbers.scale = numbers_of(learner, state)
-    numbers.norm2 = numbers.scale + n_lanes
-    numbers.averaged = numbers.norm2 + n_lanes
-    return numbers
-
-
-cdef inlined steps(
+cdef inlined train_row(
     const Learner *learner,
-    const Rows *rows,
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
-    Common *common,             # INOUT
-    const Numbers *numbers,
-    floating *z,                # INOUT, (width, n_lanes)
-    double *v,                  # INOUT, likewise
-    unsigned char *state,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where it lies in the state, (width, n_lanes)
     Log *log,
-    bint weighted,
-    Tested *tested,             # INOUT
+    Py_ssize_t n_tested,
+    floating *tested,           # OUT, at a row of (n_models, n_tested, n_outputs), or NULL
 ) noexcept nogil:
     """Make the step of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
-    cdef Py_ssize_t width = learner.width
-    cdef double *scale = numbers.scale
-    cdef double *averaged = numbers.averaged
+    cdef Common *common = <Common *> state
+    cdef double *v = sums_of(learner, state)
+    cdef double *scale = numbers_of(learner, state)
+    cdef double *norm2 = scale + n_lanes
+    cdef double *averaged = norm2 + n_lanes
     cdef int made = 0
     cdef Py_ssize_t n_extreme = 0
     cdef int is_extreme[MOST_LANES]
@@ -115,15 +93,15 @@ cdef inlined steps(
     cdef double g[MOST_LANES]
     cdef double eta[MOST_LANES]
     cdef double shrink[MOST_LANES]
-    cdef double weight = <double> weight_of(weighted, learner, row, state, z)
+    cdef double weight = <double> weight_of(has_weights(learner), learner, row, state, z)
     cdef double decay_of_t, S, row_weight
-    cdef double norm2 = 0
+    cdef double norm2_of_row = 0
     cdef int64_t averages
     cdef Step by
     cdef Py_ssize_t lane
-    dot_lanes(rows, row, next_row, z, width, n_lanes, room, dots, z)
-    if tested.out != NULL:
-        test_lanes(learner, rows, row, next_row, state, dots, tested)
+    dot_lanes(learner, row, next_row, z, n_lanes, room, dots, z)
+    if tested != NULL:
+        test_lanes(learner, row, next_row, state, dots, n_tested, tested)
     if settings.average and common.n_seen >= settings.average_start:
         averages = weight_in_average(settings.is_linear, common.n_seen - settings.average_start, 1)
         common.n_averaged += averages
@@ -140,9 +118,9 @@ cdef inlined steps(
         shrink[lane] = 1 - eta[lane] * settings.alpha[lane]
         eta[lane] *= weight
     if settings.any_auto:
-        norm2 = <double> norm2_row(rows, row, z)
-        typical_norm2(&settings.loss, &common.norms, norm2, weight, settings.average, &S)
-        row_weight = automatic_weight(S, norm2, weight)
+        norm2_of_row = norm2_of(learner, row, z)
+        typical_norm2(&settings.loss, &common.norms, norm2_of_row, weight, settings.average, &S)
+        row_weight = automatic_weight(S, norm2_of_row, weight)
         for lane in range(n_lanes):
             if settings.step_size[lane] == 0:
                 by = step_of(&settings.loss, 0, S, row_weight, settings.alpha[lane], weight)
@@ -158,7 +136,7 @@ cdef inlined steps(
     if n_extreme:
         if log != NULL:
             remember_all(log, state, learner.state_bytes)
-        absorb(settings.average, width, n_lanes, is_extreme, n_extreme, scale, numbers.norm2, averaged, check, z, v)
+        absorb(settings.average, learner.width, n_lanes, is_extreme, n_extreme, scale, norm2, averaged, check, z, v)
     for lane in range(n_lanes):
         check[lane] = added[lane] = added_wide[lane] = 0
         if g[lane] != 0:
@@ -167,63 +145,37 @@ cdef inlined steps(
             if settings.average and averaged[lane] != 0:
                 added_wide[lane] = <double> added[lane] * averaged[lane]
     if made:
-        add_lanes(rows, row, added, z, width, n_lanes, check, z)
+        add_lanes(learner, row, added, z, n_lanes, check, z)
         if settings.average:
-            add_lanes(rows, row, added_wide, v, width, n_lanes, check, z)
+            add_lanes(learner, row, added_wide, v, n_lanes, check, z)
     for lane in range(n_lanes):
         if g[lane] != 0 and check[lane] != 0:
             scale[lane] = averaged[lane] = NAN
         if not isfinite(settings.radius[lane]):
             continue
         if g[lane] != 0:
-            if norm2 == 0:
-                norm2 = <double> norm2_row(rows, row, z)
-            numbers.norm2[lane] = with_row(numbers.norm2[lane], <double> added[lane], margins[lane], norm2)
-        project(settings.radius[lane], numbers.norm2[lane], &scale[lane])
+            if norm2_of_row == 0:
+                norm2_of_row = norm2_of(learner, row, z)
+            norm2[lane] = with_row(norm2[lane], <double> added[lane], margins[lane], norm2_of_row)
+        project(settings.radius[lane], norm2[lane], &scale[lane])
 
 
-cdef inlined train_on(
-    const Learner *learner,
-    const Rows *rows,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
-    unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where it lies in the state
-    Log *log,
-    bint weighted,
-    floating *out,              # OUT, (n_models, stop - start, n_outputs): outputs before each row acts; or NULL
-) noexcept nogil:
-    cdef Common *common = <Common *> state
-    cdef double *v = sums_of(learner, state)
-    cdef Numbers numbers = numbers_in(learner, state)
-    cdef Py_ssize_t i, row, next_row
-    cdef Tested tested
-    tested.n_rows, tested.row, tested.out = stop - start, 0, out
-    for i in range(start, stop):
-        row = visit(rows, order, i, stop, z)
-        next_row = row_at(order, min(i + 1, stop - 1))
-        steps(learner, rows, row, next_row, common, &numbers, z, v, state, log, weighted, &tested)
-
-
-cdef enum:
-    HAS_PLAIN_LOOPS = 0                             # ``train_by_type.pxi``
-
-
-include "train_by_type.pxi"
+include "train_lanes_by_type.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
     """Write the last iterates, or the means of the averaged iterates once there are some."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Numbers numbers = numbers_in(learner, state)
+    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef const double *scale = numbers_of(learner, state)
+    cdef const double *averaged = scale + 2 * n_lanes
     cdef int64_t n_averaged = (<const Common *> state).n_averaged
     cdef double per_step = 1 / <double> n_averaged if n_averaged > 0 else 1
     cdef Py_ssize_t lane
     of.p = vectors_of(learner, state)
     of.q = sums_of(learner, state) if n_averaged > 0 else NULL
-    for lane in range(settings.lanes.n_lanes):
-        of.a[lane] = per_step * (numbers.averaged[lane] if n_averaged > 0 else numbers.scale[lane])
+    for lane in range(n_lanes):
+        of.a[lane] = per_step * (averaged[lane] if n_averaged > 0 else scale[lane])
         of.b[lane] = -per_step
 
 
@@ -246,9 +198,7 @@ cdef class SGDLanes(LanesKernel):
         bint is_linear=False,
     ):
         cdef Py_ssize_t n_lanes, lane
-        self.bind_lanes(
-            X, y, n_classes, len(values), &self.own.lanes, train, weights
-        )
+        self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.power = power
         self.own.average = average
@@ -264,13 +214,3 @@ cdef class SGDLanes(LanesKernel):
             self.own.any_auto |= self.own.step_size[lane] == 0
         self.learner.rewrites = True
         self.set_lane_sizes(&self.own.lanes, sizeof(Common), 3, average, 1)
-
-    def start(self, unsigned char [::1] state):
-        """Write the state before the first row: w_1 = 0."""
-        cdef Numbers numbers
-        cdef Py_ssize_t lane
-        self.check_state(state)
-        numbers = numbers_in(&self.learner, &state[0])
-        memset(&state[0], 0, self.state_bytes)
-        for lane in range(self.own.lanes.n_lanes):
-            numbers.scale[lane] = 1

@@ -35,6 +35,7 @@ from optuna_treecv._kernels.svrg_stages cimport capped
 from optuna_treecv._kernels.svrg_stages cimport draw_length
 from optuna_treecv._kernels.svrg_stages cimport n_acted
 from optuna_treecv._kernels.svrg_stages cimport start_stages
+from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.undo cimport Log
@@ -58,10 +59,6 @@ cdef struct Head:
     double scale
     double shift
     Norms norms                 # of the rows so far; for the automatic step only
-
-
-cdef enum:
-    HEAD_BYTES = 128
 
 
 cdef inline double *sum_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
@@ -220,10 +217,6 @@ cdef inlined train_on(
             tested += learner.n_outputs
 
 
-cdef enum:
-    HAS_PLAIN_LOOPS = 1                             # ``train_by_type.pxi``
-
-
 include "train_by_type.pxi"
 
 
@@ -268,7 +261,7 @@ cdef class StreamingSVRG(LinearKernel):
         uint64_t seed,
     ):
         cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train, weights)
+        self.bind_linear(X, y, n_classes, &self.own.linear, train_on_dense, train_on_sparse, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.alpha = alpha
         self.own.step_size = step_size
@@ -282,13 +275,12 @@ cdef class StreamingSVRG(LinearKernel):
         self.learner.changes = changes
         self.learner.n_saved = self.n_outputs
         self.learner.rewrites = True
-        self.set_sizes(HEAD_BYTES, HEAD_BYTES + n_numbers * (8 + 2 * self.itemsize), n_numbers * self.itemsize)
+        self.set_sizes(sizeof(Head), n_numbers * (8 + 2 * self.itemsize), n_numbers * self.itemsize)
 
     def start(self, unsigned char [::1] state):
         """Write the state before the first row: w~ = 0, at the beginning of the first batch."""
         cdef Head *head = <Head *> &state[0]
-        self.check_state(state)
-        memset(&state[0], 0, self.state_bytes)
+        Kernel.start(self, state)
         start_stages(&self.own.schedule, &head.stage)
         head.scale = 1
 

@@ -4,7 +4,6 @@
 
 from cython cimport floating
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 from libc.string cimport memset
@@ -13,10 +12,10 @@ from optuna_treecv._kernels.lanes cimport MOST_LANES
 from optuna_treecv._kernels.lanes cimport LanesKernel
 from optuna_treecv._kernels.lanes cimport LaneSettings
 from optuna_treecv._kernels.lanes cimport LaneWeights
-from optuna_treecv._kernels.lanes cimport Tested
 from optuna_treecv._kernels.lanes cimport add_lanes
 from optuna_treecv._kernels.lanes cimport dot_lanes
 from optuna_treecv._kernels.lanes cimport lane_slopes
+from optuna_treecv._kernels.lanes cimport norm2_of
 from optuna_treecv._kernels.lanes cimport numbers_of
 from optuna_treecv._kernels.lanes cimport sums_of
 from optuna_treecv._kernels.lanes cimport test_lanes
@@ -24,11 +23,8 @@ from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
+from optuna_treecv._kernels.row_weight cimport has_weights
 from optuna_treecv._kernels.row_weight cimport weight_of
-from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.rows cimport norm2_row
-from optuna_treecv._kernels.rows cimport row_at
-from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
 from optuna_treecv._kernels.steps cimport automatic_weight
@@ -140,7 +136,6 @@ cdef inlined next_phase(
 
 cdef inlined batch_row(
     const Learner *learner,
-    const Rows *rows,
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
     double row_weight,          # for the automatic step: `automatic_weight`
@@ -149,8 +144,8 @@ cdef inlined batch_row(
     const floating *anchors,    # IN, (width, n_lanes)
     double *sums,               # INOUT, likewise
     const unsigned char *state,
-    bint weighted,
-    Tested *tested,             # INOUT
+    Py_ssize_t n_tested,
+    floating *tested,           # OUT, at a row of (n_models, n_tested, n_outputs), or NULL
 ) noexcept nogil:
     """Compute G += weight slope(w~.x, y) x in every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -161,17 +156,17 @@ cdef inlined batch_row(
     cdef double g[MOST_LANES]
     cdef double check[MOST_LANES]
     cdef Py_ssize_t lane
-    dot_lanes(rows, row, next_row, anchors, learner.width, n_lanes, room, dots, anchors)
-    if tested.out != NULL:                          # z is the anchor
-        test_lanes(learner, rows, row, next_row, state, dots, tested)
+    dot_lanes(learner, row, next_row, anchors, n_lanes, room, dots, anchors)
+    if tested != NULL:                              # z is the anchor
+        test_lanes(learner, row, next_row, state, dots, n_tested, tested)
     for lane in range(n_lanes):
         check[lane] = 0
         predictions[lane] = <double> dots[lane]
     lane_slopes(learner, &settings.loss, row, predictions, g)
-    if settings.any_auto or weighted:
+    if settings.any_auto or has_weights(learner):
         for lane in range(n_lanes):
             g[lane] *= row_weight if settings.step_size[lane] == 0 else weight
-    add_lanes(rows, row, g, sums, learner.width, n_lanes, check, anchors)
+    add_lanes(learner, row, g, sums, n_lanes, check, anchors)
     spread(settings, check)
     for lane in range(n_lanes):
         shift[lane] += check[lane]                  # 0; NaN shows when the batch acts
@@ -179,7 +174,6 @@ cdef inlined batch_row(
 
 cdef inlined inner_step(
     const Learner *learner,
-    const Rows *rows,
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
     double S,                   # for the automatic step
@@ -193,13 +187,13 @@ cdef inlined inner_step(
     const double *sums,         # IN, likewise
     unsigned char *state,
     Log *log,
-    Tested *tested,             # INOUT
+    Py_ssize_t n_tested,
+    floating *tested,           # OUT, at a row of (n_models, n_tested, n_outputs), or NULL
 ) noexcept nogil:
     """Compute w -= rate (weight (slope(w.x, y) - slope(w~.x, y)) x + penalty w + G / k) in every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
-    cdef Py_ssize_t width = learner.width
     cdef Py_ssize_t n_extreme = 0
     cdef int is_extreme[MOST_LANES]
     cdef floating room[8 * MOST_LANES]
@@ -242,11 +236,11 @@ cdef inlined inner_step(
         if log != NULL:
             remember_all(log, state, learner.state_bytes)
         settle_chosen(learner, is_extreme, n_extreme, scale, shift, z, sums)
-    dot_lanes(rows, row, next_row, z, width, n_lanes, room, dots, z)
-    if tested.out != NULL:
-        test_lanes(learner, rows, row, next_row, state, dots, tested)
-    dot_lanes(rows, row, next_row, anchors, width, n_lanes, room, anchor_dots, z)
-    dot_lanes(rows, row, next_row, sums, width, n_lanes, room_wide, sum_dots, z)
+    dot_lanes(learner, row, next_row, z, n_lanes, room, dots, z)
+    if tested != NULL:
+        test_lanes(learner, row, next_row, state, dots, n_tested, tested)
+    dot_lanes(learner, row, next_row, anchors, n_lanes, room, anchor_dots, z)
+    dot_lanes(learner, row, next_row, sums, n_lanes, room_wide, sum_dots, z)
     for lane in range(n_lanes):
         predictions[lane] = prediction(scale[lane], <double> dots[lane], shift[lane], sum_dots[lane])
     lane_slopes(learner, loss, row, predictions, g)
@@ -256,26 +250,25 @@ cdef inlined inner_step(
     for lane in range(n_lanes):
         added[lane] = coefficient(rate_of_row[lane], g[lane] - anchor_g[lane], next_scale[lane], z)
     if n_extreme:
-        shrink_z(width, n_lanes, is_extreme, n_extreme, shrink, z, check)
-    add_lanes(rows, row, added, z, width, n_lanes, check, z)
+        shrink_z(learner.width, n_lanes, is_extreme, n_extreme, shrink, z, check)
+    add_lanes(learner, row, added, z, n_lanes, check, z)
     spread(settings, check)
     for lane in range(n_lanes):
         scale[lane] = next_scale[lane] + check[lane]
         shift[lane] = next_shift(shift[lane], shrink[lane], rate[lane], common.stage.n_batch)
 
 
-cdef inlined train_on(
+cdef inlined train_row(
     const Learner *learner,
-    const Rows *rows,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Py_ssize_t row,
+    Py_ssize_t next_row,        # the row after it
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where it lies in the state
+    floating *z,                # INOUT, where it lies in the state, (width, n_lanes)
     Log *log,
-    bint weighted,
-    floating *out,              # OUT, (n_models, stop - start, n_outputs): outputs before each row acts; or NULL
+    Py_ssize_t n_tested,
+    floating *tested,           # OUT, at a row of (n_models, n_tested, n_outputs), or NULL
 ) noexcept nogil:
+    """Take a row into the batch, or make the inner step of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
     cdef Common *common = <Common *> state
@@ -284,52 +277,41 @@ cdef inlined train_on(
     cdef double *sums = sums_of(learner, state)
     cdef floating *anchors = z + n_lanes * learner.width
     cdef double S = 0
-    cdef double norm2 = 0
     cdef double row_weight = 0
-    cdef double weight
-    cdef Py_ssize_t i, row, next_row
-    cdef Tested tested
-    tested.n_rows, tested.row, tested.out = stop - start, 0, out
-    for i in range(start, stop):
-        row = visit(rows, order, i, stop, z)
-        next_row = row_at(order, min(i + 1, stop - 1))
-        if common.stage.left == 0:
-            next_phase(learner, common, scale, shift, z, anchors, sums, state, log)
-        common.stage.n_seen += 1
-        common.stage.left -= 1
-        weight = <double> weight_of(weighted, learner, row, state, z)
-        if settings.any_auto:
-            norm2 = <double> norm2_row(rows, row, z)
-            typical_norm2(&settings.loss, &common.norms, norm2, weight, False, &S)
-            row_weight = automatic_weight(S, norm2, weight)
-        if common.stage.in_batch:
-            batch_row(learner, rows, row, next_row, row_weight, weight, shift, anchors, sums, state, weighted, &tested)
-        else:
-            inner_step(
-                learner,
-                rows,
-                row,
-                next_row,
-                S,
-                row_weight,
-                weight,
-                common,
-                scale,
-                shift,
-                z,
-                anchors,
-                sums,
-                state,
-                log,
-                &tested,
-            )
+    cdef double norm2, weight
+    if common.stage.left == 0:
+        next_phase(learner, common, scale, shift, z, anchors, sums, state, log)
+    common.stage.n_seen += 1
+    common.stage.left -= 1
+    weight = <double> weight_of(has_weights(learner), learner, row, state, z)
+    if settings.any_auto:
+        norm2 = norm2_of(learner, row, z)
+        typical_norm2(&settings.loss, &common.norms, norm2, weight, False, &S)
+        row_weight = automatic_weight(S, norm2, weight)
+    if common.stage.in_batch:
+        batch_row(learner, row, next_row, row_weight, weight, shift, anchors, sums, state, n_tested, tested)
+    else:
+        inner_step(
+            learner,
+            row,
+            next_row,
+            S,
+            row_weight,
+            weight,
+            common,
+            scale,
+            shift,
+            z,
+            anchors,
+            sums,
+            state,
+            log,
+            n_tested,
+            tested,
+        )
 
 
-cdef enum:
-    HAS_PLAIN_LOOPS = 0                             # ``train_by_type.pxi``
-
-
-include "train_by_type.pxi"
+include "train_lanes_by_type.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
@@ -372,9 +354,7 @@ cdef class StreamingSVRGLanes(LanesKernel):
         values,
     ):
         cdef Py_ssize_t lane
-        self.bind_lanes(
-            X, y, n_classes, len(values), &self.own.lanes, train, weights
-        )
+        self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.schedule.initial_batch_size = initial_batch_size
         self.own.schedule.batch_growth = batch_growth
@@ -394,11 +374,5 @@ cdef class StreamingSVRGLanes(LanesKernel):
 
     def start(self, unsigned char [::1] state):
         """Write the state before the first row: w~ = 0, at the beginning of the first batch."""
-        cdef double *scale
-        cdef Py_ssize_t lane
-        self.check_state(state)
-        memset(&state[0], 0, self.state_bytes)
+        LanesKernel.start(self, state)
         start_stages(&self.own.schedule, &(<Common *> &state[0]).stage)
-        scale = numbers_of(&self.learner, &state[0])
-        for lane in range(self.own.lanes.n_lanes):
-            scale[lane] = 1

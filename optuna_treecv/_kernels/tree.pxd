@@ -111,9 +111,14 @@ cdef struct Learner:
     remember_columns_of remember_columns    # sparse rows: called before a phase; NULL: `train` saves what it changes
 
 
+cdef inline Py_ssize_t whole_lines(Py_ssize_t n_bytes) noexcept nogil:
+    """Return a number of bytes, rounded up to whole cache lines."""
+    return (n_bytes + 63) // 64 * 64
+
+
 cdef inline Py_ssize_t masses_bytes(Py_ssize_t n_classes) noexcept nogil:
-    """Return the bytes of the masses of all classes and of their sum, rounded up to whole cache lines."""
-    return (8 * (n_classes + 1) + 63) // 64 * 64
+    """Return the bytes of the masses of all classes and of their sum."""
+    return whole_lines(8 * (n_classes + 1))
 
 
 cdef class Kernel:
@@ -131,5 +136,5 @@ cdef class Kernel:
 
     cdef int bind(self, object X, object y, Py_ssize_t n_outputs) except -1
     cdef int bind_targets(self, object X, object y, object n_classes) except -1
-    cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t state_bytes, Py_ssize_t model_bytes) except -1
+    cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t rest_bytes, Py_ssize_t model_bytes) except -1
     cdef int check_state(self, const unsigned char [::1] state) except -1

@@ -14,6 +14,7 @@ from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
+from libc.string cimport memset
 
 from optuna_treecv._kernels.touched_columns cimport find_columns
 from optuna_treecv._kernels.touched_columns cimport words_of
@@ -248,8 +249,8 @@ cdef inline bint made_undoable(
 
 
 cdef inline Py_ssize_t finding_bytes(Py_ssize_t width) noexcept nogil:
-    """Return the bytes needed to find columns, rounded up to whole cache lines."""
-    return (8 * words_of(width) + 4 * (width // COLUMNS_COST + 1) + 63) // 64 * 64
+    """Return the bytes needed to find columns."""
+    return whole_lines(8 * words_of(width) + 4 * (width // COLUMNS_COST + 1))
 
 
 cdef inline void copy_part(
@@ -667,15 +668,14 @@ cdef class Kernel:
         self.n_classes = 0 if n_classes is None else n_classes
         return 1 if n_classes == 2 else 0
 
-    cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t state_bytes, Py_ssize_t model_bytes) except -1:
-        """Set the sizes of a state, rounded up to whole cache lines, of its head, and of a model."""
-        self.state_bytes = (state_bytes + 63) // 64 * 64
-        self.learner.state_bytes = self.state_bytes
-        self.learner.head_bytes = head_bytes
+    cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t rest_bytes, Py_ssize_t model_bytes) except -1:
+        """Set the sizes of a state's head, of its rest, each rounded up to whole cache lines, and of a model."""
+        self.learner.head_bytes = whole_lines(head_bytes)
+        self.state_bytes = self.learner.state_bytes = self.learner.head_bytes + whole_lines(rest_bytes)
         self.model_bytes = model_bytes
         if self.learner.sparse.begins != NULL:
             # Room for two whole states, and for 64 heads: each phase saves one.
-            self.log_bytes = (2 * self.state_bytes // 8 + 64 * head_bytes // 8) * <Py_ssize_t> sizeof(Entry)
+            self.log_bytes = (2 * self.state_bytes // 8 + 8 * self.learner.head_bytes) * <Py_ssize_t> sizeof(Entry)
             self.log_bytes += finding_bytes(self.learner.width)
         return 0
 
@@ -717,7 +717,7 @@ cdef class Kernel:
             self.learner.masses_begin = self.learner.head_bytes
             self.set_sizes(
                 self.learner.head_bytes + masses_bytes(self.n_classes),
-                self.state_bytes + masses_bytes(self.n_classes),
+                self.state_bytes - self.learner.head_bytes,
                 self.model_bytes,
             )
 
@@ -727,6 +727,11 @@ cdef class Kernel:
         if state.shape[0] != self.state_bytes:
             raise ValueError(f"a state has {self.state_bytes} bytes, got {state.shape[0]}.")
         return 0
+
+    def start(self, unsigned char [::1] state):
+        """Write the state before the first row. It is 0 but for what subclasses write."""
+        self.check_state(state)
+        memset(&state[0], 0, self.state_bytes)
 
     @property
     def model_type(self):

@@ -128,7 +128,7 @@ DEFINE_VEC8(double)
 DEFINE_VEC8(float)
 
 /* The same for float64 sums q and float32 rows x, computed in float64: q . x, and q += c x. */
-static INLINED double dot8_wide(const double *q, const float *x, ptrdiff_t width)
+static INLINED double dot8_mixed(const double *q, const float *x, ptrdiff_t width)
 {
 #ifdef VECTOR_TYPES
     vec8_double s = {0};
@@ -144,7 +144,7 @@ static INLINED double dot8_wide(const double *q, const float *x, ptrdiff_t width
 #endif
 }
 
-static INLINED void axpy8_wide(double c, const float *x, double *q, ptrdiff_t width)
+static INLINED void axpy8_mixed(double c, const float *x, double *q, ptrdiff_t width)
 {
 #ifdef VECTOR_TYPES
     for (ptrdiff_t j = 0; j < width; j += 8)
@@ -154,5 +154,17 @@ static INLINED void axpy8_wide(double c, const float *x, double *q, ptrdiff_t wi
         q[j] += c * (double)x[j];
 #endif
 }
+
+/* Each function under one name, for the type of the numbers at `at`. */
+#define OF_TYPE(FUNCTION, at) _Generic(*(at), double: FUNCTION##_double, float: FUNCTION##_float)
+#define dot8(a, b, width) OF_TYPE(dot8, a)(a, b, width)
+#define dots8(a, b, c, d, width, ab, cd) OF_TYPE(dots8, a)(a, b, c, d, width, ab, cd)
+#define axpy8(c, x, y, width) OF_TYPE(axpy8, x)(c, x, y, width)
+#define axpys8(c, x, y, d, u, v, width) OF_TYPE(axpys8, x)(c, x, y, d, u, v, width)
+#define scale8(x, shift, factor, out, width) OF_TYPE(scale8, x)(x, shift, factor, out, width)
+#define distance8(a, b, width) OF_TYPE(distance8, a)(a, b, width)
+#define if_below8(c, x, limit) _Generic((x), double: if_below_double, float: if_below_float)(c, x, limit)
+#define dot8_wide(q, x, width) _Generic(*(x), double: dot8_double, float: dot8_mixed)(q, x, width)
+#define axpy8_wide(c, x, q, width) _Generic(*(x), double: axpy8_double, float: axpy8_mixed)(c, x, q, width)
 
 #endif
