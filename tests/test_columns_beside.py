@@ -29,8 +29,8 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels.moments import Blocks
 from optuna_treecv._kernels.pegasos import Pegasos
-from optuna_treecv._kernels.scaled_sparse import MOST_NUMBERS
-from optuna_treecv._kernels.scaled_sparse import ScaledSparse
+from optuna_treecv._kernels.scaled import MOST_NUMBERS
+from optuna_treecv._kernels.scaled import Scaled
 from optuna_treecv.learners.steps import fitted as fitted_steps
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import SparseRows
@@ -126,16 +126,14 @@ def test_scores_are_those_of_dense_rows(estimator, order, n_folds, table, monkey
     options["scoring"] = "hinge" if is_classifier(estimator) else "neg_mean_squared_error"
     pipeline = pipeline_for(estimator)
     made = []
-    monkeypatch.setattr(
-        fitted_steps, "ScaledSparse", lambda *args: made.append(args) or ScaledSparse(*args)
-    )
+    monkeypatch.setattr(fitted_steps, "Scaled", lambda *args: made.append(args) or Scaled(*args))
     found = tree_cross_validate(pipeline, X, y, **options)
     assert found.method == "treecv"
     threads = tree_cross_validate(pipeline, X, y, n_jobs=2, **options)
     np.testing.assert_array_equal(threads.test_score, found.test_score)
     monkeypatch.setattr(fitted_steps, "_MOST_DENSE", 1000)
     dense = tree_cross_validate(pipeline, X, y, **options)
-    assert len(made) == 2
+    assert [len(args) for args in made] == [5, 5, 4]  # the last one has no columns beside its rows
     np.testing.assert_allclose(found.test_score, dense.test_score, rtol=1e-9, atol=1e-12)
 
 
@@ -254,19 +252,19 @@ def test_the_kernel_refuses_other_rows():
     rows = SparseRows(values, columns, np.arange(4), (3, 8))
     blocks = Blocks(np.zeros((3, 8)))
     flags = np.array([0, 0, 0, 1], np.uint8)
-    make = ScaledSparse
+    make = Scaled
     with pytest.raises(ValueError, match="centred must lie beside"):
         make(kernel_over(rows, 3), flags, flags)
     with pytest.raises(ValueError, match="numbers of columns"):
-        make(kernel_over(rows, 3), flags, flags, [4], blocks)
+        make(kernel_over(rows, 3), flags, flags, blocks, [4])
     with pytest.raises(ValueError, match="as many rows"):
-        make(kernel_over(rows, 3), flags, flags, [3], Blocks(np.zeros((4, 8))))
+        make(kernel_over(rows, 3), flags, flags, Blocks(np.zeros((4, 8))), [3])
     with pytest.raises(ValueError, match="as many rows"):
-        make(kernel_over(rows, 3), flags, flags, [3], Blocks(np.zeros((3, 8), np.float32)))
+        make(kernel_over(rows, 3), flags, flags, Blocks(np.zeros((3, 8), np.float32)), [3])
     with pytest.raises(ValueError, match="for each column"):
-        make(kernel_over(rows, 3), flags, flags[:2], [3], blocks)
+        make(kernel_over(rows, 3), flags, flags[:2], blocks, [3])
     with pytest.raises(ValueError, match="must be sparse"):
-        make(kernel_over(aligned_empty((3, 8), np.float64), 3), flags, flags, [3], blocks)
+        make(kernel_over(aligned_empty((3, 8), np.float64), 3), flags, flags, blocks, [3])
     wide = SparseRows(
         np.ones(MOST_NUMBERS),
         np.arange(MOST_NUMBERS, dtype=np.int32),
@@ -275,7 +273,7 @@ def test_the_kernel_refuses_other_rows():
     )
     flags = np.zeros(MOST_NUMBERS + 1, np.uint8)
     with pytest.raises(ValueError, match="at most"):
-        make(kernel_over(wide, 1), flags, flags, [MOST_NUMBERS], Blocks(np.zeros((1, 8))))
+        make(kernel_over(wide, 1), flags, flags, Blocks(np.zeros((1, 8))), [MOST_NUMBERS])
 
 
 def test_learners_for_dense_rows_say_which_option_gives_them(table):

@@ -29,7 +29,6 @@ from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels.tree import Memory
-from optuna_treecv._kernels.tree import Subtree
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
@@ -294,4 +293,4 @@ def test_the_kernel_refuses_sums_of_another_size(binary):
             states, aligned_bytes(kernel.model_bytes), None, None, np.empty(shape, np.float64)
         )
         with pytest.raises(ValueError, match="sums must have a row for each level"):
-            kernel.walk_subtree(Subtree(0, 10, 10, plan.bounds), memory, out)
+            kernel.walk_subtree(plan, plan.root, memory, out)

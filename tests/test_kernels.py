@@ -26,10 +26,11 @@ from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.svrg import StreamingSVRG
 from optuna_treecv._kernels.tree import Kept
 from optuna_treecv._kernels.tree import Memory
-from optuna_treecv._kernels.tree import Subtree
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import padded_width
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Plan
 
 FLOATS = [np.float64, np.float32]
 # Numbers of features around the 8 partial sums: fewer than 8, exactly 8, 9, and several times 8.
@@ -461,8 +462,8 @@ def test_a_whole_tree_in_one_call(case, dtype, n_folds, density, seed, random, s
             aligned_empty((kernel.log_bytes,)) if kernel.log_bytes else None,
             np.empty(70, np.uint32) if random else None,
         )
-        subtree = Subtree(0, n_folds, n_folds, None, random, seed)
-        kernel.walk_subtree(subtree, memory, out.view(np.uint8))
+        plan = Plan(kernel.n_rows, n_folds, None, random, seed)
+        kernel.walk_subtree(plan, plan.root, memory, out.view(np.uint8))
         outs.append(out)
     assert np.array_equal(*outs)
 
@@ -479,7 +480,7 @@ def test_long_loops_hold_no_lock():
     memory = Memory(states, model, None, order)
     loops = [
         lambda: kernel.update(states[0], 0, len(X)),
-        lambda: kernel.walk_subtree(Subtree(0, 4, 4, None, True), memory, out),
+        lambda: kernel.walk_subtree(Plan(kernel.n_rows, 4, None, True), Node(0, 4), memory, out),
         lambda: random_order(0, 0, len(X), 0, order),
         lambda: gather_rows(X, order, 0.0, np.empty_like(X)),
         lambda: kernel.test(states[0], model, 0, len(X), out),
@@ -506,23 +507,23 @@ def test_wrong_buffers_are_refused():
     out = np.empty((10, 8), np.uint8)
     with pytest.raises(ValueError, match="each level"):
         memory = Memory(np.empty((2, kernel.state_bytes), np.uint8), model)
-        kernel.walk_subtree(Subtree(0, 4, 4, None), memory, out)
+        kernel.walk_subtree(Plan(kernel.n_rows, 4), Node(0, 4), memory, out)
     memory = Memory(
         np.empty((4, kernel.state_bytes), np.uint8), model, None, np.empty(3, np.uint32)
     )
     with pytest.raises(ValueError, match="room for the rows"):
-        kernel.walk_subtree(Subtree(0, 4, 4, None, True), memory, out)
+        kernel.walk_subtree(Plan(kernel.n_rows, 4, None, True), Node(0, 4), memory, out)
     with pytest.raises(ValueError, match="no node"):
-        kernel.walk_subtree(Subtree(0, 11, 11, None), memory, out)
+        kernel.walk_subtree(Plan(kernel.n_rows, 11), Node(0, 11), memory, out)
     kept = np.empty((7, kernel.state_bytes), np.uint8)
     with pytest.raises(ValueError, match="a state per node"):
-        kernel.walk_subtree(Subtree(0, 4, 4, None), memory, out, Kept(kept, 2))
+        kernel.walk_subtree(Plan(kernel.n_rows, 4), Node(0, 4), memory, out, Kept(kept, 2))
     for begins in ([0, 0, 0, 0, 0, 0, 0, 1], [0, 2, 1, 2, 2, 2, 2, 2], [0, 2]):
         where = Kept(kept, 1, np.array(begins), np.zeros(2, np.int64), kept[:2])
         with pytest.raises(ValueError, match="each kept node|must not fall"):
-            kernel.walk_subtree(Subtree(0, 4, 4, None), memory, out, where)
+            kernel.walk_subtree(Plan(kernel.n_rows, 4), Node(0, 4), memory, out, where)
     with pytest.raises(TypeError):
-        kernel.walk_subtree(None, memory, out)
+        kernel.walk_subtree(Plan(10, 4), Node(0, 4), None, out)
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])

@@ -9,7 +9,7 @@ What all kernels are made of:
 * ``dispatch.h``: clones of a loop for AVX-512, AVX2 and the baseline.
 * ``rows``: dense and sparse rows, and what training does with one.
 * ``order``: uniformly random orders, derived from (seed, row range, rows seen).
-* ``prepare``: rows permuted, padded and checked in one reading.
+* ``prepare``: rows permuted, padded and checked in one reading, or turned into bins.
 * ``exp_log``: exp and log with the same bits on every machine. ``losses``: slopes of losses.
 * ``row_weight``: the weights of rows, and the balance of classes.
 
@@ -21,17 +21,15 @@ The tree:
 Kernels. The mathematics of each is in the ``.pxd`` file of its name, or in the ``.pyx`` file if
 there is only that:
 
-* ``linear``: the base of ``pegasos``, ``sgd``, ``svrg`` (with ``svrg_stages``) and ``root_sgd``.
+* ``linear``: the base of ``pegasos``, ``sgd``, ``svrg`` and ``root_sgd``.
 * ``kmeans`` and ``gaussian``.
-* ``around``: the base of kernels around another one. ``scaled``: any kernel over dense rows,
-  behind running means and scales (``moments``); ``scaled_sparse``: over sparse rows.
+* ``scaled``: any kernel, behind the running means and scales (``moments``) of its rows.
 * ``lanes`` and ``lane_loops``: many linear models over the same rows at once. ``pegasos_lanes``,
   ``sgd_lanes`` and ``svrg_lanes`` train them.
-* Decision trees on bins, those of all folds grown together. ``bins`` makes the bins and ``forest``
-  grows the trees: it goes over the nodes (``forest_nodes``), fills their tables
-  (``forest_tables``), searches them for splits (``forest_search``, with ``split_search`` and
-  ``few_rows`` for one tree) and writes ``records`` (``forest_records``). ``pruning`` answers
-  narrower limits from the records.
+* Decision trees on bins, those of all folds grown together. ``forest`` goes over the nodes
+  (``forest_nodes``), fills their tables (``forest_tables``), searches them for splits
+  (``forest_search``, with ``split_search`` for one tree) and writes ``records``. ``pruning``
+  answers narrower limits from the records.
 * ``*_by_type.pxi``: included by kernels to choose their loops by the layout and type of the rows.
 
 ``reference`` has each kernel again in simple NumPy, for the tests.

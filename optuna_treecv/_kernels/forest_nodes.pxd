@@ -18,10 +18,6 @@ from optuna_treecv._kernels.split_search cimport Search
 from optuna_treecv._kernels.split_search cimport Split
 
 
-cdef enum:
-    SMALL = 256                 # nodes of at most so many rows have no tables
-
-
 # Row numbers that several nodes share parts of.
 cdef struct Rows:
     int32_t *of
@@ -147,18 +143,14 @@ cdef inline Node *make_node(Forest *forest, Py_ssize_t n_trees) noexcept nogil:
     return node
 
 
-cdef inline void drop_rows(Rows *rows) noexcept nogil:
-    rows.n_users -= 1
-    if rows.n_users == 0:
-        PyMem_RawFree(rows.of)
-        PyMem_RawFree(rows)
-
-
 cdef inline void drop_node(Node *node) noexcept nogil:
     if node == NULL:
         return
     if node.rows != NULL:
-        drop_rows(node.rows)
+        node.rows.n_users -= 1
+        if node.rows.n_users == 0:
+            PyMem_RawFree(node.rows.of)
+            PyMem_RawFree(node.rows)
     PyMem_RawFree(node.tables)
     PyMem_RawFree(node)
 

@@ -1,37 +1,437 @@
 """The search for the best split of each tree in one node.
 
 A node with tables has all sums already. A small node fills one small table per feature and fold, and looks only at the
-bins that occur. Where one tree has few training rows, they are sorted (``few_rows.pxd``).
+bins that occur.
+
+Where one tree has few training rows, tables cost more than the rows: most bins are empty, and most classes have no
+row. So rows are sorted by their bin, anew for each feature, and classes are numbered anew: those without rows would
+add zeros to every quality. The sums are the same integers, and so the split is the same.
 """
 
 from libc.math cimport INFINITY
+from libc.stdint cimport int16_t
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
+from libc.stdint cimport uint16_t
 from libc.stdint cimport uint8_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
-from optuna_treecv._kernels.few_rows cimport FEW
-from optuna_treecv._kernels.few_rows cimport FewRows
-from optuna_treecv._kernels.few_rows cimport read_few
-from optuna_treecv._kernels.few_rows cimport search_few
-from optuna_treecv._kernels.forest_nodes cimport SMALL
+from optuna_treecv._kernels.exp_log cimport logarithm
 from optuna_treecv._kernels.forest_nodes cimport Forest
 from optuna_treecv._kernels.forest_nodes cimport Node
 from optuna_treecv._kernels.forest_nodes cimport part_of
 from optuna_treecv._kernels.forest_tables cimport add_rows
 from optuna_treecv._kernels.forest_tables cimport gather
 from optuna_treecv._kernels.forest_tables cimport number_tables
+from optuna_treecv._kernels.order cimport chain
+from optuna_treecv._kernels.split_search cimport COUNTED_CLASSES
 from optuna_treecv._kernels.split_search cimport MOST_BINS
+from optuna_treecv._kernels.split_search cimport MOST_COUNTED
 from optuna_treecv._kernels.split_search cimport Count
-from optuna_treecv._kernels.split_search cimport quality_of
+from optuna_treecv._kernels.split_search cimport SMALL
+from optuna_treecv._kernels.split_search cimport rows_in
 from optuna_treecv._kernels.split_search cimport Search
-from optuna_treecv._kernels.split_search cimport search_categories
-from optuna_treecv._kernels.split_search cimport search_ordered
+from optuna_treecv._kernels.split_search cimport Split
+from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport seldom
 
 
 cdef enum:
     CLOSED = -2                 # in place of a feature: the tree is not split here
+    FEW = 32                    # rows; a power of 2, and 256 FEW is an int16
+    FEW_SUMS = FEW + 2
+
+
+# --- One tree, one feature ---
+
+
+cdef inline double x_log_x(double x) noexcept nogil:
+    return x * logarithm(x) if x > 0 else 0
+
+
+cdef inline double quality_of(const Search *search, const int64_t *sums) noexcept nogil:
+    """Return the quality of a node with these sums; their mass is above 0."""
+    cdef Py_ssize_t c
+    cdef double q = 0, m = 0, x
+    if search.n_classes == 0:
+        m = <double> sums[search.weighted]
+        x = <double> (sums[search.weighted + 1] - search.centre * sums[search.weighted])
+        return x * x / m
+    for c in range(search.n_classes):
+        x = search.factors[c] * <double> sums[search.weighted + c]
+        q += x_log_x(x) if search.entropy else x * x
+        m += x
+    return q - x_log_x(m) if search.entropy else q / m
+
+
+cdef seldom gain_in_entropy(const Search *search, const int64_t *left, double *gain) noexcept nogil:
+    """Write the gain of a split in entropy. Inlined into each loop that tries splits, its logarithms would take half
+    of the time in which this file compiles.
+    """
+    cdef double q_left = 0, q_right = 0, m_left = 0, m_right = 0, x, y
+    cdef Py_ssize_t c
+    cdef Py_ssize_t first = search.weighted
+    for c in range(search.n_classes):
+        x = search.factors[c] * <double> left[first + c]
+        y = search.factors[c] * <double> (search.node[first + c] - left[first + c])
+        m_left += x
+        m_right += y
+        q_left += x_log_x(x)
+        q_right += x_log_x(y)
+    gain[0] = -INFINITY
+    if m_left > 0 and m_right > 0 and m_left >= search.min_mass and m_right >= search.min_mass:
+        gain[0] = (q_left - x_log_x(m_left)) + (q_right - x_log_x(m_right))
+
+
+cdef inline double gain_of(const Search *search, const int64_t *left) noexcept nogil:
+    """Return the gain of a split, or -infinity where a child has too few rows."""
+    cdef double q_left = 0, q_right = 0, m_left = 0, m_right = 0, x, y
+    cdef int64_t n_left, n_right, w, s
+    cdef Py_ssize_t c
+    cdef Py_ssize_t first = search.weighted
+    if search.n_classes == 0:
+        n_left, n_right = left[0], search.node[0] - left[0]
+        if n_left < search.min_leaf or n_right < search.min_leaf:
+            return -INFINITY
+        w = left[first]
+        if <double> w < search.min_mass or <double> (search.node[first] - w) < search.min_mass:
+            return -INFINITY
+        s = left[first + 1]
+        x = <double> (s - search.centre * w)
+        y = <double> ((search.node[first + 1] - s) - search.centre * (search.node[first] - w))
+        return x * x / <double> w + y * y / <double> (search.node[first] - w)
+    if search.min_leaf > 1:
+        n_left = rows_in(search, left)
+        n_right = rows_in(search, search.node) - n_left
+        if n_left < search.min_leaf or n_right < search.min_leaf:
+            return -INFINITY
+    if search.entropy:
+        gain_in_entropy(search, left, &q_left)
+        return q_left
+    for c in range(search.n_classes):
+        x = search.factors[c] * <double> left[first + c]
+        y = search.factors[c] * <double> (search.node[first + c] - left[first + c])
+        m_left += x
+        m_right += y
+        q_left += x * x
+        q_right += y * y
+    if not (m_left > 0 and m_right > 0) or m_left < search.min_mass or m_right < search.min_mass:
+        return -INFINITY
+    return q_left / m_left + q_right / m_right
+
+
+cdef inline bint wins_tie(const Search *search, int32_t feature) noexcept nogil:
+    """Return whether a feature has a higher priority in this node than the best one."""
+    cdef Split *best = search.best
+    if feature == best.feature:
+        return False
+    if not best.has_priority:
+        best.priority = chain(search.path, <uint64_t> best.feature)
+        best.has_priority = True
+    return chain(search.path, <uint64_t> feature) > best.priority
+
+
+cdef inline bint wins(const Search *search, double gain, int32_t feature) noexcept nogil:
+    """Return whether a gain is the best one so far."""
+    if gain == -INFINITY or gain < search.best.gain:
+        return False
+    return gain > search.best.gain or wins_tie(search, feature)
+
+
+cdef inline void accept(Search *search, double gain, const int64_t *left, int32_t feature) noexcept nogil:
+    """Make a split the best one so far."""
+    cdef Py_ssize_t i
+    search.best.gain = gain
+    if feature != search.best.feature:
+        search.best.feature = feature
+        search.best.has_priority = False
+    for i in range(search.size):
+        search.best_left[i] = left[i]
+
+
+cdef inline bint propose(Search *search, const int64_t *left, int32_t feature) noexcept nogil:
+    """Take a split if it is the best one so far; return whether it is."""
+    cdef double gain = gain_of(search, left)
+    if not wins(search, gain, feature):
+        return False
+    accept(search, gain, left, feature)
+    return True
+
+
+cdef inline bint is_larger(const Search *search, const int64_t *left) noexcept nogil:
+    """Return whether the left child has more than half of the rows."""
+    cdef int64_t n_left = rows_in(search, left)
+    return n_left > rows_in(search, search.node) - n_left
+
+
+cdef inline int64_t take(
+    const Search *search,
+    const Count *total,         # an entry
+    const Count *held,          # an entry, or NULL
+    int64_t *out,               # OUT, (size,)
+) noexcept nogil:
+    """Write an entry of the tree's training rows; return the number of rows."""
+    cdef Py_ssize_t i
+    for i in range(search.size):
+        out[i] = total[i] - (held[i] if held != NULL else 0)
+    return rows_in(search, out)
+
+
+cdef inline void end_ordered(
+    Search *search, int32_t feature, int32_t low, int32_t high, int64_t n_missing, const int64_t *missing
+) noexcept nogil:
+    """Try the splits between two neighbouring bins with rows; ``left`` holds the sums up to the lower one.
+
+    The threshold is in the middle of the bins between them, which have no rows.
+    """
+    cdef Py_ssize_t i
+    if propose(search, search.left, feature):
+        search.best.by_set = False
+        search.best.bin = (low + high - 1) // 2
+        search.best.missing_left = n_missing == 0 and is_larger(search, search.left)
+    if n_missing == 0:
+        return
+    for i in range(search.size):
+        search.other[i] = search.left[i] + missing[i]
+    if propose(search, search.other, feature):
+        search.best.by_set = False
+        search.best.bin = (low + high - 1) // 2
+        search.best.missing_left = True
+
+
+cdef inline inlined scan_ordered(
+    Search *search,
+    int32_t feature,
+    int32_t n_bins,             # the bin of missing values is behind them
+    bint has_missing,
+    const uint8_t *bins,        # those that may have rows, ascending
+    Py_ssize_t n_given,
+    const Count *total,         # the entries of the feature's bins
+    const Count *held,          # likewise, or NULL
+    int64_t *entry,             # (size,), room
+    int64_t *missing,           # (size,), room
+) noexcept nogil:
+    """Try all thresholds of an ordered feature; inlined, so that a constant size unrolls the loops."""
+    cdef int64_t n_missing = 0
+    cdef int32_t last = -1
+    cdef Py_ssize_t i, j, at
+    if has_missing:
+        at = n_bins * search.size
+        n_missing = take(search, total + at, held + at if held != NULL else NULL, missing)
+    for i in range(search.size):
+        search.left[i] = 0
+    for j in range(n_given):
+        if bins[j] == n_bins:
+            continue
+        at = bins[j] * search.size
+        if take(search, total + at, held + at if held != NULL else NULL, entry) == 0:
+            continue
+        if last >= 0:
+            end_ordered(search, feature, last, bins[j], n_missing, missing)
+        for i in range(search.size):
+            search.left[i] += entry[i]
+        last = bins[j]
+    if n_missing > 0 and last >= 0 and propose(search, search.left, feature):
+        search.best.by_set = False
+        search.best.bin = n_bins - 1
+        search.best.missing_left = False
+
+
+cdef inline void scan_counts(
+    Search *search,             # of at most MOST_COUNTED rows and COUNTED_CLASSES classes
+    int32_t feature,
+    const uint8_t *bins,        # those that may have rows, ascending; none of missing values
+    Py_ssize_t n_given,
+    const Count *total,
+    const Count *held,
+) noexcept nogil:
+    """Try all thresholds of a feature as ``scan_ordered`` does, where sums are counts of many classes.
+
+    Counts of 16 bits are multiplied and added eight at a time on every CPU. Sums of their squares are integers below
+    2^31, so that the gains have the bits of ``gain_of``.
+    """
+    cdef int16_t node[COUNTED_CLASSES]
+    cdef int16_t left[COUNTED_CLASSES]
+    cdef int16_t entry[COUNTED_CLASSES]
+    cdef Py_ssize_t width = (search.n_classes + 7) & ~<Py_ssize_t> 7
+    cdef int32_t n_right = <int32_t> rows_in(search, search.node)
+    cdef int32_t n_left = 0
+    cdef int32_t last = -1
+    cdef int32_t n, squares_left, squares_right
+    cdef int16_t right
+    cdef double gain
+    cdef Py_ssize_t c, j
+    cdef const Count *of_total
+    cdef const Count *of_held
+    for c in range(width):
+        node[c] = <int16_t> search.node[c] if c < search.n_classes else 0
+        left[c] = entry[c] = 0
+    for j in range(n_given):
+        of_total = total + bins[j] * search.n_classes
+        n = 0
+        if held != NULL:
+            of_held = held + bins[j] * search.n_classes
+            for c in range(search.n_classes):
+                entry[c] = <int16_t> (of_total[c] - of_held[c])
+        else:
+            for c in range(search.n_classes):
+                entry[c] = <int16_t> of_total[c]
+        for c in range(width):
+            n += entry[c]
+        if n == 0:
+            continue
+        if last >= 0 and min(n_left, n_right) >= search.min_leaf and min(n_left, n_right) >= search.min_mass:
+            squares_left = squares_right = 0
+            for c in range(width):
+                right = node[c] - left[c]
+                squares_left += <int32_t> left[c] * left[c]
+                squares_right += <int32_t> right * right
+            gain = <double> squares_left / n_left + <double> squares_right / n_right
+            if wins(search, gain, feature):
+                for c in range(search.n_classes):
+                    search.left[c] = left[c]
+                accept(search, gain, search.left, feature)
+                search.best.by_set = False
+                search.best.bin = (last + bins[j] - 1) // 2
+                search.best.missing_left = n_left > n_right
+        for c in range(width):
+            left[c] = left[c] + entry[c]
+        n_left += n
+        n_right -= n
+        last = bins[j]
+
+
+cdef inline void search_ordered(
+    Search *search,
+    int32_t feature,
+    int32_t n_bins,
+    bint has_missing,
+    const uint8_t *bins,
+    Py_ssize_t n_given,
+    const Count *total,
+    const Count *held,
+    int64_t *entry,
+    int64_t *missing,
+) noexcept nogil:
+    """Try all thresholds of an ordered feature, with code of their own for the commonest kinds of sums."""
+    cdef Search own
+    cdef int64_t room[8]
+    if search.counts and not has_missing and rows_in(search, search.node) <= MOST_COUNTED:
+        scan_counts(search, feature, bins, n_given, total, held)
+        return
+    if search.weighted or search.entropy or (search.n_classes != 2 and search.n_classes != 0):
+        scan_ordered(search, feature, n_bins, has_missing, bins, n_given, total, held, entry, missing)
+        return
+    own = search[0]
+    own.weighted = own.entropy = False
+    own.size = 2
+    own.left, own.other = &room[0], &room[2]
+    if search.n_classes == 2:
+        own.n_classes = 2
+        scan_ordered(&own, feature, n_bins, has_missing, bins, n_given, total, held, &room[4], &room[6])
+    else:
+        own.n_classes = 0
+        scan_ordered(&own, feature, n_bins, has_missing, bins, n_given, total, held, &room[4], &room[6])
+
+
+cdef inline double target_of(const Search *search, const int64_t *sums) noexcept nogil:
+    """Return the mean target of a category, by which categories are ordered."""
+    cdef Py_ssize_t first = search.weighted
+    cdef double a, b
+    if search.n_classes == 0:
+        return <double> (sums[first + 1] - search.centre * sums[first]) / <double> sums[first]
+    a = search.factors[0] * <double> sums[first]
+    b = search.factors[1] * <double> sums[first + 1]
+    return b / (a + b) if a + b > 0 else 0
+
+
+cdef inline void propose_set(
+    Search *search,
+    const int64_t *left,
+    int32_t feature,
+    const uint8_t *codes,       # with rows
+    Py_ssize_t n_codes,
+    Py_ssize_t first,           # of those that go left
+    Py_ssize_t last,
+    int32_t n_bins,
+    int64_t n_missing,
+) noexcept nogil:
+    """Try a split of categories. Codes without rows go where missing values go."""
+    cdef Py_ssize_t i
+    cdef bint missing_left
+    if not propose(search, left, feature):
+        return
+    missing_left = is_larger(search, left)
+    if n_missing > 0:
+        missing_left = False
+        for i in range(first, last):
+            missing_left = missing_left or codes[i] == n_bins
+    search.best.by_set = True
+    search.best.bin = -1
+    search.best.missing_left = missing_left
+    for i in range(4):
+        search.best.left_set[i] = ~<uint64_t> 0 if missing_left else 0
+    for i in range(n_codes):
+        search.best.left_set[codes[i] >> 6] &= ~(<uint64_t> 1 << (codes[i] & 63))
+    for i in range(first, last):
+        search.best.left_set[codes[i] >> 6] |= <uint64_t> 1 << (codes[i] & 63)
+
+
+cdef inline void search_categories(
+    Search *search,
+    int32_t feature,
+    int32_t n_bins,
+    const uint8_t *bins,        # codes that may have rows, ascending; missing values are a category of their own
+    Py_ssize_t n_given,
+    const Count *total,
+    const Count *held,
+    int64_t *entry,             # (size,), room
+) noexcept nogil:
+    """Try splits of a categorical feature: along the order of mean targets, or one category against the rest where
+    there are more than two classes.
+    """
+    cdef uint8_t codes[MOST_BINS]
+    cdef double means[MOST_BINS]
+    cdef Py_ssize_t n_codes = 0
+    cdef int64_t n_missing = 0, n
+    cdef Py_ssize_t i, j, at
+    cdef double mean
+    cdef uint8_t code
+    cdef bint is_ordered = search.n_classes <= 2
+    for j in range(n_given):
+        at = bins[j] * search.size
+        n = take(search, total + at, held + at if held != NULL else NULL, entry)
+        if n == 0:
+            continue
+        if bins[j] == n_bins:
+            n_missing = n
+        mean = target_of(search, entry) if is_ordered else 0
+        i = n_codes
+        while i > 0 and means[i - 1] > mean:
+            means[i] = means[i - 1]
+            codes[i] = codes[i - 1]
+            i -= 1
+        means[i] = mean
+        codes[i] = bins[j]
+        n_codes += 1
+    if n_codes < 2:
+        return
+    for i in range(search.size):
+        search.left[i] = 0
+    for j in range(n_codes if not is_ordered else n_codes - 1):
+        code = codes[j]
+        at = code * search.size
+        take(search, total + at, held + at if held != NULL else NULL, entry)
+        if not is_ordered:
+            propose_set(search, entry, feature, codes, n_codes, j, j + 1, n_bins, n_missing)
+            continue
+        for i in range(search.size):
+            search.left[i] += entry[i]
+        propose_set(search, search.left, feature, codes, n_codes, 0, j + 1, n_bins, n_missing)
+
+
+# --- All trees of a node ---
 
 
 cdef inline void prepare_search(Forest *forest, Node *node, Py_ssize_t member) noexcept nogil:
@@ -185,6 +585,163 @@ cdef void search_rows(Forest *forest, Node *node, bint only_categorical, Count o
         for member in range(node.n_trees):
             held = tables + node.held[member] * stride if node.held[member] > 0 else NULL
             search_feature(forest, node, member, feature, given, n_given, tables, held)
+
+
+# --- A node of few rows ---
+
+
+# The rows of a node, and the sums of those classes that they have.
+cdef struct FewRows:
+    Py_ssize_t n
+    int32_t rows[FEW]           # their numbers
+    int32_t classes[FEW]        # numbered anew
+    int64_t targets[FEW]
+    int64_t weights[FEW]
+    uint16_t order[FEW]          # FEW bin + place, ascending
+    int32_t sum_of[FEW_SUMS]    # where each sum is among those of all classes
+    double factors[FEW]
+    int64_t node[FEW_SUMS]
+    int64_t left[FEW_SUMS]
+    int64_t other[FEW_SUMS]
+    int64_t missing[FEW_SUMS]
+    int64_t best_left[FEW_SUMS]
+
+
+cdef inline void read_few(
+    const Search *search,
+    FewRows *few,               # INOUT, has its rows
+    Search *own,                # OUT, the same search over the sums of these rows
+    const int32_t *classes,     # (n_rows,), or NULL
+    const int64_t *targets,     # (n_rows,), or NULL
+    const int64_t *weights,     # (n_rows,), or NULL
+) noexcept nogil:
+    """Read what is summed of rows, and number their classes anew, in their order."""
+    cdef Py_ssize_t first = search.weighted
+    cdef Py_ssize_t n_sums = first + (2 if classes == NULL else 0)
+    cdef Py_ssize_t i, j, k
+    cdef int32_t place
+    for i in range(n_sums):
+        few.sum_of[i] = <int32_t> i
+    for i in range(few.n):
+        if weights != NULL:
+            few.weights[i] = weights[few.rows[i]]
+        if classes == NULL:
+            few.targets[i] = targets[few.rows[i]]
+            continue
+        place = <int32_t> first + classes[few.rows[i]]
+        j = first
+        while j < n_sums and few.sum_of[j] < place:
+            j += 1
+        if j == n_sums or few.sum_of[j] != place:
+            k = n_sums
+            while k > j:
+                few.sum_of[k] = few.sum_of[k - 1]
+                k -= 1
+            few.sum_of[j] = place
+            n_sums += 1
+    own[0] = search[0]
+    own.size = n_sums
+    own.node, own.left, own.other, own.best_left = few.node, few.left, few.other, few.best_left
+    for i in range(n_sums):
+        few.node[i] = search.node[few.sum_of[i]]
+    if classes == NULL:
+        return
+    own.n_classes = n_sums - first
+    own.factors = few.factors
+    for i in range(own.n_classes):
+        few.factors[i] = search.factors[few.sum_of[first + i] - first]
+    for i in range(few.n):
+        j = first
+        while few.sum_of[j] - first != classes[few.rows[i]]:
+            j += 1
+        few.classes[i] = <int32_t> (j - first)
+
+
+cdef inline void sort_by_bin(FewRows *few, const uint8_t *bins) noexcept nogil:
+    """Sort by counting how many keys are smaller, eight at a time; no jump depends on the bins."""
+    cdef Py_ssize_t i, j, begin
+    cdef int16_t keys[FEW]
+    cdef int16_t n_smaller[8]
+    cdef int16_t key
+    for i in range(few.n):
+        keys[i] = <int16_t> (bins[few.rows[i]] * FEW + i)
+    for i in range(few.n, (few.n + 7) & ~<Py_ssize_t> 7):
+        keys[i] = 0
+    begin = 0
+    while begin < few.n:
+        for i in range(8):
+            n_smaller[i] = 0
+        for j in range(few.n):
+            key = keys[j]
+            for i in range(8):
+                n_smaller[i] += key < keys[begin + i]
+        for i in range(min(8, few.n - begin)):
+            few.order[n_smaller[i]] = <uint16_t> keys[begin + i]
+        begin += 8
+
+
+cdef inline void add_few(const Search *search, const FewRows *few, int32_t place, int64_t *sums) noexcept nogil:
+    """Add a row to sums."""
+    cdef int64_t w = 1
+    if search.weighted:
+        w = few.weights[place]
+        sums[0] += 1
+    if search.n_classes > 0:
+        sums[search.weighted + few.classes[place]] += w
+    else:
+        sums[search.weighted] += w
+        sums[search.weighted + 1] += w * few.targets[place]
+
+
+cdef inline inlined scan_few(
+    Search *search, FewRows *few, int32_t feature, const uint8_t *bins, int32_t n_bins
+) noexcept nogil:
+    """Try all thresholds of an ordered feature; inlined, so that a constant size unrolls the loops."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t n = few.n
+    cdef int32_t bin
+    cdef int32_t last = -1
+    sort_by_bin(few, bins)
+    if few.order[0] // FEW == few.order[n - 1] // FEW:
+        return
+    if few.order[n - 1] // FEW == n_bins:
+        for i in range(search.size):
+            few.missing[i] = 0
+        while few.order[n - 1] // FEW == n_bins:
+            n -= 1
+            add_few(search, few, few.order[n] % FEW, few.missing)
+    for i in range(search.size):
+        search.left[i] = 0
+    for i in range(n):
+        bin = few.order[i] // FEW
+        if bin != last and i > 0:
+            end_ordered(search, feature, last, bin, few.n - n, few.missing)
+        add_few(search, few, few.order[i] % FEW, search.left)
+        last = bin
+    if n < few.n and propose(search, search.left, feature):
+        search.best.by_set = False
+        search.best.bin = n_bins - 1
+        search.best.missing_left = False
+
+
+cdef inline void search_few(
+    Search *search,
+    FewRows *few,
+    int32_t feature,
+    const uint8_t *bins,        # (n_rows,)
+    int32_t n_bins,             # the bin of missing values is behind them
+) noexcept nogil:
+    """Try all thresholds of an ordered feature, with code of their own for the commonest kinds of sums."""
+    if search.weighted or search.entropy or search.n_classes > 2:
+        scan_few(search, few, feature, bins, n_bins)
+    elif search.n_classes == 2:
+        search.n_classes = search.size = 2
+        search.weighted = search.entropy = False
+        scan_few(search, few, feature, bins, n_bins)
+    else:
+        search.n_classes, search.size = 0, 2
+        search.weighted = search.entropy = False
+        scan_few(search, few, feature, bins, n_bins)
 
 
 cdef void search_sorted(Forest *forest, Node *node) noexcept nogil:

@@ -6,7 +6,6 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 from libc.string cimport memset
 
-from optuna_treecv._kernels.forest_nodes cimport SMALL
 from optuna_treecv._kernels.forest_nodes cimport allocate
 from optuna_treecv._kernels.forest_nodes cimport Branch
 from optuna_treecv._kernels.forest_nodes cimport Forest
@@ -14,6 +13,7 @@ from optuna_treecv._kernels.forest_nodes cimport make_node
 from optuna_treecv._kernels.forest_nodes cimport Node
 from optuna_treecv._kernels.forest_nodes cimport part_of
 from optuna_treecv._kernels.split_search cimport Count
+from optuna_treecv._kernels.split_search cimport SMALL
 
 
 cdef void assign_parts(const Forest *forest, const Node *node, const Node *of_rows, int32_t *held_of) noexcept nogil:

@@ -57,6 +57,7 @@ cdef extern from "lane_loops.h" nogil:
 
 cdef enum:
     MOST_LANES = 128
+    COLUMNS_AHEAD = 8           # columns are prefetched this many ahead of the one that is saved
 
 
 ctypedef fused Weight:

@@ -24,10 +24,6 @@ VECTOR_BYTES = LANE_BYTES
 MOST = MOST_LANES
 
 
-cdef enum:
-    COLUMNS_AHEAD = 8           # columns are prefetched this many ahead of the one that is saved
-
-
 cdef dispatched slopes_of_row(
     const Learner *learner, const Loss *loss, Py_ssize_t row, const double *p, double *out
 ) noexcept nogil:

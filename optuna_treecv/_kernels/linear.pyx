@@ -13,28 +13,24 @@ cdef inline floating weight(const Weights *of, Py_ssize_t j, const floating *of_
     return <floating> (w + of.b * of.q[j] if of.q != NULL else w)
 
 
-cdef inlined read_weights(const Weights *of, Py_ssize_t width, floating *weights) noexcept nogil:
-    """Write w = a p + b q."""
-    cdef const floating *p = <const floating *> of.p
-    cdef Py_ssize_t j
-    if p != NULL and of.q != NULL:
-        for j in range(width):
-            weights[j] = <floating> (of.a * <double> p[j] + of.b * of.q[j])
-    elif p != NULL:
-        for j in range(width):
-            weights[j] = <floating> (of.a * <double> p[j])
-    else:
-        for j in range(width):
-            weights[j] = <floating> (of.b * of.q[j])
-
-
 cdef inlined read(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
-    """Write the weights of all outputs, (n_outputs, width)."""
+    """Write the weights w = a p + b q of all outputs, (n_outputs, width)."""
     cdef Weights of
-    cdef Py_ssize_t c
+    cdef const floating *p
+    cdef Py_ssize_t c, j
     for c in range(learner.n_outputs):
         of = (<const LinearSettings *> learner.settings).weights(learner, state, c)
-        read_weights(&of, learner.width, weights + c * learner.width)
+        p = <const floating *> of.p
+        if p != NULL and of.q != NULL:
+            for j in range(learner.width):
+                weights[j] = <floating> (of.a * <double> p[j] + of.b * of.q[j])
+        elif p != NULL:
+            for j in range(learner.width):
+                weights[j] = <floating> (of.a * <double> p[j])
+        else:
+            for j in range(learner.width):
+                weights[j] = <floating> (of.b * of.q[j])
+        weights += learner.width
 
 
 cdef inlined test_dense(

@@ -24,7 +24,18 @@ cdef struct Loss:
     double epsilon              # for the last two
 
 
-cdef Loss loss_named(object name, double epsilon) except *
+cdef inline Loss loss_named(object name, double epsilon) except *:
+    """Return the loss of a name, which is scikit-learn's."""
+    cdef Loss loss
+    loss.name = {
+        "hinge": HINGE,
+        "log_loss": LOGISTIC,
+        "squared_error": SQUARED,
+        "huber": HUBER,
+        "epsilon_insensitive": EPSILON_INSENSITIVE,
+    }[name]
+    loss.epsilon = epsilon
+    return loss
 
 
 # If p is NaN, the slope is NaN too: no comparison may hide it.

@@ -91,6 +91,7 @@ cdef class Blocks:
 
 
 cdef double [:, ::1] flags_of(const unsigned char [::1] centred, const unsigned char [::1] scaled, Py_ssize_t width)
+cdef void fill_with_ones(void *numbers, Py_ssize_t n, Py_ssize_t itemsize) noexcept nogil
 cdef void begin_moments(const Columns *columns, unsigned char *at) noexcept nogil
 cdef int64_t write_moments(
     const Columns *columns, const unsigned char *at, double [::1] mean, double [::1] M2, double [::1] known_mean

@@ -5,7 +5,6 @@ import numpy as np
 from cython cimport floating
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
-from libc.string cimport memset
 
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
@@ -125,18 +124,18 @@ cdef double [:, ::1] flags_of(const unsigned char [::1] centred, const unsigned 
     return flags
 
 
-cdef void begin_moments(const Columns *columns, unsigned char *at) noexcept nogil:
-    """Write the moments before the first row, in which rows are seen as they are."""
-    cdef Moments moments = moments_at(columns, at)
+cdef void fill_with_ones(void *numbers, Py_ssize_t n, Py_ssize_t itemsize) noexcept nogil:
     cdef Py_ssize_t j
-    if columns.width == 0:
-        return
-    memset(at, 0, moments_bytes(columns))
-    for j in range(columns.width):
-        if columns.itemsize == 8:
-            (<double *> moments.factor)[j] = 1
+    for j in range(n):
+        if itemsize == 8:
+            (<double *> numbers)[j] = 1
         else:
-            (<float *> moments.factor)[j] = 1
+            (<float *> numbers)[j] = 1
+
+
+cdef void begin_moments(const Columns *columns, unsigned char *at) noexcept nogil:
+    """Write the moments before the first row, in which rows are seen as they are, into zeros."""
+    fill_with_ones(moments_at(columns, at).factor, columns.width, columns.itemsize)
 
 
 cdef int64_t write_moments(

@@ -29,11 +29,6 @@ cdef enum:
     MANY = 512
 
 
-cdef inline Py_ssize_t run_length(bint random, Py_ssize_t n_open) noexcept nogil:
-    """Return how many replays are neighbours: 1 in random order, and of so few rows that they fit in the cache."""
-    return 1 if random or n_open < MANY else RUN
-
-
 cdef void fill_sample(
     uint64_t *counter,          # INOUT
     Py_ssize_t n_open,
@@ -96,7 +91,7 @@ cdef void fill_with_replays(
     cdef Py_ssize_t n_new = stop - start
     cdef Py_ssize_t n_replays = n_new * (n_epochs - 1)
     cdef Py_ssize_t n_open = n_rows - (held_stop - held_start)
-    cdef Py_ssize_t run = run_length(random, n_open)
+    cdef Py_ssize_t run = 1 if random or n_open < MANY else RUN     # fewer than MANY rows fit in the cache
     cdef Py_ssize_t n_done = 0
     cdef Py_ssize_t n_now, i, j, at
     while n_done < n_replays:

@@ -17,15 +17,14 @@ from libc.stdint cimport uint64_t
 
 import numpy as np
 
-from optuna_treecv._kernels.records cimport RECORD_BYTES
 from optuna_treecv._kernels.records cimport Record
 from optuna_treecv._kernels.records cimport epsilon
 
 
 cdef Py_ssize_t count(const uint8_t [::1] records) except -1:
-    if records.shape[0] % RECORD_BYTES:
+    if records.shape[0] % <Py_ssize_t> sizeof(Record):
         raise ValueError("records must be the bytes of whole records.")
-    return records.shape[0] // RECORD_BYTES
+    return records.shape[0] // <Py_ssize_t> sizeof(Record)
 
 
 def arrange(
@@ -51,7 +50,7 @@ def arrange(
         raise ValueError("arranged must have the bytes of all records.")
     with nogil:
         for i in range(n - 1, -1, -1):
-            record = <const Record *> &records[i * RECORD_BYTES]
+            record = <const Record *> &records[i * <Py_ssize_t> sizeof(Record)]
             of_record[i] = 1
             if record.left >= 0:
                 of_record[i] += of_record[record.left] + of_record[record.right]
@@ -61,7 +60,7 @@ def arrange(
             while n_waiting > 0:
                 n_waiting -= 1
                 at = waiting[n_waiting]
-                record = <const Record *> &records[at * RECORD_BYTES]
+                record = <const Record *> &records[at * <Py_ssize_t> sizeof(Record)]
                 order[n_found] = at
                 place[at] = <int32_t> n_found
                 sizes[n_found] = of_record[at]

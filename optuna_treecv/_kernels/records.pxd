@@ -1,4 +1,4 @@
-"""One node of one tree, as ``forest_records.pxd`` writes it."""
+"""One node of one tree, as ``forest.pyx`` writes it."""
 
 from libc.stdint cimport int16_t
 from libc.stdint cimport int32_t
@@ -18,10 +18,6 @@ cdef packed struct Record:
     uint8_t missing_left
     int32_t parent              # record; -1: a root
     int32_t node                # the same number for all trees that are together here
-
-
-cdef enum:
-    RECORD_BYTES = 44
 
 
 # A node is split if its decrease plus this is at least min_impurity_decrease, as in scikit-learn.

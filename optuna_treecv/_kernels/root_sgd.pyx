@@ -151,7 +151,7 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 
 
 cdef class RootSGD(LinearKernel):
-    """ROOT-SGD over prepared dense rows; ``loss`` is one of the smooth losses in ``losses.NAMES``, and
+    """ROOT-SGD over prepared dense rows; ``loss`` is one of the smooth losses in ``losses.pxd``, and
     ``step_size`` 0 selects the automatic step.
     """
 

@@ -1,14 +1,20 @@
+from collections.abc import Sequence
+
 import numpy as np
 
-from optuna_treecv._kernels.around import Around
 from optuna_treecv._kernels.moments import Blocks
 from optuna_treecv._kernels.tree import Kernel
 
-MOST_WIDTH: int
+MOST_NUMBERS: int
 
-class Scaled(Around):
+class Scaled(Kernel):
     def __init__(
-        self, behind: Kernel, centred: np.ndarray, scaled: np.ndarray, blocks: Blocks
+        self,
+        behind: Kernel,
+        centred: np.ndarray,
+        scaled: np.ndarray,
+        blocks: Blocks | None = None,
+        beside: Sequence[int] | np.ndarray = (),
     ) -> None: ...
     def moments(
         self, state: np.ndarray, mean: np.ndarray, M2: np.ndarray, known_mean: np.ndarray

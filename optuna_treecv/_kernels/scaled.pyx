@@ -1,26 +1,45 @@
-"""Standardised rows: any kernel over dense rows, behind the running moments of their columns (``moments.pxd``).
+"""Scaled rows: any kernel, behind the running moments of the columns of its rows.
 
-Rows are scaled a few at a time into memory that stays in the cache, and the kernel behind reads them
-there as its own rows. So it needs to know nothing of scaling, and a row is scaled once for all lanes.
+Where rows are dense, a value x is seen as (x - mean) / sqrt(M2 / count) (``moments.pxd``). Sparse rows have two sorts
+of columns. Those that are centred or filled in lie beside the sparse rows as dense ones, since centring leaves no
+zeros. The others may be divided by their scales: a value x is seen as
+    x / sqrt(M2 / count).
+Their moments are summed over the nonzeros of a phase, in two readings: the mean of each column, and then the squared
+deviations from it, to which each zero adds mean^2. They are merged like those of dense columns. Such a phase takes
+time for all columns, as copying a state does; states are copied and not undone.
+
+Rows are scaled a few at a time into memory that stays in the cache, and the kernel behind reads them there as its own
+rows; of sparse ones it reads all dense columns first, and then the nonzeros of the others. So it needs to know nothing
+of scaling, and a row is scaled once for all lanes.
 """
 
+import numpy as np
+
 from cython cimport floating
+from libc.math cimport NAN
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc
+from libc.stdlib cimport free
 
-from optuna_treecv._kernels.around cimport Around
-from optuna_treecv._kernels.around cimport Behind
 from optuna_treecv._kernels.moments cimport Blocks
 from optuna_treecv._kernels.moments cimport Columns
 from optuna_treecv._kernels.moments cimport Moments
 from optuna_treecv._kernels.moments cimport begin_moments
+from optuna_treecv._kernels.moments cimport fill_with_ones
 from optuna_treecv._kernels.moments cimport flags_of
+from optuna_treecv._kernels.moments cimport merge
 from optuna_treecv._kernels.moments cimport moments_at
 from optuna_treecv._kernels.moments cimport moments_bytes
+from optuna_treecv._kernels.moments cimport scale_factor
 from optuna_treecv._kernels.moments cimport see_row
 from optuna_treecv._kernels.moments cimport survey_dense
 from optuna_treecv._kernels.moments cimport write_moments
+from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.rows cimport Sparse
+from optuna_treecv._kernels.rows cimport fetch_row
+from optuna_treecv._kernels.rows cimport n_nonzeros
 from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
@@ -31,121 +50,268 @@ from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
 cdef enum:
-    ROOM = 4096                 # numbers (float64) in the scaled rows, which stay in the first-level cache
-    MOST_ROWS = 8               # scaled at a time
-    AHEAD = 6
+    ROOM = 4096                 # numbers of scaled rows, which stay in the first-level cache
+    DENSE_ROWS = 8              # scaled at a time: scaling waits for memory, training does not, and the CPU does both
+    SPARSE_ROWS = 32            # likewise
 
-#: The most columns of padded rows: two of them fit into the room for scaled rows.
-MOST_WIDTH = ROOM // 2
+#: The most numbers of a row, with those that are padding: two rows fit into the room for scaled rows.
+MOST_NUMBERS = ROOM // 2
 
 
 cdef struct Settings:
-    Behind behind               # the kernel that reads the scaled rows
-    Columns columns             # all columns of the rows
+    const Learner *behind       # the kernel that reads the scaled rows
+    Py_ssize_t y_bytes          # of an entry of y
+    Columns dense               # the columns of dense rows, or those beside the sparse rows, if there are any
+    Py_ssize_t n_dense          # without those that are padding
+    const int32_t *numbers      # (n_dense,), which columns of the rows they are
+    const double *scaled        # (width,), 1 if a column of the sparse rows is divided by its scale, else 0; or NULL
 
 
-cdef inline unsigned char *own_part(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return where the moments in a state are."""
-    return <unsigned char *> state + (<const Settings *> learner.settings).behind.learner.state_bytes
+# Of the columns of sparse rows, if any is scaled or there are no others: the count, and a vector of each kind.
+cdef struct SparseMoments:
+    int64_t *count
+    double *mean                # (width,)
+    double *M2                  # (width,)
+    void *factor                # (width,), what a value is multiplied by, in the type of the rows
+
+
+# Rows as the kernel behind reads them: scaled, with their targets and weights beside them.
+cdef struct Room:
+    double values[ROOM]
+    int32_t columns[ROOM]       # of sparse rows only
+    int64_t begins[SPARSE_ROWS + 1]
+    double targets[SPARSE_ROWS]
+    double weights[SPARSE_ROWS]
+
+
+cdef inline const Settings *settings_of(const Learner *learner) noexcept nogil:
+    return <const Settings *> learner.settings
+
+
+cdef inline unsigned char *dense_part(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """Return where the moments of the dense columns are, which come first behind the state of the kernel."""
+    return <unsigned char *> state + settings_of(learner).behind.state_bytes
+
+
+cdef inline SparseMoments sparse_part(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """Return where the moments of the columns of sparse rows are."""
+    cdef unsigned char *at = dense_part(learner, state) + moments_bytes(&settings_of(learner).dense)
+    cdef SparseMoments moments
+    moments.count = <int64_t *> at
+    moments.mean = <double *> (at + 64)
+    moments.M2 = moments.mean + learner.width
+    moments.factor = moments.M2 + learner.width
+    return moments
+
+
+cdef inline Py_ssize_t sparse_bytes(const Learner *learner) noexcept nogil:
+    return 64 + (16 + learner.itemsize) * learner.width
+
+
+cdef inlined sum_deviations(
+    const Sparse *rows,
+    Py_ssize_t width,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    double *mean,               # INOUT, (width,), of zeros at first
+    double *M2,                 # INOUT, (width,), of zeros at first
+    double *counts,             # INOUT, (width,), of zeros at first; of nonzeros
+    const floating *of_type,
+) noexcept nogil:
+    """Find the moments of the columns of some rows."""
+    cdef const floating *x = <const floating *> rows.values
+    cdef double m = <double> (stop - start)
+    cdef double delta
+    cdef Py_ssize_t i, row
+    cdef int64_t j
+    for i in range(start, stop):
+        row = row_at(order, i)
+        for j in range(rows.begins[row], rows.begins[row + 1]):
+            mean[rows.columns[j]] += <double> x[j]
+            counts[rows.columns[j]] += 1
+    for i in range(width):
+        mean[i] /= m
+        M2[i] = (m - counts[i]) * mean[i] * mean[i]
+    for i in range(start, stop):
+        row = row_at(order, i)
+        for j in range(rows.begins[row], rows.begins[row + 1]):
+            delta = <double> x[j] - mean[rows.columns[j]]
+            M2[rows.columns[j]] += delta * delta
+
+
+cdef inlined survey_sparse(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    const SparseMoments *moments,       # INOUT
+    floating *factor,           # OUT, (width,)
+) noexcept nogil:
+    """Merge the moments of new sparse rows, and find what values are multiplied by."""
+    cdef const double *scaled = settings_of(learner).scaled
+    cdef Py_ssize_t width = learner.width
+    cdef double *room = <double *> calloc(3 * width, sizeof(double))
+    cdef double n_seen = <double> moments.count[0]
+    cdef double m = <double> (stop - start)
+    cdef double factor_of
+    cdef Py_ssize_t j
+    if room == NULL:                                    # no number is better than a wrong one
+        for j in range(width):
+            factor[j] = NAN
+        return
+    sum_deviations(&learner.sparse, width, start, stop, order, room, room + width, room + 2 * width, factor)
+    merge(n_seen, m, room, room + width, width, moments.mean, moments.M2)
+    moments.count[0] += stop - start
+    n_seen += m
+    for j in range(width):
+        factor_of = scale_factor(n_seen, moments.mean[j], moments.M2[j] / n_seen)
+        factor[j] = <floating> (factor_of if scaled[j] > 0 else 1)
+    free(room)
 
 
 cdef dispatched survey(
     const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state
 ) noexcept nogil:
-    survey_dense(&(<const Settings *> learner.settings).columns, start, stop, order, own_part(learner, state))
-
-
-cdef inlined scale_rows(
-    const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
-    Py_ssize_t end,             # the end of the phase: rows up to there are prefetched
-    const unsigned char *state,
-    floating *out,              # OUT, (stop - start, width)
-) noexcept nogil:
-    """Write the rows start..stop-1, or order[start], ..., order[stop-1], as the state sees them."""
-    cdef Moments moments = moments_at(&(<const Settings *> learner.settings).columns, own_part(learner, state))
-    cdef const floating *X = <const floating *> learner.dense.values
-    cdef Py_ssize_t width = learner.width
-    cdef Py_ssize_t ahead = learner.dense.ahead
-    cdef Py_ssize_t i
-    for i in range(start, stop):
-        if order != NULL:
-            if i + AHEAD < end:
-                prefetch_row(X + order[i + AHEAD] * width, width)
-        elif ahead != 0:                                # what lies behind the rows is not read
-            prefetch_row(X + (i + ahead) * width, width)
-        see_row(X + row_at(order, i) * width, width, &moments, out)
-        out += width
-
-
-# Rows as the kernel behind reads them: scaled, with their targets and weights beside them.
-cdef struct Room:
-    double rows[ROOM]
-    double targets[MOST_ROWS]
-    double weights[MOST_ROWS]
-
-
-cdef inline void gather(
-    const void *entries,        # IN, (n_rows,), or NULL
-    Py_ssize_t itemsize,        # 4 or 8
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
-    double *memory,             # OUT, room for stop - start entries
-) noexcept nogil:
-    """Copy the entries of rows."""
-    cdef Py_ssize_t i
-    if entries == NULL:
-        return
-    for i in range(start, stop):
-        if itemsize == 4:
-            (<int32_t *> memory)[i - start] = (<const int32_t *> entries)[row_at(order, i)]
+    cdef const Settings *settings = settings_of(learner)
+    cdef SparseMoments moments
+    if settings.n_dense > 0:
+        survey_dense(&settings.dense, start, stop, order, dense_part(learner, state))
+    if settings.scaled != NULL:
+        moments = sparse_part(learner, state)
+        if learner.itemsize == 8:
+            survey_sparse(learner, start, stop, order, &moments, <double *> moments.factor)
         else:
-            (<int64_t *> memory)[i - start] = (<const int64_t *> entries)[row_at(order, i)]
+            survey_sparse(learner, start, stop, order, &moments, <float *> moments.factor)
 
 
 cdef inline Learner reader_of(const Learner *learner, Room *room) noexcept nogil:
     """Return the kernel behind, reading its rows in ``room``."""
-    cdef Learner behind = (<const Settings *> learner.settings).behind.learner[0]
-    behind.dense.values = room.rows
-    behind.dense.ahead = 0
+    cdef Learner behind = settings_of(learner).behind[0]
+    if behind.sparse.begins != NULL:
+        behind.sparse.values, behind.sparse.columns, behind.sparse.begins = room.values, room.columns, room.begins
+    else:
+        behind.dense.values, behind.dense.ahead = room.values, 0
     behind.y = NULL if learner.y == NULL else room.targets
     behind.weights = NULL if learner.weights == NULL else room.weights
     return behind
 
 
-cdef inlined fill(
+cdef inline void copy_entry(
+    const void *entries, Py_ssize_t itemsize, Py_ssize_t row, double *memory, Py_ssize_t at
+) noexcept nogil:
+    """Copy the entry of a row, of 4 or 8 bytes, if there are entries."""
+    if entries == NULL:
+        return
+    if itemsize == 4:
+        (<int32_t *> memory)[at] = (<const int32_t *> entries)[row]
+    else:
+        (<int64_t *> memory)[at] = (<const int64_t *> entries)[row]
+
+
+cdef inlined fetch(
+    const Learner *learner, const uint32_t *order, Py_ssize_t i, Py_ssize_t stop, const floating *of_type
+) noexcept nogil:
+    """Prefetch a row ahead; sparse ones in random order only."""
+    cdef const Columns *dense = &settings_of(learner).dense
+    cdef const floating *X = <const floating *> dense.values
+    if order == NULL and learner.sparse.begins == NULL and learner.dense.ahead != 0:
+        prefetch_row(X + (i + learner.dense.ahead) * dense.width, dense.width)  # what lies behind the rows is not read
+    if order == NULL or i + AHEAD >= stop:
+        return
+    if learner.sparse.begins != NULL:
+        fetch_row(&learner.sparse, order[i + AHEAD], of_type)
+    if dense.width > 0:
+        prefetch_row(X + order[i + AHEAD] * dense.width, dense.width)
+
+
+cdef inlined see_sparse(
+    const Sparse *rows,
+    Py_ssize_t row,
+    const floating *factor,     # IN, or NULL
+    floating *values,           # OUT
+    int32_t *columns,           # OUT
+) noexcept nogil:
+    """Write the nonzeros of a row as the state sees them."""
+    cdef const floating *x = <const floating *> rows.values
+    cdef int64_t begin = rows.begins[row]
+    cdef int64_t j
+    for j in range(begin, rows.begins[row + 1]):
+        values[j - begin] = x[j] if factor == NULL else x[j] * factor[rows.columns[j]]
+        columns[j - begin] = rows.columns[j]
+
+
+cdef inline Py_ssize_t fill_rows(
     const Learner *learner,
     Py_ssize_t start,
     Py_ssize_t stop,
     const uint32_t *order,
-    Py_ssize_t end,             # the end of the phase
     const unsigned char *state,
     Room *room,                 # OUT
-    Py_ssize_t at,              # the first place for a row
+    Py_ssize_t place,
+    Py_ssize_t last,
+    floating *values,           # OUT, those of the room
 ) noexcept nogil:
-    """Put rows into the room, as the state sees them."""
-    cdef Py_ssize_t y_bytes = (<const Settings *> learner.settings).behind.y_bytes
+    cdef const Settings *settings = settings_of(learner)
+    cdef const Columns *dense = &settings.dense
+    cdef const Sparse *rows = &learner.sparse
+    cdef Moments of_dense = moments_at(dense, dense_part(learner, state))
+    cdef const floating *factor = NULL
+    cdef bint is_sparse = rows.begins != NULL
+    cdef Py_ssize_t at = 0 if is_sparse else place * dense.width
+    cdef Py_ssize_t n = 0
+    cdef Py_ssize_t j, row
+    if settings.scaled != NULL:
+        factor = <const floating *> sparse_part(learner, state).factor
+    room.begins[0] = 0
+    while start < stop and place < last:
+        row = row_at(order, start)
+        if is_sparse:
+            n = n_nonzeros(rows, row)
+        if at + dense.width + n > ROOM:
+            break
+        fetch(learner, order, start, stop, values)
+        if dense.width > 0:
+            see_row(<const floating *> dense.values + row * dense.width, dense.width, &of_dense, values + at)
+        if is_sparse:
+            for j in range(settings.n_dense):
+                room.columns[at + j] = settings.numbers[j]
+            at += settings.n_dense                      # the padding behind these columns is overwritten
+            see_sparse(rows, row, factor, values + at, room.columns + at)
+            at += n
+            room.begins[place + 1] = at
+        else:
+            at += dense.width
+        copy_entry(learner.y, settings.y_bytes, row, room.targets, place)
+        copy_entry(learner.weights, learner.itemsize, row, room.weights, place)
+        place += 1
+        start += 1
+    return start
+
+
+cdef inline Py_ssize_t fill(
+    const Learner *learner,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const uint32_t *order,
+    const unsigned char *state,
+    Room *room,                 # OUT
+    Py_ssize_t place,           # of the first row in the room
+    Py_ssize_t last,            # the place behind the last row
+) noexcept nogil:
+    """Put as many rows from ``start`` on into the room as it holds, as the state sees them; return where the rest
+    begins.
+    """
     if learner.itemsize == 8:
-        scale_rows(learner, start, stop, order, end, state, room.rows + at * learner.width)
-    else:
-        scale_rows(learner, start, stop, order, end, state, <float *> room.rows + at * learner.width)
-    gather(learner.y, y_bytes, start, stop, order, <double *> (<char *> room.targets + at * y_bytes))
-    gather(
-        learner.weights,
-        learner.itemsize,
-        start,
-        stop,
-        order,
-        <double *> (<char *> room.weights + at * learner.itemsize),
-    )
+        return fill_rows(learner, start, stop, order, state, room, place, last, room.values)
+    return fill_rows(learner, start, stop, order, state, room, place, last, <float *> room.values)
 
 
-cdef inline Py_ssize_t rows_at_a_time(const Learner *learner) noexcept nogil:
-    """Return how many rows fit into the room."""
-    return min(<Py_ssize_t> MOST_ROWS, 8 * ROOM // (learner.width * learner.itemsize))
+cdef inline Py_ssize_t most_rows(const Learner *learner) noexcept nogil:
+    """Return how many rows the room holds, at most."""
+    if learner.sparse.begins != NULL:
+        return SPARSE_ROWS
+    return min(<Py_ssize_t> DENSE_ROWS, ROOM // learner.width)
 
 
 cdef dispatched train(
@@ -159,11 +325,9 @@ cdef dispatched train(
 ) noexcept nogil:
     cdef Room room
     cdef Learner behind = reader_of(learner, &room)
-    cdef Py_ssize_t most = rows_at_a_time(learner)
     cdef Py_ssize_t end
     while start < stop:
-        end = min(start + most, stop)
-        fill(learner, start, end, order, stop, state, &room, 0)
+        end = fill(learner, start, stop, order, state, &room, 0, most_rows(learner))
         behind.train(&behind, 0, end - start, NULL, state, NULL, NULL)
         start = end
 
@@ -177,14 +341,14 @@ cdef dispatched train_both(
     unsigned char *first,
     unsigned char *second,
 ) noexcept nogil:
+    """Train two states on dense rows."""
     cdef Room room
     cdef Learner behind = reader_of(learner, &room)
-    cdef Py_ssize_t most = rows_at_a_time(learner) // 2
     cdef Py_ssize_t n
     while n_rows > 0:
-        n = min(most, n_rows)
-        fill(learner, first_start, first_start + n, order, first_start + n_rows, first, &room, 0)
-        fill(learner, second_start, second_start + n, order, second_start + n_rows, second, &room, n)
+        n = min(most_rows(learner) // 2, n_rows)
+        fill(learner, first_start, first_start + n_rows, order, first, &room, 0, n)
+        fill(learner, second_start, second_start + n_rows, order, second, &room, n, 2 * n)
         behind.train_both(&behind, 0, n, n, NULL, first, second)
         first_start, second_start, n_rows = first_start + n, second_start + n, n_rows - n
 
@@ -194,60 +358,160 @@ cdef dispatched test(
 ) noexcept nogil:
     cdef Room room
     cdef Learner behind = reader_of(learner, &room)
-    cdef Py_ssize_t most = rows_at_a_time(learner)
-    cdef Py_ssize_t end
     cdef unsigned char *written = <unsigned char *> out
+    cdef Py_ssize_t end
     while start < stop:
-        end = min(start + most, stop)
-        fill(learner, start, end, NULL, stop, state, &room, 0)
+        end = fill(learner, start, stop, NULL, state, &room, 0, most_rows(learner))
         behind.test(&behind, state, model, 0, end - start, written)
         written += (end - start) * learner.n_outputs * learner.itemsize
         start = end
 
 
-cdef class Scaled(Around):
-    """A kernel over dense rows that sees them scaled; ``centred`` and ``scaled`` say which columns."""
+cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
+    cdef const Learner *behind = settings_of(learner).behind
+    behind.read(behind, state, model)
 
+
+cdef class Scaled(Kernel):
+    """A kernel around another one, whose rows it sees scaled; ``centred`` and ``scaled`` say which columns.
+
+    ``blocks`` are of the rows of the kernel behind if they are dense. Beside sparse rows, they are of the columns of
+    ``beside``, which the rows themselves do not hold; only these may be centred.
+
+    The state of the kernel behind comes first in a state, and its model is the model. It must have its weights
+    (``weigh``), and is used through this one only.
+    """
+
+    cdef Kernel behind
     cdef Settings own
     cdef double [:, ::1] flags
+    cdef double [:, ::1] flags_of_sparse
+    cdef int32_t [::1] numbers
+    cdef Py_ssize_t n_features
 
     def __init__(
         self,
         Kernel behind not None,
         const unsigned char [::1] centred,           # IN, (n_features,), 0 or 1
         const unsigned char [::1] scaled,            # IN, (n_features,), 0 or 1
-        Blocks blocks not None,                      # IN, of the rows of ``behind``
+        Blocks blocks=None,                          # IN, of dense columns
+        beside=(),                                   # IN, (n_dense,), the columns that lie beside sparse rows
     ):
-        cdef Py_ssize_t width = behind.learner.width
-        if behind.learner.sparse.begins != NULL:
-            raise ValueError("rows must be dense, since centring leaves no zeros.")
-        if width > MOST_WIDTH:
-            raise ValueError(f"rows must have at most {MOST_WIDTH} columns, got {width}.")
-        self.flags = flags_of(centred, scaled, width)
-        self.own.columns = blocks.columns(self.flags)
-        if self.own.columns.values != behind.learner.dense.values:
-            raise ValueError("blocks must be of the rows of the kernel behind.")
-        self.stand_around(behind, &self.own.behind, moments_bytes(&self.own.columns))
-        self.keep_alive.append(blocks)
+        cdef bint is_sparse = behind.learner.sparse.begins != NULL
+        cdef Py_ssize_t n_features = centred.shape[0]
+        if behind.state_bytes == 0:
+            raise ValueError("the kernel behind was not initialised.")
+        if not is_sparse and len(beside):
+            raise ValueError("rows must be sparse where columns lie beside them.")
+        if scaled.shape[0] != n_features:
+            raise ValueError("centred and scaled must have an entry for each column.")
+        self.n_features = n_features
+        self.numbers = np.array(beside, np.int32) if is_sparse else np.arange(n_features, dtype=np.int32)
+        self.own.n_dense = self.numbers.shape[0]
+        if is_sparse:
+            self.bind_sparse(behind, centred, scaled)
+        elif behind.learner.width > MOST_NUMBERS:
+            raise ValueError(f"rows must have at most {MOST_NUMBERS} columns, got {behind.learner.width}.")
+        if self.own.n_dense > 0:
+            if blocks is None or blocks.X.shape[0] != behind.n_rows or blocks.X.dtype.itemsize != behind.itemsize:
+                raise ValueError("blocks must be of as many rows, of the same type, as the kernel behind has.")
+            self.flags = flags_of(np.take(centred, self.numbers), np.take(scaled, self.numbers), blocks.X.shape[1])
+            self.own.dense = blocks.columns(self.flags)
+            self.own.numbers = &self.numbers[0]
+            if not is_sparse and self.own.dense.values != behind.learner.dense.values:
+                raise ValueError("blocks must be of the rows of the kernel behind.")
+        self.stand_around(behind)
+        self.keep_alive = [behind, blocks]
+
+    cdef int bind_sparse(
+        self, Kernel behind, const unsigned char [::1] centred, const unsigned char [::1] scaled
+    ) except -1:
+        """Check sparse rows, and find out which of their columns are scaled."""
+        cdef Py_ssize_t i
+        self.flags_of_sparse = flags_of(centred, scaled, behind.learner.width)
+        for i in range(self.own.n_dense):
+            if not 0 <= self.numbers[i] < self.n_features:
+                raise ValueError("beside must hold numbers of columns.")
+            self.flags_of_sparse[:, self.numbers[i]] = 0
+        if np.any(self.flags_of_sparse[0]):
+            raise ValueError("columns that are centred must lie beside the sparse rows.")
+        for i in range(behind.n_rows):
+            if self.own.n_dense + n_nonzeros(&behind.learner.sparse, i) > MOST_NUMBERS:
+                raise ValueError(f"a row must have at most {MOST_NUMBERS} numbers.")
+        if self.own.n_dense == 0 or np.any(self.flags_of_sparse[1]):
+            self.own.scaled = &self.flags_of_sparse[1, 0]
+        return 0
+
+    cdef int stand_around(self, Kernel behind) except -1:
+        """Take over the rows and the outputs of the kernel behind."""
+        cdef Py_ssize_t own_bytes = moments_bytes(&self.own.dense)
+        if self.own.scaled != NULL:
+            own_bytes += sparse_bytes(&behind.learner)
+        self.behind = behind
+        self.own.behind = &behind.learner
+        self.own.y_bytes = 4 if behind.n_classes > 0 else behind.itemsize
+        self.n_rows, self.n_classes, self.n_models = behind.n_rows, behind.n_classes, behind.n_models
+        self.n_outputs, self.itemsize = behind.n_outputs, behind.itemsize
+        self.is_weighed = True
+        self.learner = behind.learner
+        self.learner.settings = &self.own
         self.learner.survey = survey
         self.learner.train = train
         if behind.learner.train_both != NULL:
             self.learner.train_both = train_both
         self.learner.test = test
+        self.learner.read = read
+        self.learner.tests_rows = False
+        self.learner.changes = NULL
+        self.learner.remember_columns = NULL
+        self.set_sizes(
+            behind.learner.head_bytes,
+            behind.state_bytes + own_bytes - behind.learner.head_bytes,
+            behind.model_bytes,
+        )
+        self.log_bytes = 0                              # states are copied
+        return 0
+
+    @property
+    def model_type(self):
+        """The type of the numbers in a model."""
+        return self.behind.model_type
 
     def start(self, unsigned char [::1] state):
         """Write the state before the first row, in which rows are seen as they are."""
-        self.check_state(state)
+        Kernel.start(self, state)
         self.behind.start(state[: self.behind.state_bytes])
-        begin_moments(&self.own.columns, own_part(&self.learner, &state[0]))
+        begin_moments(&self.own.dense, dense_part(&self.learner, &state[0]))
+        if self.own.scaled != NULL:
+            fill_with_ones(sparse_part(&self.learner, &state[0]).factor, self.learner.width, self.itemsize)
 
     def moments(
         self,
         const unsigned char [::1] state,
-        double [::1] mean,                           # OUT, (n_features,)
-        double [::1] M2,                             # OUT, (n_features,)
+        double [::1] mean,                           # OUT, (n_features,), 0 if a column needs no moments
+        double [::1] M2,                             # OUT, (n_features,), likewise
         double [::1] known_mean,                     # OUT, (n_features,), of the values that are not missing
     ):
         """Write the moments of the columns that a state holds; return the number of rows in them."""
+        cdef SparseMoments moments
+        cdef int64_t n_rows = 0
+        cdef double [:, ::1] of_dense = np.empty((3, self.own.n_dense))
+        cdef Py_ssize_t i, j
         self.check_state(state)
-        return write_moments(&self.own.columns, own_part(&self.learner, &state[0]), mean, M2, known_mean)
+        if not mean.shape[0] == M2.shape[0] == known_mean.shape[0] == self.n_features:
+            raise ValueError("mean, M2 and known_mean must have room for each feature.")
+        for j in range(self.n_features):
+            mean[j] = M2[j] = known_mean[j] = 0
+        if self.own.scaled != NULL:
+            moments = sparse_part(&self.learner, &state[0])
+            n_rows = moments.count[0]
+            for j in range(self.n_features):
+                mean[j], M2[j], known_mean[j] = moments.mean[j], moments.M2[j], moments.mean[j]
+        if self.own.n_dense > 0:
+            n_rows = write_moments(
+                &self.own.dense, dense_part(&self.learner, &state[0]), of_dense[0], of_dense[1], of_dense[2]
+            )
+            for i in range(self.own.n_dense):
+                j = self.numbers[i]
+                mean[j], M2[j], known_mean[j] = of_dense[0, i], of_dense[1, i], of_dense[2, i]
+        return n_rows

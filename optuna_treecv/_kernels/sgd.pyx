@@ -404,7 +404,7 @@ cdef void train_both_batches(
 
 
 cdef class SGD(LinearKernel):
-    """SGD over prepared rows; ``loss`` is one of ``losses.NAMES``, and a classifier's loss if
+    """SGD over prepared rows; ``loss`` is one of ``losses.pxd``, and a classifier's loss if
     ``n_classes`` is given. ``step_size`` 0 selects the automatic step.
     """
 

@@ -23,18 +23,11 @@ from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport dot_row_wide
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.sgd cimport coefficient
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
 from optuna_treecv._kernels.steps cimport automatic_weight
 from optuna_treecv._kernels.steps cimport typical_norm2
-from optuna_treecv._kernels.svrg_stages cimport Schedule
-from optuna_treecv._kernels.svrg_stages cimport Stage
-from optuna_treecv._kernels.svrg_stages cimport begin_batch
-from optuna_treecv._kernels.svrg_stages cimport begin_inner
-from optuna_treecv._kernels.svrg_stages cimport capped
-from optuna_treecv._kernels.svrg_stages cimport draw_length
-from optuna_treecv._kernels.svrg_stages cimport n_acted
-from optuna_treecv._kernels.svrg_stages cimport start_stages
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport Part
@@ -238,7 +231,7 @@ cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_
 
 
 cdef class StreamingSVRG(LinearKernel):
-    """Streaming SVRG over prepared rows; ``loss`` is one of the smooth losses in ``losses.NAMES``.
+    """Streaming SVRG over prepared rows; ``loss`` is one of the smooth losses in ``losses.pxd``.
     ``step_size`` 0 selects the automatic step, and ``inner_steps`` 0 as many as the batch has rows.
     """
 

@@ -137,4 +137,7 @@ cdef class Kernel:
     cdef int bind(self, object X, object y, Py_ssize_t n_outputs) except -1
     cdef int bind_targets(self, object X, object y, object n_classes) except -1
     cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t rest_bytes, Py_ssize_t model_bytes) except -1
+    cdef const uint32_t *check_rows(
+        self, Py_ssize_t start, Py_ssize_t stop, const uint32_t [::1] order
+    ) except? NULL
     cdef int check_state(self, const unsigned char [::1] state) except -1

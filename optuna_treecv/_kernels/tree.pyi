@@ -1,16 +1,6 @@
-import numpy as np
+from typing import Any
 
-class Subtree:
-    def __init__(
-        self,
-        first: int,
-        last: int,
-        n_folds: int,
-        bounds: np.ndarray | None,
-        random: bool = False,
-        seed: int = 0,
-        n_epochs: int = 1,
-    ) -> None: ...
+import numpy as np
 
 class Memory:
     def __init__(
@@ -62,7 +52,9 @@ class Kernel:
     def survey(
         self, state: np.ndarray, start: int, stop: int, order: np.ndarray | None
     ) -> None: ...
-    def update(self, state: np.ndarray, start: int, stop: int) -> None: ...
+    def update(
+        self, state: np.ndarray, start: int, stop: int, order: np.ndarray | None = None
+    ) -> None: ...
     def update_in_order(self, state: np.ndarray, order: np.ndarray) -> None: ...
     def update_both(
         self,
@@ -88,8 +80,8 @@ class Kernel:
         self, state: np.ndarray, model: np.ndarray, start: int, stop: int, out: np.ndarray
     ) -> None: ...
     def test_leaves(
-        self, subtree: Subtree, states: np.ndarray, model: np.ndarray, out: np.ndarray
+        self, plan: Any, node: Any, states: np.ndarray, model: np.ndarray, out: np.ndarray
     ) -> int: ...
     def walk_subtree(
-        self, subtree: Subtree, memory: Memory, out: np.ndarray, kept: Kept | None = None
+        self, plan: Any, node: Any, memory: Memory, out: np.ndarray, kept: Kept | None = None
     ) -> int: ...

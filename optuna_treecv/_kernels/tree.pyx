@@ -420,38 +420,6 @@ cdef int64_t test_leaves(
     )
 
 
-cdef class Subtree:
-    """The subtree below the node that holds out the chunks first..last-1, in a tree of ``n_folds`` folds."""
-
-    cdef Py_ssize_t first
-    cdef Py_ssize_t last
-    cdef Py_ssize_t n_folds
-    cdef const int64_t [::1] bounds
-    cdef uint64_t seed
-    cdef bint random
-    cdef Py_ssize_t n_epochs
-
-    def __init__(
-        self,
-        Py_ssize_t first,
-        Py_ssize_t last,
-        Py_ssize_t n_folds,
-        const int64_t [::1] bounds,                  # IN, (n_folds + 1,), or None: even chunks
-        bint random=False,                           # whether each phase trains on its rows in random order
-        uint64_t seed=0,                             # seed of these orders and of replays
-        Py_ssize_t n_epochs=1,                       # updates per row of a phase; all but the first are replays
-    ):
-        if n_epochs < 1:
-            raise ValueError(f"n_epochs must be 1 or more, got {n_epochs}.")
-        self.first = first
-        self.last = last
-        self.n_folds = n_folds
-        self.bounds = bounds
-        self.random = random
-        self.seed = seed
-        self.n_epochs = n_epochs
-
-
 cdef class Memory:
     """The working memory of a walk. The first of ``states`` holds the state of the subtree's node."""
 
@@ -508,32 +476,34 @@ cdef class Kept:
 cdef int set_tree(
     Kernel learner,
     Tree *tree,                 # OUT
-    Subtree subtree,
+    plan,
+    node,
     unsigned char [::1] model,
     unsigned char [:, ::1] out,
 ) except -1:
-    """Check a subtree and the arrays for models and outputs, and set them in ``tree``."""
-    cdef Py_ssize_t first = subtree.first
-    cdef Py_ssize_t last = subtree.last
-    cdef Py_ssize_t n_folds = subtree.n_folds
-    cdef const int64_t [::1] bounds = subtree.bounds
+    """Check a node of a plan, and the arrays for models and outputs, and set them in ``tree``."""
+    cdef Py_ssize_t first = node.first, last = node.last, n_folds = plan.n_folds
+    cdef const int64_t [::1] bounds = plan.bounds
     cdef Py_ssize_t i
+    tree.n_rows = learner.n_rows
+    tree.n_folds = n_folds
+    tree.random = plan.random
+    tree.seed = plan.seed
+    tree.n_epochs = plan.n_epochs
+    if tree.n_epochs < 1:
+        raise ValueError(f"n_epochs must be 1 or more, got {tree.n_epochs}.")
     if not 0 <= first < last <= n_folds <= learner.n_rows:
         raise ValueError(f"there is no node [{first}, {last}) in a tree of {n_folds} folds.")
     if bounds is not None and (bounds.shape[0] != n_folds + 1 or bounds[n_folds] != learner.n_rows):
         raise ValueError("bounds must hold n_folds + 1 row numbers, the number of rows last.")
-    if out.shape[0] != learner.n_models * learner.n_rows or out.shape[1] != learner.n_outputs * learner.itemsize:
-        raise ValueError("out must have room for the outputs of all rows.")
-    if model.shape[0] != learner.model_bytes:
-        raise ValueError(f"a model has {learner.model_bytes} bytes, got {model.shape[0]}.")
     if bounds is not None:
         for i in range(n_folds):
             if bounds[i] >= bounds[i + 1] or bounds[0] < 0:
                 raise ValueError("bounds must rise, from 0 or more.")
-    tree.n_rows = learner.n_rows
-    tree.n_folds = n_folds
-    tree.random = subtree.random
-    tree.n_epochs = subtree.n_epochs
+    if out.shape[0] != learner.n_models * learner.n_rows or out.shape[1] != learner.n_outputs * learner.itemsize:
+        raise ValueError("out must have room for the outputs of all rows.")
+    if model.shape[0] != learner.model_bytes:
+        raise ValueError(f"a model has {learner.model_bytes} bytes, got {model.shape[0]}.")
     tree.bounds = NULL if bounds is None else &bounds[0]
     tree.model = &model[0]
     tree.out = &out[0, 0]
@@ -541,11 +511,11 @@ cdef int set_tree(
     return 0
 
 
-cdef int set_memory(Kernel learner, Tree *tree, Subtree subtree, Memory memory) except -1:
+cdef int set_memory(Kernel learner, Tree *tree, node, Memory memory) except -1:
     """Check the working memory, and set it in ``tree``."""
-    cdef Py_ssize_t n_folds = subtree.last - subtree.first
-    cdef Py_ssize_t n_rows = begin(tree, subtree.last) - begin(tree, subtree.first)
-    cdef bint is_ordered = subtree.random or subtree.n_epochs > 1
+    cdef Py_ssize_t n_folds = node.last - node.first
+    cdef Py_ssize_t n_rows = begin(tree, node.last) - begin(tree, node.first)
+    cdef bint is_ordered = tree.random or tree.n_epochs > 1
     cdef Py_ssize_t finding
     if memory.states.shape[1] != learner.state_bytes:
         raise ValueError(f"a state has {learner.state_bytes} bytes, got {memory.states.shape[1]}.")
@@ -553,7 +523,7 @@ cdef int set_memory(Kernel learner, Tree *tree, Subtree subtree, Memory memory) 
         raise ValueError(f"log must have {learner.log_bytes} bytes.")
     if (<int64_t> 1 << (memory.states.shape[0] - 1)) < n_folds:
         raise ValueError("states must have a row for each level of the subtree.")
-    if is_ordered and (memory.order is None or memory.order.shape[0] < subtree.n_epochs * n_rows):
+    if is_ordered and (memory.order is None or memory.order.shape[0] < tree.n_epochs * n_rows):
         raise ValueError("order must have room for the rows of the node, in all epochs.")
     tree.sum = NULL
     if memory.sums is not None:
@@ -561,28 +531,26 @@ cdef int set_memory(Kernel learner, Tree *tree, Subtree subtree, Memory memory) 
         if memory.sums.shape[0] < memory.states.shape[0] or memory.sums.shape[1] != tree.n_numbers:
             raise ValueError("sums must have a row for each level of the subtree, with room for a model.")
         tree.sum = &memory.sums[0, 0]
-    tree.seed = subtree.seed
     tree.order = &memory.order[0] if is_ordered else NULL
-    tree.log.room = 0
+    tree.log.room = tree.log.n_entries = 0
+    tree.log.whole = False
     if memory.log is not None:
         finding = finding_bytes(learner.learner.width)
         tree.seen = <uint64_t *> &memory.log[0]
         tree.columns = <int32_t *> (tree.seen + words_of(learner.learner.width))
         tree.log.entries = <Entry *> (&memory.log[0] + finding)
         tree.log.room = (learner.log_bytes - finding) // <Py_ssize_t> sizeof(Entry)
-    tree.log.n_entries = 0
-    tree.log.whole = False
     return 0
 
 
-cdef int set_kept(Kernel learner, Tree *tree, Subtree subtree, Kept kept) except -1:
+cdef int set_kept(Kernel learner, Tree *tree, Py_ssize_t n_folds, Kept kept) except -1:
     """Check the room for kept states, and set it in ``tree``."""
     cdef Py_ssize_t n_nodes = kept.states.shape[0]
     cdef Py_ssize_t i
     if (
         kept.least_folds < 1
         or kept.states.shape[1] != learner.state_bytes
-        or n_nodes != count_nodes(subtree.last - subtree.first, kept.least_folds)
+        or n_nodes != count_nodes(n_folds, kept.least_folds)
     ):
         raise ValueError("kept must have room for a state per node.")
     tree.kept = &kept.states[0, 0]
@@ -745,6 +713,21 @@ cdef class Kernel:
         self.check_state(state)
         return (<const int64_t *> &state[0])[0]
 
+    cdef const uint32_t *check_rows(
+        self, Py_ssize_t start, Py_ssize_t stop, const uint32_t [::1] order
+    ) except? NULL:
+        """Check the rows start..stop-1, or order[start], ..., order[stop-1]; return where an order begins."""
+        cdef Py_ssize_t n_rows = self.n_rows if order is None else order.shape[0]
+        cdef Py_ssize_t i
+        if not 0 <= start <= stop <= n_rows:
+            raise IndexError(f"rows {start}..{stop} are outside the {n_rows} prepared rows.")
+        if order is None or start == stop:
+            return NULL
+        for i in range(start, stop):
+            if order[i] >= self.n_rows:
+                raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
+        return &order[0]
+
     @property
     def surveys(self):
         """Whether a state learns from a phase as a whole, before its rows act one by one."""
@@ -758,37 +741,29 @@ cdef class Kernel:
         const uint32_t [::1] order,                  # IN, or None: the rows start..stop-1
     ):
         """Learn from the rows of the next phase as a whole, those that ``order`` names if it is given."""
-        cdef Py_ssize_t i
+        cdef const uint32_t *rows = self.check_rows(start, stop, order)
         self.check_state(state)
-        if not 0 <= start <= stop <= (self.n_rows if order is None else order.shape[0]):
-            raise IndexError(f"rows {start}..{stop} are outside the rows there are.")
-        if order is not None:
-            for i in range(start, stop):
-                if order[i] >= self.n_rows:
-                    raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
         if self.learner.survey != NULL and stop > start:
             with nogil:
-                self.learner.survey(&self.learner, start, stop, NULL if order is None else &order[0], &state[0])
+                self.learner.survey(&self.learner, start, stop, rows, &state[0])
 
-    def update(self, unsigned char [::1] state, Py_ssize_t start, Py_ssize_t stop):
-        """Train on the rows start..stop-1 in stored order."""
+    def update(
+        self,
+        unsigned char [::1] state,                   # INOUT
+        Py_ssize_t start,
+        Py_ssize_t stop,
+        const uint32_t [::1] order=None,             # IN, or None: rows in stored order
+    ):
+        """Train on the rows start..stop-1, or on order[start], ..., order[stop-1]."""
+        cdef const uint32_t *rows = self.check_rows(start, stop, order)
         self.check_state(state)
-        if not 0 <= start <= stop <= self.n_rows:
-            raise IndexError(f"rows {start}..{stop} are outside the {self.n_rows} prepared rows.")
-        with nogil:
-            self.learner.train(&self.learner, start, stop, NULL, &state[0], NULL, NULL)
+        if stop > start:
+            with nogil:
+                self.learner.train(&self.learner, start, stop, rows, &state[0], NULL, NULL)
 
     def update_in_order(self, unsigned char [::1] state, const uint32_t [::1] order):
         """Train on the rows that ``order`` names, in that order."""
-        cdef Py_ssize_t i
-        self.check_state(state)
-        if order.shape[0] == 0:
-            return
-        for i in range(order.shape[0]):
-            if order[i] >= self.n_rows:
-                raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
-        with nogil:
-            self.learner.train(&self.learner, 0, order.shape[0], &order[0], &state[0], NULL, NULL)
+        self.update(state, 0, order.shape[0], order)
 
     @property
     def tests_rows(self):
@@ -806,22 +781,16 @@ cdef class Kernel:
         """Train on the rows start..stop-1, or on order[start], ..., order[stop-1]. Before a row acts, write what
         the model says of it: its outputs from the numbers of the state, which are those of ``test`` up to rounding.
         """
-        cdef Py_ssize_t i
+        cdef const uint32_t *rows = self.check_rows(start, stop, order)
         self.check_state(state)
-        if not 0 <= start < stop <= (self.n_rows if order is None else order.shape[0]):
-            raise IndexError(f"rows {start}..{stop} are outside the rows there are.")
-        if order is not None:
-            for i in range(start, stop):
-                if order[i] >= self.n_rows:
-                    raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
+        if start == stop:
+            raise IndexError(f"rows {start}..{stop} are none, and there must be one to test.")
         if not self.learner.tests_rows:
             raise TypeError("this kernel tests whole blocks of rows only.")
         if out.shape[0] != self.n_models * (stop - start) or out.shape[1] != self.n_outputs * self.itemsize:
             raise ValueError("out must have room for the outputs of the rows.")
         with nogil:
-            self.learner.train(
-                &self.learner, start, stop, NULL if order is None else &order[0], &state[0], NULL, &out[0, 0]
-            )
+            self.learner.train(&self.learner, start, stop, rows, &state[0], NULL, &out[0, 0])
 
     @property
     def trains_pairs(self):
@@ -841,28 +810,21 @@ cdef class Kernel:
         """Train two states: the first on the rows start..stop-1, the second on second_start..second_stop-1. If
         ``order`` is given, these are positions in it.
         """
-        cdef Py_ssize_t n_all = self.n_rows if order is None else order.shape[0]
         cdef Py_ssize_t n_both = min(stop - start, second_stop - second_start)
-        cdef const uint32_t *at = NULL
-        cdef Py_ssize_t i
+        cdef const uint32_t *rows = NULL
         self.check_state(first)
         self.check_state(second)
-        if not (0 <= start <= stop <= n_all and 0 <= second_start <= second_stop <= n_all):
-            raise IndexError(
-                f"rows {start}..{stop} or {second_start}..{second_stop} are outside the {n_all} there are."
-            )
-        if order is not None and n_all > 0:
-            at = &order[0]
-            for i in range(n_all):
-                if order[i] >= self.n_rows:
-                    raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
+        self.check_rows(start, stop, order)
+        self.check_rows(second_start, second_stop, order)
+        if order is not None and order.shape[0] > 0:
+            rows = &order[0]
         if self.learner.train_both == NULL:
             raise ValueError("this learner trains one state after the other.")
         with nogil:
             if n_both > 0:
-                self.learner.train_both(&self.learner, start, second_start, n_both, at, &first[0], &second[0])
-            self.learner.train(&self.learner, start + n_both, stop, at, &first[0], NULL, NULL)
-            self.learner.train(&self.learner, second_start + n_both, second_stop, at, &second[0], NULL, NULL)
+                self.learner.train_both(&self.learner, start, second_start, n_both, rows, &first[0], &second[0])
+            self.learner.train(&self.learner, start + n_both, stop, rows, &first[0], NULL, NULL)
+            self.learner.train(&self.learner, second_start + n_both, second_stop, rows, &second[0], NULL, NULL)
 
     def update_keeping(
         self,
@@ -876,34 +838,20 @@ cdef class Kernel:
         """Train on the rows start..stop-1, or on order[start], ..., order[stop-1], and keep a copy of
         the state before each position in ``marks``.
         """
+        cdef const uint32_t *rows = self.check_rows(start, stop, order)
         cdef Py_ssize_t at = start
         cdef Trail trail
         cdef Py_ssize_t i
         self.check_state(state)
-        if not 0 <= start <= stop <= (self.n_rows if order is None else order.shape[0]):
-            raise IndexError(f"rows {start}..{stop} are outside the rows there are.")
         if marks.shape[0] == 0 or kept.shape[0] != marks.shape[0] or kept.shape[1] != self.state_bytes:
             raise ValueError("kept must have room for a state per mark, and there must be one.")
         for i in range(marks.shape[0]):
             if not at <= marks[i] <= stop:
                 raise ValueError("marks must rise from start to stop.")
             at = marks[i]
-        if order is not None:
-            for i in range(start, stop):
-                if order[i] >= self.n_rows:
-                    raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
         trail.n_marks, trail.marks, trail.kept = marks.shape[0], &marks[0], &kept[0, 0]
         with nogil:
-            train_keeping(
-                &self.learner,
-                start,
-                stop,
-                NULL if order is None else &order[0],
-                &state[0],
-                NULL,
-                0,
-                trail,
-            )
+            train_keeping(&self.learner, start, stop, rows, &state[0], NULL, 0, trail)
 
     def read_out(self, const unsigned char [::1] state, unsigned char [::1] model):
         """Write the model of ``state``."""
@@ -936,19 +884,19 @@ cdef class Kernel:
 
     def test_leaves(
         self,
-        Subtree subtree not None,
+        plan,
+        node,
         const unsigned char [:, ::1] states,         # IN, of all nodes of the subtree, parents first
         unsigned char [::1] model,                   # OUT, room for one model
         unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
     ):
-        """Test the chunks of a subtree with states that ``walk_subtree`` has kept; return the row updates
+        """Test the chunks of a plan's node with states that ``walk_subtree`` has kept; return the row updates
         that made these states.
         """
-        cdef Py_ssize_t first = subtree.first
-        cdef Py_ssize_t last = subtree.last
+        cdef Py_ssize_t first = node.first, last = node.last
         cdef Tree tree
         cdef int64_t n_updates
-        set_tree(self, &tree, subtree, model, out)
+        set_tree(self, &tree, plan, node, model, out)
         if states.shape[1] != self.state_bytes or states.shape[0] != count_nodes(last - first, 1):
             raise ValueError("states must be those of all nodes.")
         tree.kept = <unsigned char *> &states[0, 0]
@@ -959,28 +907,26 @@ cdef class Kernel:
 
     def walk_subtree(
         self,
-        Subtree subtree not None,
+        plan,
+        node,
         Memory memory not None,
         unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
         Kept kept=None,                              # OUT, or None: no states are kept
     ):
-        """Train the models below a subtree's node and test them on its chunks; return the row updates done."""
-        cdef Py_ssize_t first = subtree.first
-        cdef Py_ssize_t last = subtree.last
-        cdef unsigned char *state
+        """Train the models below a plan's node and test them on its chunks; return the row updates done."""
+        cdef Py_ssize_t first = node.first, last = node.last
         cdef Tree tree
         cdef int64_t n_updates
         cdef Part whole
-        set_tree(self, &tree, subtree, memory.model, out)
-        set_memory(self, &tree, subtree, memory)
+        set_tree(self, &tree, plan, node, memory.model, out)
+        set_memory(self, &tree, node, memory)
         tree.kept = NULL
         tree.least_folds = 1
         tree.n_nodes = 0
         tree.marks = NULL
         if kept is not None:
-            set_kept(self, &tree, subtree, kept)
-        state = &memory.states[0, 0]
+            set_kept(self, &tree, last - first, kept)
         whole.begin, whole.end = self.learner.head_bytes, self.state_bytes
         with nogil:
-            n_updates = walk(&self.learner, &tree, first, last, state, False, whole)
+            n_updates = walk(&self.learner, &tree, first, last, &memory.states[0, 0], False, whole)
         return n_updates

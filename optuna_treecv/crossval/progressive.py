@@ -15,7 +15,7 @@ from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.tree.learner import Learner
-from optuna_treecv.tree.learner import RowTester
+from optuna_treecv.tree.learner import RowTrainer
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.spine import STEPS_PER_PASS
 from optuna_treecv.tree.spine import test_then_train
@@ -51,7 +51,7 @@ class Progressive(Trained):
     ) -> Generator[TestedBlock]:
         """Test each row of the only chunk before it is trained on."""
         plan = repeat.plan
-        assert leaves.outputs is not None and isinstance(learner, RowTester)
+        assert leaves.outputs is not None and isinstance(learner, RowTrainer)
         state = learner.start()
         learner.update(state, plan.first_phase)
         start, stop = plan.rows(plan.root)

@@ -19,7 +19,7 @@ from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.tree.learner import Learner
-from optuna_treecv.tree.learner import Replayer
+from optuna_treecv.tree.learner import RowTrainer
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import make_pool
 from optuna_treecv.tree.walk import TestedBlock
@@ -59,7 +59,7 @@ class Standard(Trained):
                     if epoch == 0:
                         learner.update(state, rows)
                     else:
-                        assert isinstance(learner, Replayer)
+                        assert isinstance(learner, RowTrainer)
                         learner.replay(state, rows)
                     n_updates += len(rows)
                 leaves.test_leaf(Node(chunk, chunk + 1), state)

@@ -63,7 +63,7 @@ from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.learner import Learner
-from optuna_treecv.tree.learner import Replayer
+from optuna_treecv.tree.learner import RowTrainer
 from optuna_treecv.tree.learner import SubtreeWalker
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
@@ -284,7 +284,7 @@ class Trained(Engine):
         order = np.empty(len(rows.order), np.uint32)
         for epoch in range(1, job.n_epochs):
             random_order(task.settings.seed, 0, len(order), epoch * len(order), order)
-            assert isinstance(learner, Replayer)
+            assert isinstance(learner, RowTrainer)
             learner.replay(state, order)
         fitted = learner.estimator(state)
         if fitted is None:

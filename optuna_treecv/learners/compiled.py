@@ -21,7 +21,6 @@ from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.tree import Kept
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv._kernels.tree import Memory
-from optuna_treecv._kernels.tree import Subtree
 from optuna_treecv.learners.base import COUNT
 from optuna_treecv.learners.base import TreeCVEstimator
 from optuna_treecv.learners.base import weights_of_classes
@@ -364,10 +363,9 @@ def _numbers(rows: Rows) -> np.ndarray:
     return np.arange(rows.start, rows.stop, dtype=np.uint32) if isinstance(rows, slice) else rows
 
 
-def _subtree(plan: Plan, node: Node) -> Subtree:
-    return Subtree(
-        node.first, node.last, plan.n_folds, plan.bounds, plan.random, plan.seed, plan.n_epochs
-    )
+def _span(rows: Rows) -> tuple[int, int, np.ndarray | None]:
+    """Return rows as kernels take them: where they begin and end, and their order, if any."""
+    return (rows.start, rows.stop, None) if isinstance(rows, slice) else (0, len(rows), rows)
 
 
 class KernelTrainer:
@@ -398,10 +396,7 @@ class KernelTrainer:
         self.replay(state, rows)
 
     def replay(self, state: np.ndarray, rows: Rows) -> None:
-        if isinstance(rows, slice):
-            self._kernel.update(state, rows.start, rows.stop)
-        else:
-            self._kernel.update_in_order(state, rows)
+        self._kernel.update(state, *_span(rows))
 
     def _survey(self, state: np.ndarray, phase: Phase | Rows, rows: Rows) -> None:
         """Let a state learn from a phase as a whole; rows that are no phase are one of their own.
@@ -411,11 +406,8 @@ class KernelTrainer:
         if not self._kernel.surveys:
             return
         if isinstance(phase, Phase):
-            self._kernel.survey(state, phase.start, phase.stop, None)
-        elif isinstance(rows, slice):
-            self._kernel.survey(state, rows.start, rows.stop, None)
-        else:
-            self._kernel.survey(state, 0, len(rows), rows)
+            rows = slice(phase.start, phase.stop)
+        self._kernel.survey(state, *_span(rows))
 
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
         """Write the outputs of a state's models for the rows start to stop - 1 into their rows."""
@@ -423,12 +415,7 @@ class KernelTrainer:
         self._kernel.test(state, model, start, stop, out.view(np.uint8))
 
     def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
-        start, stop, order = 0, 0, None
-        if isinstance(rows, slice):
-            start, stop = rows.start, rows.stop
-        else:
-            stop, order = len(rows), rows
-        self._kernel.test_then_train(state, start, stop, order, out.view(np.uint8))
+        self._kernel.test_then_train(state, *_span(rows), out.view(np.uint8))
 
     @property
     def trains_pairs(self) -> bool:
@@ -499,7 +486,7 @@ class KernelTrainer:
             np.empty(plan.n_epochs * (stop - start), np.uint32) if is_ordered else None,
             sums,
         )
-        return kernel.walk_subtree(_subtree(plan, node), memory, out.view(np.uint8), kept)
+        return kernel.walk_subtree(plan, node, memory, out.view(np.uint8), kept)
 
 
 class CompiledLearner(KernelTrainer):
@@ -573,19 +560,14 @@ class CompiledLearner(KernelTrainer):
         rows = phase.rows
         if begin == 0:
             self._survey(state, phase, rows)
+        start, _, order = _span(rows)
         if counts is None:
-            if isinstance(rows, slice):
-                self._kernel.update(state, phase.start + begin, phase.start + end)
-            else:
-                self._kernel.update_in_order(state, rows[begin:end])
+            self._kernel.update(state, start + begin, start + end, order)
             return None
         states = aligned_empty((len(counts), self.state_bytes))
-        if isinstance(rows, slice):
-            start = phase.start
-            marks = counts + start
-            self._kernel.update_keeping(state, start + begin, start + end, None, marks, states)
-        else:
-            self._kernel.update_keeping(state, begin, end, rows, counts, states)
+        self._kernel.update_keeping(
+            state, start + begin, start + end, order, counts + start, states
+        )
         return states
 
     def domain_of(self, state: np.ndarray) -> tuple[float, float]:
@@ -677,7 +659,7 @@ class CompiledLearner(KernelTrainer):
         Return the row updates that these states took.
         """
         model = aligned_bytes(self._kernel.model_bytes)
-        return self._kernel.test_leaves(_subtree(plan, node), kept, model, out.view(np.uint8))
+        return self._kernel.test_leaves(plan, node, kept, model, out.view(np.uint8))
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         return self.settings.respond(outputs, method)

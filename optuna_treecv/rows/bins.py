@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array
 
-from optuna_treecv._kernels.bins import fill_bins
+from optuna_treecv._kernels.prepare import fill_bins
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming

@@ -68,19 +68,14 @@ class Learner(Trainer, Protocol):
 
 
 @runtime_checkable
-class Replayer(Protocol):
-    """A learner that trains states again on rows that they have seen."""
+class RowTrainer(Protocol):
+    """A learner that trains a state on rows again, or on each row after it has tested it."""
 
     def replay(self, state: Any, rows: Rows) -> None:
         """Train a state in place on rows that it has seen before, in their order.
 
         What is counted once per row, such as the moments of a step that scales, stays as it is.
         """
-
-
-@runtime_checkable
-class RowTester(Protocol):
-    """A learner that tests rows before it is trained on them."""
 
     def test_then_train(self, state: Any, rows: Rows, out: np.ndarray) -> None:
         """Train a state in place on rows in their order, and write what its model says of them.

@@ -17,7 +17,7 @@ from typing import runtime_checkable
 import numpy as np
 
 from optuna_treecv.tree.learner import Learner
-from optuna_treecv.tree.learner import RowTester
+from optuna_treecv.tree.learner import RowTrainer
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
@@ -43,7 +43,7 @@ class PhaseTester(Protocol):
 
 
 def test_then_train(
-    learner: RowTester, state: Any, rows: Rows, ends: Sequence[int], out: np.ndarray
+    learner: RowTrainer, state: Any, rows: Rows, ends: Sequence[int], out: np.ndarray
 ) -> Generator[int]:
     """Test and train on rows in their order, and yield each of ``ends`` once it is reached."""
     begin = 0
@@ -114,7 +114,7 @@ def walk_spine(
             if isinstance(learner, PhaseTester):
                 tested = learner.test_phase(state, phase, rows, ends, out)
             else:
-                assert isinstance(learner, RowTester)
+                assert isinstance(learner, RowTrainer)
                 tested = test_then_train(learner, state, rows, ends, out)
             with closing(tested):
                 for end in tested:

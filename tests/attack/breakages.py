@@ -129,8 +129,8 @@ BREAKAGES = [
     ),
     Breakage(
         "kernels: rows are tested by a scaler of no rows",
-        "see_row(X + row_at(order, i) * width, width, &moments, out)",
-        "see_row(X + i * width, width, &moments, out)",
+        "dense.values + row * dense.width, dense.width, &of_dense",
+        "dense.values + start * dense.width, dense.width, &of_dense",
         "test_scaled_pipelines::test_scaled_folds_are_those_of_partial_fit",
     ),
     Breakage(

@@ -2,20 +2,30 @@
 
     CCACHE_DISABLE=1 python tests/benchmarks/compiling.py [CMake option ...]
 
-Everything is built in a temporary folder, one command after the other. Cython writes all files in
-a few processes, so there is one number for it.
+A copy of the sources is built in a temporary folder, one command after the other. Cython writes
+all files in a few processes, so there is one number for it. Then a line of a source is edited, and
+all is built again, as an editable installation does at the next import.
 """
 
 import os
 from pathlib import Path
+import shutil
 import subprocess
 import sys
 from tempfile import TemporaryDirectory
+from time import perf_counter
 
-FOLDER = Path(__file__).resolve().parents[2] / "optuna_treecv" / "_kernels"
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = Path("optuna_treecv", "_kernels")
+
+#: A line of a source, and what is written in its place.
+EDITS = {
+    "pegasos.pyx": ("self.own.tracked_from = 2", "self.own.tracked_from = 3"),
+    "rows.pxd": ("AHEAD = 6", "AHEAD = 7"),
+}
 
 
-def cpu_seconds(command: str, folder: str) -> float:
+def cpu_seconds(command: str, folder: Path) -> float:
     """Run a command; return the user seconds of it and of its children."""
     process = subprocess.Popen(command, shell=True, cwd=folder, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -24,26 +34,45 @@ def cpu_seconds(command: str, folder: str) -> float:
     return usage.ru_utime
 
 
-with TemporaryDirectory() as built:
-    subprocess.run(
-        ["cmake", "-G", "Ninja", "-S", FOLDER, "-B", built, "-DCMAKE_BUILD_TYPE=Release"]
-        + [f"-DPython_EXECUTABLE={sys.executable}", *sys.argv[1:]],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+def seconds_by_kernel(built: Path) -> dict[str, float]:
+    """Run all commands of a build; return the CPU seconds of Cython and of each C file."""
     listed = subprocess.run(
         ["ninja", "-t", "commands"], cwd=built, check=True, capture_output=True, text=True
     )
-    seconds: dict[str, float] = {}
+    seconds = {}
     for command in listed.stdout.splitlines():
         name = Path(command.split()[-1]).name.split(".")[0] if " -c " in command else "Cython"
+        spent = cpu_seconds(command, built)
         if " -c " in command or "transpile.py" in command:
-            seconds[name] = cpu_seconds(command, built)
-        else:
-            cpu_seconds(command, built)
+            seconds[name] = spent
+    return seconds
+
+
+with TemporaryDirectory() as folder:
+    sources, built = Path(folder, "sources"), Path(folder, "built")
+    for part in (KERNELS, Path("cmake")):
+        shutil.copytree(ROOT / part, sources / part)
+    subprocess.run(
+        ["cmake", "-G", "Ninja", "-S", sources / KERNELS, "-B", built]
+        + ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}", *sys.argv[1:]],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    seconds = seconds_by_kernel(built)
     print(f"{'':16}{'CPU seconds':>12}{'kB of C':>9}{'kB of .so':>11}")
     for name, of_name in sorted(seconds.items(), key=lambda item: -item[1]):
-        c_bytes = sum(file.stat().st_size for file in Path(built).rglob(f"{name}.c"))
-        so_bytes = sum(file.stat().st_size for file in Path(built).rglob(f"{name}.*.so"))
+        c_bytes = sum(file.stat().st_size for file in built.rglob(f"{name}.c"))
+        so_bytes = sum(file.stat().st_size for file in built.rglob(f"{name}.*.so"))
         print(f"{name:16}{of_name:12.1f}{c_bytes // 1000:9,}{so_bytes // 1000:11,}")
     print(f"{'all':16}{sum(seconds.values()):12.1f}")
+    cpu_seconds("ninja", built)  # notes that all is current
+    print(f"\n{'edited':16}{'CPU seconds':>12}{'seconds':>9}")
+    for name, (line, edited) in EDITS.items():
+        source = sources / KERNELS / name
+        text = source.read_text()
+        if line not in text:
+            raise RuntimeError(f"{name} has no line with {line!r}.")
+        source.write_text(text.replace(line, edited))
+        begin = perf_counter()
+        spent = cpu_seconds("ninja", built)
+        print(f"{name:16}{spent:12.1f}{perf_counter() - begin:9.1f}")

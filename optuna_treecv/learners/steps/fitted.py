@@ -14,10 +14,8 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 
-from optuna_treecv._kernels.scaled import MOST_WIDTH
+from optuna_treecv._kernels.scaled import MOST_NUMBERS
 from optuna_treecv._kernels.scaled import Scaled
-from optuna_treecv._kernels.scaled_sparse import MOST_NUMBERS
-from optuna_treecv._kernels.scaled_sparse import ScaledSparse
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
@@ -106,7 +104,7 @@ class FittedSteps:
         if not self._running:
             return
         if not sparse.issparse(some):
-            _check_at_most(n_columns, MOST_WIDTH - 1, "rows", "columns")
+            _check_at_most(n_columns, MOST_NUMBERS - 1, "rows", "columns")
         elif self._is_beside.any() and n_columns <= _MOST_DENSE:
             self._makes_dense = takes_sparse
         else:
@@ -195,8 +193,8 @@ class FittedSteps:
         if not isinstance(rows.X, SparseRows):
             return Scaled(kernel, *flags, rows.blocks)
         if rows.X.dense is None:
-            return ScaledSparse(kernel, *flags)
-        return ScaledSparse(kernel, *flags, np.flatnonzero(self._is_beside), rows.blocks)
+            return Scaled(kernel, *flags)
+        return Scaled(kernel, *flags, rows.blocks, np.flatnonzero(self._is_beside))
 
     def settings(self) -> dict[str, Any]:
         """Return what states depend on besides the learner and the rows after the steps."""
@@ -222,7 +220,7 @@ class FittedSteps:
             trained = [step for step, *_ in running.parts]
         elif self._running:
             n_rows, moments = 0, np.zeros((3, self._acts.shape[1]))
-            if isinstance(kernel, Scaled | ScaledSparse):
+            if isinstance(kernel, Scaled):
                 assert state is not None
                 n_rows = kernel.moments(state, *moments)
             trained = [(n_rows, moments[:, at]) for _, at in self._running]

@@ -1,3 +1,0 @@
-from optuna_treecv._kernels.tree import Kernel
-
-class Around(Kernel): ...
