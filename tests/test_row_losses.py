@@ -23,7 +23,6 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.scorebook import RowLosses
 from optuna_treecv.paper import LSQSGDRegressor
 
 ONE_PASS = SGDClassifier(max_iter=1, tol=None, random_state=0)
@@ -193,7 +192,7 @@ def test_they_take_four_bytes_per_row(binary):
     objective = treecv_objective(
         PegasosClassifier(), *binary, param_grid={"alpha": [1.0]}, n_repeats=2, row_losses=True
     )
-    gathered = RowLosses(objective._task.repeats)
-    assert gathered._losses.nbytes + gathered._n_tests.nbytes == 8 * 83
+    book = objective._job_at({"alpha": 1.0}).book
+    assert book._losses.nbytes + book._n_tests.nbytes == 8 * 83
     result = objective.evaluate({"alpha": 1.0})
     assert result.row_losses.nbytes == 4 * 83

@@ -90,7 +90,14 @@ class Scorebook:
             self.spreads = np.full((n_metrics, SPREAD_SIZE, n_scores), np.nan)
         self.pooled = np.full((n_metrics, len(repeats), 2), np.nan)
         self.n_scored = self.n_diverged = 0
-        self._row_losses = RowLosses(repeats) if keeps_rows else None
+        # Of each row as given: the sum of its losses, and their number where it is tested often.
+        self._losses = self._n_tests = None
+        if keeps_rows:
+            cut = repeats[0].cut
+            self._losses = np.full(cut.n_rows, np.nan, np.float32)
+            if len(repeats) > 1 or not isinstance(cut, Folds):
+                self._losses[:] = 0
+                self._n_tests = np.zeros(cut.n_rows, np.int32)
         self._part: list[tuple[np.ndarray, np.ndarray | None]] = []
 
     def begin_part(self) -> None:
@@ -113,13 +120,16 @@ class Scorebook:
             if rows is not None:
                 of_rows.append(rows)
         self._part += of_rows
-        if self._row_losses is not None:
-            folds = tested.folds
-            losses = [scores for scores, _ in of_rows]
+        if self._losses is not None:
+            losses = np.concatenate([scores for scores, _ in of_rows] or [np.empty(0)])
             if self._tests_single_rows:  # the score of a fold is that of its row
-                losses = [self.scores[self._scoring.optimized[0], begin : self.n_scored]]
-            numbers = tested.rows or repeat.cut.tested_from
-            self._row_losses.add(numbers(folds.first, folds.last), np.concatenate(losses))
+                losses = self.scores[self._scoring.optimized[0], begin : self.n_scored]
+            numbers = (tested.rows or repeat.cut.tested_from)(*tested.folds)
+            if self._n_tests is None:
+                self._losses[numbers] = losses
+            else:
+                np.add.at(self._losses, numbers, losses.astype(np.float32))
+                np.add.at(self._n_tests, numbers, 1)
         if tested.folds.last == repeat.cut.n_folds:
             self._pool(repeat, tested)
 
@@ -154,7 +164,7 @@ class Scorebook:
             of_rows, weights = self.row_scores_of(rows), rows.weights
         else:
             return None
-        if self._row_losses is not None:
+        if self._losses is not None:
             begins = plan.begins(piece) - plan.begin(piece.first)
             self._fill_spreads(chunks, of_rows, weights, begins)
         return of_rows, weights
@@ -197,37 +207,11 @@ class Scorebook:
         }
 
     def row_losses(self) -> np.ndarray | None:
-        """Return the mean score of each row, float32, if these are kept."""
-        return None if self._row_losses is None else self._row_losses.means()
+        """Return the mean score of each row, float32, if these are kept; NaN if never tested.
 
-
-class RowLosses:
-    """Gathers the losses of rows; 4 bytes per row, and 4 more where a row is tested repeatedly.
-
-    Parameters
-    ----------
-    repeats : sequence of Repeat
-    """
-
-    def __init__(self, repeats: Sequence[Repeat]) -> None:
-        cut = repeats[0].cut
-        self._losses = np.full(cut.n_rows, np.nan, np.float32)
-        self._n_tests: np.ndarray | None = None
-        if len(repeats) > 1 or not isinstance(cut, Folds):
-            self._losses[:] = 0
-            self._n_tests = np.zeros(cut.n_rows, np.int32)
-
-    def add(self, rows: np.ndarray, losses: np.ndarray) -> None:
-        """Take note of the losses of some rows."""
-        if self._n_tests is None:
-            self._losses[rows] = losses
-            return
-        np.add.at(self._losses, rows, losses.astype(np.float32))
-        np.add.at(self._n_tests, rows, 1)
-
-    def means(self) -> np.ndarray:
-        """Return the mean loss of each row; NaN where it was never tested."""
-        if self._n_tests is None:
+        They take 4 bytes per row, and 4 more where rows are tested several times.
+        """
+        if self._losses is None or self._n_tests is None:
             return self._losses
         with np.errstate(invalid="ignore"):
             return self._losses / self._n_tests.astype(np.float32)

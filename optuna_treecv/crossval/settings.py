@@ -50,7 +50,7 @@ METHODS = get_args(MethodName)
 
 
 class Arguments(TypedDict, total=False):
-    """The arguments of a cross-validation without Optuna, see ``Settings``."""
+    """The arguments of a cross-validation, see ``Settings``; the last three are for trials."""
 
     cv: Any
     groups: Any
@@ -67,11 +67,6 @@ class Arguments(TypedDict, total=False):
     random_state: Any
     n_jobs: int | None
     row_losses: bool
-
-
-class ArgumentsOfTrials(Arguments, total=False):
-    """Those of the cross-validations of a study."""
-
     optimize: str | list[str] | None
     pooled: bool
     report: Report

@@ -29,7 +29,7 @@ from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import parameters_beside
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.crossval.settings import ArgumentsOfTrials
+from optuna_treecv.crossval.settings import Arguments
 from optuna_treecv.crossval.settings import MOST_EPOCHS
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.settings import takes_settings
@@ -683,7 +683,7 @@ def treecv_objective(
     cache: Literal["memory"] | ModelCache | None = "memory",
     store: Any = None,
     store_max_bytes: int = DEFAULT_MAX_BYTES,
-    **settings: Unpack[ArgumentsOfTrials],
+    **settings: Unpack[Arguments],
 ) -> TreeCVObjective:
     """Make an objective for ``study.optimize`` that evaluates each trial by cross-validation.
 
