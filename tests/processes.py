@@ -31,14 +31,18 @@ class Script:
     path : Path or str
         The script, which runs as ``__main__``.
     *arguments : str or Path
+    folder : Path or None
+        The working directory; None: that of the test run.
     """
 
-    def __init__(self, path: Path | str, *arguments: Path | str) -> None:
+    def __init__(
+        self, path: Path | str, *arguments: Path | str, folder: Path | None = None
+    ) -> None:
         pipes = [os.pipe() for _ in range(3)]
         pipes[0] = pipes[0][::-1]  # the script reads this one, and writes to the others
         theirs = [Connection(end) for _, end in pipes]
         line = [str(path), *map(str, arguments)]
-        self._process = SERVER.Process(target=_run, args=(line, theirs))
+        self._process = SERVER.Process(target=_run, args=(line, theirs, folder))
         self._process.start()
         for end in theirs:
             end.close()
@@ -69,12 +73,14 @@ class Script:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(line: Sequence[str], streams: Sequence[Connection]) -> None:
+def _run(line: Sequence[str], streams: Sequence[Connection], folder: Path | None) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
         stream.close()
     sys.stdin = open(0)
     sys.argv = list(line)
+    if folder is not None:
+        os.chdir(folder)
     runpy.run_path(line[0], run_name="__main__")
 
 

@@ -8,13 +8,13 @@ import inspect
 from pathlib import Path
 import re
 import runpy
-import subprocess
 import sys
 from textwrap import dedent
 
 import numpy as np
 from numpydoc.validate import validate
 import optuna
+from processes import Script
 import pytest
 from sklearn.decomposition import PCA
 
@@ -128,10 +128,9 @@ def test_the_example_of_an_own_learner_keeps_the_contract(monkeypatch):
 
 def test_the_quickstart_prints_what_the_docs_show(tmp_path):
     def run() -> list[str]:
-        command = [sys.executable, ROOT / "examples" / "quickstart.py"]
-        printed = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, check=True
-        ).stdout
+        script = Script(ROOT / "examples" / "quickstart.py", folder=tmp_path)
+        printed = script.stdout.read()
+        assert script.wait() == 0, script.stderr.read()
         return re.sub(r"[0-9.]+ ms", "0 ms", printed).splitlines()
 
     shown = (ROOT / "docs" / "snippets" / "quickstart.txt").read_text()

@@ -78,8 +78,9 @@ def run(objective, n_trials=3, **options):
 @pytest.mark.parametrize("cv", [5, "loo"])
 @pytest.mark.parametrize("n_rows", [30, MAX_SCORE_ROWS + 1])
 def test_every_fold_score_is_in_the_store(store_url, cv, n_rows, monkeypatch):
-    if n_rows > MAX_SCORE_ROWS:  # many models would be written besides
+    if n_rows > MAX_SCORE_ROWS:  # many models would be written and looked up besides
         monkeypatch.setattr("optuna_treecv.sharing.stored_cache._SECONDS_PER_MODEL", 1e9)
+        monkeypatch.setattr("optuna_treecv.storage.model_store.NEWS_SECONDS", 1e9)
     data = make(n_rows)
     objective = objective_with(store_url, data, cv=cv)
     study = run(objective)

@@ -7,6 +7,7 @@ import warnings
 from ids import said
 import numpy as np
 import optuna
+from pairs import pairs
 import pandas as pd
 import pytest
 from sklearn.base import clone
@@ -222,24 +223,22 @@ def test_the_adapter_trains_with_weights(model, method, n_folds, order, binary, 
         np.testing.assert_array_equal(found[test], getattr(fitted, method)(X[test]))
 
 
+RESPONSES = {
+    PegasosClassifier(alpha=0.1, shuffle=False): "decision_function",
+    AveragedSGDClassifier(shuffle=False): "decision_function",
+    StreamingSVRGClassifier(initial_batch_size=10, shuffle=False): "decision_function",
+    StreamingKMeans(n_clusters=3, random_state=0, shuffle=False): "predict",
+    StreamingGaussianDensity(): "score_samples",
+}
+
+
 @pytest.mark.parametrize(
-    ("model", "method"),
-    [
-        (PegasosClassifier(alpha=0.1, shuffle=False), "decision_function"),
-        (AveragedSGDClassifier(shuffle=False), "decision_function"),
-        (StreamingSVRGClassifier(initial_batch_size=10, shuffle=False), "decision_function"),
-        (StreamingKMeans(n_clusters=3, random_state=0, shuffle=False), "predict"),
-        (StreamingGaussianDensity(), "score_samples"),
-    ],
-    ids=lambda value: type(value).__name__,
+    *pairs(model=RESPONSES, n_folds=[5, 83], dtype=[np.float64, np.float32]), ids=said
 )
-@pytest.mark.parametrize("n_folds", [5, 83])
-@pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-9), (np.float32, 1e-3)])
-def test_compiled_learners_train_with_weights(
-    model, method, n_folds, dtype, rtol, binary, training_paths
-):
+def test_compiled_learners_train_with_weights(model, n_folds, dtype, binary, training_paths):
     """The tree gives what ``partial_fit`` gives phase by phase, but for the sums of BLAS."""
     X, y = binary[0].astype(dtype), binary[1]
+    method, rtol = RESPONSES[model], 1e-9 if dtype is np.float64 else 1e-3
     weights = weights_of(len(y)) + 0.01
     options = {"cv": n_folds, "stratify": False, "response_method": method}
     found = tree_cross_val_predict(model, X, y, sample_weight=weights, **options)
