@@ -325,6 +325,8 @@ def test_a_search_over_max_iter_fits_all_trials():
 def test_a_study_that_began_in_the_tree_goes_on_in_it(tmp_path):
     storage = f"sqlite:///{tmp_path}/study.db"
     study = optuna.create_study(storage=storage, study_name="old")
+    for alpha in (1e-4, 1e-3, 1e-2, 3e-4):
+        study.enqueue_trial({"alpha": alpha})
     estimator = SGDClassifier(random_state=0)
     before = treecv_objective(estimator, X, Y, param_distributions=ALPHA, n_epochs=1)
     study.optimize(before, n_trials=2)

@@ -156,8 +156,6 @@ def sums(case: Case) -> None:
     has_intercept = getattr(estimator, "fit_intercept", not of_counts)
     X = draws.container(rng, given.X, is_dense=has_intercept or StandardScaler in map(type, steps))
     rows = X.astype(np.float64) if is_single(X) else X  # sums are in float64
-    if hasattr(estimator, "fit_intercept") and sparse.issparse(X):
-        rows = X.toarray()  # scikit-learn's own numbers are iterative (user_guide/exact_folds)
     takes_weights = has_fit_parameter(estimator, "sample_weight")
     w = draws.weights(rng, len(given.X)) if takes_weights and chance(rng, 0.4) else None
     compare_with_fits(case, piped(steps, estimator), (X, rows), given, w)
