@@ -9,6 +9,7 @@ from exact_chunks import kept
 from exact_chunks import N
 from exact_chunks import outputs
 import numpy as np
+from pairs import pairs
 import pytest
 from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -89,12 +90,10 @@ def assert_as_fits(estimators, X, y, chunks, scaler=None, rtol=1e-10):
             assert np.array_equal(family._classes[codes], model.predict(wide[test]))
 
 
-@pytest.mark.parametrize("scaler", SCALERS.values(), ids=SCALERS)
-@pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
-@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
+@pytest.mark.parametrize(*pairs(chunks=CHUNKS, estimators=ESTIMATORS, scaler=SCALERS))
 def test_outputs_are_those_of_fits(chunks, estimators, scaler):
     X, y = numbers()
-    assert_as_fits(estimators, X, y, chunks, scaler)
+    assert_as_fits(ESTIMATORS[estimators], X, y, CHUNKS[chunks], SCALERS[scaler])
 
 
 @pytest.mark.parametrize("k", [5, N])
