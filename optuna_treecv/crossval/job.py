@@ -167,7 +167,7 @@ class Job:
         is_labelled = is_classifier(estimator) and has_one_column
         self.classes = task.data.classes() if is_labelled else None
         self.free_parameters = self.engine.free_parameters(self)
-        self.scoring = Scoring((), ())
+        self.scoring, self.needs_rows = Scoring((), ()), False
         self._begin()
         if is_scored:
             self._plan_scores()
