@@ -42,8 +42,9 @@ def kept(name, size, make):
 
 def outputs(family, chunks, most_rows=25):
     every = list(family.test(chunks, kept, most_rows))
-    assert [one.first for one in every[1:]] == [one.last for one in every[:-1]]
-    return np.concatenate([one.outputs for one in every], axis=1)
+    parts = [part for part, _ in every]
+    assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
+    return np.concatenate([outputs for _, outputs in every], axis=1)
 
 
 def folds_of(chunks):

@@ -43,12 +43,13 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.learners.exact.chunks import Chunks
 from optuna_treecv.learners.exact.ridge import RidgeFolds
 from optuna_treecv.learners.steps.decisions import why_not_rowwise
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.sharing.exact_results import KeptSums
+from optuna_treecv.sharing.repeat_scores import KeptSums
 
 # Splitters without groups get them here too.
 pytestmark = pytest.mark.filterwarnings("ignore:The groups parameter is ignored")
@@ -312,16 +313,14 @@ def test_a_study_reads_the_rows_once():
 
 
 def test_a_grid_is_one_call(monkeypatch):
-    import optuna_treecv.crossval.exact as exact
-
     calls = []
 
-    def counted(requests, *args):
-        calls.append(len(requests))
-        return evaluate(requests, *args)
+    def counted(self, jobs, repeat):
+        calls.append(len(jobs))
+        return evaluate(self, jobs, repeat)
 
-    evaluate = exact.evaluate_points
-    monkeypatch.setattr(exact, "evaluate_points", counted)
+    evaluate = Exact.evaluate
+    monkeypatch.setattr(Exact, "evaluate", counted)
     objective = treecv_objective(
         make_pipeline(StandardScaler(), Ridge()), X, Y, param_grid={"ridge__alpha": ALPHAS}
     )
@@ -491,13 +490,11 @@ def test_few_records_are_held_where_memory_is_scarce(monkeypatch):
     rows = Data(X, Y).prepare(layout, np.arange(len(Y), dtype=np.uint32))
     family = RidgeFolds([Ridge()], rows, None, 1)
     chunks = Chunks(len(Y), np.arange(0, 41, 5))
-    usual = np.concatenate(
-        [one.outputs for one in family.test(chunks, KeptSums(None, None), 7)], 1
-    )
+    usual = np.concatenate([out for _, out in family.test(chunks, KeptSums(None, None), 7)], 1)
     monkeypatch.setattr("optuna_treecv.learners.exact.family._MOST_BYTES", 8 * family.size * 3)
-    (*tested,) = family.test(chunks, KeptSums(None, None), 1000)
-    assert [(one.first, one.last) for one in tested] == [(0, 3), (3, 6), (6, 8)]
-    np.testing.assert_array_equal(np.concatenate([one.outputs for one in tested], 1), usual)
+    parts, tested = zip(*family.test(chunks, KeptSums(None, None), 1000), strict=True)
+    assert parts == (slice(0, 3), slice(3, 6), slice(6, 8))
+    np.testing.assert_array_equal(np.concatenate(tested, 1), usual)
 
 
 class ByRow(TransformerMixin, BaseEstimator):

@@ -20,9 +20,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import tree_cross_validate
-from optuna_treecv.learners.exact.chunks import Facts
 from optuna_treecv.learners.exact.discriminants import LinearDiscriminantFolds
 from optuna_treecv.learners.exact.discriminants import QuadraticDiscriminantFolds
+from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
 
@@ -238,7 +238,7 @@ def test_factors_serve_further_points():
             every = []
             for estimator in estimators:
                 family = family_of([estimator], X, y)
-                every.append(np.concatenate([o.outputs[0] for o in family.test(chunks, keep, 25)]))
+                every.append(np.concatenate([o[0] for _, o in family.test(chunks, keep, 25)]))
                 assert len(arrays) == 1
             np.testing.assert_allclose(
                 every, outputs(family_of(estimators, X, y), chunks), rtol=1e-12, atol=1e-12
@@ -259,7 +259,6 @@ def facts(**changed):
         "n_features": 4,
         "is_sparse": False,
         "has_weights": False,
-        "has_scaler": False,
         "n_trained": 90,
         "n_of_class": 20,
     }
@@ -273,7 +272,7 @@ LINEAR, QUADRATIC = LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
     ("estimator", "changed", "why"),
     [
         (LINEAR(), {}, ""),
-        (LINEAR(solver="lsqr", shrinkage=0.1), {"has_scaler": True, "n_folds": 10}, ""),
+        (LINEAR(solver="lsqr", shrinkage=0.1), {"n_folds": 10}, ""),
         (LINEAR(solver="lsqr", shrinkage="auto"), {}, "fourth moments"),
         (LINEAR(shrinkage=0.1), {}, "no shrinkage"),
         (LINEAR(tol=1e-9), {}, "tol"),
@@ -282,17 +281,17 @@ LINEAR, QUADRATIC = LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
         (LINEAR(), {"has_weights": True}, "weights"),
         (LINEAR(), {"n_of_class": 0}, "no row of a class"),
         (LINEAR(), {"n_features": 100}, "more columns"),
-        (LINEAR(), {"has_scaler": True, "n_trained": 4999, "n_folds": 5000}, ""),
+        (LINEAR(), {"n_trained": 4999, "n_folds": 5000}, ""),
         (
             LINEAR(solver="eigen"),
-            {"has_scaler": True, "n_trained": 4999, "n_folds": 5000},
+            {"n_trained": 4999, "n_folds": 5000},
             "",
         ),
         (QUADRATIC(), {}, ""),
         (QUADRATIC(solver="eigen", shrinkage=0.1), {}, "shrinkage"),
         (QUADRATIC(), {"n_of_class": 1, "n_features": 1}, "only one row of a class"),
         (QUADRATIC(), {"n_of_class": 3}, "fewer rows"),
-        (QUADRATIC(), {"has_scaler": True, "n_trained": 4999, "n_folds": 5000}, ""),
+        (QUADRATIC(), {"n_trained": 4999, "n_folds": 5000}, ""),
     ],
 )
 def test_why_not(estimator, changed, why):

@@ -44,22 +44,18 @@ def left_out(X, y, alphas, bounds=None, weights=None, fit_intercept=True, scaler
     y = np.asarray(y, dtype=np.float64).reshape(n_rows, -1)
     order = np.arange(n_rows, dtype=np.uint32)
     layout = RowLayout(padded=True, sparse=True, target="value")
-    rows = replace(Data(X, y[:, 0]).prepare(layout, order), weights=weights)
-
-    def copy_targets(part, out):
-        out[:] = y[part]
-
-    of = RidgeRows(rows, y.shape[1], copy_targets, fit_intercept, scaler)
+    rows = replace(Data(X, y[:, 0]).prepare(layout, order), targets=y, weights=weights)
+    of = RidgeRows(rows, fit_intercept, scaler)
     chunks = Chunks(n_rows, np.arange(n_rows + 1) if bounds is None else np.asarray(bounds))
     return LeftOut(of, np.asarray(alphas, dtype=np.float64), chunks, kept, n_jobs)
 
 
 def predictions(tested):
-    return np.concatenate([one.outputs for one in tested], axis=1)
+    return np.concatenate([outputs for _, outputs in tested], axis=1)
 
 
 def single_rows(*args, most_rows=64, **kwargs):
-    return predictions(left_out(*args, **kwargs).single_rows(most_rows))
+    return predictions(left_out(*args, **kwargs).test(most_rows, True))
 
 
 def refits(X, y, alphas, chunks, weights=None, fit_intercept=True, scaler=None):
@@ -143,11 +139,11 @@ def test_many_rows_in_several_parts(scaler):
         X[row, i % 3] = 10.0 ** (i + 3)
     y = X[:, 0] + rng.normal(size=5000)
     models = left_out(X, y, [1e-2, 1e3], scaler=scaler)
-    found = predictions(models.single_rows(3000))
+    found = predictions(models.test(3000, True))
     rows = [*rare, 17, 4000]
     expected = refits(X, y, [1e-2, 1e3], [np.array([row]) for row in rows], scaler=scaler)
     assert_near(found[:, rows], expected, y, 1e-11)
-    np.testing.assert_array_equal(predictions(models.single_rows(3000)), found)
+    np.testing.assert_array_equal(predictions(models.test(3000, True)), found)
 
 
 def test_corrections_in_float32_are_small_enough():
@@ -303,13 +299,13 @@ def test_models_without_small_chunks(sizes, fit_intercept, weighted):
     options = {"fit_intercept": fit_intercept, "weights": weights if weighted else None}
     models = left_out(X, y, ALPHAS, bounds=bounds, **options)
     chunks = np.split(np.arange(60), bounds[1:-1])
-    assert_near(predictions(models.small_chunks(20)), refits(X, y, ALPHAS, chunks, **options), y)
+    assert_near(predictions(models.test(20, False)), refits(X, y, ALPHAS, chunks, **options), y)
 
 
 def test_chunks_of_one_row_are_single_rows():
     X, y, _ = numbers()
     models = left_out(X, y, ALPHAS)
-    assert_near(predictions(models.small_chunks(7)), predictions(models.single_rows(9)), y, 1e-12)
+    assert_near(predictions(models.test(7, False)), predictions(models.test(9, True)), y, 1e-12)
 
 
 def test_no_number_depends_on_threads():

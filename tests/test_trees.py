@@ -34,6 +34,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.learners.trees.forest import BinnedRows
 from optuna_treecv.learners.trees.forest import grow_forest
 from optuna_treecv.learners.trees.forest import Limits
 
@@ -183,9 +184,8 @@ def growth_of(tree, X, y, n_folds=10, weights=None):
     table, binning = tree.find_bins(X)
     targets, classes = tree._targets(y)
     bounds = np.arange(n_folds + 1) * len(targets) // n_folds
-    return tree.growth(
-        binning.bins(table), binning, targets, weights, bounds, classes, tree.seed()
-    )
+    rows = BinnedRows(binning.bins(table), binning, targets, classes, bounds, weights)
+    return tree.growth(rows)
 
 
 @pytest.mark.parametrize(*pairs(n_folds=[2, 3, 10], weighted=[False, True], kind=TREES))
@@ -335,7 +335,7 @@ def test_a_forest_answers_all_settings_that_only_stop_or_prune(kind):
         limits = Limits.of(clone(tree).set_params(**settings))
         own = grow_forest(growth, limits, range(5))
         assert forest.covers(limits)
-        leaves, others = forest.ends(limits).leaves, own.ends(limits).leaves
+        leaves, others = forest.ends(limits)[1], own.ends(limits)[1]
         for number in range(6):
             sets = set(leaves.tolist()), set(others.tolist())
             assert_equal_trees(forest, own, number, *sets)
@@ -353,7 +353,7 @@ def test_a_node_of_min_samples_split_rows_is_split(kind, n_rows):
     own = grow_forest(growth, limits, range(3))
     is_leaf = own.records["left"] < 0
     assert np.all(own.records["n_rows"][~is_leaf] >= n_rows)
-    assert len(forest.ends(limits).leaves) == np.count_nonzero(is_leaf)
+    assert len(forest.ends(limits)[1]) == np.count_nonzero(is_leaf)
 
 
 def test_what_a_forest_covers():

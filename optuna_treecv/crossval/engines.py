@@ -14,6 +14,7 @@ from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import Missing
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.fit import Fit
+from optuna_treecv.crossval.forest import FOREST
 from optuna_treecv.crossval.forest import Forest
 from optuna_treecv.crossval.forest import ForestOneByOne
 from optuna_treecv.crossval.job import Job
@@ -48,7 +49,7 @@ ENGINES: tuple[Engine, ...] = (
     Progressive(),
     ForestOneByOne(),
     Standard(),
-    Forest(),
+    FOREST,
     Exact(),
     TreeCV(),
     Chain(),

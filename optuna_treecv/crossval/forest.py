@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
-from typing import NamedTuple
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,41 +17,33 @@ from sklearn.base import clone
 
 from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.engine import cost_of_trainings
-from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.exact import tested_folds
-from optuna_treecv.crossval.exact_choice import why_not_scored
 from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.whole_repeat import WholeRepeat
+from optuna_treecv.crossval.whole_repeat import why_not_scored
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.learners.trees.estimators import HistTreeClassifier
 from optuna_treecv.learners.trees.estimators import SHARED_PARAMETERS
 from optuna_treecv.learners.trees.estimators import shares_of
+from optuna_treecv.learners.trees.forest import BinnedRows
 from optuna_treecv.learners.trees.forest import Forest as Trees
 from optuna_treecv.learners.trees.forest import grow_forest
-from optuna_treecv.learners.trees.forest import Growth
 from optuna_treecv.learners.trees.forest import Limits
 from optuna_treecv.learners.trees.forest import NO_LIMIT
-from optuna_treecv.rows.bins import Binning
 from optuna_treecv.rows.bins import which_are_categorical
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring import in_full
 from optuna_treecv.scoring import TestedRows
-from optuna_treecv.sharing.exact_results import ExactName
-from optuna_treecv.sharing.exact_results import ExactResult
-from optuna_treecv.sharing.exact_results import ExactShape
-from optuna_treecv.sharing.exact_results import name_of_exact
-from optuna_treecv.sharing.keys import under_configuration
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job
     from optuna_treecv.crossval.task import Task
 
 
-class Forest(Engine):
+class Forest(WholeRepeat):
     """Trees of all folds, grown together."""
 
     name = "forest"
@@ -85,57 +77,54 @@ class Forest(Engine):
         """Refuse wrong parameters."""
         job.estimator.check_parameters(but=job.searched)
 
+    def named(self, job: Job, repeat: Repeat) -> tuple[Sequence[Any], Any]:
+        """Return the estimator without the parameters that a forest answers, and their values."""
+        whole = clone(job.estimator)
+        limits, seed = Limits.of(whole), None
+        for name in SHARED_PARAMETERS:
+            setattr(whole, name, None)
+        if whole.random_state is None:
+            seed = job.task.settings.seed + repeat.number
+        return [whole], (*limits, seed)
+
     def start(
         self, job: Job, repeat: Repeat, watch: Watch | None = None
     ) -> Generator[TestedFolds]:
         """Find kept scores, or a forest that answers, or grow one."""
-        name, shape = _name_of(job, repeat), _shape(job, repeat)
-        if repeat.number == 0:
-            job.key, job.fingerprint = name.key, name.fingerprint
-        kept = None if job.needs_rows or not self._is_together else name.find(shape)
-        rows = None
-        if kept is None:
-            rows, job.effort.seconds_prepare = rows_of(job.task, job.estimator, repeat)
-        return self._events(job, repeat, kept, rows)
+        scores = self.find(job, repeat)
+        if scores is not None and self._is_together:
+            return self.events(job, repeat, scores)
+        rows, job.effort.seconds_prepare = rows_of(job.task, job.estimator, repeat)
+        return self._grown(job, repeat, rows)
 
     _is_together = True
 
-    def _events(
-        self, job: Job, repeat: Repeat, kept: ExactResult | None, rows: Rows | None
-    ) -> Generator[TestedFolds]:
-        scores = kept
-        if rows is not None:
-            scores = self._answer(job, repeat, rows)
-        assert scores is not None
-        yield from tested_folds(scores, repeat)
-        if kept is None and self._is_together:
-            _name_of(job, repeat).keep(scores, job.effort.seconds)
-
-    def _answer(self, job: Job, repeat: Repeat, rows: Rows) -> ExactResult:
+    def _grown(self, job: Job, repeat: Repeat, rows: BinnedRows) -> Generator[TestedFolds]:
         """Score the trees under the estimator's settings."""
-        limits = Limits.of(job.estimator)
+        limits, n_standard = Limits.of(job.estimator), repeat.cut.n_trained
+        scores = self.new_scores(job, repeat)
         if self._is_together:
-            forest, is_new = _forest_for(job, repeat, rows, _name_of(job, repeat))
+            forest, is_new = _forest_for(job, repeat, rows)
+            scores.needed[0] = round(forest.share_read * n_standard)
         else:
-            growth = rows.growth(job.estimator)
+            growth = job.estimator.growth(rows)
             folds, n_threads = range(growth.n_folds), job.task.settings.n_threads
             forest, is_new = grow_forest(growth, limits, folds, False, n_threads), True
-        scores = _scores(job, repeat, rows, forest, limits)
-        n_standard = repeat.cut.n_trained
-        scores.n_needed = n_standard
-        if self._is_together:
-            scores.n_needed = round(forest.share_read * n_standard)
-        job.effort.n_updates = scores.n_needed if is_new else 0
-        return scores
+            scores.needed[0] = n_standard
+        job.effort.n_updates = int(scores.needed[0]) if is_new else 0
+        tested = _tested(rows, forest, limits)
+        self.score(job, scores, tested, slice(None), slice(None))
+        self.pool(job, scores, tested)
+        yield from self.events(job, repeat, scores, self._is_together)
 
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the trees of the folds."""
         rows, _ = rows_of(job.task, job.estimator, repeat)
         limits = Limits.of(job.estimator)
-        growth = rows.growth(job.estimator)
+        growth = job.estimator.growth(rows)
         n_threads = job.task.settings.n_threads
         forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
-        prepared = respond(forest, forest.ends(limits).leaves, method)
+        prepared = respond(forest, forest.ends(limits)[1], method)
         if method == "predict" and rows.classes is not None:
             prepared = rows.classes[prepared]
         predictions = np.empty_like(prepared)
@@ -162,6 +151,9 @@ class Forest(Engine):
         )
 
 
+FOREST = Forest()
+
+
 class ForestOneByOne(Forest):
     """Trees of all folds, each grown alone, for comparison."""
 
@@ -174,46 +166,7 @@ class ForestOneByOne(Forest):
         return cost_of_trainings(job, "trainings of one pass")
 
 
-class Rows(NamedTuple):
-    """The rows of a repeat, in the order of their folds.
-
-    Attributes
-    ----------
-    bins : ndarray of shape (n_features, n_rows), uint8
-    binning : Binning
-    targets : ndarray of shape (n_rows,)
-        Class codes or numbers.
-    weights, score_weights : ndarray of shape (n_rows,) or None
-    classes : ndarray or None
-    bounds : ndarray of shape (n_folds + 1,), int64
-    seed : int
-        For random_state=None.
-    """
-
-    bins: np.ndarray
-    binning: Binning
-    targets: np.ndarray
-    weights: np.ndarray | None
-    score_weights: np.ndarray | None
-    classes: np.ndarray | None
-    bounds: np.ndarray
-    seed: int
-
-    def growth(self, estimator: HistTree) -> Growth:
-        """Return what an estimator's trees are grown from."""
-        seed = estimator.seed(self.seed)
-        return estimator.growth(
-            self.bins,
-            self.binning,
-            self.targets,
-            self.weights,
-            self.bounds,
-            self.classes,
-            seed,
-        )
-
-
-def rows_of(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[Rows, float]:
+def rows_of(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRows, float]:
     """Return the rows of a repeat, and the seconds that took.
 
     Of the first repeat, those asked for last are kept.
@@ -226,11 +179,11 @@ def rows_of(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[Rows, floa
         if name not in task.binned:
             task.binned.clear()
             task.binned[name] = _prepare(task, estimator, repeat)
-        found: tuple[Rows, float] = task.binned[name]
+        found: tuple[BinnedRows, float] = task.binned[name]
         return found
 
 
-def _prepare(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[Rows, float]:
+def _prepare(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRows, float]:
     began = perf_counter()
     data, order = task.data, repeat.cut.order
     classes = data.classes() if isinstance(estimator, HistTreeClassifier) else None
@@ -244,14 +197,15 @@ def _prepare(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[Rows, flo
         None if one is None else one[order] for one in (data.weights, data.score_weights)
     )
     seed = (task.settings.seed + repeat.number) % 2**63
-    rows = Rows(
+    assert isinstance(repeat.cut, Folds)  # the engine has checked it
+    rows = BinnedRows(
         binning.bins(table, order),
         binning,
         targets[order],
+        classes,
+        repeat.cut.begins(),
         weights,
         score_weights,
-        classes,
-        _bounds(repeat),
         seed,
     )
     return rows, perf_counter() - began
@@ -270,46 +224,14 @@ def _warn_of_missing_classes(repeat: Repeat, codes: np.ndarray, classes: np.ndar
             return
 
 
-def _bounds(repeat: Repeat) -> np.ndarray:
-    assert isinstance(repeat.cut, Folds)  # choice.py has checked it
-    return repeat.cut.begins()
-
-
-def _shape(job: Job, repeat: Repeat) -> ExactShape:
-    return ExactShape(len(job.scoring.metrics), repeat.cut.n_folds, True)
-
-
-def _name_of(job: Job, repeat: Repeat) -> ExactName:
-    """Return the name of a job's results on a repeat; it is looked up once."""
-    if repeat.number not in job.names:
-        task = job.task
-        whole = clone(job.estimator)
-        limits = Limits.of(whole)
-        for name in SHARED_PARAMETERS:
-            setattr(whole, name, None)
-        seed = None
-        if whole.random_state is None:
-            seed = task.settings.seed + repeat.number
-        data, lasts = task.data_name()
-        job.names[repeat.number] = name_of_exact(
-            task.shared.cache,
-            [whole],
-            (*limits, seed),
-            (under_configuration(data), lasts),
-            task.folds_name(repeat),
-            job.scoring,
-        )
-    found: ExactName = job.names[repeat.number]
-    return found
-
-
-def _forest_for(job: Job, repeat: Repeat, rows: Rows, name: ExactName) -> tuple[Trees, bool]:
+def _forest_for(job: Job, repeat: Repeat, rows: BinnedRows) -> tuple[Trees, bool]:
     """Return a forest that answers an estimator's settings, and whether it was grown now."""
     task, estimator = job.task, job.estimator
-    growth = rows.growth(estimator)
+    growth = estimator.growth(rows)
     asked = Limits.of(estimator)
-    cache = None if name.of_sums is None else name.memory
-    key = name.of_sums, "forest", repeat.number, growth.seed
+    of_scores = FOREST.kept(job, repeat)
+    cache = None if of_scores.of_sums is None else of_scores.memory
+    key = of_scores.of_sums, "forest", repeat.number, growth.seed
     with task.growing:
         found: Trees | None = None if cache is None else cache.find(key)
         if found is not None and found.covers(asked):
@@ -354,26 +276,12 @@ def wider(limits: Limits, found: Trees) -> Limits:
     return Limits(most, 2, 0.0 if limits.min_impurity_decrease < decrease else decrease)
 
 
-def _scores(job: Job, repeat: Repeat, rows: Rows, forest: Trees, limits: Limits) -> ExactResult:
-    """Score what the trees say of the rows of their folds."""
-    tested, scores = _tested(rows, forest, limits), ExactResult.empty(_shape(job, repeat))
-    scored = job.book.scores_of(tested)
-    scores.scores[:], scores.diverged[:] = scored.scores, scored.diverged
-    if scores.spreads is not None:
-        scores.spreads[:] = in_full(scored.spreads, scored.scores.shape)
-    for number, pooled in job.book.pooled_of(tested).items():
-        scores.pooled[number] = pooled
-    if job.needs_rows:
-        scores.of_rows = job.book.row_scores_of(tested).astype(np.float32)
-    return scores
-
-
-def _tested(rows: Rows, forest: Trees, limits: Limits) -> TestedRows:
+def _tested(rows: BinnedRows, forest: Trees, limits: Limits) -> TestedRows:
     """Return what the trees say of the rows of their folds."""
     first = int(rows.bounds[0])
     return TestedRows(
         np.zeros((len(rows.targets) - first, 1)),  # trees are finite
-        lambda _, method: respond(forest, forest.ends(limits).leaves, method),
+        lambda _, method: respond(forest, forest.ends(limits)[1], method),
         rows.targets[first:],
         None if rows.score_weights is None else rows.score_weights[first:],
         rows.bounds[:-1] - first,
@@ -396,4 +304,4 @@ def forest_of(job: Job) -> Trees:
     """Return the forest of an estimator's trials in the first repeat."""
     repeat = job.task.repeats[0]
     rows, _ = rows_of(job.task, job.estimator, repeat)
-    return _forest_for(job, repeat, rows, _name_of(job, repeat))[0]
+    return _forest_for(job, repeat, rows)[0]

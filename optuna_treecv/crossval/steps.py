@@ -16,6 +16,7 @@ from sklearn import get_config
 from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.learners.steps.fitted import FittedSteps
 from optuna_treecv.learners.steps.placeholders import NotAheadError
+from optuna_treecv.learners.steps.placeholders import with_placeholders
 from optuna_treecv.learners.steps.split import Split
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.steps.split import split_in_python
@@ -162,8 +163,9 @@ def _most_left_out(repeats: Sequence[Repeat]) -> int:
 def _name_of(parts: Split) -> bytes:
     # Kernels do not see whether steps return data frames, but other learners do.
     form = parts.last.row_layout.sparse if parts.is_compiled else get_config()["transform_output"]
+    before = with_placeholders("", parts.before, parts.kinds)
     try:
-        steps = encode(parts.before)
+        steps = encode(before)
     except NoKey:
-        steps = lasting_key(parts.before)
+        steps = lasting_key(before)
     return digest(steps, parts.prefix.encode(), encode(form))

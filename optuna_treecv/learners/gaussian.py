@@ -21,7 +21,7 @@ from optuna_treecv.learners.base import ABOVE_0
 from optuna_treecv.learners.base import weights_of_rows
 from optuna_treecv.learners.compiled import PaddedRows
 from optuna_treecv.learners.compiled import Targets
-from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
+from optuna_treecv.learners.compiled import UnsupervisedEstimator
 
 # A full covariance of this many features takes 2 GiB, in each of the states of a tree.
 MOST_FEATURES = 2**14

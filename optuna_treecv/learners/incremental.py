@@ -6,17 +6,23 @@ from collections.abc import Generator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from functools import reduce
 import inspect
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.decomposition import IncrementalPCA
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import Pipeline
+from sklearn.utils import check_array
 from sklearn.utils import get_tags
 
 from optuna_treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.learners.gaussian_nb import is_gaussian_nb
-from optuna_treecv.learners.gaussian_nb import train_gaussian_nb
+from optuna_treecv.learners.exact.chunks import blocks
+from optuna_treecv.learners.exact.moments import merge_spreads
+from optuna_treecv.learners.exact.moments import Spread
+from optuna_treecv.learners.exact.moments import spread_of
 from optuna_treecv.learners.without_effect import kind_in_table
 from optuna_treecv.learners.without_effect import trained_parts
 
@@ -83,8 +89,11 @@ def check_incremental(
             f"{called} must have partial_fit, since TreeCV continues the training of a model; "
             f"{_what_would_be_right(estimator, name)}."
         )
-    if not of_class:
-        _check_settings(estimator, called)
+    for kind, parameter, value, right in () if of_class else _refused_settings(estimator):
+        raise ValueError(
+            f"{called} must have {parameter}={right}, since partial_fit of {kind} does not "
+            f"support {value!r}."
+        )
 
 
 def is_incremental(estimator: Any) -> bool:
@@ -114,15 +123,6 @@ def refused_setting(estimator: Any) -> str:
     for kind, parameter, value, _ in _refused_settings(estimator):
         return f"partial_fit of {kind} does not support {parameter}={value!r}"
     return ""
-
-
-def _check_settings(estimator: Any, called: str) -> None:
-    """Refuse parameters with which ``partial_fit`` of scikit-learn's estimators raises."""
-    for kind, parameter, value, right in _refused_settings(estimator):
-        raise ValueError(
-            f"{called} must have {parameter}={right}, since partial_fit of {kind} does not "
-            f"support {value!r}."
-        )
 
 
 def _refused_settings(estimator: Any) -> Iterator[tuple[str, str, Any, str]]:
@@ -190,8 +190,9 @@ def partial_fit(
                 X = step.transform(X)
         if last not in _PASSTHROUGH:
             partial_fit(last, X, y, weights, are_new, **classes)
-    elif is_gaussian_nb(estimator):
-        train_gaussian_nb(estimator, X, y, weights, **classes)
+    elif getattr(type(estimator), "partial_fit", None) is GaussianNB.partial_fit:
+        # A subclass may have one of its own.
+        _train_gaussian_nb(estimator, X, y, weights, **classes)
     elif weights is not None:
         if np.any(weights) or isinstance(estimator, CompiledEstimator):
             labels = () if y is None else (y,)
@@ -200,6 +201,66 @@ def partial_fit(
         estimator.partial_fit(X, *(() if y is None else (y,)), **classes)
     else:
         estimator.fit(X)  # stateless: uses only the names and the number of the columns
+
+
+class Seen(NamedTuple):
+    """What a model needs to be trained further; a private attribute of it.
+
+    Attributes
+    ----------
+    spread : Spread
+        Of all rows so far, without their weights; epsilon comes from it.
+    variances : ndarray of shape (n_classes, n_features) or None
+        Without epsilon; None as long as no row had a weight.
+    """
+
+    spread: Spread
+    variances: np.ndarray | None
+
+
+def _train_gaussian_nb(
+    model: GaussianNB, X: Any, y: Any, weights: np.ndarray | None, **classes: Any
+) -> None:
+    """Train a model on one phase, so that it equals a fit on all rows so far.
+
+    scikit-learn's own ``partial_fit`` takes the number that it adds to the variances,
+    ``epsilon_``, from the rows of the last phase, and subtracts this number where it had added
+    another one.
+
+    Parameters
+    ----------
+    model : GaussianNB
+    X, y : the rows of the phase
+    weights : ndarray or None
+        They may all be 0, since epsilon comes from the rows without their weights.
+    **classes : ndarray
+        In the first phase: ``classes``.
+    """
+    smoothing, seen = model.var_smoothing, getattr(model, "_seen", None)
+    variances = None if seen is None else seen.variances
+    if weights is not None and not np.any(weights):  # scikit-learn refuses such a call
+        X = check_array(X, input_name="X")
+    else:
+        if variances is None:
+            model._validate_params()
+        else:
+            model.var_ = variances
+        try:
+            model.var_smoothing = 0.0
+            model.partial_fit(X, y, sample_weight=weights, **classes)
+        finally:
+            model.var_smoothing = smoothing
+        variances = model.var_
+    rows = np.asarray(X)
+    parts = (spread_of(rows[some].astype(np.float64)) for some in blocks(slice(0, len(rows))))
+    spread = reduce(merge_spreads, parts)  # in float64, of which a block is held at a time
+    if seen is not None:
+        spread = merge_spreads(seen.spread, spread)
+    model._seen = Seen(spread, variances)
+    if variances is not None:
+        epsilon = smoothing * np.max(spread.squares) / spread.n_rows
+        model.epsilon_ = variances.dtype.type(epsilon)
+        model.var_ = variances + model.epsilon_
 
 
 @contextmanager

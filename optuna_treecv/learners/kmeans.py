@@ -19,7 +19,7 @@ from optuna_treecv._kernels.kmeans import KMeans
 from optuna_treecv.learners.base import weights_of_rows
 from optuna_treecv.learners.compiled import PaddedRows
 from optuna_treecv.learners.compiled import Targets
-from optuna_treecv.learners.unsupervised import UnsupervisedEstimator
+from optuna_treecv.learners.compiled import UnsupervisedEstimator
 
 # A row is compared with every centre. With more of them a model would not fit into memory.
 MOST_CLUSTERS = 10**6

@@ -44,6 +44,7 @@ class LinearEstimator(CompiledEstimator):
     }
 
     fit_intercept: bool
+    step_size: float | str
     coef_: np.ndarray
     intercept_: np.ndarray
     _target: str  # "class" or "number"
@@ -61,6 +62,11 @@ class LinearEstimator(CompiledEstimator):
             intercept=bool(self.fit_intercept),
             target=self._target,
         )
+
+    @property
+    def _eta(self) -> float:
+        """The step size, 0 for the automatic one."""
+        return 0.0 if isinstance(self.step_size, str) else float(self.step_size)
 
     def _validate(self, X: Any, y: Any, first: bool) -> tuple[Any, Any]:
         """Return validated X and y; X is converted to the type in which training began."""

@@ -30,7 +30,6 @@ class RootSGD(LinearEstimator):
     }
 
     alpha: float
-    step_size: float | str
     burn_in: int
     loss: str
 
@@ -59,7 +58,7 @@ class RootSGD(LinearEstimator):
         """Return the kernel with this estimator's settings over padded rows."""
         return Kernel(
             *(X, y, n_classes, self.loss, getattr(self, "epsilon", 0.0), self.alpha),
-            0.0 if isinstance(self.step_size, str) else self.step_size,
+            self._eta,
             min(self.burn_in, MOST_ROWS),
         )
 

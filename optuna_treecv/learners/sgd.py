@@ -28,7 +28,7 @@ from optuna_treecv.learners.linear import LogisticMixin
 class AveragedSGD(LinearEstimator):
     """The shared part of the classifier and the regressor."""
 
-    _fixed_parameters = ("average", "batch_size")
+    _fixed_parameters: tuple[str, ...] = ("average", "batch_size")
     _parameter_constraints = {
         **LinearEstimator._parameter_constraints,
         "learning_rate": [StrOptions({"constant", "invscaling"})],
@@ -40,7 +40,6 @@ class AveragedSGD(LinearEstimator):
 
     loss: str
     alpha: float
-    step_size: float | str
     learning_rate: str
     power_t: float
     average: bool | str
@@ -94,11 +93,6 @@ class AveragedSGD(LinearEstimator):
     def rewrites_often(self) -> bool:
         """Whether weights shrink to 1 / 64 in about 400 rows; "auto" counts as step size 0.1."""
         return float(self.alpha) * (self._eta or 0.1) > 0.01
-
-    @property
-    def _eta(self) -> float:
-        """The step size, 0 for the automatic one."""
-        return 0.0 if isinstance(self.step_size, str) else float(self.step_size)
 
     def make_lanes(
         self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
@@ -372,7 +366,7 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
 
 
 @dataclass(repr=False, eq=False)
-class LSQSGDRegressor(LinearRegressor):
+class LSQSGDRegressor(AveragedSGD, LinearRegressor):
     r"""Linear least squares by projected, averaged stochastic gradient descent.
 
     There is one step per row, with a constant step size,
@@ -449,10 +443,13 @@ class LSQSGDRegressor(LinearRegressor):
 
     _fixed_parameters = ("average",)
     _parameter_constraints = {
-        **LinearEstimator._parameter_constraints,
+        **AveragedSGD._parameter_constraints,
         "average": ["boolean"],
     }
     lane_parameters = ("step_size", "radius")
+    # What this special case leaves out.
+    loss, alpha = "squared_error", 0.0
+    learning_rate, average_start, batch_size = "constant", 0, 1
 
     step_size: float | Literal["auto"] = "auto"
     radius: float = 1.0
@@ -463,21 +460,9 @@ class LSQSGDRegressor(LinearRegressor):
     _: KW_ONLY
     n_epochs: int = 1
 
-    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> SGD:
-        """Return the kernel with this estimator's settings over padded rows.
-
-        Targets must have the type of the rows.
-        """
-        return SGD(
-            *(X, y, None, "squared_error", 0.0, 0.0),
-            *(self.step_size_, 0.0, self.radius, 1, self.average, 0),
-        )
-
-    def make_lanes(
-        self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
-    ) -> SGDLanes:
-        values = [(0.0, one.step_size_, one.radius) for one in estimators]
-        return SGDLanes(X, y, None, "squared_error", 0.0, 0.0, self.average, 0, values)
+    @property
+    def _eta(self) -> float:
+        return self.step_size_
 
     def _settle(self, X: Any, seed: int | None) -> None:
         super()._settle(X, seed)

@@ -49,7 +49,6 @@ class StreamingSVRG(LinearEstimator):
     }
 
     alpha: float
-    step_size: float | str
     initial_batch_size: int
     batch_growth: float
     inner_steps: int | str
@@ -92,7 +91,7 @@ class StreamingSVRG(LinearEstimator):
 
     def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Kernel:
         """Return the kernel with this estimator's settings over padded rows."""
-        epsilon, alpha, eta = getattr(self, "epsilon", 0.0), self.alpha, self._eta()
+        epsilon, alpha, eta = getattr(self, "epsilon", 0.0), self.alpha, self._eta
         stages = self._stages()
         return Kernel(X, y, n_classes, self.loss, epsilon, alpha, eta, *stages, self._seed)
 
@@ -107,21 +106,19 @@ class StreamingSVRG(LinearEstimator):
     @property
     def rewrites_often(self) -> bool:
         """Whether weights shrink to 1 / 64 in about 400 rows; "auto" counts as step size 0.1."""
-        return float(self.alpha) * (self._eta() or 0.1) > 0.01
+        return float(self.alpha) * (self._eta or 0.1) > 0.01
 
     def make_lanes(
         self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
     ) -> StreamingSVRGLanes:
         """Return the kernel for several values of ``alpha`` and ``step_size``."""
-        values = [(one.alpha, one._eta()) for one in estimators]
+        values = [(one.alpha, one._eta) for one in estimators]
         epsilon, stages = getattr(self, "epsilon", 0.0), self._stages()
         return StreamingSVRGLanes(X, y, n_classes, self.loss, epsilon, *stages, self._seed, values)
 
+    @property
     def _eta(self) -> float:
-        """Return the step size, 0 for the automatic one."""
-        if self.settings == "theory":
-            return self._theory[0]
-        return 0.0 if isinstance(self.step_size, str) else float(self.step_size)
+        return self._theory[0] if self.settings == "theory" else super()._eta
 
     def _stages(self) -> tuple[int, float, int, int, bool]:
         """Return (first batch, growth, inner steps or 0, warm stages, whether factorial)."""

@@ -272,8 +272,8 @@ BREAKAGES = [
     ),
     Breakage(
         "forest: targets of a fold leak into the exponent of its tree",
-        "joined(parts[:fold] + parts[fold + 1 :])",
-        "joined(parts)",
+        "trained = np.arange(n_parts) != tree",
+        "trained = np.ones(n_parts, bool)",
         "test_trees",
     ),
     # Steps.

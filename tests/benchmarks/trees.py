@@ -331,6 +331,7 @@ def peak(name: str, depth: str, leaf: str) -> None:
     """Print by how many MB the peak of memory rises while trees grow."""
     import resource
 
+    from optuna_treecv.learners.trees.forest import BinnedRows
     from optuna_treecv.learners.trees.forest import grow_forest
     from optuna_treecv.learners.trees.forest import Limits
 
@@ -340,7 +341,7 @@ def peak(name: str, depth: str, leaf: str) -> None:
     bins = binning.bins(table)
     targets, classes = tree._targets(task.y)
     bounds = np.arange(11) * len(targets) // 10
-    growth = tree.growth(bins, binning, targets, None, bounds, classes, 0)
+    growth = tree.growth(BinnedRows(bins, binning, targets, classes, bounds, seed=0))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     room = np.ones((before - rss_now()) // 8 * 1024)  # so that what was freed is not used
     grow_forest(growth, Limits.of(tree), range(10))

@@ -7,6 +7,5 @@ and a ``family`` solves them for the models of all points and responds to the te
   are left out of all rows in closed form by ``left_out`` and ``other_scales``;
 * discriminant analysis: ``discriminants``.
 
-``families`` is the list of them. ``spread`` is what a ``StandardScaler`` learns; ``chunks`` and
-``threads`` serve all.
+``families`` is the list of them; ``chunks`` and ``threads`` serve all.
 """

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
+from itertools import pairwise
 from math import isqrt
 
 import numpy as np
@@ -125,7 +126,8 @@ class AllBut:
         size = source.n_numbers
 
         def make(memory: np.ndarray) -> None:
-            parts = in_order(n_jobs, self._of_part, range(n_parts))
+            tested = [chunks.test_rows(*ends) for ends in pairwise(self._ends.tolist())]
+            parts = in_order(n_jobs, source.collect, tested)
             for record, one in zip(memory.reshape(n_parts, size), parts, strict=True):
                 source.write(one, record)
 
@@ -150,7 +152,3 @@ class AllBut:
 
     def _merged(self, some: list[Moments]) -> Moments:
         return reduce(merge, some, self._source.nothing())
-
-    def _of_part(self, number: int) -> Moments:
-        first, last = self._ends[number : number + 2]
-        return self._source.collect(self._chunks.test_rows(first, last))

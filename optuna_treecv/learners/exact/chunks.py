@@ -1,11 +1,10 @@
-"""What exact folds are cut into, what they return, and the facts that decide whether they are."""
+"""What exact folds are cut into, and how their rows are read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +21,12 @@ BLOCK = 1024
 #: (name, size, make) -> a read-only array of ``size`` float64. ``make`` fills a new one where none
 #: is kept under this name.
 Keep = Callable[[str, int, Callable[[np.ndarray], None]], np.ndarray]
+
+
+#: Several consecutive chunks, and what models say of their test rows: an array of shape
+#: (n_points, n_rows, n_outputs), for the rows of ``Chunks.test_rows``; not finite where a model is
+#: not.
+TestedChunks = tuple[slice, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -91,71 +96,6 @@ class Chunks:
             last = max(first + 1, min(int(most) - 1, first + most_chunks, self.n_chunks))
             yield first, last
             first = last
-
-
-class Tested(NamedTuple):
-    """What the models of several consecutive chunks say of their test rows.
-
-    Attributes
-    ----------
-    first, last : int
-        The chunks ``first`` to ``last - 1``.
-    outputs : ndarray of shape (n_points, n_rows, n_outputs), float64
-        For the rows of ``Chunks.test_rows(first, last)``; not finite where a model is not.
-    """
-
-    first: int
-    last: int
-    outputs: np.ndarray
-
-
-class Squares(NamedTuple):
-    """The sums of squares of each chunk's test rows.
-
-    Attributes
-    ----------
-    errors : ndarray of shape (n_points, n_chunks, n_targets)
-        sum w (y - prediction)^2.
-    totals : ndarray of shape (n_chunks, n_targets)
-        sum w (y - mean)^2, with the mean of the test rows.
-    weights : ndarray of shape (n_chunks,)
-        sum w.
-    """
-
-    errors: np.ndarray
-    totals: np.ndarray
-    weights: np.ndarray
-
-
-class Facts(NamedTuple):
-    """What is known of an evaluation before its rows are prepared.
-
-    Attributes
-    ----------
-    n_features : int
-    is_sparse : bool
-    has_weights : bool
-        Whether rows have weights in training.
-    has_scaler : bool
-        Whether a ``StandardScaler`` stands before the estimator.
-    n_trained : int
-        The rows of the smallest training set.
-    n_of_class : int
-        The rows of the rarest class in any training set; ``n_trained`` without classes.
-    n_folds : int
-        The models of a repeat; 0 if unknown.
-    is_asked : bool
-        Whether exact folds were asked for by name, and not found by "auto".
-    """
-
-    n_features: int
-    is_sparse: bool
-    has_weights: bool
-    has_scaler: bool
-    n_trained: int
-    n_of_class: int
-    n_folds: int = 0
-    is_asked: bool = False
 
 
 def blocks(part: RowNumbers, size: int = BLOCK) -> Iterator[RowNumbers]:

@@ -11,22 +11,15 @@ import numpy as np
 from scipy.special import expit
 from scipy.special import softmax
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
-from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv._kernels.lapack import pivoted_cholesky
-from optuna_treecv.learners.exact.chunks import BLOCK
-from optuna_treecv.learners.exact.chunks import blocks
-from optuna_treecv.learners.exact.chunks import copy_rows
-from optuna_treecv.learners.exact.chunks import Facts
-from optuna_treecv.learners.exact.chunks import n_rows_of
 from optuna_treecv.learners.exact.chunks import RowNumbers
+from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import largest_class
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.moments import scaled
 from optuna_treecv.learners.exact.moments import Source
-from optuna_treecv.learners.exact.moments import views
-from optuna_treecv.rows.data import PreparedRows
 
 # Up to this ratio of two columns' squares, rounding errors of the largest eigenvalue are 1e-10 of
 # the smaller square.
@@ -42,24 +35,15 @@ _MOST_NOISE = 1e-4
 class DiscriminantFolds(Family):
     """Models from the moments of classes.
 
-    A record holds numbers, means, the scaler's centre and scale, and what a subclass has in
-    ``_shapes``.
+    A record holds numbers, means, the scaler's centre and scale, and what a subclass adds.
     """
 
     least_of_class: int
-    _shapes: list[tuple[int, ...]]
 
-    def __init__(
-        self,
-        estimators: Sequence[Any],
-        rows: PreparedRows,
-        scaler: StandardScaler | None,
-        n_jobs: int,
-    ) -> None:
-        assert rows.classes is not None
-        super().__init__(estimators, rows, scaler, n_jobs)
-        self._classes = rows.classes
-        self._n_classes = self.n_outputs = len(rows.classes)
+    def _bind(self, estimators: Sequence[Any]) -> None:
+        assert self._rows.classes is not None
+        self._classes = self._rows.classes
+        self._n_classes = self.n_outputs = len(self._classes)
         self._tol = float(estimators[0].tol)
         self._is_svd = estimators[0].solver == "svd"
         self._priors: np.ndarray | None = None
@@ -72,12 +56,11 @@ class DiscriminantFolds(Family):
                 )
 
     def _lay_out(self, are_pooled: bool, shapes: list[tuple[int, ...]]) -> None:
-        """Set the rows that moments are taken of, and the shapes of a record."""
+        """Set the rows that moments are taken of, and the further shapes of a record."""
         g, d = self._n_classes, self._rows.n_features
         with_spread = self._scaler is not None
         self.source = Source(self._rows, g, are_pooled, with_spread=with_spread)
-        self._shapes = [(g,), (g, d), (d,), (d,), *shapes]
-        self.size = sum(map(_product, self._shapes))
+        self.shapes = [(g,), (g, d), (d,), (d,), *shapes]
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
@@ -95,12 +78,7 @@ class DiscriminantFolds(Family):
             return f"a training set has {few} of a class"
         return super().why_not(estimator, facts)
 
-    def _views(self, record: np.ndarray) -> list[np.ndarray]:
-        """Return the parts of a record."""
-        parts = views(record, list(map(_product, self._shapes)))
-        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
-
-    def solve(self, moments: Moments, record: np.ndarray) -> None:
+    def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
         """Factorise the covariances of training rows."""
         few = np.flatnonzero(moments.counts < self.least_of_class)
         if len(few):
@@ -110,12 +88,12 @@ class DiscriminantFolds(Family):
                 f"each training set, got {int(moments.counts[few[0]])} of class {label!r}; "
                 "fewer folds, or stratified ones, would be right."
             )
-        counts, means, centre, scale, *parts = self._views(record)
+        counts, means, centre, scale, *factors = parts
         centre[:], scale[:] = 0, 1
         if self._scaler is not None:
             moments, centre[:], scale[:] = scaled(moments, self._scaler)
         counts[:], means[:] = moments.counts, moments.means
-        self._factor(moments, parts)
+        self._factor(moments, factors)
 
     @abstractmethod
     def _factor(self, moments: Moments, parts: list[np.ndarray]) -> None:
@@ -140,19 +118,14 @@ class LinearDiscriminantFolds(DiscriminantFolds):
 
     parameter = "shrinkage"
     least_of_class = 1
+    has_ones = True
 
-    def __init__(
-        self,
-        estimators: Sequence[Any],
-        rows: PreparedRows,
-        scaler: StandardScaler | None,
-        n_jobs: int,
-    ) -> None:
+    def _bind(self, estimators: Sequence[Any]) -> None:
+        super()._bind(estimators)
         self._solver = estimators[0].solver
-        if self._solver == "svd":  # it divides by standard deviations itself
-            scaler = None
-        super().__init__(estimators, rows, scaler, n_jobs)
-        d, first = rows.n_features, estimators[0]
+        if self._is_svd:  # it divides by standard deviations itself
+            self._scaler = None
+        d, first = self._rows.n_features, estimators[0]
         self.n_outputs = 1 if self._n_classes == 2 else self._n_classes
         self._shrinkages = [float(one.shrinkage or 0) for one in estimators]
         if self._is_svd:
@@ -218,17 +191,15 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         """Return by what the scatter of so many rows is divided."""
         return n_rows - self._n_classes if self._is_svd and not divide_by_rows() else n_rows
 
-    def _least_value(self, values: np.ndarray, n_rows: float) -> float:
-        """Return up to which eigenvalue a direction counts as one without variance."""
-        if self._is_svd:
-            # The solver divides by standard deviations over the number of rows.
-            return self._tol**2 * self._divisor(n_rows) / n_rows
-        return float(len(values) * np.finfo(np.float64).eps * values.max())
-
     def _inverse(self, values: np.ndarray, shrinkage: float, n_rows: float) -> np.ndarray:
         """Return the inverse eigenvalues of (1 - s) C + s tr(C) / d I, 0 if without variance."""
         shrunk = (1 - shrinkage) * values + shrinkage * values.mean() if shrinkage else values
-        is_null = shrunk <= self._least_value(shrunk, n_rows)
+        if self._is_svd:
+            # The solver divides by standard deviations over the number of rows.
+            least = self._tol**2 * self._divisor(n_rows) / n_rows
+        else:
+            least = len(shrunk) * np.finfo(np.float64).eps * shrunk.max()
+        is_null = shrunk <= least
         if np.all(is_null):
             raise ValueError(
                 "X must have a column that varies within a class in each training set, got only "
@@ -243,17 +214,17 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         with np.errstate(divide="ignore"):
             return np.where(is_null, 0, 1 / shrunk)
 
-    def respond(
-        self, record: np.ndarray, part: RowNumbers, trained: list[RowNumbers], out: np.ndarray
-    ) -> None:
-        """Write the decision values of rows."""
-        counts, means, centre, scale, *bases = self._views(record)
-        n_rows, d, end = counts.sum(), len(scale), 0
+    def models(
+        self, parts: list[np.ndarray], trained: list[RowNumbers]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the coefficients with intercepts of all points and outputs, and an origin."""
+        counts, means, centre, scale, *bases = parts
+        n_rows, d = counts.sum(), len(scale)
         priors = self._priors_of(counts)
         # The point at which all scores but their logarithms of priors are alike.
         reference = priors @ means if self._is_svd else np.zeros(d)
         origin = counts @ means / n_rows
-        coef = np.empty((*out.shape[:2], d + 1))  # the last one is the intercept
+        coef = np.empty((self.n_distinct, self.n_outputs, d + 1))  # the last one is the intercept
         for i, shrinkage in enumerate(self._shrinkages[: self.n_distinct]):
             basis, values = bases[-2:] if shrinkage else bases[:2]
             inverse = self._inverse(values, shrinkage, n_rows)
@@ -265,17 +236,19 @@ class LinearDiscriminantFolds(DiscriminantFolds):
             of_point = of_basis @ basis.T
             constant = -0.5 * np.sum(of_basis * (steps + 2 * from_origin), axis=1)
             constant += np.log(priors)
-            if out.shape[1] == 1:
+            if self.n_outputs == 1:
                 of_point = of_point[1:] - of_point[:1]
                 constant = constant[1:] - constant[:1]
             coef[i, :, :d], coef[i, :, d] = of_point / scale, constant
-        buffer = np.ones((min(BLOCK, n_rows_of(part)), d + 1))
-        for some in blocks(part):
-            block = buffer[: n_rows_of(some)]
-            copy_rows(self._rows, some, block[:, :d])
-            block[:, :d] -= origin * scale + centre
-            begin, end = end, end + len(block)
-            out[:, :, begin:end] = (coef.reshape(-1, d + 1) @ block.T).reshape(*out.shape[:2], -1)
+        return coef.reshape(-1, d + 1), origin * scale + centre
+
+    def respond(
+        self, models: tuple[np.ndarray, np.ndarray], block: np.ndarray, out: np.ndarray
+    ) -> None:
+        """Write the decision values of rows."""
+        coef, origin = models
+        block[:, :-1] -= origin
+        out[:] = (coef @ block.T).reshape(out.shape)
 
     def _between(self, steps: np.ndarray, priors: np.ndarray, inverse: np.ndarray) -> np.ndarray:
         """Project on the directions in which the means of classes differ, as the solver svd."""
@@ -301,15 +274,9 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
     parameter = "reg_param"
     least_of_class = 2
 
-    def __init__(
-        self,
-        estimators: Sequence[Any],
-        rows: PreparedRows,
-        scaler: StandardScaler | None,
-        n_jobs: int,
-    ) -> None:
-        super().__init__(estimators, rows, scaler, n_jobs)
-        g, d = self._n_classes, rows.n_features
+    def _bind(self, estimators: Sequence[Any]) -> None:
+        super()._bind(estimators)
+        g, d = self._n_classes, self._rows.n_features
         self._lay_out(False, [(g, d, d), (g, d), (g, d)])
         if self._is_svd:
             self._shares = np.array([float(one.reg_param) for one in estimators])
@@ -385,27 +352,25 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
             )
         return regularised
 
-    def respond(
-        self, record: np.ndarray, part: RowNumbers, trained: list[RowNumbers], out: np.ndarray
-    ) -> None:
-        """Write the log posterior of rows, up to a constant for each row."""
-        counts, means, centre, scale, vectors, values, noise = self._views(record)
-        log_priors, end = np.log(self._priors_of(counts)), 0
-        models = []
+    def models(self, parts: list[np.ndarray], trained: list[RowNumbers]) -> list[Any]:
+        """Return a matrix, a mean, inverse eigenvalues and constants of each class."""
+        counts, means, centre, scale, vectors, values, noise = parts
+        log_priors = np.log(self._priors_of(counts))
+        matrices, raw_means, models = vectors / scale[:, None], means * scale + centre, []
         for code, count in enumerate(counts):
             regularised = self._regularised(values[code], noise[code], count, code)
             constants = log_priors[code] - 0.5 * np.log(regularised).sum(axis=1)
-            models.append((-0.5 / regularised, constants[:, None]))
-        raw_means, matrices = means * scale + centre, vectors / scale[:, None]
-        buffer = np.empty((min(BLOCK, n_rows_of(part)), len(scale)))
-        for some in blocks(part):
-            block = buffer[: n_rows_of(some)]
-            copy_rows(self._rows, some, block)
-            begin, end = end, end + len(block)
-            for code, (inverse, constants) in enumerate(models):
-                rotated = matrices[code].T @ (block - raw_means[code]).T
-                rotated *= rotated
-                np.add(inverse @ rotated, constants, out=out[:, code, begin:end])
+            models.append(
+                (matrices[code], raw_means[code], -0.5 / regularised, constants[:, None])
+            )
+        return models
+
+    def respond(self, models: list[Any], block: np.ndarray, out: np.ndarray) -> None:
+        """Write the log posterior of rows, up to a constant for each row."""
+        for code, (matrix, mean, inverse, constants) in enumerate(models):
+            rotated = matrix.T @ (block - mean).T
+            rotated *= rotated
+            np.add(inverse @ rotated, constants, out=out[:, code])
 
 
 def eigen_of_scatter(scatter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -437,7 +402,3 @@ def divide_by_rows() -> bool:
     """
     fitted = QuadraticDiscriminantAnalysis().fit([[0.0], [2.0], [0.0], [2.0]], [0, 0, 1, 1])
     return bool(fitted.scalings_[0][0] < 1.5)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape))

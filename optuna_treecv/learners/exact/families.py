@@ -15,7 +15,6 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv.learners.exact.discriminants import LinearDiscriminantFolds
 from optuna_treecv.learners.exact.discriminants import QuadraticDiscriminantFolds
 from optuna_treecv.learners.exact.family import Family
-from optuna_treecv.learners.exact.ridge import RidgeClassifierFolds
 from optuna_treecv.learners.exact.ridge import RidgeFolds
 from optuna_treecv.learners.steps.decisions import BY_FOLD
 from optuna_treecv.learners.steps.decisions import decide
@@ -25,7 +24,7 @@ from optuna_treecv.learners.steps.decisions import ON_SUMS
 #: The families of estimators. A subclass may do something else, so that it has none.
 FAMILIES: dict[type, type[Family]] = {
     Ridge: RidgeFolds,
-    RidgeClassifier: RidgeClassifierFolds,
+    RidgeClassifier: RidgeFolds,
     LinearDiscriminantAnalysis: LinearDiscriminantFolds,
     QuadraticDiscriminantAnalysis: QuadraticDiscriminantFolds,
 }

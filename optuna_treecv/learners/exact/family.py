@@ -3,7 +3,7 @@
 A family is bound to prepared rows and to several estimators that differ in one parameter, such as
 ``alpha``. Each of these estimators is a *point*. The moments of rows are collected (``Source``)
 and merged; a family solves those of a fold's training rows for a *record*, a flat array that
-serves all points, and responds to the test rows.
+serves all points, reads their models from it, and responds to the test rows.
 """
 
 from __future__ import annotations
@@ -15,21 +15,26 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
+from math import prod
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.learners.exact.all_but import moments_of_folds
 from optuna_treecv.learners.exact.all_but import TrainAndTest
+from optuna_treecv.learners.exact.chunks import BLOCK
+from optuna_treecv.learners.exact.chunks import blocks
 from optuna_treecv.learners.exact.chunks import Chunks
-from optuna_treecv.learners.exact.chunks import Facts
+from optuna_treecv.learners.exact.chunks import copy_rows
 from optuna_treecv.learners.exact.chunks import Keep
+from optuna_treecv.learners.exact.chunks import n_rows_of
 from optuna_treecv.learners.exact.chunks import RowNumbers
-from optuna_treecv.learners.exact.chunks import Squares
-from optuna_treecv.learners.exact.chunks import Tested
+from optuna_treecv.learners.exact.chunks import TestedChunks
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.moments import Source
+from optuna_treecv.learners.exact.moments import views
 from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.rows.data import PreparedRows
 
@@ -38,6 +43,34 @@ _MOST_BYTES = 2**27
 
 # A matrix of d x d numbers for each fold, and more of them while it is factorised: 800 MB.
 _MOST_COLUMNS = 5000
+
+
+class Facts(NamedTuple):
+    """What is known of an evaluation before its rows are prepared.
+
+    Attributes
+    ----------
+    n_features : int
+    is_sparse : bool
+    has_weights : bool
+        Whether rows have weights in training.
+    n_trained : int
+        The rows of the smallest training set.
+    n_of_class : int
+        The rows of the rarest class in any training set; ``n_trained`` without classes.
+    n_folds : int
+        The models of a repeat; 0 if unknown.
+    is_asked : bool
+        Whether exact folds were asked for by name, and not found by "auto".
+    """
+
+    n_features: int
+    is_sparse: bool
+    has_weights: bool
+    n_trained: int
+    n_of_class: int
+    n_folds: int = 0
+    is_asked: bool = False
 
 
 class Family(ABC):
@@ -66,14 +99,20 @@ class Family(ABC):
         How many numbers a model says of a row.
     source : Source
         The rows that moments are taken of.
-    size : int
-        How many numbers a record has.
+    shapes : list of tuple of int
+        The shapes of a record's parts.
+    rows_at_once : int
+        The test rows that ``respond`` gets at once.
+    has_ones : bool
+        Whether a column of ones follows their features.
     """
 
     parameter: str
     n_outputs: int
     source: Source
-    size: int
+    shapes: list[tuple[int, ...]]
+    rows_at_once = BLOCK
+    has_ones = False
 
     def __init__(
         self,
@@ -84,6 +123,11 @@ class Family(ABC):
     ) -> None:
         self.n_points = self.n_distinct = len(estimators)
         self._rows, self._scaler, self._n_jobs = rows, scaler, n_jobs
+        self._bind(estimators)
+
+    @abstractmethod
+    def _bind(self, estimators: Sequence[Any]) -> None:
+        """Set ``source``, ``shapes``, ``n_outputs`` and what follows from the estimators."""
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
@@ -95,8 +139,8 @@ class Family(ABC):
         return ""
 
     @abstractmethod
-    def solve(self, moments: Moments, record: np.ndarray) -> None:
-        """Fill a record from the moments of training rows.
+    def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
+        """Fill the parts of a record from the moments of training rows.
 
         Raises
         ------
@@ -105,18 +149,30 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def respond(
-        self, record: np.ndarray, part: RowNumbers, trained: list[RowNumbers], out: np.ndarray
-    ) -> None:
-        """Write what the models of a record say of rows.
+    def models(self, parts: list[np.ndarray], trained: list[RowNumbers]) -> Any:
+        """Return the models of all points, as ``respond`` takes them.
 
         Parameters
         ----------
-        record : ndarray of shape (size,)
-        part : slice or ndarray of int
-            The rows.
+        parts : list of ndarray
+            Those of a record.
         trained : list of slice or ndarray of int
             The training rows.
+
+        Raises
+        ------
+        ValueError
+            If a model is not defined on these rows.
+        """
+
+    @abstractmethod
+    def respond(self, models: Any, block: np.ndarray, out: np.ndarray) -> None:
+        """Write what models say of a block of rows, which may be overwritten.
+
+        Parameters
+        ----------
+        models : object
+        block : ndarray of shape (n_rows, n_features), with a column of ones if ``has_ones``
         out : ndarray of shape (n_distinct, n_outputs, n_rows)
         """
 
@@ -135,11 +191,24 @@ class Family(ABC):
             As the estimator's method would; "predict" of classifiers gives class codes.
         """
 
-    def squares(self, chunks: Chunks, keep: Keep) -> Squares | None:
-        """Return the sums of squared errors without any outputs; None if that is not possible."""
+    def squares(
+        self, chunks: Chunks, keep: Keep
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return the sums of squares of each chunk's test rows without any outputs.
+
+        Returns
+        -------
+        errors : ndarray of shape (n_points, n_chunks, n_targets)
+            sum w (y - prediction)^2.
+        totals : ndarray of shape (n_chunks, n_targets)
+            sum w (y - mean)^2, with the mean of the test rows.
+        weights : ndarray of shape (n_chunks,)
+            sum w.
+            Or None if that is not possible.
+        """
         return None
 
-    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[Tested]:
+    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
         """Test each chunk with models that are trained on its training rows.
 
         Parameters
@@ -151,8 +220,8 @@ class Family(ABC):
 
         Yields
         ------
-        Tested
-            Consecutive chunks, from the first to the last one.
+        (slice, ndarray of shape (n_points, n_rows, n_outputs))
+            Consecutive chunks, from the first to the last one, and what models say of their rows.
 
         Raises
         ------
@@ -161,6 +230,15 @@ class Family(ABC):
         """
         groups = self.records(chunks, keep, most_rows)
         yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
+
+    @property
+    def size(self) -> int:
+        """How many numbers a record has."""
+        return sum(map(prod, self.shapes))
+
+    def parts(self, record: np.ndarray) -> list[np.ndarray]:
+        """Return the parts of a record, which are views."""
+        return views(record, self.shapes)
 
     def records(
         self, chunks: Chunks, keep: Keep, most_rows: int, with_test: bool = False
@@ -193,7 +271,7 @@ class Family(ABC):
 
         def record_of(moments: TrainAndTest) -> np.ndarray:
             record, (train, test) = np.empty(size), moments
-            self.solve(train, record[: self.size])
+            self.solve(train, self.parts(record))
             if with_test and test is not None:
                 self.source.write(test, record[self.size :])
             return record
@@ -202,18 +280,24 @@ class Family(ABC):
         moments = moments_of_folds(self.source, chunks, self._n_jobs, with_test)
         return in_order(self._n_jobs, record_of, moments)
 
-    def _test(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> Tested:
+    def _test(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> TestedChunks:
         """Return what the models of a group of chunks say of their test rows."""
         first, records = group
         last = first + len(records)
-        bounds = chunks.bounds[first : last + 1] - chunks.bounds[first]
-        out = np.empty((self.n_distinct, self.n_outputs, bounds[-1]))
-        for i, record in enumerate(records):
-            chunk, part = first + i, slice(bounds[i], bounds[i + 1])
-            rows = chunks.test_rows(chunk, chunk + 1)
-            self.respond(record, rows, chunks.train_parts(chunk), out[:, :, part])
+        bounds = chunks.bounds[first : last + 1]
+        out = np.empty((self.n_distinct, self.n_outputs, bounds[-1] - bounds[0]))
+        d, end = self._rows.n_features, 0
+        most = min(self.rows_at_once, int(np.diff(bounds).max()))
+        buffer = np.ones((most, d + 1 if self.has_ones else d))
+        for chunk, record in enumerate(records, first):
+            models = self.models(self.parts(record), chunks.train_parts(chunk))
+            for some in blocks(chunks.test_rows(chunk, chunk + 1), self.rows_at_once):
+                begin, end = end, end + n_rows_of(some)
+                block = buffer[: end - begin]
+                copy_rows(self._rows, some, block[:, :d])
+                self.respond(models, block, out[:, :, begin:end])
         outputs = np.broadcast_to(out, (self.n_points, *out.shape[1:]))
-        return Tested(first, last, outputs.transpose(0, 2, 1))
+        return slice(first, last), outputs.transpose(0, 2, 1)
 
 
 def largest_class(outputs: np.ndarray) -> np.ndarray:

@@ -10,17 +10,19 @@ leverage is nearly 1 lose digits by this, and get their model from the moments o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterator
+from functools import partial
 from itertools import starmap
 
 import numpy as np
 
 from optuna_treecv.learners.exact.all_but import AllBut
-from optuna_treecv.learners.exact.chunks import blocks
 from optuna_treecv.learners.exact.chunks import Chunks
 from optuna_treecv.learners.exact.chunks import Keep
-from optuna_treecv.learners.exact.chunks import Tested
+from optuna_treecv.learners.exact.chunks import TestedChunks
 from optuna_treecv.learners.exact.moments import about
+from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.exact.other_scales import changes_without
 from optuna_treecv.learners.exact.other_scales import Corrections
 from optuna_treecv.learners.exact.other_scales import Rows
@@ -29,7 +31,6 @@ from optuna_treecv.learners.exact.penalties import is_singular
 from optuna_treecv.learners.exact.penalties import Penalties
 from optuna_treecv.learners.exact.ridge_rows import RidgeRows
 from optuna_treecv.learners.exact.ridge_rows import singular_error
-from optuna_treecv.learners.exact.spread import Spread
 from optuna_treecv.learners.exact.threads import in_order
 
 # Below this share of a row or chunk in its own prediction, digits are lost: a model of its own.
@@ -87,57 +88,50 @@ class LeftOut:
                 for basis, _, coef in self._parts
             ]
 
-    def single_rows(self, most_rows: int) -> Iterator[Tested]:
-        """Test each row with the models that are trained on all others."""
-        groups = self._chunks.groups(most_rows, most_rows)
-        yield from in_order(self._n_jobs, self._test_rows, starmap(slice, groups))
-
-    def small_chunks(self, most_rows: int) -> Iterator[Tested]:
+    def test(self, most_rows: int, row_by_row: bool) -> Iterator[TestedChunks]:
         """Test each chunk with the models that are trained on all others.
 
-        This is faster than a factorisation for each chunk where chunks have fewer rows than a
-        quarter of the columns. A scaler must not divide by standard deviations, and without an
-        intercept it must not subtract means.
+        Chunks of several rows take less time this way than a factorisation for each where they
+        have fewer rows than a quarter of the columns. A scaler must not divide by standard
+        deviations then, and without an intercept it must not subtract means.
+
+        Parameters
+        ----------
+        most_rows : int
+        row_by_row : bool
+            Whether each chunk is a single row.
         """
-        assert self._spread is None
-        groups = self._chunks.groups(most_rows, self._chunks.n_chunks)
-        yield from in_order(self._n_jobs, self._test_chunks, starmap(slice, groups))
-
-    def _test_rows(self, part: slice) -> Tested:
-        shape = len(self._alphas), self._of.n_targets, part.stop - part.start
-        outputs = np.empty(shape)
-        size = max(64, min(2048, _BLOCK // self._of.rows.n_features))
-        for some in blocks(part, size):
-            assert isinstance(some, slice)
-            out = outputs[:, :, some.start - part.start : some.stop - part.start]
-            with np.errstate(all="ignore"):  # what is not finite is computed once more
-                direct = self._test_block(some, out)
-            for row in np.flatnonzero(direct.any(axis=0)):
-                points = np.flatnonzero(direct[:, row])
-                out[points, :, row] = self._directly(some.start + int(row), points)[:, :, 0]
-        return Tested(part.start, part.stop, outputs.transpose(0, 2, 1))
-
-    def _test_chunks(self, part: slice) -> Tested:
-        bounds = self._chunks.bounds[part.start : part.stop + 1]
-        outputs = np.empty((len(self._alphas), self._of.n_targets, bounds[-1] - bounds[0]))
-        sizes = np.diff(bounds)
-        # Chunks of one size that follow each other are tested together.
+        assert row_by_row or self._spread is None
         most = max(64, _BLOCK // self._of.rows.n_features)
+        test_block = self._test_equal_chunks
+        if row_by_row:
+            most, test_block = min(2048, most), self._test_rows
+        groups = self._chunks.groups(most_rows, self._chunks.n_chunks)
+        test = partial(self._test, test_block, most)
+        yield from in_order(self._n_jobs, test, starmap(slice, groups))
+
+    def _test(self, test_block: Callable[..., np.ndarray], most: int, part: slice) -> TestedChunks:
+        """Test some chunks, ``most`` rows of chunks of one size together."""
+        bounds = self._chunks.bounds[part.start : part.stop + 1]
+        bounds = bounds - bounds[0]
+        outputs = np.empty((len(self._alphas), self._of.n_targets, bounds[-1]))
+        sizes = np.diff(bounds)
+        ends = np.append(np.flatnonzero(np.diff(sizes)) + 1, len(sizes))
         first = 0
         while first < len(sizes):
-            size, last = int(sizes[first]), first + 1
-            while last < len(sizes) and sizes[last] == size and (last - first + 1) * size <= most:
-                last += 1
-            out = outputs[:, :, bounds[first] - bounds[0] : bounds[last] - bounds[0]]
+            size = int(sizes[first])
+            end = int(ends[np.searchsorted(ends, first, side="right")])
+            last = min(first + max(1, most // max(size, 1)), end)
             chunks = slice(part.start + first, part.start + last)
+            out = outputs[:, :, bounds[first] : bounds[last]]
             with np.errstate(all="ignore"):  # what is not finite is computed once more
-                direct = self._test_equal_chunks(chunks, size, out)
+                direct = test_block(chunks, size, out)
             for number in np.flatnonzero(direct.any(axis=0)):
                 points = np.flatnonzero(direct[:, number])
                 said = self._directly(chunks.start + int(number), points)
                 out[points, :, number * size : (number + 1) * size] = said
             first = last
-        return Tested(part.start, part.stop, outputs.transpose(0, 2, 1))
+        return part, outputs.transpose(0, 2, 1)
 
     def _test_equal_chunks(self, chunks: slice, size: int, out: np.ndarray) -> np.ndarray:
         """Test chunks of one size; return which alphas and chunks need a model of their own.
@@ -180,10 +174,10 @@ class LeftOut:
                 is_direct[point] = ~is_safe | has_most
         return is_direct
 
-    def _test_block(self, some: slice, out: np.ndarray) -> np.ndarray:
-        """Test a block of rows; return which alphas and rows need a model of their own."""
+    def _test_rows(self, chunks: slice, size: int, out: np.ndarray) -> np.ndarray:
+        """Test a block of single rows; return which alphas and rows need a model of their own."""
         of, found = self._of, self._equations
-        X, y, weights = of.copy(self._chunks.test_rows(some.start, some.stop))
+        X, y, weights = of.copy(self._chunks.test_rows(chunks.start, chunks.stop))
         changes = None
         if self._spread is not None:
             changes = changes_without(X, self._spread, found.is_constant)

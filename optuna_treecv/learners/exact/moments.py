@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
+from math import prod
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -18,14 +20,78 @@ from optuna_treecv.learners.exact.chunks import blocks
 from optuna_treecv.learners.exact.chunks import copy_rows
 from optuna_treecv.learners.exact.chunks import n_rows_of
 from optuna_treecv.learners.exact.chunks import RowNumbers
-from optuna_treecv.learners.exact.spread import merge_spreads
-from optuna_treecv.learners.exact.spread import scale_by
-from optuna_treecv.learners.exact.spread import Spread
-from optuna_treecv.learners.exact.spread import spread_of
 from optuna_treecv.rows.data import PreparedRows
 
 # The rows that are sorted by group together.
 _SORTED = 8 * BLOCK
+
+
+class Spread(NamedTuple):
+    """Number, mean, sum of squares about the mean, minimum and maximum of each column.
+
+    The sum of squares of a constant column need not be 0 in floating point. Its minimum and
+    maximum are equal.
+    """
+
+    n_rows: int
+    mean: np.ndarray
+    squares: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def of_nothing(cls, n_columns: int) -> Spread:
+        """Return the spread of no rows."""
+        zeros, ends = np.zeros(n_columns), np.full(n_columns, np.inf)
+        return cls(0, zeros, zeros, ends, -ends)
+
+
+def spread_of(block: np.ndarray) -> Spread:
+    """Return the spread of the columns of an array (n_rows, n_columns)."""
+    shift = block[0].copy()
+    shifted = block - shift
+    mean = np.add.reduce(shifted) / len(block)
+    shifted -= mean
+    squares = np.einsum("ij,ij->j", shifted, shifted)
+    return Spread(len(block), shift + mean, squares, block.min(axis=0), block.max(axis=0))
+
+
+def merge_spreads(one: Spread, other: Spread) -> Spread:
+    """Return the spread of two sets of rows together, as ``merge``."""
+    if one.n_rows == 0 or other.n_rows == 0:
+        return one if other.n_rows == 0 else other
+    n_rows = one.n_rows + other.n_rows
+    step = other.mean - one.mean
+    mean = one.mean + step * (other.n_rows / n_rows)
+    squares = one.squares + other.squares
+    squares += step * step * (one.n_rows * other.n_rows / n_rows)
+    low, high = np.minimum(one.low, other.low), np.maximum(one.high, other.high)
+    return Spread(n_rows, mean, squares, low, high)
+
+
+def scale_by(scaler: StandardScaler, spread: Spread) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return what a scaler subtracts, None if nothing, and by what it divides.
+
+    Like scikit-learn it does not scale a column that is constant, or whose variance is below the
+    rounding errors of its mean.
+    """
+    centre = spread.mean if scaler.with_mean else None
+    if not scaler.with_std:
+        return centre, np.ones_like(spread.mean)
+    variance = spread.squares / spread.n_rows
+    return centre, np.where(is_constant(spread), 1.0, np.sqrt(variance))
+
+
+def is_constant(spread: Spread) -> np.ndarray:
+    """Return for each column whether a ``StandardScaler`` does not scale it."""
+    variance = spread.squares / spread.n_rows
+    return (spread.low == spread.high) | is_rounding(variance, spread.n_rows, spread.mean)
+
+
+def is_rounding(variance: np.ndarray, n_rows: int, mean: np.ndarray) -> np.ndarray:
+    """Return whether variances are below the rounding errors of their means."""
+    tiny = n_rows * np.finfo(np.float64).eps
+    return np.asarray(variance <= tiny * variance + np.square(tiny * mean))
 
 
 class Moments(NamedTuple):
@@ -77,28 +143,28 @@ class Source:
     @property
     def n_numbers(self) -> int:
         """How many numbers the moments are."""
-        return sum(self._sizes)
+        return sum(map(prod, self._shapes))
 
     @property
-    def _sizes(self) -> list[int]:
+    def _shapes(self) -> list[tuple[int, ...]]:
         g, c, d = self.n_groups, self.n_columns, self.rows.n_features
-        return [g, g, g * c, self._n_scatters * c * c, 1 + 4 * d if self.with_spread else 0]
+        of_spread: list[tuple[int, ...]] = [(1,), (4, d)] if self.with_spread else []
+        return [(g,), (g,), (g, c), (self._n_scatters, c, c), *of_spread]
 
     def view(self, memory: np.ndarray) -> Moments:
         """Return moments whose parts are views of a flat array."""
-        g, c = self.n_groups, self.n_columns
-        counts, weights, means, scatters, spread = views(memory, self._sizes)
-        found = Spread(spread[0], *spread[1:].reshape(4, -1)) if self.with_spread else None
-        return Moments(counts, weights, means.reshape(g, c), scatters.reshape(-1, c, c), found)
+        counts, weights, means, scatters, *spread = views(memory, self._shapes)
+        found = Spread(spread[0][0], *spread[1]) if spread else None
+        return Moments(counts, weights, means, scatters, found)
 
     def write(self, moments: Moments, memory: np.ndarray) -> None:
         """Copy moments into a flat array."""
-        for part, out in zip(moments[:-1], self.view(memory)[:-1], strict=True):
-            out[:] = part
+        parts: list[Any] = [*moments[:-1]]
         if moments.spread is not None:
-            np.concatenate(
-                [np.ravel(one) for one in moments.spread], out=memory[-self._sizes[-1] :]
-            )
+            n_rows, *columns = moments.spread
+            parts += [n_rows, columns]
+        for part, out in zip(parts, views(memory, self._shapes), strict=True):
+            out[:] = part
 
     def nothing(self) -> Moments:
         """Return the moments of no rows."""
@@ -142,9 +208,13 @@ class Source:
                     yield code, some
 
 
-def views(memory: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
-    """Cut a flat array into parts of the given sizes; ``np.split`` takes several times longer."""
-    return [memory[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
+def views(memory: np.ndarray, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
+    """Cut a flat array into parts of the given shapes; ``np.split`` takes several times longer."""
+    ends = accumulate(map(prod, shapes))
+    return [
+        memory[end - prod(shape) : end].reshape(shape)
+        for end, shape in zip(ends, shapes, strict=True)
+    ]
 
 
 def _add(sums: Moments, group: int, block: np.ndarray, weights: np.ndarray | None) -> None:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.exact.penalties import Basis
-from optuna_treecv.learners.exact.spread import Spread
 
 # The error that is left, as a share of the mean absolute residual of a block of rows.
 _TOLERANCE = 1e-13

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -52,17 +53,19 @@ class Penalties:
     """
 
     def __init__(self, memory: np.ndarray, n: int, n_targets: int) -> None:
-        sizes = [n * n, (n - 1) * (n - 1), n, n - 1, n - 1, n * n_targets, n * n_targets]
-        gram, reflectors, diagonal, beside, tau, b, rotated = views(memory, sizes)
-        self.gram = gram.reshape(n, n)
-        self._reflectors = reflectors.reshape(n - 1, n - 1).T  # in Fortran's order
-        self._diagonal, self._beside, self._tau = diagonal, beside, tau
-        self._b, self._rotated = b.reshape(n, n_targets), rotated.reshape(n, n_targets)
+        self.gram, reflectors, *others = views(memory, self._shapes(n, n_targets))
+        self._reflectors = reflectors.T  # in Fortran's order
+        self._diagonal, self._beside, self._tau, self._b, self._rotated = others
 
     @staticmethod
-    def size(n: int, n_targets: int) -> int:
+    def _shapes(n: int, n_targets: int) -> list[tuple[int, ...]]:
+        of_rotations = [(n - 1, n - 1), (n,), (n - 1,), (n - 1,)]
+        return [(n, n), *of_rotations, (n, n_targets), (n, n_targets)]
+
+    @classmethod
+    def size(cls, n: int, n_targets: int) -> int:
         """Return how many numbers the factorised equations take."""
-        return n * n + (n - 1) * (n - 1) + n + 2 * (n - 1) + 2 * n * n_targets
+        return sum(map(prod, cls._shapes(n, n_targets)))
 
     def factor(self, gram: np.ndarray, b: np.ndarray, alphas: np.ndarray) -> None:
         """Factorise a symmetric matrix, for these alphas and others that may follow."""

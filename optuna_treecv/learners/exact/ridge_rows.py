@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Sequence
 from copy import copy
 from typing import NamedTuple
@@ -14,10 +13,11 @@ from optuna_treecv.learners.exact.chunks import blocks
 from optuna_treecv.learners.exact.chunks import n_rows_of
 from optuna_treecv.learners.exact.chunks import RowNumbers
 from optuna_treecv.learners.exact.moments import about
+from optuna_treecv.learners.exact.moments import is_constant
 from optuna_treecv.learners.exact.moments import Moments
+from optuna_treecv.learners.exact.moments import scale_by
 from optuna_treecv.learners.exact.moments import Source
-from optuna_treecv.learners.exact.spread import is_constant
-from optuna_treecv.learners.exact.spread import scale_by
+from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import PreparedRows
 
 
@@ -49,17 +49,17 @@ class RidgeRows(Source):
     Parameters
     ----------
     rows : PreparedRows
-    n_targets : int
-    copy_targets : callable
-        (part, out) -> None, copies the targets of some rows into an array (n_rows, n_targets).
-    n_groups : int
-        The number of classes where their weights depend on the training rows, otherwise 1.
+        With class codes as targets, ridge regression is on labels of -1 and 1: those of the second
+        of two classes, or of each class against the rest.
     fit_intercept : bool
     scaler : StandardScaler or None
         Fitted on the training rows of each model, in which all rows weigh alike.
+    n_groups : int
+        The number of classes where their weights depend on the training rows, otherwise 1.
 
     Attributes
     ----------
+    n_targets : int
     has_centre : bool
         Whether a mean is subtracted from X.
     shift : ndarray of shape (n_features + n_targets,)
@@ -70,15 +70,16 @@ class RidgeRows(Source):
     def __init__(
         self,
         rows: PreparedRows,
-        n_targets: int,
-        copy_targets: Callable[[RowNumbers, np.ndarray], None],
         fit_intercept: bool,
         scaler: StandardScaler | None,
         n_groups: int = 1,
     ) -> None:
         super().__init__(rows, n_groups, with_spread=scaler is not None)
-        self.n_targets, self._copy_targets = n_targets, copy_targets
-        self.n_columns += n_targets
+        if rows.classes is None:
+            self.n_targets = count_targets(rows.targets)
+        else:
+            self.n_targets = 1 if len(rows.classes) == 2 else len(rows.classes)
+        self.n_columns += self.n_targets
         self.fit_intercept, self.scaler = fit_intercept, scaler
         self.has_centre = fit_intercept or (scaler is not None and bool(scaler.with_mean))
         self.shift = np.zeros(self.n_columns)
@@ -101,7 +102,15 @@ class RidgeRows(Source):
     def fill(self, part: RowNumbers, out: np.ndarray) -> np.ndarray | None:
         """Copy shifted rows and their targets into an array, and return their weights."""
         weights = super().fill(part, out)
-        self._copy_targets(part, out[:, self.rows.n_features :])
+        assert self.rows.targets is not None
+        targets, y = self.rows.targets[part], out[:, self.rows.n_features :]
+        if self.rows.classes is None:
+            y[:] = targets.reshape(y.shape)
+        elif self.n_targets == 1:
+            y[:, 0] = np.where(targets == 1, 1, -1)
+        else:
+            y[:] = -1
+            y[np.arange(len(targets)), targets] = 1
         if self.shift.any():
             out -= self.shift
         return weights
@@ -109,12 +118,9 @@ class RidgeRows(Source):
     def copy(self, part: RowNumbers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return shifted X and targets, and the weights, of some rows as float64."""
         d, n_rows = self.rows.n_features, n_rows_of(part)
-        X, y = np.empty((n_rows, d)), np.empty((n_rows, self.n_targets))
-        weights = super().fill(part, X)
-        self._copy_targets(part, y)
-        X -= self.shift[:d]
-        y -= self.shift[d:]
-        return X, y, np.ones(n_rows) if weights is None else weights
+        both = np.empty((n_rows, self.n_columns))
+        weights = self.fill(part, both)
+        return both[:, :d], both[:, d:], np.ones(n_rows) if weights is None else weights
 
     def equations(self, moments: Moments) -> Equations:
         """Return the equations of the models that are trained on rows with these moments."""

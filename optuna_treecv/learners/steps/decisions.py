@@ -239,8 +239,10 @@ def _why_not_imputed(
 ) -> str:
     if imputer.add_indicator:
         return "its add_indicator looks at all rows"
-    if repr(imputer.missing_values) != "<NA>" and not _is_nan(imputer.missing_values):
-        return f"it takes {imputer.missing_values!r} for a missing value, and not NaN"
+    missing = imputer.missing_values
+    is_nan = isinstance(missing, Real) and bool(missing != missing)
+    if repr(missing) != "<NA>" and not is_nan:
+        return f"it takes {missing!r} for a missing value, and not NaN"
     runs_behind = models == BY_PARTIAL_FIT and all(map(_only_runs, behind))
     if not runs_behind and [type(part) for part in behind] not in ([], [StandardScaler]):
         return "its means change with the rows seen, and a later step would be done once"
@@ -283,20 +285,19 @@ def _keeps_zeros(step: Any) -> bool:
 def adds_columns(step: Any) -> bool:
     """Return whether a transformer that is done once makes a column for each value it finds."""
     if type(step) is OneHotEncoder:
-        return _finds_categories(step)
+        return isinstance(step.categories, str)  # otherwise they are given as lists
     return type(step) is CountVectorizer and step.vocabulary is None
-
-
-def _finds_categories(encoder: OneHotEncoder) -> bool:
-    """Return whether the categories come from the rows; otherwise they are given as lists."""
-    return isinstance(encoder.categories, str)
 
 
 def why_not_once(step: Any) -> str:
     """Return why a transformer cannot be done once, a clause; an empty string if it can."""
     kind = type(step).__name__
     if type(step) is FunctionTransformer:
-        return "" if _is_elementwise(step) else "its function may look at all rows"
+        # A ufunc with a signature sees whole rows or columns, and arguments may hold an entry per
+        # row; without either, a function sees one number at a time.
+        func = step.func
+        is_ufunc = isinstance(func, np.ufunc) and func.signature is None and not step.kw_args
+        return "" if func is None or is_ufunc else "its function may look at all rows"
     if type(step) is SimpleImputer:
         if step.strategy != "constant":
             return f"its {step.strategy} comes from the rows"
@@ -323,18 +324,8 @@ def why_not_rowwise(step: Any) -> str:
     return why_not_once(step)
 
 
-def _is_elementwise(step: FunctionTransformer) -> bool:
-    """Return whether the function sees one number at a time.
-
-    A ufunc with a signature sees whole rows or columns, and arguments may hold an entry per row.
-    """
-    func = step.func
-    is_ufunc = isinstance(func, np.ufunc) and func.signature is None and not step.kw_args
-    return func is None or is_ufunc
-
-
 def _why_not_one_hot(step: OneHotEncoder) -> str:
-    if not _finds_categories(step) and step.handle_unknown in ("ignore", "error"):
+    if not adds_columns(step) and step.handle_unknown in ("ignore", "error"):
         found = _with_other_value(step, min_frequency=None, max_categories=None)
         return f"its {found} comes from the rows" if found else ""
     if step.handle_unknown != "ignore":
@@ -362,10 +353,6 @@ def _with_other_value(step: Any, **values: Any) -> str:
         if type(given) is not type(value) or given != value:
             return name
     return ""
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, Real) and bool(value != value)
 
 
 def _name(estimator: Any) -> str:

@@ -29,6 +29,7 @@ from optuna_treecv.learners.steps.placeholders import all_placeholders
 from optuna_treecv.learners.steps.placeholders import NotAheadError
 from optuna_treecv.learners.steps.placeholders import Running
 from optuna_treecv.learners.steps.placeholders import running_in
+from optuna_treecv.learners.steps.placeholders import with_placeholders
 from optuna_treecv.learners.steps.placeholders import without_placeholders
 from optuna_treecv.learners.steps.split import Split
 from optuna_treecv.learners.steps.stacked import why_form_varies
@@ -73,7 +74,8 @@ class FittedSteps:
         self._given = clone(found.pipeline)
         self._X, self._y = X, y
         with self.naming():
-            self._fitted = clone(found.before).fit(unshared(found.before, X), y)
+            before = with_placeholders("", found.before, found.kinds)
+            self._fitted = clone(before).fit(unshared(before, X), y)
             some = self._transform(take_rows(X, slice(0, 1)))
         if not self.is_compiled and not _are_numbers(some):
             raise NotAheadError("the rows after its steps are no array of numbers")

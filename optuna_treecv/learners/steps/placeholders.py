@@ -33,6 +33,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import _num_samples
 from sklearn.utils.validation import validate_data
 
+from optuna_treecv.learners.exact.moments import is_rounding
 from optuna_treecv.learners.steps.decisions import COMPILED
 from optuna_treecv.learners.steps.decisions import is_running_imputer
 from optuna_treecv.learners.steps.decisions import PYTHON
@@ -172,11 +173,8 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         fitted.var_ = fitted.scale_ = None
         if fitted.with_std:
             fitted.var_ = M2 / n_rows
-            # A column is constant if its variance is below its own rounding error, as
-            # scikit-learn says.
-            eps = np.finfo(np.float64).eps
-            bound = n_rows * eps * fitted.var_ + (n_rows * mean * eps) ** 2
-            fitted.scale_ = np.where(fitted.var_ <= bound, 1.0, np.sqrt(fitted.var_))
+            are_constant = is_rounding(fitted.var_, n_rows, mean)
+            fitted.scale_ = np.where(are_constant, 1.0, np.sqrt(fitted.var_))
         return fitted
 
 

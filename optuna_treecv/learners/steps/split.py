@@ -29,7 +29,6 @@ from optuna_treecv.learners.steps.decisions import decisions_for
 from optuna_treecv.learners.steps.decisions import runs_in_python
 from optuna_treecv.learners.steps.parts import leaves_of
 from optuna_treecv.learners.steps.parts import PASSED
-from optuna_treecv.learners.steps.placeholders import with_placeholders
 
 #: Learners of scikit-learn whose models do not depend on the order of the rows.
 NAIVE_BAYES = BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
@@ -42,7 +41,9 @@ class Split(NamedTuple):
     ----------
     pipeline : Pipeline
     before : Pipeline
-        Not fitted, with a placeholder for each running step.
+        The steps, not fitted.
+    kinds : dict
+        How the parts of the steps are treated, by their paths, as in ``Decision``.
     last : estimator
         The learner.
     prefix : str
@@ -56,6 +57,7 @@ class Split(NamedTuple):
 
     pipeline: Pipeline
     before: Pipeline
+    kinds: dict[str, str]
     last: Any
     prefix: str
     is_compiled: bool
@@ -86,8 +88,10 @@ def split(estimator: Any) -> Split | str:
     in_python = split_in_python(estimator, found)
     if isinstance(in_python, Split):
         return in_python
-    # Where a step needs Python, the kernels' reason is none.
-    return in_python if in_python and _needs_python(estimator) else found
+    # Where a step runs in Python that the kernels do not know, their reason is none.
+    steps = (step for name, part in estimator.steps[:-1] for _, step in leaves_of(name, part))
+    needs_python = any(runs_in_python(one) and type(one) is not StandardScaler for one in steps)
+    return in_python if in_python and needs_python else found
 
 
 def split_in_python(estimator: Any, why_python: str = "") -> Split | str:
@@ -145,11 +149,5 @@ def _split(estimator: Pipeline, models: str, why_python: str = "") -> Split | st
             return f"the step {one.path!r} cannot be done before the folds: {one.why}"
     steps = copy(estimator)
     steps.steps, steps.memory = before, None
-    steps = with_placeholders("", steps, {one.path: one.kind for one in decisions})
-    return Split(estimator, steps, last, f"{name}__", models == BY_KERNEL, why_python)
-
-
-def _needs_python(estimator: Pipeline) -> bool:
-    """Return whether a step runs in Python that the kernels do not know."""
-    steps = (step for name, part in estimator.steps[:-1] for _, step in leaves_of(name, part))
-    return any(runs_in_python(step) and type(step) is not StandardScaler for step in steps)
+    kinds = {one.path: one.kind for one in decisions}
+    return Split(estimator, steps, kinds, last, f"{name}__", models == BY_KERNEL, why_python)

@@ -37,6 +37,7 @@ from optuna_treecv.learners.base import ScoreMixin
 from optuna_treecv.learners.base import TreeCVEstimator
 from optuna_treecv.learners.base import weights_of_classes
 from optuna_treecv.learners.base import weights_of_rows
+from optuna_treecv.learners.trees.forest import BinnedRows
 from optuna_treecv.learners.trees.forest import Forest
 from optuna_treecv.learners.trees.forest import grow_forest
 from optuna_treecv.learners.trees.forest import Growth
@@ -118,43 +119,22 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         table = Table(X, is_categorical)
         return table, find_binning(table, is_categorical, self.max_bins, rows)
 
-    def growth(
-        self,
-        bins: np.ndarray,
-        binning: Binning,
-        targets: np.ndarray,
-        weights: np.ndarray | None,
-        bounds: np.ndarray,
-        classes: np.ndarray | None,
-        seed: int,
-    ) -> Growth:
-        """Return what trees are grown from.
-
-        Parameters
-        ----------
-        bins : ndarray of shape (n_features, n_rows), uint8
-        binning : Binning
-        targets : ndarray of shape (n_rows,)
-            Class codes, or numbers.
-        weights : ndarray of shape (n_rows,) or None
-        bounds : ndarray of shape (n_folds + 1,)
-        classes : ndarray or None
-        seed : int
-        """
-        is_class = classes is not None
+    def growth(self, rows: BinnedRows) -> Growth:
+        """Return what trees are grown from."""
+        is_class = rows.classes is not None
         return Growth(
-            bins,
-            binning.n_bins,
-            binning.is_categorical,
-            targets if is_class else None,
-            None if is_class else targets,
-            weights,
-            bounds,
-            self._factors(targets, bounds, classes),
+            rows.bins,
+            rows.binning.n_bins,
+            rows.binning.is_categorical,
+            rows.targets if is_class else None,
+            None if is_class else rows.targets,
+            rows.weights,
+            rows.bounds,
+            self._factors(rows),
             self.criterion,
             self.min_samples_leaf,
             float(self.min_weight_fraction_leaf),
-            seed,
+            self.seed(rows.seed),
         )
 
     def seed(self, default: int | None = None) -> int:
@@ -165,11 +145,9 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
             return _drawn_from(int(self.random_state))
         return _drawn(self.random_state)
 
-    def _factors(
-        self, targets: np.ndarray, bounds: np.ndarray, classes: np.ndarray | None
-    ) -> np.ndarray:
+    def _factors(self, rows: BinnedRows) -> np.ndarray:
         """Return the weights of classes of each tree, (n_trees, n_classes)."""
-        return np.empty((len(bounds), 0))
+        return np.empty((len(rows.bounds), 0))
 
     def take_tree(self, forest: Forest, binning: Binning, classes: np.ndarray | None) -> None:
         """Set the fitted attributes from the tree of all rows, as this estimator prunes it."""
@@ -214,12 +192,11 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
             check_consistent_length(X, y)
         targets, classes = self._targets(y)
         weights = weights_of_rows(X, sample_weight)
-        rows = None if weights is None else np.flatnonzero(weights > 0)
-        table, binning = self.find_bins(X, rows)
-        bins = binning.bins(table)
+        deciding = None if weights is None else np.flatnonzero(weights > 0)
+        table, binning = self.find_bins(X, deciding)
         bounds = np.array([len(targets)], np.int64)
-        growth = self.growth(bins, binning, targets, weights, bounds, classes, self.seed())
-        forest = grow_forest(growth, Limits.of(self), [])
+        rows = BinnedRows(binning.bins(table), binning, targets, classes, bounds, weights)
+        forest = grow_forest(self.growth(rows), Limits.of(self), [])
         self.take_tree(forest, binning, classes)
         return forest, targets
 
@@ -227,7 +204,8 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         """Return X as an array, or as the data frame it is."""
         check_rows(X)
         is_frame = hasattr(X, "columns") and hasattr(X, "dtypes")
-        if is_frame or (self.categorical_features is not None and _has_objects(X)):
+        holds_objects = getattr(getattr(X, "dtype", None), "kind", "f") in "OUS"
+        if is_frame or (self.categorical_features is not None and holds_objects):
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
         with naming("X"):
@@ -476,9 +454,8 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
         classes = find_classes(y)
         return as_codes(y, classes), classes
 
-    def _factors(
-        self, targets: np.ndarray, bounds: np.ndarray, classes: np.ndarray | None
-    ) -> np.ndarray:
+    def _factors(self, rows: BinnedRows) -> np.ndarray:
+        targets, bounds, classes = rows.targets, rows.bounds, rows.classes
         assert classes is not None
         n_classes, n_trees = len(classes), len(bounds)
         if self.class_weight is None:
@@ -614,10 +591,6 @@ def _column_of(y: Any) -> np.ndarray:
     with naming("y"):
         y = check_array(y, ensure_2d=False, dtype=None, ensure_all_finite=False, input_name="y")
         return column_or_1d(y, warn=True)
-
-
-def _has_objects(X: Any) -> bool:
-    return getattr(getattr(X, "dtype", None), "kind", "f") in "OUS"
 
 
 def weakest_links(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

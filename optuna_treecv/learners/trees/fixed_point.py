@@ -33,81 +33,75 @@ class Exponents(NamedTuple):
     target: int
 
 
-class Facts(NamedTuple):
-    """What the exponents depend on.
+def exponents_of(
+    targets: np.ndarray | None, weights: np.ndarray | None, bounds: np.ndarray
+) -> list[Exponents]:
+    """Return the exponents of the tree of all rows, then of those of all rows but each fold's.
 
-    Attributes
+    Parameters
+    ----------
+    targets, weights : ndarray of shape (n_rows,) or None
+    bounds : ndarray of shape (n_folds + 1,)
+        Where the rows of each fold begin.
+    """
+    n_parts = len(bounds)  # the rows before the first fold, and those of each fold
+    n_rows = np.diff(bounds, prepend=0)
+    masses, are_integers, largest = n_rows.astype(float), np.ones(n_parts, bool), np.zeros(n_parts)
+    for part, (begin, end) in enumerate(pairwise([0, *bounds.tolist()])):
+        sizes = None if targets is None else np.abs(targets[begin:end])
+        if weights is not None:
+            of_rows = weights[begin:end]
+            masses[part] = of_rows.sum()
+            are_integers[part] = np.all(of_rows == np.rint(of_rows))
+            sizes = None if sizes is None else sizes * (of_rows > 0)
+        if sizes is not None:
+            largest[part] = sizes.max(initial=0.0)
+    found = []
+    for tree in range(n_parts):
+        trained = np.arange(n_parts) != tree
+        trained[0] = True
+        found.append(
+            _exponents(
+                int(n_rows[trained].sum()),
+                None if weights is None else float(masses[trained].sum()),
+                bool(are_integers[trained].all()),
+                None if targets is None else float(largest[trained].max()),
+            )
+        )
+    return found
+
+
+def _exponents(
+    n_rows: int, mass: float | None, are_integers: bool, largest: float | None
+) -> Exponents:
+    """Return the exponents of one tree.
+
+    Parameters
     ----------
     n_rows : int
-    mass : float
-        The sum of the weights.
+    mass : float or None
+        The sum of the weights; None: all are 1.
     are_integers : bool
         Whether all weights are integers.
-    largest : float
-        The largest target, without its sign, of the rows that have a weight.
+    largest : float or None
+        The largest target, without its sign, of the rows that have a weight; None for classes.
     """
-
-    n_rows: int
-    mass: float
-    are_integers: bool
-    largest: float
-
-
-def exponents_of(facts: Facts, has_targets: bool, has_weights: bool) -> Exponents:
-    """Return the exponents of a tree's weights and targets."""
-    exponent, mass_digits = 0, _digits(facts.n_rows)
-    if has_weights:
-        room = mass_digits + _DIGITS_OF_WEIGHT if has_targets else _DIGITS_OF_CLASSES
-        mass_digits = _digits(facts.mass)
-        if not (facts.are_integers and mass_digits <= room):
+    exponent, mass_digits = 0, _digits(n_rows)
+    if mass is not None:
+        room = _DIGITS_OF_CLASSES if largest is None else mass_digits + _DIGITS_OF_WEIGHT
+        mass_digits = _digits(mass)
+        if not (are_integers and mass_digits <= room):
             exponent = room - mass_digits
             mass_digits = room + 1  # rounding may carry
-    if not has_targets:
+    if largest is None:
         return Exponents(exponent, 0)
     digits = min(_MOST_DIGITS, _DIGITS - mass_digits)
-    return Exponents(exponent, digits - frexp(facts.largest)[1])
+    return Exponents(exponent, digits - frexp(largest)[1])
 
 
 def _digits(mass: float) -> int:
     """Return the binary digits of a sum, in steps of 4, so that most trees have the same."""
     return -(-frexp(mass)[1] // 4) * 4
-
-
-def facts_of(
-    targets: np.ndarray | None, weights: np.ndarray | None, bounds: np.ndarray
-) -> list[Facts]:
-    """Return the facts of all rows, then those of all rows but each fold's."""
-    n_rows = int(bounds[-1])
-    ends = [0, *bounds.tolist()]
-    parts = [_facts_of_rows(targets, weights, slice(a, b)) for a, b in pairwise(ends)]
-
-    def joined(some: list[Facts]) -> Facts:
-        return Facts(
-            sum(one.n_rows for one in some),
-            sum(one.mass for one in some),
-            all(one.are_integers for one in some),
-            max((one.largest for one in some), default=0.0),
-        )
-
-    found = [joined(parts)]
-    for fold in range(1, len(parts)):
-        found.append(joined(parts[:fold] + parts[fold + 1 :]))
-    assert found[0].n_rows == n_rows
-    return found
-
-
-def _facts_of_rows(targets: np.ndarray | None, weights: np.ndarray | None, rows: slice) -> Facts:
-    n_rows = rows.stop - rows.start
-    mass, are_integers, largest = float(n_rows), True, 0.0
-    if targets is not None and n_rows:
-        of_rows = np.abs(targets[rows])
-        if weights is not None:
-            of_rows = of_rows * (weights[rows] > 0)
-        largest = float(of_rows.max())
-    if weights is not None:
-        mass = float(weights[rows].sum())
-        are_integers = bool(np.all(weights[rows] == np.rint(weights[rows])))
-    return Facts(n_rows, mass, are_integers, largest)
 
 
 def as_integers(numbers: np.ndarray, exponent: int) -> np.ndarray:

@@ -21,8 +21,8 @@ from optuna_treecv._kernels.pruning import prune
 from optuna_treecv.learners.trees.fixed_point import as_integers
 from optuna_treecv.learners.trees.fixed_point import Exponents
 from optuna_treecv.learners.trees.fixed_point import exponents_of
-from optuna_treecv.learners.trees.fixed_point import facts_of
 from optuna_treecv.learners.trees.fixed_point import warn_if_coarse
+from optuna_treecv.rows.bins import Binning
 
 #: Stands for max_depth=None.
 NO_LIMIT = 2**31 - 1
@@ -55,6 +55,33 @@ class Limits(NamedTuple):
         depth = min(deepest, NO_LIMIT)
         decrease = float(estimator.min_impurity_decrease)
         return cls(depth, estimator.min_samples_split, decrease, float(estimator.ccp_alpha))
+
+
+class BinnedRows(NamedTuple):
+    """Rows in bins, in the order of their folds.
+
+    Attributes
+    ----------
+    bins : ndarray of shape (n_features, n_rows), uint8
+    binning : Binning
+    targets : ndarray of shape (n_rows,)
+        Class codes or numbers.
+    classes : ndarray or None
+    bounds : ndarray of shape (n_folds + 1,), int64
+        Where the rows of each fold begin. Rows before the first are trained on by all trees.
+    weights, score_weights : ndarray of shape (n_rows,) or None
+    seed : int or None
+        For random_state=None.
+    """
+
+    bins: np.ndarray
+    binning: Binning
+    targets: np.ndarray
+    classes: np.ndarray | None
+    bounds: np.ndarray
+    weights: np.ndarray | None = None
+    score_weights: np.ndarray | None = None
+    seed: int | None = None
 
 
 class Growth(NamedTuple):
@@ -102,21 +129,6 @@ class Growth(NamedTuple):
         """The training rows of each tree, that of all rows first."""
         n_rows = int(self.bounds[-1])
         return np.concatenate([[n_rows], n_rows - np.diff(self.bounds)])
-
-
-class Ends(NamedTuple):
-    """The nodes of all trees under some limits.
-
-    Attributes
-    ----------
-    reached : ndarray of shape (n_reached,), int32
-        Their records, ascending.
-    leaves : ndarray of shape (n_leaves,), int32
-        Those of them that are leaves.
-    """
-
-    reached: np.ndarray
-    leaves: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -194,8 +206,16 @@ class Forest:
         """Return the rows that a node must have to be split, by tree."""
         return min_split_of(min_samples_split, self.n_trained)
 
-    def ends(self, limits: Limits) -> Ends:
-        """Return the nodes under some limits."""
+    def ends(self, limits: Limits) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nodes of all trees under some limits.
+
+        Returns
+        -------
+        reached : ndarray of shape (n_reached,), int32
+            Their records, ascending.
+        leaves : ndarray of shape (n_leaves,), int32
+            Those of them that are leaves.
+        """
         n = len(self.records)
         reached, is_end = np.empty(n, np.int32), np.empty(n, np.uint8)
         n_reached = prune(
@@ -209,7 +229,7 @@ class Forest:
             is_end,
         )
         reached = reached[:n_reached]
-        return Ends(reached, reached[is_end[:n_reached].view(bool)])
+        return reached, reached[is_end[:n_reached].view(bool)]
 
     def values(self, records: np.ndarray) -> np.ndarray:
         """Return the mean targets, (n,), or the masses of classes, (n, n_classes), of records."""
@@ -250,7 +270,7 @@ class Forest:
             many are in a node that the fold's tree and the tree of all rows have in common. Trees
             that were not grown together with the latter are left out.
         """
-        records = self.records[self.ends(limits).reached]
+        records = self.records[self.ends(limits)[0]]
         groups = self.exponents[:, 2]
         records = records[groups[records["tree"]] == groups[0]]
         of_folds = records["tree"] > 0
@@ -424,8 +444,7 @@ def _exponents(growth: Growth) -> list[Exponents]:
             f"y must hold numbers of at most {_LARGEST_TARGET:g} in size for a tree, whose "
             f"impurity has their squares, got {targets[np.argmax(np.abs(targets))]:g}."
         )
-    facts = facts_of(targets, weights, growth.bounds)
-    found = [exponents_of(one, targets is not None, weights is not None) for one in facts]
+    found = exponents_of(targets, weights, growth.bounds)
     if targets is not None:
         warn_if_coarse(targets, found[0].target)
     return found

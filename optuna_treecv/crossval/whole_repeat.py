@@ -1,0 +1,140 @@
+"""What engines have in common that score all folds of a repeat at once, and keep these scores."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Generator
+from collections.abc import Sequence
+from typing import Any
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optuna_treecv.crossval.engine import Engine
+from optuna_treecv.crossval.engine import TestedFolds
+from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.scoring import FoldScores
+from optuna_treecv.scoring import in_full
+from optuna_treecv.scoring import Pooled
+from optuna_treecv.scoring import Scorer
+from optuna_treecv.scoring import TestedRows
+from optuna_treecv.sharing.keys import under_configuration
+from optuna_treecv.sharing.repeat_scores import kept_scores
+from optuna_treecv.sharing.repeat_scores import KeptScores
+from optuna_treecv.sharing.repeat_scores import OUTPUTS_DIVERGED
+from optuna_treecv.sharing.repeat_scores import RepeatScores
+
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
+
+_RESPONSES = {"predict", "decision_function", "predict_proba"}
+
+
+class WholeRepeat(Engine):
+    """An engine that scores all folds of a repeat at once, and keeps the scores."""
+
+    @abstractmethod
+    def named(self, job: Job, repeat: Repeat) -> tuple[Sequence[Any], Any]:
+        """Return what names a job's scores besides data, folds and metrics.
+
+        Returns
+        -------
+        estimators : sequence of estimators
+            The parts of the estimator, without the point.
+        point : object
+            The values by which estimators may differ that share the work.
+        """
+
+    def kept(self, job: Job, repeat: Repeat) -> KeptScores:
+        """Return where a job's scores on a repeat are kept; their name is looked up once.
+
+        That of the first repeat names the job.
+        """
+        if repeat.number not in job.names:
+            task = job.task
+            data, lasts = task.data_name()
+            kept = kept_scores(
+                task.shared.cache,
+                *self.named(job, repeat),
+                (under_configuration(data), lasts),
+                task.folds_name(repeat),
+                job.scoring,
+            )
+            job.names[repeat.number] = kept
+            if repeat.number == 0:
+                job.key, job.fingerprint = kept.key, kept.fingerprint
+        found: KeptScores = job.names[repeat.number]
+        return found
+
+    def find(self, job: Job, repeat: Repeat) -> RepeatScores | None:
+        """Return the scores if they are kept; those of single rows never are."""
+        if job.needs_rows:
+            return None
+        return self.kept(job, repeat).find(*_shape(job, repeat))
+
+    def new_scores(self, job: Job, repeat: Repeat) -> RepeatScores:
+        """Return scores that are to be filled in."""
+        scores = RepeatScores(*_shape(job, repeat))
+        if job.needs_rows:
+            scores.of_rows = np.empty(repeat.cut.n_tested, np.float32)
+        return scores
+
+    def score(
+        self, job: Job, scores: RepeatScores, rows: TestedRows, folds: slice, tested: slice
+    ) -> None:
+        """Fill in the scores of consecutive folds; ``tested`` are their rows among all tested."""
+        scored = job.book.scores_of(rows)
+        scores.scores[:, folds] = scored.scores
+        scores.diverged[folds] = np.where(rows.diverged(), OUTPUTS_DIVERGED, scored.diverged)
+        if scores.spreads is not None:
+            scores.spreads[:, :, folds] = in_full(scored.spreads, scored.scores.shape)
+        if scores.of_rows is not None:
+            scores.of_rows[tested] = job.book.row_scores_of(rows)
+
+    def pool(self, job: Job, scores: RepeatScores, rows: TestedRows) -> None:
+        """Fill in the pooled scores of all rows."""
+        for number, pooled in job.book.pooled_of(rows).items():
+            scores.pooled[number] = pooled
+
+    def events(
+        self, job: Job, repeat: Repeat, scores: RepeatScores, keeps: bool = True
+    ) -> Generator[TestedFolds]:
+        """Yield the parts of a repeat whose scores are known; keep new scores if ``keeps``."""
+        cut, n_needed = repeat.cut, int(scores.needed[0])
+        of_all = FoldScores(scores.scores, scores.diverged, scores.spreads)
+        pooled = {
+            number: (float(score[0]), float(score[1]))
+            for number, score in enumerate(scores.pooled)
+            if not np.isnan(score[0])
+        }
+        bounds = cut.begins()
+        for part in repeat.parts:
+            begin, end = bounds[[part.first, part.last]] - bounds[0]
+            yield TestedFolds(
+                part,
+                n_needed,
+                scores=of_all.part(part.first, part.n_folds),
+                pooled=pooled if part.last == cut.n_folds else {},
+                row_scores=None if scores.of_rows is None else scores.of_rows[begin:end],
+            )
+            n_needed = 0
+        if keeps and not scores.was_kept:
+            self.kept(job, repeat).keep(scores, job.effort.seconds)
+
+
+def _shape(job: Job, repeat: Repeat) -> tuple[int, int, bool]:
+    """Return the number of metrics and of folds, and whether a fold has several rows."""
+    return len(job.scoring.metrics), repeat.cut.n_folds, not repeat.cut.are_single_rows
+
+
+def why_not_scored(job: Job) -> str:
+    """Return why a score needs more than predictions, a clause; "" if none does."""
+    scoring = job.task.settings.scored_by
+    for metric in () if scoring is None else scoring.metrics:
+        scorer = metric.of if isinstance(metric, Pooled) else metric
+        if isinstance(scorer, Scorer) and not scorer.is_made:
+            return f"the scorer {scorer.name} may look at more than predictions"
+        methods = [scorer.methods] if isinstance(scorer.methods, str) else scorer.methods
+        if not _RESPONSES.issuperset(methods or ()):
+            return f"the score {scorer.name} needs other responses than predictions"
+    return ""
