@@ -52,6 +52,8 @@ with TemporaryDirectory() as folder:
     sources, built = Path(folder, "sources"), Path(folder, "built")
     for part in (KERNELS, Path("cmake")):
         shutil.copytree(ROOT / part, sources / part)
+    # Without it, this is no package, and Cython would read the .pxd files of an installed one.
+    shutil.copy(ROOT / KERNELS.parent / "__init__.py", sources / KERNELS.parent)
     subprocess.run(
         ["cmake", "-G", "Ninja", "-S", sources / KERNELS, "-B", built]
         + ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}", *sys.argv[1:]],
