@@ -36,7 +36,6 @@ from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.threads import one_blas_thread
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.steps.parts import unshared
-from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
@@ -126,12 +125,19 @@ class Exact(WholeRepeat):
         if parts.parameter not in job.searched:
             parts.last._validate_params()
 
-    def named(self, job: Job, repeat: Repeat) -> tuple[Sequence[Any], Any]:
-        """Return the parts of the estimator and the value of its point's parameter."""
+    check_values = check
+
+    def parts(self, job: Job) -> Sequence[Any]:
+        """Return the parts of the estimator without the value of its point's parameter."""
         parts = _parts(job)
-        last, parameter = copy(parts.last), parts.family.parameter
-        setattr(last, parameter, None)
-        return [*parts.steps, parts.scaler, last], getattr(parts.last, parameter)
+        last = copy(parts.last)
+        setattr(last, parts.family.parameter, None)
+        return [*parts.steps, parts.scaler, last]
+
+    def point(self, job: Job, repeat: Repeat) -> Any:
+        """Return the value of the point's parameter."""
+        parts = _parts(job)
+        return getattr(parts.last, parts.family.parameter)
 
     def start(
         self, job: Job, repeat: Repeat, watch: Watch | None = None
@@ -214,7 +220,11 @@ class Exact(WholeRepeat):
 
     def evaluate(self, jobs: Sequence[Job], repeat: Repeat) -> list[RepeatScores]:
         """Compute the scores of jobs that differ in one parameter alone."""
-        first, parts, chunks = jobs[0], _parts(jobs[0]), chunks_of(repeat.cut)
+        first, parts, cut = jobs[0], _parts(jobs[0]), repeat.cut
+        if isinstance(cut, Folds):
+            chunks = first.planned(("chunks", repeat.number), lambda: chunks_of(cut))
+        else:  # row numbers of all training sets
+            chunks = chunks_of(cut)
         rows = _prepared(first.task, parts, repeat)
         began = perf_counter()
         points = [_parts(job).last for job in jobs]
@@ -310,7 +320,7 @@ def _bound(task: Task, parts: Parts, points: Sequence[Any], rows: PreparedRows) 
 
 def _most_points(job: Job, rows: PreparedRows, chunks: Chunks) -> int:
     """Return how many points are evaluated at once, so that their outputs take little room."""
-    n_outputs = count_targets(rows.targets) if rows.classes is None else len(rows.classes)
+    n_outputs = job.task.n_targets if rows.classes is None else len(rows.classes)
     n_rows = max(int(chunks.sizes.max()), _ROWS)
     if any(isinstance(metric, Pooled) for metric in job.scoring.metrics):
         n_rows = int(chunks.bounds[-1])
@@ -328,11 +338,12 @@ def _score_squares(
     """Fill in scores that are functions of sums of squares; return whether all are."""
     # Sums of squares are over the weights of training, which may have been rounded.
     data, metrics = job.task.data, job.scoring.metrics
+    follow = job.planned("squares", lambda: all(map(follows_from_squares, metrics)))
     if (
         data.score_weights is not data.weights
         or (rows.weights is not None and rows.weights.dtype != np.float64)
         or job.needs_rows
-        or not all(map(follows_from_squares, metrics))
+        or not follow
         or chunks.are_single_rows
         or int(np.median(chunks.sizes)) < rows.n_features
     ):

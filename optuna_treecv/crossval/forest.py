@@ -77,15 +77,15 @@ class Forest(WholeRepeat):
         """Refuse wrong parameters."""
         job.estimator.check_parameters(but=job.searched)
 
-    def named(self, job: Job, repeat: Repeat) -> tuple[Sequence[Any], Any]:
-        """Return the estimator without the parameters that a forest answers, and their values."""
-        whole = clone(job.estimator)
-        limits, seed = Limits.of(whole), None
-        for name in SHARED_PARAMETERS:
-            setattr(whole, name, None)
-        if whole.random_state is None:
-            seed = job.task.settings.seed + repeat.number
-        return [whole], (*limits, seed)
+    def parts(self, job: Job) -> Sequence[Any]:
+        """Return the estimator without the parameters that a forest answers."""
+        return [clone(job.estimator).set_params(**dict.fromkeys(SHARED_PARAMETERS))]
+
+    def point(self, job: Job, repeat: Repeat) -> Any:
+        """Return the values of these parameters, and the seed where the estimator has none."""
+        has_seed = job.estimator.random_state is not None
+        seed = None if has_seed else job.task.settings.seed + repeat.number
+        return *Limits.of(job.estimator), seed
 
     def start(
         self, job: Job, repeat: Repeat, watch: Watch | None = None

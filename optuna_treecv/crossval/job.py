@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator
+from collections.abc import Hashable
 from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
 from functools import cached_property
 from time import perf_counter
 from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -52,8 +54,11 @@ from optuna_treecv.scoring import scores_rows
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import SPREAD_SIZE
 from optuna_treecv.sharing.results import RowsIdentity
+from optuna_treecv.sharing.stored_cache import AnyCache
 from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.learner import Learner
+
+T = TypeVar("T")
 
 RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")
 
@@ -99,7 +104,7 @@ class Job:
     scoring : Scoring
         Without metrics if it is not scored.
     cache : ModelCache, StoredModelCache or None
-        Where the estimator's models and results are kept.
+        Where the models and results are kept of an estimator that is trained further.
     repeats : list of Repeat
         Those of the task, for the epochs of this estimator.
     classes : ndarray or None
@@ -167,6 +172,7 @@ class Job:
         is_labelled = is_classifier(estimator) and has_one_column
         self.classes = task.data.classes() if is_labelled else None
         self.free_parameters = self.engine.free_parameters(self)
+        self._plan: dict[Hashable, Any] = {}
         self.scoring, self.needs_rows = Scoring((), ()), False
         self._begin()
         if is_scored:
@@ -176,7 +182,9 @@ class Job:
 
     def _begin(self) -> None:
         """Take note that nothing is evaluated yet."""
-        self.cache = self.task.shared.cache_for(self.estimator)
+        self.cache: AnyCache | None = None
+        if self.engine.trains_further:
+            self.cache = self.task.shared.cache_for(self.estimator)
         self.ahead: dict[int, Any] = {}
         self.bound: Any = None
         self.names: dict[int, Any] = {}
@@ -187,6 +195,13 @@ class Job:
         self.key = self.fingerprint = ""
         self._book: Scorebook | None = None
         self._efforts: list[Effort] = []
+
+    def planned(self, name: Hashable, make: Callable[[], T]) -> T:
+        """Return what is made once for all jobs with the same plan, by its name."""
+        if name not in self._plan:
+            self._plan[name] = make()
+        of_plan: T = self._plan[name]
+        return of_plan
 
     def like(self, estimator: Any) -> Job:
         """Return a job for an estimator that differs in ``free_parameters`` alone.

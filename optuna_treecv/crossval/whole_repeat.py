@@ -34,16 +34,12 @@ class WholeRepeat(Engine):
     """An engine that scores all folds of a repeat at once, and keeps the scores."""
 
     @abstractmethod
-    def named(self, job: Job, repeat: Repeat) -> tuple[Sequence[Any], Any]:
-        """Return what names a job's scores besides data, folds and metrics.
+    def parts(self, job: Job) -> Sequence[Any]:
+        """Return the parts of the estimator, without the point, by which scores are named."""
 
-        Returns
-        -------
-        estimators : sequence of estimators
-            The parts of the estimator, without the point.
-        point : object
-            The values by which estimators may differ that share the work.
-        """
+    @abstractmethod
+    def point(self, job: Job, repeat: Repeat) -> Any:
+        """Return the values by which estimators may differ that share the work."""
 
     def kept(self, job: Job, repeat: Repeat) -> KeptScores:
         """Return where a job's scores on a repeat are kept; their name is looked up once.
@@ -51,16 +47,15 @@ class WholeRepeat(Engine):
         That of the first repeat names the job.
         """
         if repeat.number not in job.names:
-            task = job.task
-            data, lasts = task.data_name()
-            kept = kept_scores(
-                task.shared.cache,
-                *self.named(job, repeat),
-                (under_configuration(data), lasts),
-                task.folds_name(repeat),
-                job.scoring,
-            )
-            job.names[repeat.number] = kept
+
+            def without_point() -> KeptScores:
+                task, (data, lasts) = job.task, job.task.data_name()
+                named = under_configuration(data), lasts
+                folds = task.folds_name(repeat)
+                return kept_scores(task.shared.cache, self.parts(job), named, folds, job.scoring)
+
+            kept = job.planned(("names", repeat.number), without_point)
+            job.names[repeat.number] = kept = kept.at(self.point(job, repeat))
             if repeat.number == 0:
                 job.key, job.fingerprint = kept.key, kept.fingerprint
         found: KeptScores = job.names[repeat.number]
@@ -124,7 +119,7 @@ class WholeRepeat(Engine):
 
 def _shape(job: Job, repeat: Repeat) -> tuple[int, int, bool]:
     """Return the number of metrics and of folds, and whether a fold has several rows."""
-    return len(job.scoring.metrics), repeat.cut.n_folds, not repeat.cut.are_single_rows
+    return len(job.scoring.metrics), repeat.cut.n_folds, not job.task.tests_single_rows
 
 
 def why_not_scored(job: Job) -> str:

@@ -150,6 +150,8 @@ class KeptScores(NamedTuple):
         What the sums depend on: all but the point and the scoring.
     fingerprint : str
         The name of the rows; "" if the scores are not kept.
+    metrics : tuple of bytes or None
+        The names of the metrics; None: the scores are not kept.
     """
 
     memory: ModelCache | None = None
@@ -157,6 +159,13 @@ class KeptScores(NamedTuple):
     name: bytes | None = None
     of_sums: bytes | None = None
     fingerprint: str = ""
+    metrics: tuple[bytes, ...] | None = None
+
+    def at(self, point: Any) -> KeptScores:
+        """Return the same for the estimator that has these values of the point's parameters."""
+        if self.of_sums is None or self.metrics is None:
+            return self
+        return self._replace(name=digest(self.of_sums, encode(point), *self.metrics))
 
     @property
     def key(self) -> str:
@@ -189,20 +198,17 @@ class KeptScores(NamedTuple):
 def kept_scores(
     cache: AnyCache | None,
     estimators: Sequence[Any],
-    point: Any,
     data: tuple[bytes, bool],
     folds: bytes,
     scoring: Scoring,
 ) -> KeptScores:
-    """Return where the scores of an estimator are kept.
+    """Return where the scores of an estimator are kept, at no point yet.
 
     Parameters
     ----------
     cache : ModelCache, StoredModelCache or None
     estimators : sequence of estimators
         The parts of the estimator, the last one with some fixed value of the point's parameter.
-    point : float or None
-        The parameter's own value.
     data : (bytes, bool)
         The name of the data, and whether later processes give them the same name.
     folds : bytes
@@ -225,6 +231,5 @@ def kept_scores(
     of_sums = digest(b"exact", SCORED_BY, of_data, folds, *keys)
     if memory is None or not all(metric.is_registered for metric in scoring.metrics):
         return KeptScores(memory, None, None, of_sums)
-    names = (encode(metric.name) for metric in scoring.metrics)
-    name = digest(of_sums, encode(point), *names)
-    return KeptScores(memory, store, name, of_sums, of_data.hex())
+    metrics = tuple(encode(metric.name) for metric in scoring.metrics)
+    return KeptScores(memory, store, None, of_sums, of_data.hex(), metrics)
