@@ -6,16 +6,20 @@ from pathlib import Path
 import re
 
 import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
 import pytest
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import KFold
+from sklearn.model_selection import PredefinedSplit
 
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval import engines
+from optuna_treecv.crossval.fit import Fit
 from optuna_treecv.crossval.settings import METHODS
 
 PAGE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
@@ -42,6 +46,51 @@ def test_the_engine_of_the_page(means, scoring):
     predicted = tree_cross_val_predict(DummyRegressor(), X, y, cv=cv)
     loss = tree_cross_validate(DummyRegressor(), X, y, cv=cv, row_losses=True).row_losses
     np.testing.assert_allclose(loss, (predicted - y) ** 2, rtol=1e-6)
+
+
+def test_the_engine_of_the_page_with_rows_that_no_fold_tests(means):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(97, 2)), 10 + rng.normal(size=97)
+    cv = PredefinedSplit(np.r_[np.full(30, -1), np.arange(67) % 5])
+    ours = tree_cross_validate(DummyRegressor(), X, y, cv=cv, scoring="squared_error")
+    theirs = cross_validate(DummyRegressor(), X, y, cv=cv, scoring="neg_mean_squared_error")
+    assert ours.method == "means"
+    np.testing.assert_allclose(ours.test_score, -theirs["test_score"], rtol=1e-12)
+
+
+class ForSmall(Fit):
+    """An engine that derives from "fit" and asks for the value of a parameter."""
+
+    name = "small"
+    asked_by = ("auto",)
+
+    def why_not(self, job):
+        return (
+            ""
+            if (getattr(job.estimator, "quantile", None) or 1.0) <= 0.5
+            else "its quantile is large"
+        )
+
+    def why(self, job):
+        return "its quantile is small"
+
+
+def test_an_engine_that_derives_from_fit_is_asked_in_each_trial(monkeypatch):
+    monkeypatch.setattr(engines, "ENGINES", (ForSmall(), *engines.ENGINES))
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(97, 2)), rng.normal(size=97)
+    objective = treecv_objective(
+        DummyRegressor(strategy="quantile"),
+        X,
+        y,
+        param_distributions={"quantile": FloatDistribution(0.1, 0.9)},
+    )
+    study = optuna.create_study()
+    for quantile in (0.2, 0.8, 0.3):
+        study.enqueue_trial({"quantile": quantile})
+    study.optimize(objective, n_trials=3)
+    methods = [trial.user_attrs["treecv"]["method"] for trial in study.trials]
+    assert methods == ["small", "fit", "small"]
 
 
 def test_the_engine_of_the_page_leaves_others_alone(means):

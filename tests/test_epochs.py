@@ -354,7 +354,7 @@ def test_threads_lanes_and_caches_change_no_bit(estimator, order, make_data):
     X, y = make_data(83, 5)
     y = y.astype(float) if is_regressor(estimator) else y
     options = {"cv": 9, "order": order, "n_epochs": 4, "stratify": False}
-    parameter = next(name for name in ("alpha", "step_size") if hasattr(estimator, name))
+    parameter = next(one for one in ("alpha", "step_size") if one in estimator.get_params())
     values = [0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3]
     models = [clone(estimator).set_params(**{parameter: value}) for value in values]
     alone = [tree_cross_validate(model, X, y, **options).test_score for model in models]

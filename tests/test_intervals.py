@@ -7,6 +7,7 @@ import warnings
 
 from ids import said
 import numpy as np
+import optuna
 import pytest
 from scipy import stats
 from sklearn.dummy import DummyClassifier
@@ -24,10 +25,14 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import TimeSeriesSplit
 
 from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
 from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
 from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.scoring import asked
+from optuna_treecv.scoring import losses
 
 ONE_PASS = SGDClassifier(max_iter=1, tol=None, random_state=0)
 
@@ -568,3 +573,41 @@ def test_repeats_compare(binary):
     d = one.test_score - other.test_score
     assert found.std_error == pytest.approx(np.std(d, ddof=1) / np.sqrt(4), rel=1e-12)
     assert found.n_pairs == 12
+
+
+@pytest.mark.parametrize("report", [None, "progressive"])
+def test_a_loss_between_0_and_1_is_no_count(monkeypatch, report):
+    """Its range does not say that each row scores 0 or 1."""
+
+    def clipped(predicted, y):
+        return np.minimum(1.0, np.square(predicted - y))
+
+    def doubled(predicted, y):
+        return 2 * clipped(predicted, y)
+
+    of_numbers = [*losses.FOR_REGRESSORS]
+    of_numbers += [
+        losses.Loss("clipped", "predict", clipped, row_range=(0.0, 1.0)),
+        losses.Loss("doubled", "predict", doubled, row_range=(0.0, 2.0)),
+    ]
+    monkeypatch.setattr(asked, "FOR_REGRESSORS", of_numbers)
+    monkeypatch.setattr(asked, "LOSSES", {loss.name: loss for loss in of_numbers})
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(160, 3))
+    y = 0.3 * rng.normal(size=160)
+    reported = []
+    for name in ("clipped", "doubled"):
+        objective = treecv_objective(
+            AveragedSGDRegressor(),
+            X,
+            y,
+            param_grid={"alpha": [0.1]},
+            scoring=name,
+            cv=5,
+            report=report,
+        )
+        study = optuna.create_study()
+        study.optimize(objective, n_trials=1)
+        result = objective.evaluate({"alpha": 0.1})
+        reported.append([result.std_error, *study.trials[0].intermediate_values.values()])
+    np.testing.assert_allclose(2 * np.array(reported[0]), reported[1], rtol=1e-12)

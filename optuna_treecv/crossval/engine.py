@@ -180,8 +180,11 @@ class Engine(ABC):
         return 1
 
     def free_parameters(self, job: Any) -> Collection[str]:
-        """Return the parameters in which numbers above 0 do not decide how a job is evaluated."""
-        return self.parameters_beside(job.estimator)
+        """Return the parameters on whose values ``why_not`` does not depend.
+
+        That is while they are positive numbers. There are none unless an engine says so.
+        """
+        return ()
 
     def check_values(self, job: Any) -> None:
         """Refuse wrong values of ``free_parameters``."""
@@ -376,7 +379,7 @@ def empty_scores(
     metric: Metric, n_rows: int, of: PreparedRows, ends: Collection[int] = ()
 ) -> RowScores:
     """Return room for the scores of rows; errors, which are 0 or 1, take a byte each."""
-    is_error = isinstance(metric, Loss) and metric.row_range is not None
+    is_error = isinstance(metric, Loss) and metric.is_zero_one
     return RowScores(n_rows, of.score_weights is not None, ends, np.int8 if is_error else float)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
@@ -72,18 +73,26 @@ def job_for(task: Task, estimator: Any, n_epochs: int | None = None, **options: 
     return Job(task, estimator, n_epochs, choose=choose, **options)
 
 
-def choose(job: Job) -> tuple[Engine, str]:
-    """Return the engine that evaluates a job, and why "auto" takes it; "" if the user chose it.
+def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
+    """Return the engine that evaluates a job, why so, and the parameters that do not decide it.
 
-    Warn once where the choice may surprise.
+    Why is "" if the user has chosen the engine. Parameters do not decide while they are positive
+    numbers. Warn once where the choice may surprise.
 
     Raises
     ------
     ValueError
         If no engine can evaluate the estimator in the way that was asked for.
     """
-    asked = job.task.settings.method
     answers = dict(answers_of(job))
+    engine, why = _chosen(job, answers)
+    free = set.intersection(*(set(one.free_parameters(job)) for one in answers))
+    return engine, why, free
+
+
+def _chosen(job: Job, answers: dict[Engine, str]) -> tuple[Engine, str]:
+    """Return the first engine that can evaluate a job, and why "auto" takes it."""
+    asked = job.task.settings.method
     engine = next((engine for engine, why_not in answers.items() if not why_not), None)
     if engine is None:
         raise ValueError(_refusal(job, answers))

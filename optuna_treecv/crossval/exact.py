@@ -6,6 +6,7 @@ of one parameter.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -104,6 +105,10 @@ class Exact(WholeRepeat):
             is_asked=is_asked,
         )
         return parts.family.why_not(parts.last, facts)
+
+    def free_parameters(self, job: Job) -> Collection[str]:
+        """Return the point's parameter, or all of an estimator that is of no family."""
+        return self.parameters_beside(job.estimator) or job.estimator.get_params()
 
     def why(self, job: Job) -> str:
         """Return that models follow from sums."""

@@ -36,7 +36,6 @@ from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.learners.exact.families import parts_of
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.seeds import seeded
@@ -108,12 +107,9 @@ class Fit(Engine):
     check_values = check
 
     def free_parameters(self, job: Job) -> Collection[str]:
-        """Return all parameters of an estimator whose class alone keeps other engines away."""
-        estimator = job.estimator
-        is_other = isinstance(parts_of(estimator), str) and not isinstance(estimator, HistTree)
-        if job.why and (hasattr(estimator, "partial_fit") or not is_other):
-            return ()
-        return () if isinstance(estimator, Pipeline) else estimator.get_params()
+        """Return all parameters: only the class must have ``fit``."""
+        is_checked = isinstance(job.estimator, CompiledEstimator | HistTree)
+        return () if is_checked or type(self) is not Fit else job.estimator.get_params()
 
     def start(
         self, job: Job, repeat: Repeat, watch: Watch | None = None

@@ -5,6 +5,7 @@ A grown forest answers all settings that only stop or prune, so the trials of a 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -60,6 +61,10 @@ class Forest(WholeRepeat):
         if cut.are_single_rows:
             return "each node would be searched once per row that is left out"
         return job.passed.why_not_by_sums(estimator) or why_not_scored(job)
+
+    def free_parameters(self, job: Job) -> Collection[str]:
+        """Return all parameters of an estimator that is no tree."""
+        return () if isinstance(job.estimator, HistTree) else job.estimator.get_params()
 
     def why(self, job: Job) -> str:
         """Return that they are."""

@@ -78,11 +78,11 @@ class Job:
     n_epochs : int or None
         The epochs of this estimator; None: those of the task.
     choose : callable
-        (job) -> the engine that evaluates it, and why "auto" takes it; "" if the user chose it.
+        (job) -> ``engine``, ``why`` and ``free_parameters``.
     searched : collection of str
         Parameters that a search sets, so that their values are not checked.
     of_class : bool
-        Refuse only what no parameter could change.
+        Whether only that is refused which no parameter of the estimator could change.
     is_scored : bool
         False: it is predicted with or fitted, and needs no scoring.
 
@@ -110,11 +110,17 @@ class Job:
     classes : ndarray or None
         The sorted classes for a classifier; None for others and for several columns.
     free_parameters : collection of str
-        The parameters in which numbers above 0 do not decide how the estimator is evaluated.
+        The parameters that only change the models: while they are positive numbers, the plan does
+        not depend on them.
+    asks_for_passes : bool
+        Whether models that are trained further are asked for, and not those of ``fit``.
     layout : RowLayout
-        Of the rows that a learner needs which is trained further.
+        The layout of the rows that the learner needs; only of engines that train models further,
+        like ``steps_name`` and ``responses``.
+    steps_name : bytes
+        The name of the steps before the learner; empty if there are none.
     responses : tuple of str
-        Those of such a learner from which losses and pooled scores follow.
+        The responses of the learner from which losses and pooled scores follow.
     key, fingerprint : str
         What was trained how, and on which rows.
     book : Scorebook
@@ -125,7 +131,7 @@ class Job:
         By repeat, the results that were computed before it is iterated over, with their
         ``n_bytes``. They go when they are used, or with the job.
     bound : Bound or None
-        The estimator bound to the rows of the first repeat.
+        This job bound to the rows of the first repeat.
     names : dict
         By repeat, the names of the results, where looking them up takes time.
     is_leased : bool
@@ -146,7 +152,7 @@ class Job:
         estimator: Any,
         n_epochs: int | None = None,
         *,
-        choose: Callable[[Job], tuple[Engine, str]],
+        choose: Callable[[Job], tuple[Engine, str, Collection[str]]],
         searched: Collection[str] = (),
         of_class: bool = False,
         is_scored: bool = True,
@@ -164,24 +170,23 @@ class Job:
         # In a search over epochs, models are trained further whatever their number is.
         self.asks_for_passes = n_epochs is not None or task.asks_for_passes
         self.asks_for_passes |= "n_epochs" in searched
-        self.engine, self.why = choose(self)
+        self.engine, self.why, self.free_parameters = choose(self)
         self.engine.check(self)
         self.n_epochs = self.engine.epochs(self)
         self.repeats = task.repeats_for(self.n_epochs)
         has_one_column = task.data.y is None or task.data.y.ndim == 1
         is_labelled = is_classifier(estimator) and has_one_column
         self.classes = task.data.classes() if is_labelled else None
-        self.free_parameters = self.engine.free_parameters(self)
         self._plan: dict[Hashable, Any] = {}
         self.scoring, self.needs_rows = Scoring((), ()), False
-        self._begin()
+        self._reset()
         if is_scored:
             self._plan_scores()
         if self.engine.trains_further:
             self._plan_rows()
 
-    def _begin(self) -> None:
-        """Take note that nothing is evaluated yet."""
+    def _reset(self) -> None:
+        """Forget what belongs to one evaluation; the plan stays."""
         self.cache: AnyCache | None = None
         if self.engine.trains_further:
             self.cache = self.task.shared.cache_for(self.estimator)
@@ -204,13 +209,13 @@ class Job:
         return of_plan
 
     def like(self, estimator: Any) -> Job:
-        """Return a job for an estimator that differs in ``free_parameters`` alone.
+        """Return a job with the same plan for an estimator that differs in ``free_parameters``.
 
-        It has the same plan, and checks the values of the estimator's parameters only.
+        Only the values of these parameters are checked.
         """
         other = copy(self)
         other.estimator = estimator
-        other._begin()
+        other._reset()
         other.engine.check_values(other)
         return other
 

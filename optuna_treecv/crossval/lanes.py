@@ -29,10 +29,8 @@ from optuna_treecv.crossval.trained import Ahead
 from optuna_treecv.crossval.trained import bind
 from optuna_treecv.crossval.trained import Bound
 from optuna_treecv.crossval.trained import outputs_are_enough
-from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.lanes import Lanes
-from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.scoring import ArrayThenCount
@@ -52,16 +50,6 @@ from optuna_treecv.tree.walk import walk_tree
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job
-
-
-def parameters_beside(estimator: Any) -> tuple[str, ...]:
-    """Return the parameters in which estimators on lanes may differ; none: it has no lanes."""
-    if isinstance(estimator, CompiledEstimator):
-        return estimator.lane_parameters
-    parts = split(estimator)
-    if isinstance(parts, str) or not parts.is_compiled:
-        return ()
-    return tuple(parts.prefix + name for name in parts.last.lane_parameters)
 
 
 def missing(job: Job) -> Missing | None:

@@ -108,6 +108,17 @@ class Trained(Engine):
             of_last = [name[n_prefix:] for name in searched if name.startswith(parts.prefix)]
             parts.last.check_parameters(but=of_last)
 
+    def free_parameters(self, job: Job) -> Collection[str]:
+        """Return those of lanes, and all where the last step has no ``partial_fit``.
+
+        There are none of a user's own class, which may decide by their values.
+        """
+        estimator, last = job.estimator, last_step(job.estimator)
+        if isinstance(last, CompiledEstimator):
+            return lane_parameters(estimator) if is_ours(type(last)) else ()
+        is_open = hasattr(last, "partial_fit") or isinstance(last, HistTree)
+        return () if is_open or as_given(last) is not last else estimator.get_params()
+
     def epochs(self, job: Job) -> int:
         """Return the epochs that the settings ask for, or the estimator itself."""
         refuse_several_epochs(self, job)
@@ -141,7 +152,7 @@ class Trained(Engine):
         return n_epochs
 
     def check_values(self, job: Job) -> None:
-        """Refuse wrong values of what side by side estimators differ in."""
+        """Refuse wrong values of the parameters in which learners on lanes may differ."""
         estimator = job.estimator
         last = estimator if isinstance(estimator, CompiledEstimator) else estimator[-1]
         fixed = last.get_params(deep=False).keys() - last.lane_parameters
@@ -207,7 +218,8 @@ class Trained(Engine):
                 job.fingerprint = bound.identity.rows.hex()
                 job.key = "" if bound.results is None else bound.results.name
             root = job.task.shared.root(bound.identity, repeat.number)
-            # Before the folds are known, rows are tested in parts of phases.
+            # A shared learner keeps the states after parts of phases, at which early scores are
+            # asked for. A learner that is trained on whole phases has no such states.
             if learner.phases_may_be_cut or not job.task.settings.is_early:
                 learner = self.share(learner, job.cache, root, job.n_epochs)
         leaves = self.leaves_for(job, repeat, learner)
@@ -235,7 +247,7 @@ class Trained(Engine):
         try:
             if is_early:
                 yield from self.early(training)
-            n_needed = training.find_results()
+            n_needed = training.take_results()
             if n_needed is not None:
                 for part in training.repeat.parts:
                     yield TestedFolds(part, n_needed, leaves.tested, leaves.called)
@@ -349,18 +361,20 @@ class Training:
         """Count rows that were trained on together with other jobs."""
         self._n_before = n_updates
 
-    def find_results(self) -> int | None:
-        """Fill the leaves with results that are there; return the row updates that they took.
+    def take_results(self) -> int | None:
+        """Fill the leaves with results that are there, and return the row updates that they took.
 
-        None if there are none. Outputs computed ahead count as trained now, though they may be in
-        the store by now.
+        Return None if models must be trained. Outputs that were computed together with other jobs
+        count as trained now, though they may be in the store by now.
         """
-        if self.results is None:
+        if self.results is None:  # the estimator has no key
             return None
         if self.ahead is None:
             return self.results.take(self.leaves)
+        # The other jobs went on without this one, as its early scores had lost. Its pruner has let
+        # it live all the same.
         if self.leaves.at_leaf or self.ahead.outputs is None:
-            return None  # it was left out by its early scores, but not pruned
+            return None
         self.leaves.outputs = self.ahead.outputs
         self.job.effort.seconds += self.ahead.seconds
         self.count_ahead(self.ahead.outputs.n_updates)
@@ -431,9 +445,9 @@ class Bound(NamedTuple):
 
 
 def bind(job: Job, repeat: Repeat, rows: PreparedRows) -> Bound:
-    """Return a job's estimator bound to the rows of a repeat.
+    """Return a job bound to the rows of a repeat.
 
-    Of the first repeat it is kept, since looking up what is missing binds it too.
+    For the first repeat the job keeps it, because ``missing`` binds the job before ``start`` does.
     """
     if repeat.number == 0 and job.bound is not None:
         bound: Bound = job.bound
@@ -466,6 +480,16 @@ def _own_epochs(estimator: Any, searched: Collection[str]) -> int:
             )
         most = max(most, int(part.n_epochs))
     return most
+
+
+def lane_parameters(estimator: Any) -> tuple[str, ...]:
+    """Return the parameters in which estimators on lanes may differ; none: it has no lanes."""
+    if isinstance(estimator, CompiledEstimator):
+        return estimator.lane_parameters
+    parts = split(estimator)
+    if isinstance(parts, str) or not parts.is_compiled:
+        return ()
+    return tuple(parts.prefix + name for name in parts.last.lane_parameters)
 
 
 def why_not_trained_further(job: Job) -> str:

@@ -21,6 +21,7 @@ from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Missing
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.trained import lane_parameters
 from optuna_treecv.crossval.trained import node_test
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import Training
@@ -32,10 +33,8 @@ from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.names import name_of
-from optuna_treecv.learners.steps.split import compiled_part
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Leaves
-from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.sharing.stored_cache import AnyCache
@@ -99,12 +98,7 @@ class TreeCV(Trained):
 
     def parameters_beside(self, estimator: Any) -> tuple[str, ...]:
         """Return the parameters in which compiled learners on lanes may differ."""
-        return lanes.parameters_beside(estimator)
-
-    def free_parameters(self, job: Job) -> tuple[str, ...]:
-        """Return these parameters, unless a user's own class may decide by their values."""
-        is_known = is_ours(type(compiled_part(job.estimator)))
-        return self.parameters_beside(job.estimator) if is_known else ()
+        return lane_parameters(estimator)
 
     def missing(self, job: Job) -> Missing | None:
         """Return what is missing of the first repeat."""

@@ -25,6 +25,8 @@ class Loss:
         The score of a fold whose model is not finite.
     row_range : (float, float) or None
         The least and the largest score of a row; None if there are no such bounds.
+    is_zero_one : bool
+        Whether each row scores 0 or 1, and nothing between.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Loss:
     of_rows: Callable[[np.ndarray, Any], np.ndarray]
     if_diverged: float = np.inf
     row_range: tuple[float, float] | None = None
+    is_zero_one: bool = False
     direction = "minimize"
     is_mean = True
     is_registered = True
@@ -122,7 +125,7 @@ def _squared_distance(distance: np.ndarray, _: Any) -> np.ndarray:
 
 
 FOR_CLASSIFIERS = [
-    Loss("error", "predict", _error, if_diverged=1.0, row_range=(0.0, 1.0)),
+    Loss("error", "predict", _error, if_diverged=1.0, row_range=(0.0, 1.0), is_zero_one=True),
     Loss("hinge", "decision_function", _hinge),
     Loss("log_loss", "predict_proba", _log_loss),
 ]

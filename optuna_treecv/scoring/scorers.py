@@ -66,7 +66,12 @@ class Scorer:
     @property
     def row_range(self) -> tuple[float, float] | None:
         """The least and the largest score of a row; None if there are no such bounds."""
-        return (0.0, 1.0) if self.is_registered and self.name == "accuracy" else None
+        return (0.0, 1.0) if self.is_zero_one else None
+
+    @property
+    def is_zero_one(self) -> bool:
+        """Whether each row scores 0 or 1, and nothing between."""
+        return self.is_registered and self.name == "accuracy"
 
     @property
     def takes_weights(self) -> bool:

@@ -287,4 +287,4 @@ def in_full(spreads: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
 
 def are_counts(metric: object) -> bool:
     """Return whether a metric gives each row the score 0 or 1."""
-    return getattr(metric, "row_range", None) == (0.0, 1.0)
+    return bool(getattr(metric, "is_zero_one", False))

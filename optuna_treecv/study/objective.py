@@ -71,15 +71,16 @@ from optuna_treecv.study.study_check import warn_if_mixed
 
 
 class _Planned(NamedTuple):
-    """A job whose plan serves other trials too: most differ in numbers that only models depend on.
+    """The last plan. Trials that differ only in parameters of the models alone copy it.
 
     Attributes
     ----------
     params : dict
+        The params of the trial that was planned.
     n_epochs : int or None
-        Of the trial.
+        Its epochs.
     job : Job
-        Never evaluated.
+        A job with this plan, which is never evaluated.
     """
 
     params: dict[str, Any]
@@ -87,7 +88,11 @@ class _Planned(NamedTuple):
     job: Job
 
     def serves(self, params: dict[str, Any], n_epochs: int | None) -> bool:
-        """Return whether the job at other params has the same plan."""
+        """Return whether the job at other params has the same plan.
+
+        Numbers of ``free_parameters`` may differ while they are positive: 0 decides, such as
+        ``alpha=0`` of ``Ridge``, which has no exact folds.
+        """
         if n_epochs != self.n_epochs:
             return False
         for name, value in params.items():
@@ -135,14 +140,14 @@ class TreeCVObjective:
         self._batches = Batches(batch_size, leases)
         self._incumbents = Incumbents()
         self._known_scores = KnownScores(database)
-        self._choosing = Lock()
+        self._report_lock = Lock()
         self._planned: _Planned | None = None  # the last one
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_choosing": None, "_planned": None}
+        return {**self.__dict__, "_report_lock": None, "_planned": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _choosing=Lock())
+        self.__dict__.update(state, _report_lock=Lock())
 
     def _keep_to(self, points: Sequence[Mapping[str, Any]]) -> None:
         """Evaluate no other points of the grid ahead of their trials; points are in codes."""
@@ -283,10 +288,7 @@ class TreeCVObjective:
         race = None
         try:
             with self._batches.call():
-                with self._choosing:
-                    chooses = self._report == "auto" and self._task.settings.why_no_report is None
-                    if chooses and isinstance(trial, optuna.Trial):
-                        self._report_for(trial.study.pruner, self._job(trial))
+                self._choose_report(trial)
                 job = self._job(trial)
                 self._study_check.trial(trial, job)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
@@ -295,7 +297,8 @@ class TreeCVObjective:
                         job.comes_again = is_in_grid or _may_recur(trial.distributions)
                     others = partial(self._unseen, trial, job) if is_in_grid else None
                     race = self._race(trial, job)
-                    job.watch = race or Watch() if self._task.settings.is_early else None
+                    if self._task.settings.is_early:
+                        job.watch = race or Watch()
                     self._batches.compute(job, others)
                 with self._batches.leased(job):
                     if self._task.settings.report is None:
@@ -312,6 +315,13 @@ class TreeCVObjective:
         result = record_trial(trial, job, self._database)
         self._known_scores.note(trial, result, job.scoring.first.direction)
         return result
+
+    def _choose_report(self, trial: Any) -> None:
+        """Choose, for report="auto", what the pruner of a study needs, in its first trial."""
+        with self._report_lock:
+            is_open = self._report == "auto" and self._task.settings.why_no_report is None
+            if is_open and isinstance(trial, optuna.Trial):
+                self._report_for(trial.study.pruner, self._job(trial))
 
     def check_study(self, study: optuna.Study) -> None:
         """Refuse a study whose values cannot be compared with those of this objective.

@@ -344,7 +344,7 @@ class Losses:
                 "RacingPruner(futility=None, loss_range=(0, 10)) takes losses above 10 as 10."
             )
         self._low, self._high = bounds or _NO_BOUNDS
-        self._is_count = row_range == bounds  # errors are 0 or 1
+        self._is_count = row_range == bounds and bool(getattr(metric, "is_zero_one", False))
         self._sign = 1.0 if metric.direction == "minimize" else -1.0
         self.width = 2 * (self._high - self._low)
 
