@@ -418,7 +418,6 @@ class Job:
         self.effort = Effort()
         self._efforts.append(self.effort)
         ends = {part.last for part in repeat.parts}
-        self.book.begin_part()
         with closing(self.engine.start(self, repeat, watch)) as events:
             began = perf_counter()
             for event in events:
