@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 import re
+import weakref
 
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
 import pytest
+from sklearn.base import clone
 from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
+from sklearn.linear_model import RidgeClassifier
+from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import KFold
 from sklearn.model_selection import PredefinedSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv import HistTreeClassifier
+from optuna_treecv import ModelCache
+from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval import engines
 from optuna_treecv.crossval.fit import Fit
 from optuna_treecv.crossval.settings import METHODS
+from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.task import Task
 
 PAGE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
 
@@ -113,3 +126,37 @@ def test_each_engine_has_a_name_and_ways_to_ask_for_it():
         "chain",
         "fit",
     ]
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        PegasosClassifier(),
+        SGDClassifier(max_iter=1, tol=None),
+        make_pipeline(StandardScaler(), PegasosClassifier()),
+        RidgeClassifier(),
+        HistTreeClassifier(),
+        LogisticRegression(),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_a_task_goes_with_its_last_job(estimator):
+    """Prepared rows are a copy of the data, which must not wait for the garbage collector."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.integers(0, 2, size=60)
+    gc.collect()
+    gc.disable()
+    try:
+        for n_jobs in (1, 3):
+            task = Task(X, y, Settings(cv=3), estimator, ModelCache())
+            jobs = [engines.job_for(task, clone(estimator)) for _ in range(n_jobs)]
+            if jobs[0].free_parameters:
+                jobs.append(jobs[0].like(clone(estimator)))
+            engines.evaluate_together(jobs)
+            for job in jobs:
+                job.finish()
+            gone = weakref.ref(task)
+            del task, jobs, job
+            assert gone() is None
+    finally:
+        gc.enable()

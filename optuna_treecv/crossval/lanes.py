@@ -82,30 +82,31 @@ def evaluate(jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool
     for repeat in jobs[0].task.repeats:
         for group in _groups(jobs, repeat):
             names = list(group)
-            learner = group[names[0]].learner
+            learner = group[names[0]][1].learner
             least, most = Lanes.least(learner), Lanes.most(learner)
             if most < least:
                 continue
             for first in range(0, len(names), most):
                 part = names[first : first + most]
                 if len(part) >= least:
-                    _evaluate_group([group[name] for name in part], watch, are_leased)
+                    members = [group[name] for name in part]
+                    _evaluate_group(members, repeat.number, watch, are_leased)
                     is_any = True
     return is_any
 
 
-def _groups(jobs: Sequence[Job], repeat: Repeat) -> Iterable[dict[str, Bound]]:
+def _groups(jobs: Sequence[Job], repeat: Repeat) -> Iterable[dict[str, tuple[Job, Bound]]]:
     """Group the learners whose results are missing; a group can be evaluated side by side.
 
     The keys within a group are the names of the results.
     """
-    groups: dict[tuple[bytes, bytes, int], dict[str, Bound]] = {}
+    groups: dict[tuple[bytes, bytes, int], dict[str, tuple[Job, Bound]]] = {}
     prepared: dict[tuple[RowLayout, bytes], PreparedRows] = {}
     for job in jobs:
         bound = _unfinished(job, job.repeats[repeat.number], prepared)
         if bound is not None:
             alike = bound.identity.rows, lanes_key(bound.learner), job.n_epochs
-            groups.setdefault(alike, {})[bound.results.name] = bound
+            groups.setdefault(alike, {})[bound.results.name] = job, bound
     return groups.values()
 
 
@@ -139,35 +140,37 @@ def _output_bytes(learner: CompiledLearner) -> int:
     return len(learner.rows.order) * learner.n_outputs * learner.dtype.itemsize
 
 
-def _evaluate_group(members: list[Bound], watch: Watch | None, are_leased: bool) -> None:
-    """Compute the outputs of a group in one walk."""
+def _evaluate_group(
+    members: list[tuple[Job, Bound]], number: int, watch: Watch | None, are_leased: bool
+) -> None:
+    """Compute the outputs of a group on the repeat with this number, in one walk."""
     began = perf_counter()
-    first, repeat = members[0].job, members[0].repeat
-    n_threads = first.task.settings.n_threads
-    learners = [one.learner for one in members]
+    first = members[0][0]
+    repeat, n_threads = first.repeats[number], first.task.settings.n_threads
+    learners = [bound.learner for _, bound in members]
     ahead = [Ahead() for _ in members]
-    if first.task.settings.is_early and repeat.number == 0:
+    if first.task.settings.is_early and number == 0:
         lanes = EarlyLanes(repeat.plan, learners, first.scoring.first, n_threads, watch)
         out, tested = lanes.evaluate()
         ahead = lanes.ahead
-        counts = [ahead[number].n_updates for number in tested]
+        counts = [ahead[i].n_updates for i in tested]
     else:
         out, n_updates = _outputs_of(learners, repeat, n_threads)
         tested = list(range(len(members)))
         counts = [n_updates for _ in members]
     seconds = (perf_counter() - began) / len(members)
-    for number, outputs in zip(tested, _cut(out, counts), strict=True):
-        if ahead[number].lost_at is None:
-            ahead[number].outputs = outputs
-    for own, one in zip(ahead, members, strict=True):
+    for i, outputs in zip(tested, _cut(out, counts), strict=True):
+        if ahead[i].lost_at is None:
+            ahead[i].outputs = outputs
+    for own, (job, _) in zip(ahead, members, strict=True):
         own.seconds = seconds
-        one.job.ahead[repeat.number] = own
+        job.ahead[number] = own
     if are_leased:
         cache = first.task.shared.cache
         assert isinstance(cache, StoredModelCache)
         cache.write(
-            one.results.to_write(own.outputs, own.seconds)
-            for own, one in zip(ahead, members, strict=True)
+            bound.results.to_write(own.outputs, own.seconds)
+            for own, (_, bound) in zip(ahead, members, strict=True)
             if own.outputs is not None
         )
 

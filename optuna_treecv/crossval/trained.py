@@ -424,12 +424,10 @@ class Ahead:
 
 
 class Bound(NamedTuple):
-    """A job bound to the rows of a repeat.
+    """What a job is when it is bound to the rows of a repeat; it does not refer to the job.
 
     Attributes
     ----------
-    job : Job
-    repeat : Repeat
     learner : Learner
     identity : RowsIdentity
         The names of the rows.
@@ -437,8 +435,6 @@ class Bound(NamedTuple):
         Where the results are kept; None if the estimator has no key.
     """
 
-    job: Job
-    repeat: Repeat
     learner: Any
     identity: RowsIdentity
     results: Any
@@ -460,7 +456,7 @@ def bind(job: Job, repeat: Repeat, rows: PreparedRows) -> Bound:
     if not isinstance(job.estimator, CompiledEstimator):
         folds = under_configuration(folds)
     results = results_of(learner, job.cache, identity, folds, job.engine.name)
-    bound = Bound(job, repeat, learner, identity, results)
+    bound = Bound(learner, identity, results)
     if repeat.number == 0:
         job.bound = bound
     return bound
