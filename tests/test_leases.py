@@ -288,7 +288,7 @@ def walks(monkeypatch):
     walk = lanes._evaluate_group
 
     def note(members, *others):
-        walked.append(sorted(one.results.name for one in members))
+        walked.append(sorted(bound.results.name for _, bound in members))
         walk(members, *others)
 
     monkeypatch.setattr(lanes, "_evaluate_group", note)
@@ -467,7 +467,7 @@ def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
     walk = lanes._evaluate_group
 
     def fail(members, *others):
-        if members[0].job.task is not owner._task:
+        if members[0][0].task is not owner._task:
             return walk(members, *others)
         began.set()
         assert go.wait(60)
