@@ -29,7 +29,6 @@ from optuna_treecv.crossval.engine import cost_of_trainings
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.fold_task import Failed
 from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.fold_task import FoldTask
 from optuna_treecv.crossval.repeat import Repeat
@@ -264,10 +263,8 @@ class Fits:
                 results = zip(gained, part, strict=False)
                 try:
                     for fitted, chunk in results:
-                        if isinstance(fitted, Failed):
-                            error = fitted.error
-                            if error.__traceback__ is None:  # it is from another process
-                                error.add_note(fitted.where)
+                        if isinstance(fitted, Exception):
+                            error = fitted
                             error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
                             if self._task.tries_all_folds:
                                 self._errors[self._cut.number(chunk)] = error

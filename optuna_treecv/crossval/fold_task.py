@@ -24,7 +24,6 @@ from time import perf_counter
 from time import sleep
 from traceback import format_exc
 from typing import Any
-from typing import NamedTuple
 from typing import TypeVar
 
 from joblib.externals.loky.backend.reduction import dumps
@@ -73,28 +72,6 @@ T = TypeVar("T")
 # ask for an array that can be written to without ever doing so.
 _WRITES = re.compile("(assignment destination|output array) is read-only")
 _MAY_WRITE = re.compile("buffer source array is read-only")
-
-
-class Failed(NamedTuple):
-    """The error of a fit.
-
-    Attributes
-    ----------
-    error : Exception
-    where : str
-        Its traceback, which gets lost between processes.
-    """
-
-    error: Exception
-    where: str
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        try:
-            loads(dumps(self.error))
-        except Exception:  # noqa: BLE001  # such an error would break the pool of processes
-            said = f"{type(self.error).__name__}: {self.error}"
-            return Failed, (RuntimeError(said), self.where)
-        return Failed, tuple(self)
 
 
 @dataclass(frozen=True)
@@ -146,7 +123,7 @@ class FoldTask:
         """
         return nullcontext() if self.is_routed else naming_step(self.estimator, self.X, self.y)
 
-    def attempt(self, name: bytes, split: Split) -> FoldResult | Failed:
+    def attempt(self, name: bytes, split: Split) -> FoldResult | Exception:
         """Do as ``score`` does, but return an error.
 
         For an error that is raised joblib would kill all workers, also those of other threads.
@@ -155,7 +132,7 @@ class FoldTask:
         try:
             return self.score(name, split)
         except Exception as error:  # noqa: BLE001  # whatever fits may raise
-            return Failed(error, format_exc())
+            return error if os.getpid() == self.owner else _sendable(error)
 
     def score(self, name: bytes, split: Split) -> FoldResult:
         """Fit a clone on the training rows and score it on the test rows.
@@ -318,6 +295,17 @@ def mean_loss(
     answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
     rows = TestedRows(outputs, lambda *_: answered, targets, weights, np.zeros(1, np.intp))
     return by_loss(loss, rows)
+
+
+def _sendable(error: Exception) -> Exception:
+    """Return an error that can be sent to another process, with its traceback in a note."""
+    where = format_exc()
+    try:
+        loads(dumps(error))
+    except Exception:  # noqa: BLE001  # such an error would break the pool of processes
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(where)
+    return error
 
 
 def _fit(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> None:

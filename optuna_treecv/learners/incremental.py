@@ -9,7 +9,6 @@ from functools import lru_cache
 from functools import reduce
 import inspect
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.decomposition import IncrementalPCA
@@ -21,7 +20,6 @@ from sklearn.utils import get_tags
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.exact.chunks import blocks
 from optuna_treecv.learners.exact.moments import merge_spreads
-from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.exact.moments import spread_of
 from optuna_treecv.learners.without_effect import kind_in_table
 from optuna_treecv.learners.without_effect import trained_parts
@@ -203,21 +201,6 @@ def partial_fit(
         estimator.fit(X)  # stateless: uses only the names and the number of the columns
 
 
-class Seen(NamedTuple):
-    """What a model needs to be trained further; a private attribute of it.
-
-    Attributes
-    ----------
-    spread : Spread
-        Of all rows so far, without their weights; epsilon comes from it.
-    variances : ndarray of shape (n_classes, n_features) or None
-        Without epsilon; None as long as no row had a weight.
-    """
-
-    spread: Spread
-    variances: np.ndarray | None
-
-
 def _train_gaussian_nb(
     model: GaussianNB, X: Any, y: Any, weights: np.ndarray | None, **classes: Any
 ) -> None:
@@ -236,8 +219,10 @@ def _train_gaussian_nb(
     **classes : ndarray
         In the first phase: ``classes``.
     """
-    smoothing, seen = model.var_smoothing, getattr(model, "_seen", None)
-    variances = None if seen is None else seen.variances
+    smoothing = model.var_smoothing
+    # Private attributes: the spread of all rows so far, without their weights, and the variances
+    # without epsilon, which are None as long as no row had a weight.
+    before, variances = getattr(model, "_spread", None), getattr(model, "_variances", None)
     if weights is not None and not np.any(weights):  # scikit-learn refuses such a call
         X = check_array(X, input_name="X")
     else:
@@ -254,9 +239,9 @@ def _train_gaussian_nb(
     rows = np.asarray(X)
     parts = (spread_of(rows[some].astype(np.float64)) for some in blocks(slice(0, len(rows))))
     spread = reduce(merge_spreads, parts)  # in float64, of which a block is held at a time
-    if seen is not None:
-        spread = merge_spreads(seen.spread, spread)
-    model._seen = Seen(spread, variances)
+    if before is not None:
+        spread = merge_spreads(before, spread)
+    model._spread, model._variances = spread, variances
     if variances is not None:
         epsilon = smoothing * np.max(spread.squares) / spread.n_rows
         model.epsilon_ = variances.dtype.type(epsilon)
