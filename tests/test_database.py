@@ -775,6 +775,7 @@ def test_a_slow_failure_is_retried_later(tmp_path, monkeypatch):
         assert len(attempts) == n_attempts
 
 
+@pytest.mark.slow  # it waits
 def test_a_server_that_started_anew_is_no_outage(postgres_server, postgres_url):
     database = Database(postgres_url)
     assert look(database) == SCHEMA_VERSION

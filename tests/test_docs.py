@@ -126,6 +126,7 @@ def test_the_example_of_an_own_learner_keeps_the_contract(monkeypatch):
         getattr(contract, name)()
 
 
+@pytest.mark.slow  # it waits
 def test_the_quickstart_prints_what_the_docs_show(tmp_path):
     def run() -> list[str]:
         script = Script(ROOT / "examples" / "quickstart.py", folder=tmp_path)

@@ -362,6 +362,7 @@ def sent_by_value(monkeypatch):
         cloudpickle.unregister_pickle_by_value(module)
 
 
+@pytest.mark.slow  # it waits
 @pytest.mark.usefixtures("sent_by_value")
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
 @pytest.mark.parametrize(("error", "raised"), [(ValueError, ValueError), (Broken, RuntimeError)])

@@ -257,6 +257,7 @@ print(study.trials[0].value, study.trials[0].user_attrs["treecv"]["n_updates"])
 """
 
 
+@pytest.mark.slow  # it waits
 def test_a_killed_trial_goes_on_at_the_next_fold(tmp_path):
     store, script = f"sqlite:///{tmp_path / 'store.db'}", tmp_path / "script.py"
     script.write_text(SCRIPT)

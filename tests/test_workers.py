@@ -50,6 +50,7 @@ def heartbeats(storage):
         return set(connection.scalars(text("SELECT heartbeat FROM trial_heartbeats")))
 
 
+@pytest.mark.slow  # it waits
 def test_four_workers_share_a_study_and_a_store(study, postgres_url):
     finish(*(start(postgres_url, 6, "short") for _ in range(4)))
     trials = study.trials
@@ -64,6 +65,7 @@ def test_four_workers_share_a_study_and_a_store(study, postgres_url):
         assert list(scores.get_group(trial.number)) == expected.test_score.tolist()
 
 
+@pytest.mark.slow  # it waits
 def test_a_long_trial_keeps_its_heartbeat(study, postgres_url):
     """Heartbeats come from another thread of the worker, which training must let run."""
     storage = RDBStorage(postgres_url)
