@@ -1,7 +1,7 @@
 """The types of what is returned beside ``CVResult``, for annotations."""
 
 from optuna_treecv.crossval.intervals import Interval
-from optuna_treecv.crossval.paired import PairedDifference
+from optuna_treecv.crossval.intervals import PairedDifference
 from optuna_treecv.study.choice import Choice
 
 __all__ = ["Choice", "Interval", "PairedDifference"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import reference
 
-from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.standard import Standard
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.testing import treecv

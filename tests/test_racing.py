@@ -25,10 +25,10 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import treecv_objective
+from optuna_treecv.crossval.early import EarlyLanes
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.lanes import EarlyLanes
 from optuna_treecv.crossval.treecv import TreeCV
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.study.racing import compared

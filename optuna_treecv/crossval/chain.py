@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import why_not_passed_further
 from optuna_treecv.crossval.trained import why_not_trained_further

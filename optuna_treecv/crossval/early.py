@@ -9,36 +9,41 @@ folds.
 from __future__ import annotations
 
 from collections.abc import Generator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from optuna_treecv.crossval.engine import divided
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import empty_scores
 from optuna_treecv.crossval.engine import FEWEST_FOLDS
 from optuna_treecv.crossval.engine import FIRST_LEAF
+from optuna_treecv.crossval.engine import FIRST_STEP
 from optuna_treecv.crossval.engine import NESTED_FOLDS
 from optuna_treecv.crossval.engine import NESTED_STEP
 from optuna_treecv.crossval.engine import RowScores
 from optuna_treecv.crossval.engine import scored
-from optuna_treecv.crossval.repeat import divided
+from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.trained import Ahead
 from optuna_treecv.crossval.trained import node_test
 from optuna_treecv.crossval.trained import Training
+from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.learners.lanes import Lanes
+from optuna_treecv.scoring import Metric
+from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
+from optuna_treecv.tree.spine import ends_within
 from optuna_treecv.tree.spine import length_of_spine
+from optuna_treecv.tree.spine import phases_of_spine
 from optuna_treecv.tree.spine import steps_of_spine
 from optuna_treecv.tree.spine import walk_spine
 from optuna_treecv.tree.walk import Begun
 from optuna_treecv.tree.walk import beside_the_spine
 from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import walk_tree
-
-
-def n_steps_of_first_pass(job: Any) -> int:
-    """Return how many early scores a job yields along its first pass."""
-    return len(steps_of_spine(job.repeats[0].plan))
 
 
 class FirstPass:
@@ -138,3 +143,172 @@ class FirstPass:
         """Count rows of the tree's phases that are done before its blocks are asked for."""
         self._training.n_needed += n_rows
         self._training.n_walked += n_rows
+
+
+class EarlyLanes:
+    """Learners that are evaluated together along one tree.
+
+    Parameters
+    ----------
+    plan : Plan
+    learners : list of CompiledLearner
+        Those that ``Lanes`` takes.
+    metric : Loss or Scorer
+        Scores the rows.
+    n_jobs : int
+        Threads.
+    watch : Watch or None
+        None: no learner is left out.
+
+    Attributes
+    ----------
+    ahead : list of Ahead
+        What is known of each learner.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        learners: list[CompiledLearner],
+        metric: Metric,
+        n_jobs: int,
+        watch: Watch | None,
+    ) -> None:
+        self._plan = plan
+        self._learners = learners
+        self._metric = metric
+        self._n_jobs = n_jobs
+        self._watch = watch
+        self._lanes = Lanes(learners)
+        self._members = list(range(len(learners)))  # the learners on the lanes, in their order
+        self._alive = set(self._members)
+        self._states: dict[Node, np.ndarray] = {}
+        ends = steps_of_spine(plan)
+        of_rows = learners[0].rows
+        self.ahead = [Ahead(empty_scores(metric, max(ends), of_rows, ends)) for _ in learners]
+
+    def evaluate(self) -> tuple[np.ndarray, list[int]]:
+        """Walk the tree; return the outputs of those whose folds are tested, and who they are.
+
+        Returns
+        -------
+        outputs : ndarray of shape (n_members * n_rows, n_outputs)
+            All rows for the first of them, then all rows for the second.
+        members : list of int
+            Some of them may have lost, if fewer than half have.
+        """
+        self._first_pass()
+        begun = None
+        if self._plan.n_folds >= FEWEST_FOLDS and self._alive:
+            begun = self._walk_to_nested()
+        if not self._alive:
+            return np.empty((0, self._lanes.n_outputs), self._lanes.dtype), []
+        plan, lanes = self._plan, self._lanes
+        if begun is None:
+            begun = beside_the_spine(plan, self._states, plan.root, FIRST_LEAF)
+        out = np.empty((len(self._members) * plan.n_rows, lanes.n_outputs), lanes.dtype)
+
+        def test(node: Node, state: Any) -> int:
+            return lanes.walk_subtree(plan, node, state, out)
+
+        blocks = divided(plan, [one.node for one in begun], self._n_jobs)
+        for block in walk_tree(plan, lanes, test, blocks, self._n_jobs, begun):
+            self._count(block.n_updates)
+        return out, self._members
+
+    def _first_pass(self) -> None:
+        steps, n_before = steps_of_spine(self._plan), 0
+        progressive: list[Any] = [one.progressive for one in self.ahead]
+        state = self._lanes.start()
+        for node, phase in phases_of_spine(self._plan):
+            rows, done = phase.rows, 0
+            for end in ends_within(steps, n_before, phase.n_rows) if phase.n_rows else []:
+                out = self._tested(state, rows, done, end)
+                self._add(progressive, out, rows, done, end)
+                self._count(end - done)
+                done = end
+                step = steps.get(n_before + end)
+                if step is not None and step >= FIRST_STEP:
+                    tail = progressive[min(self._alive)].tail
+                    state = self._drop(step, progressive, tail, [state])[0]
+                    if not self._alive:
+                        return
+            n_before += phase.n_rows
+            self._states[node] = self._lanes.snapshot(state)
+
+    def _walk_to_nested(self) -> list[Begun] | None:
+        """Walk to the 16 nodes of level 4, and score all rows by their models.
+
+        Return what is left to walk; None if no learner is left.
+        """
+        plan, lanes = self._plan, self._lanes
+        nodes = plan.blocks(NESTED_FOLDS)
+        out = np.empty((len(self._members) * plan.n_rows, lanes.n_outputs), lanes.dtype)
+        held: dict[Node, np.ndarray] = {}
+
+        def hold(node: Node, state: np.ndarray) -> int:
+            lanes.outputs(state, *plan.rows(node), out)
+            held[node] = state
+            return 0
+
+        begun = beside_the_spine(plan, self._states, plan.root, nodes[0])
+        for block in walk_tree(plan, lanes, hold, nodes, self._n_jobs, begun):
+            self._count(block.n_updates)
+        start, stop = plan.rows(plan.root)
+        n_rows, of_rows = stop - start, self._learners[0].rows
+        each: list[Any] = [None for _ in self._learners]
+        for number in self._members:
+            each[number] = self.ahead[number].nested = empty_scores(self._metric, n_rows, of_rows)
+        by_model = out.reshape(len(self._members), plan.n_rows, -1)[:, start:stop]
+        self._add(each, by_model, slice(start, stop), 0, n_rows)
+        left = [held[node] for node in nodes[1:]]
+        below = [node for node in self._states if node.last <= nodes[0].last]
+        self._states = {node: self._states[node] for node in below}
+        left = self._drop(NESTED_STEP, each, slice(0, n_rows), left)
+        if not self._alive:
+            return None
+        rest = [Begun(node, state) for node, state in zip(nodes[1:], left, strict=True)]
+        return beside_the_spine(plan, self._states, nodes[0], FIRST_LEAF) + rest
+
+    def _tested(self, state: np.ndarray, rows: Rows, begin: int, end: int) -> np.ndarray:
+        """Test and train on some rows of a phase; return the outputs (n_members, n_rows, ...)."""
+        n_members, n_rows = len(self._members), end - begin
+        out = np.empty((n_members * n_rows, self._lanes.n_outputs), self._lanes.dtype)
+        self._lanes.test_then_train(state, cut(rows, begin, end), out)
+        return out.reshape(n_members, n_rows, -1)
+
+    def _add(
+        self, scores: Sequence[RowScores], out: np.ndarray, rows: Rows, begin: int, end: int
+    ) -> None:
+        """Score the rows begin to end - 1 among ``rows`` by each learner that has not lost."""
+        for number, outputs in zip(self._members, out, strict=True):
+            if number in self._alive:
+                learner, part = self._learners[number], cut(rows, begin, end)
+                values = scored(learner, self._metric, learner.settings, outputs, part)
+                scores[number].add(*values)
+
+    def _count(self, n_rows: int) -> None:
+        for number in self._alive:
+            self.ahead[number].n_updates += n_rows
+
+    def _drop(
+        self, step: int, scores: Sequence[RowScores], rows: slice, states: list[np.ndarray]
+    ) -> list[np.ndarray]:
+        """Ask who has lost; return the states without these if the others fill few lanes."""
+        if self._watch is None:
+            return states
+        alive = sorted(self._alive)
+        losers = self._watch.losers(step, [scores[number] for number in alive], rows)
+        for i in losers:
+            self.ahead[alive[i]].lost_at = step
+            self._alive.remove(alive[i])
+        if not 0 < 2 * len(self._alive) <= len(self._members):
+            return states
+        places = [i for i, number in enumerate(self._members) if number in self._alive]
+        fewer = self._lanes.only(places)
+        taken = [fewer.take(self._lanes, state, places) for state in states]
+        self._states = {
+            node: fewer.take(self._lanes, state, places) for node, state in self._states.items()
+        }
+        self._lanes, self._members = fewer, [self._members[i] for i in places]
+        return taken

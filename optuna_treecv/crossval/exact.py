@@ -22,10 +22,10 @@ from sklearn.base import is_classifier
 
 from optuna_treecv.crossval.engine import Effort
 from optuna_treecv.crossval.engine import Missing
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.fit import FIT
-from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.crossval.whole_repeat import WholeRepeat
 from optuna_treecv.crossval.whole_repeat import why_not_scored
 from optuna_treecv.learners.exact.chunks import Chunks

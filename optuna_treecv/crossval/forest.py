@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.base import clone
 
-from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.engine import cost_of_trainings
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.whole_repeat import WholeRepeat
 from optuna_treecv.crossval.whole_repeat import why_not_scored
 from optuna_treecv.learners.names import name_of

@@ -9,15 +9,15 @@ from typing import Unpack
 
 import numpy as np
 
-from optuna_treecv.crossval.arguments import check_choice
-from optuna_treecv.crossval.arguments import check_estimator
-from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.engines import evaluate_together
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import Arguments
+from optuna_treecv.crossval.settings import check_choice
+from optuna_treecv.crossval.settings import check_estimator
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.settings import takes_settings
+from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.from_estimator import as_estimator
 

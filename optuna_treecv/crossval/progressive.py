@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.tree.learner import Learner

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.crossval.intervals import difference_by_folds
+from optuna_treecv.crossval.intervals import difference_by_rows
 from optuna_treecv.crossval.intervals import fold_error
 from optuna_treecv.crossval.intervals import Interval
 from optuna_treecv.crossval.intervals import interval_of
 from optuna_treecv.crossval.intervals import IntervalMethod
 from optuna_treecv.crossval.intervals import note_of_dependence
+from optuna_treecv.crossval.intervals import PairedDifference
 from optuna_treecv.crossval.intervals import row_error
 from optuna_treecv.crossval.intervals import Scores
-from optuna_treecv.crossval.paired import difference_by_folds
-from optuna_treecv.crossval.paired import difference_by_rows
-from optuna_treecv.crossval.paired import PairedDifference
+from optuna_treecv.crossval.settings import warn_caller
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single ==

@@ -26,10 +26,12 @@ from sklearn.utils.metadata_routing import MethodMapping
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import _check_method_params
 
+from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import takes_weights
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.checks import check_weights
+from optuna_treecv.rows.folds import Cut
 from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
@@ -157,6 +159,49 @@ class Passed:
                     f"params must hold arguments of fit of {name_of(estimator)}, got {name!r}"
                     f"{_advice(estimator)}."
                 )
+
+    def check_masses(self, cut: Cut, of_folds: bool) -> None:
+        """Refuse folds whose training rows, or whose test rows, all have the weight 0.
+
+        Parameters
+        ----------
+        cut : Folds or Splits
+            How the rows are cut.
+        of_folds : bool
+            Whether there are scores of folds, and not of all rows together alone.
+        """
+        if self.weights is not None:
+            number = fold_without_rows(cut, cut.count(self.weights > 0)[0])
+            if number is not None:
+                raise ValueError(
+                    "sample_weight must be above 0 in some training row of each fold, but is 0 in "
+                    f"all of those of fold {number}; fewer folds, for example, would be right."
+                )
+        if of_folds and self.score_weights is not None:
+            number = fold_without_rows(cut, cut.count(self.score_weights > 0)[1])
+            if number is not None:
+                raise ValueError(
+                    f"{self.name_of_score_weights} must be above 0 in some test row of each fold, "
+                    f"but is 0 in all of those of fold {number}, whose score would be 0/0; fewer "
+                    "folds, score_weight=None or pooled scores, for example, would be right."
+                )
+
+    def warn_if_weights_act_in_no_score(self, cut: Cut) -> None:
+        """Warn where each fold tests a single row, whose weighted mean is its plain loss."""
+        weights = self.score_weights
+        if weights is None or np.all(weights == weights[0]) or cut.n_tested > cut.n_folds:
+            return
+        warn_caller(
+            f"{self.name_of_score_weights} has no effect on scores where each fold tests one row, "
+            "since the weighted mean of one loss is that loss; scoring=pooled('error'), for "
+            "example, weighs all rows in one score, and score_weight=None is the same without "
+            "this warning."
+        )
+
+
+def fold_without_rows(cut: Cut, counts: np.ndarray) -> int | None:
+    """Return the number of a fold whose chunk counts no row; None if each counts some."""
+    return None if np.all(counts) else cut.number(int(np.argmin(counts)))
 
 
 #: What is passed where no argument says anything.

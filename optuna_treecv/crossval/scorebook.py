@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
-from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import in_full

@@ -12,7 +12,7 @@ import numpy as np
 
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.crossval.engine import cost_of_trainings
-from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import why_not_trained_further
 from optuna_treecv.learners.trees.estimators import HistTree

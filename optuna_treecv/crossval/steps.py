@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn import get_config
 
-from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.learners.steps.fitted import FittedSteps
 from optuna_treecv.learners.steps.placeholders import NotAheadError
 from optuna_treecv.learners.steps.placeholders import with_placeholders

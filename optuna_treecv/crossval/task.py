@@ -17,18 +17,15 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.crossval.arguments import warn_caller
-from optuna_treecv.crossval.misleading import check_masses
-from optuna_treecv.crossval.misleading import warn_if_weights_act_in_no_score
-from optuna_treecv.crossval.misleading import why_order_misleads
-from optuna_treecv.crossval.repeat import make_repeat
-from optuna_treecv.crossval.repeat import MAX_BLOCKS
-from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.engine import make_repeat
+from optuna_treecv.crossval.engine import MAX_BLOCKS
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.routing import Given
 from optuna_treecv.crossval.routing import NOTHING
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.settings import Report
 from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.steps import Front
 from optuna_treecv.crossval.steps import Steps
 from optuna_treecv.crossval.tested import Tested
@@ -201,12 +198,12 @@ class Task:
             if self._passed is None:
                 if not passed.is_nothing():
                     for repeat in self.repeats:
-                        check_masses(passed, repeat.cut, of_folds)
+                        passed.check_masses(repeat.cut, of_folds)
                     self._name_of_passed = [passed.name()]
                 self.data.weights, self.data.score_weights = passed.weights, passed.score_weights
                 self._passed = passed
         if is_first and of_folds:
-            warn_if_weights_act_in_no_score(passed, self.repeats[0].cut)
+            passed.warn_if_weights_act_in_no_score(self.repeats[0].cut)
         if not passed.equals(self._passed):
             raise ValueError(
                 "params must reach the fit and the scores of all estimators alike, but "
@@ -239,7 +236,7 @@ class Task:
             began = perf_counter()
             settings = self.settings
             if settings.may_stratify and settings.shuffle and settings.groups is None:
-                if why := why_order_misleads(self.data.X):
+                if why := _why_order_misleads(self.data.X):
                     warn_caller(why)
             self.repeats = self._cut(self._codes(estimator))
             self.settings = replace(settings, cv=None, groups=None)  # not needed again
@@ -555,3 +552,22 @@ def _name_of_metric(metric: Metric) -> bytes:
         return content_key(metric.score)
     except NoKey as error:
         raise NoKey(f"the code or the state of the scorer {metric.name} has no digest") from error
+
+
+def _why_order_misleads(X: Any) -> str:
+    """Return why folds should not be shuffled: the rows are in the order of time."""
+    if not hasattr(X, "iloc"):
+        return ""
+    times = {"index": X.index} | {
+        f"column {name!r}": X.iloc[:, number]
+        for number, name in enumerate(getattr(X, "columns", ()))
+    }
+    for name, values in times.items():
+        is_time = getattr(values.dtype, "kind", "") == "M"
+        if is_time and values.is_monotonic_increasing and values.nunique() > 1:
+            return (
+                f"the rows are in the order of time (the {name} of X), and the folds are shuffled,"
+                " so that models learn from rows later than those that test them; "
+                "cv=TimeSeriesSplit() would be right, or shuffle=False."
+            )
+    return ""

@@ -20,11 +20,11 @@ from optuna_treecv._kernels.order import random_order
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import refuse_several_epochs
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import RowScores
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.misleading import check_masses_of_classes
-from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.routing import fold_without_rows
 from optuna_treecv.crossval.settings import MOST_EPOCHS
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.compiled import CompiledEstimator
@@ -46,6 +46,7 @@ from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.learners.without_effect import trained_parts
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.splits import Splits
 from optuna_treecv.scoring import ArrayThenCount
 from optuna_treecv.scoring import fold_metric
@@ -451,7 +452,7 @@ def bind(job: Job, repeat: Repeat, rows: PreparedRows) -> Bound:
     learner = job.learner(rows, job.responses, repeat)
     identity = job.identity(rows, repeat)
     if isinstance(learner, CompiledLearner) and learner.weights_of_classes:
-        check_masses_of_classes(learner, repeat.cut)
+        _check_masses_of_classes(learner, repeat.cut)
     folds = repeat.key
     if not isinstance(job.estimator, CompiledEstimator):
         folds = under_configuration(folds)
@@ -460,6 +461,22 @@ def bind(job: Job, repeat: Repeat, rows: PreparedRows) -> Bound:
     if repeat.number == 0:
         job.bound = bound
     return bound
+
+
+def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
+    """Refuse weights of classes by which all training rows of a fold have the weight 0."""
+    if learner.weights_of_classes is None or all(learner.weights_of_classes):
+        return
+    assert learner.weights is not None
+    have_weight = np.zeros(len(learner.weights), bool)
+    have_weight[learner.rows.order] = learner.weights > 0
+    number = fold_without_rows(cut, cut.count(have_weight)[0])
+    if number is not None:
+        raise ValueError(
+            "class_weight must give some training row of each fold a weight above 0, but is 0 for "
+            f"the classes of all those of fold {number}; stratified folds, for example, would be "
+            "right."
+        )
 
 
 def _own_epochs(estimator: Any, searched: Collection[str]) -> int:

@@ -6,8 +6,10 @@ Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015); the recursion itself is in `
 from __future__ import annotations
 
 from collections.abc import Generator
+from collections.abc import Iterable
 from collections.abc import Sequence
 from math import log2
+from time import perf_counter
 from typing import Any
 from typing import TYPE_CHECKING
 
@@ -15,14 +17,18 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 
-from optuna_treecv.crossval import lanes
+from optuna_treecv.crossval.early import EarlyLanes
 from optuna_treecv.crossval.early import FirstPass
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Missing
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.trained import Ahead
+from optuna_treecv.crossval.trained import bind
+from optuna_treecv.crossval.trained import Bound
 from optuna_treecv.crossval.trained import lane_parameters
 from optuna_treecv.crossval.trained import node_test
+from optuna_treecv.crossval.trained import outputs_are_enough
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import Training
 from optuna_treecv.crossval.trained import why_not_passed_further
@@ -31,13 +37,19 @@ from optuna_treecv.crossval.trained import why_trained_further
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import forget_seeds
+from optuna_treecv.learners.lanes import Lanes
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.names import name_of
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.scoring import ArrayThenCount
 from optuna_treecv.scoring import Leaves
+from optuna_treecv.sharing.keys import lanes_key
 from optuna_treecv.sharing.prefixes import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.sharing.stored_cache import AnyCache
+from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.tree.learner import Learner
 from optuna_treecv.tree.learner import ModelReader
 from optuna_treecv.tree.plan import Node
@@ -101,12 +113,32 @@ class TreeCV(Trained):
         return lane_parameters(estimator)
 
     def missing(self, job: Job) -> Missing | None:
-        """Return what is missing of the first repeat."""
-        return lanes.missing(job)
+        """Return what is missing of the first repeat; None if the results are there already."""
+        bound = _unfinished(job, job.repeats[0], {})
+        if bound is None:
+            return None
+        n_bytes = _output_bytes(bound.learner) * job.task.n_repeats
+        if job.task.settings.is_early:  # scores of the first pass and of 16 folds
+            n_bytes += 2 * len(bound.learner.rows.order) * np.dtype(np.float64).itemsize
+        return Missing(bound.results.name, n_bytes)
 
     def together(self, jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool:
-        """Train compiled learners row by row, in one walk over the tree."""
-        return lanes.evaluate(jobs, watch, are_leased)
+        """Train compiled learners on lanes: row by row, in one walk over the tree."""
+        is_any = False
+        for repeat in jobs[0].task.repeats:
+            for group in _groups(jobs, repeat):
+                names = list(group)
+                learner = group[names[0]][1].learner
+                least, most = Lanes.least(learner), Lanes.most(learner)
+                if most < least:
+                    continue
+                for first in range(0, len(names), most):
+                    part = names[first : first + most]
+                    if len(part) >= least:
+                        members = [group[name] for name in part]
+                        _evaluate_group(members, repeat.number, watch, are_leased)
+                        is_any = True
+        return is_any
 
     def average(self, estimator: Any) -> FoldAverage:
         """Return what takes the models of linear learners."""
@@ -198,3 +230,110 @@ class FoldAverage:
         if names is not None and isinstance(self._learner, CompiledLearner):
             fitted.feature_names_in_ = names
         return fitted
+
+
+def _groups(jobs: Sequence[Job], repeat: Repeat) -> Iterable[dict[str, tuple[Job, Bound]]]:
+    """Group the learners whose results are missing; a group can be evaluated side by side.
+
+    The keys within a group are the names of the results.
+    """
+    groups: dict[tuple[bytes, bytes, int], dict[str, tuple[Job, Bound]]] = {}
+    prepared: dict[tuple[RowLayout, bytes], PreparedRows] = {}
+    for job in jobs:
+        bound = _unfinished(job, job.repeats[repeat.number], prepared)
+        if bound is not None:
+            alike = bound.identity.rows, lanes_key(bound.learner), job.n_epochs
+            groups.setdefault(alike, {})[bound.results.name] = job, bound
+    return groups.values()
+
+
+def _unfinished(
+    job: Job, repeat: Repeat, prepared: dict[tuple[RowLayout, bytes], PreparedRows]
+) -> Bound | None:
+    """Return a job bound to a repeat if its results are needed and missing.
+
+    The repeat's rows are taken from ``prepared``, or put there.
+    """
+    task = job.task
+    try:
+        after = job.layout, job.steps_name
+        if after not in prepared:
+            prepared[after] = job.rows(repeat)
+        bound = bind(job, repeat, prepared[after])
+    except Exception:  # noqa: BLE001  # the job itself will raise it
+        return None
+    learner, results = bound.learner, bound.results
+    if not isinstance(learner, CompiledLearner):  # its steps are too wide to be compiled
+        return None
+    if task.settings.is_early and not learner.phases_may_be_cut:
+        return None
+    follow = (outputs_are_enough(job.estimator, learner, one) for one in job.scoring.metrics)
+    if results is None or not all(follow) or repeat.number in job.ahead:
+        return None
+    return None if results.has_outputs(_output_bytes(learner)) else bound
+
+
+def _output_bytes(learner: CompiledLearner) -> int:
+    return len(learner.rows.order) * learner.n_outputs * learner.dtype.itemsize
+
+
+def _evaluate_group(
+    members: list[tuple[Job, Bound]], number: int, watch: Watch | None, are_leased: bool
+) -> None:
+    """Compute the outputs of a group on the repeat with this number, in one walk."""
+    began = perf_counter()
+    first = members[0][0]
+    repeat, n_threads = first.repeats[number], first.task.settings.n_threads
+    learners = [bound.learner for _, bound in members]
+    ahead = [Ahead() for _ in members]
+    if first.task.settings.is_early and number == 0:
+        lanes = EarlyLanes(repeat.plan, learners, first.scoring.first, n_threads, watch)
+        out, tested = lanes.evaluate()
+        ahead = lanes.ahead
+        counts = [ahead[i].n_updates for i in tested]
+    else:
+        out, n_updates = _outputs_of(learners, repeat, n_threads)
+        tested = list(range(len(members)))
+        counts = [n_updates for _ in members]
+    seconds = (perf_counter() - began) / len(members)
+    for i, outputs in zip(tested, _cut(out, counts), strict=True):
+        if ahead[i].lost_at is None:
+            ahead[i].outputs = outputs
+    for own, (job, _) in zip(ahead, members, strict=True):
+        own.seconds = seconds
+        job.ahead[number] = own
+    if are_leased:
+        cache = first.task.shared.cache
+        assert isinstance(cache, StoredModelCache)
+        cache.write(
+            bound.results.to_write(own.outputs, own.seconds)
+            for own, (_, bound) in zip(ahead, members, strict=True)
+            if own.outputs is not None
+        )
+
+
+def _outputs_of(
+    learners: list[CompiledLearner], repeat: Repeat, n_jobs: int
+) -> tuple[np.ndarray, int]:
+    """Return the outputs of learners for all rows, one after the other, and the row updates."""
+    plan, lanes = repeat.plan, Lanes(learners)
+    out = np.empty((len(learners) * plan.n_rows, lanes.n_outputs), lanes.dtype)
+
+    def test(node: Node, state: Any) -> int:
+        return lanes.walk_subtree(plan, node, state, out)
+
+    blocks = walk_tree(plan, lanes, test, repeat.blocks, n_jobs)
+    return out, sum(block.n_updates for block in blocks)
+
+
+def _cut(array: np.ndarray, counts: list[int]) -> list[ArrayThenCount]:
+    """Copy an array into equal parts that can go one by one, each with its count.
+
+    The array shrinks meanwhile to nothing, so that this takes the memory of one more part.
+    """
+    parts = []
+    for number in range(len(counts) - 1, -1, -1):
+        begin = number * (len(array) // (number + 1))
+        parts.append(ArrayThenCount.of(array[begin:], counts[number]))
+        array.resize((begin, *array.shape[1:]), refcheck=False)
+    return parts[::-1]

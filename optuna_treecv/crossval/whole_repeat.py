@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optuna_treecv.crossval.engine import Engine
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
-from optuna_treecv.crossval.repeat import Repeat
 from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import in_full
 from optuna_treecv.scoring import Pooled

@@ -10,11 +10,11 @@ import numpy as np
 import plotly.graph_objects as go
 from sklearn.base import clone
 
-from optuna_treecv.crossval.arguments import check_integer
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.forest import forest_of
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.crossval.settings import check_integer
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.trees.estimators import weakest_links

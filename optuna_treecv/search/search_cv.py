@@ -32,10 +32,10 @@ from sklearn.utils._repr_html.estimator import _VisualBlock
 from sklearn.utils.metadata_routing import MetadataRouter
 from sklearn.utils.metadata_routing import MethodMapping
 
-from optuna_treecv.crossval.arguments import check_choice
-from optuna_treecv.crossval.arguments import draw_seed
-from optuna_treecv.crossval.arguments import is_number
-from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.crossval.settings import check_choice
+from optuna_treecv.crossval.settings import draw_seed
+from optuna_treecv.crossval.settings import is_number
+from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.search.best_estimator import OfBestEstimator
 from optuna_treecv.search.fit_tasks import CallbackSupportMixin

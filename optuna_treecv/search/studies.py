@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.crossval.arguments import warn_caller
+from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import lasting_key

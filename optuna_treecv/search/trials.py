@@ -18,9 +18,9 @@ from optuna.trial import TrialState
 from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning
 
-from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.scoring import ReturnsSeveral
 from optuna_treecv.search.fit_tasks import FitTasks
 from optuna_treecv.search.points import Points

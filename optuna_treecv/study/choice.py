@@ -22,17 +22,17 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
-from optuna_treecv.crossval.arguments import is_number
 from optuna_treecv.crossval.intervals import check_level
+from optuna_treecv.crossval.intervals import difference_by_folds
+from optuna_treecv.crossval.intervals import difference_by_rows
 from optuna_treecv.crossval.intervals import Interval
 from optuna_treecv.crossval.intervals import nadeau_bengio
 from optuna_treecv.crossval.intervals import note_of_dependence
+from optuna_treecv.crossval.intervals import PairedDifference
+from optuna_treecv.crossval.intervals import student_quantile
 from optuna_treecv.crossval.intervals import within
 from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.paired import difference_by_folds
-from optuna_treecv.crossval.paired import difference_by_rows
-from optuna_treecv.crossval.paired import PairedDifference
-from optuna_treecv.crossval.paired import student_quantile
+from optuna_treecv.crossval.settings import is_number
 from optuna_treecv.storage.attributes import known_of_trial
 from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.known_scores import KnownScores

@@ -20,9 +20,6 @@ from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 
-from optuna_treecv.crossval.arguments import check_choice
-from optuna_treecv.crossval.arguments import check_integer
-from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.engines import explain
 from optuna_treecv.crossval.engines import job_for
@@ -30,9 +27,12 @@ from optuna_treecv.crossval.engines import parameters_beside
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import Arguments
+from optuna_treecv.crossval.settings import check_choice
+from optuna_treecv.crossval.settings import check_integer
 from optuna_treecv.crossval.settings import MOST_EPOCHS
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.settings import takes_settings
+from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.without_effect import check_effect

@@ -23,10 +23,10 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
-from optuna_treecv.crossval.early import n_steps_of_first_pass
 from optuna_treecv.crossval.engine import Early as EarlyScores
 from optuna_treecv.crossval.engine import FIRST_STEP
 from optuna_treecv.crossval.engine import LAST_STEP
+from optuna_treecv.crossval.engine import n_steps_of_first_pass
 from optuna_treecv.crossval.engine import NESTED_FOLDS
 from optuna_treecv.crossval.engine import NESTED_STEP
 from optuna_treecv.crossval.engine import RowScores
@@ -322,7 +322,7 @@ def _best_reported(study: optuna.Study) -> FrozenTrial | None:
 def _first_pass_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:
     """Return a trial that was made elsewhere: its first pass is computed now."""
     events = job.events(Watch())
-    progressive = [_early(events).scores for _ in range(n_steps_of_first_pass(job))][-1]
+    progressive = [_early(events).scores for _ in range(n_steps_of_first_pass(job.repeats[0]))][-1]
 
     def nested() -> np.ndarray:
         return losses.of(_early(events).scores.values)

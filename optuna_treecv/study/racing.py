@@ -15,10 +15,10 @@ import warnings
 import numpy as np
 import optuna
 
-from optuna_treecv.crossval.arguments import check_choice
-from optuna_treecv.crossval.arguments import check_integer
-from optuna_treecv.crossval.arguments import is_number
 from optuna_treecv.crossval.engine import LAST_STEP
+from optuna_treecv.crossval.settings import check_choice
+from optuna_treecv.crossval.settings import check_integer
+from optuna_treecv.crossval.settings import is_number
 from optuna_treecv.study.futility import chance_to_win
 from optuna_treecv.study.futility import early_and_final
 from optuna_treecv.study.futility import FIRST_FUTILE_STEP

@@ -14,9 +14,9 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
-from optuna_treecv.crossval.arguments import warn_caller
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.settings import Report
+from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs

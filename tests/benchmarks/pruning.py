@@ -37,12 +37,12 @@ from sklearn.preprocessing import scale
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
+from optuna_treecv.crossval.early import EarlyLanes
 from optuna_treecv.crossval.engine import LAST_STEP
 from optuna_treecv.crossval.engine import NESTED_STEP
 from optuna_treecv.crossval.engine import RowScores
 from optuna_treecv.crossval.engine import scored
 from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.lanes import EarlyLanes
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.study.race import Incumbent

@@ -34,7 +34,7 @@ from differential_cases.folds import piped
 from differential_cases.folds import steps_of
 import optuna_treecv as ot
 from optuna_treecv import paper
-from optuna_treecv.crossval.repeat import Repeat
+from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.standard import _training_rows
 from optuna_treecv.crossval.task import Task
