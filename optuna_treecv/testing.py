@@ -23,7 +23,7 @@ from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.plan import Learner
 
 _SEED = 5
 

@@ -35,7 +35,7 @@ from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
-from optuna_treecv.storage.write_queue import WriteQueue
+from optuna_treecv.storage.model_store import WriteQueue
 from optuna_treecv.study.known_scores import record_trial
 from optuna_treecv.testing import treecv
 
@@ -79,7 +79,7 @@ def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarr
 def _models_of_small_data_are_shared() -> Iterator[None]:
     """Share also what takes longer to look up than to train, since tests have few rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("optuna_treecv.sharing.prefixes._LEAST_BYTES", 1)
+        patch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES", 1)
         patch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES_PER_TRAIL", 1)
         yield
 

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from optuna_treecv import ModelCache
+from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import stored_as
-from optuna_treecv.sharing.stored_cache import StoredModelCache
 from optuna_treecv.storage.model_store import Known
 
 

@@ -45,8 +45,8 @@ from optuna_treecv.storage import outages
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import SCHEMA_VERSION
 from optuna_treecv.storage.evaluations import record
-from optuna_treecv.storage.leases import Leases
 from optuna_treecv.storage.model_store import Kept
+from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.tables import METADATA
 from optuna_treecv.storage.tables import MODELS

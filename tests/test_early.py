@@ -43,9 +43,9 @@ from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.tree.plan import Plan
-from optuna_treecv.tree.spine import length_of_spine
-from optuna_treecv.tree.spine import phases_of_spine
-from optuna_treecv.tree.spine import steps_of_spine
+from optuna_treecv.tree.walk import length_of_spine
+from optuna_treecv.tree.walk import phases_of_spine
+from optuna_treecv.tree.walk import steps_of_spine
 
 ALPHA = {"alpha": FloatDistribution(1e-4, 10.0, log=True)}
 

@@ -42,7 +42,7 @@ from optuna_treecv import ModelCache
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.sharing import fold_results
-from optuna_treecv.sharing.beginnings import Beginnings
+from optuna_treecv.sharing.fold_results import Beginnings
 
 
 def test_the_same_configuration_trains_nothing_twice():
@@ -239,7 +239,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from optuna_treecv import treecv_objective
-from optuna_treecv.sharing.beginnings import Beginnings
+from optuna_treecv.sharing.fold_results import Beginnings
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
 objective = treecv_objective(
     make_pipeline(StandardScaler(), RandomForestClassifier(3)), X, y.map({0: "bad", 1: "good"}),

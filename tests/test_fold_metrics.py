@@ -18,7 +18,7 @@ from sklearn.metrics import get_scorer
 from optuna_treecv.scoring import fold_metrics
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.fold_metrics import METRICS
-from optuna_treecv.scoring.scorers import registered_scorer
+from optuna_treecv.scoring.metrics import registered_scorer
 
 OF_NUMBERS = ["neg_mean_squared_error", "neg_mean_absolute_error", "r2"]
 OF_NUMBERS += ["neg_root_mean_squared_error"]

@@ -19,8 +19,8 @@ import weakref
 
 import pytest
 
-from optuna_treecv.storage import kept_threads
-from optuna_treecv.storage.kept_threads import KeptThreads
+from optuna_treecv.storage import outages
+from optuna_treecv.storage.outages import KeptThreads
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def started(monkeypatch) -> list[Thread]:
 
 
 def test_callers_one_after_the_other_need_one_thread(started, monkeypatch):
-    monkeypatch.setattr(kept_threads, "KEPT_SECONDS", 3600.0)
+    monkeypatch.setattr(outages, "KEPT_SECONDS", 3600.0)
     threads = KeptThreads()
     rest = threads._rest
     monkeypatch.setattr(threads, "_rest", lambda jobs: (time.sleep(1e-4), rest(jobs)))
@@ -46,7 +46,7 @@ def test_callers_one_after_the_other_need_one_thread(started, monkeypatch):
 
 
 def test_no_work_waits_for_other_work(started, monkeypatch):
-    monkeypatch.setattr(kept_threads, "KEPT_SECONDS", 3600.0)
+    monkeypatch.setattr(outages, "KEPT_SECONDS", 3600.0)
     threads, go = KeptThreads(), Event()
     stuck = threads.submit(lambda: go.wait(120))
     assert [threads.submit(lambda i=i: i).result(120) for i in range(100)] == list(range(100))
@@ -60,7 +60,7 @@ def test_no_work_waits_for_other_work(started, monkeypatch):
 
 
 def test_an_error_is_that_of_the_caller_and_ends_no_thread(started, monkeypatch):
-    monkeypatch.setattr(kept_threads, "KEPT_SECONDS", 3600.0)
+    monkeypatch.setattr(outages, "KEPT_SECONDS", 3600.0)
     threads = KeptThreads()
     for kind in (ValueError, SystemExit, KeyboardInterrupt):
         answer = threads.submit(lambda kind=kind: (_ for _ in ()).throw(kind("no")))
@@ -71,7 +71,7 @@ def test_an_error_is_that_of_the_caller_and_ends_no_thread(started, monkeypatch)
 
 
 def test_threads_without_work_end(started, monkeypatch):
-    monkeypatch.setattr(kept_threads, "KEPT_SECONDS", 0.05)
+    monkeypatch.setattr(outages, "KEPT_SECONDS", 0.05)
     threads, barrier = KeptThreads(), Barrier(4)
     answers = [threads.submit(barrier.wait) for _ in range(4)]
     answers.append(threads.submit(lambda: 1 / 0))
@@ -110,7 +110,7 @@ class NoticedLock:
 
 
 def test_work_that_comes_as_a_thread_would_end_is_done(started, monkeypatch):
-    monkeypatch.setattr(kept_threads, "SimpleQueue", Jobs)
+    monkeypatch.setattr(outages, "SimpleQueue", Jobs)
     threads = KeptThreads()
     threads._lock = lock = NoticedLock()
     threads.submit(int).result(120)
@@ -123,7 +123,7 @@ def test_work_that_comes_as_a_thread_would_end_is_done(started, monkeypatch):
 
 
 def test_a_thread_without_work_holds_no_result(monkeypatch):
-    monkeypatch.setattr(kept_threads, "KEPT_SECONDS", 3600.0)
+    monkeypatch.setattr(outages, "KEPT_SECONDS", 3600.0)
 
     class Large:
         pass
@@ -164,7 +164,7 @@ def test_a_forked_process_has_threads_of_its_own():
 def test_python_exits_without_stuck_threads(tmp_path):
     script = """
 import time
-from optuna_treecv.storage.kept_threads import KeptThreads
+from optuna_treecv.storage.outages import KeptThreads
 threads = KeptThreads()
 threads.submit(lambda: time.sleep(1000))
 threads.submit(int).result(120)

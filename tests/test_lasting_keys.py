@@ -34,7 +34,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from optuna_treecv import PegasosClassifier
-from optuna_treecv.sharing import origins
+from optuna_treecv.sharing import code
 from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import lasting_key
@@ -232,14 +232,14 @@ def installed(tmp_path, monkeypatch):
             lines.append(f"{module.replace('.', '/')}.py,sha256=0,1\n")
             sys.modules.pop(module, None)
         (about / "RECORD").write_text("".join(lines) if record is None else record)
-        origins._packages.cache_clear()
-        origins.installed_version.cache_clear()
+        code._packages.cache_clear()
+        code.installed_version.cache_clear()
         importlib.invalidate_caches()
         return [importlib.import_module(module).Model for module in modules]
 
     yield install
-    origins._packages.cache_clear()
-    origins.installed_version.cache_clear()
+    code._packages.cache_clear()
+    code.installed_version.cache_clear()
     for module in [name for name in sys.modules if name.startswith("made_up")]:
         del sys.modules[module]
 
@@ -267,7 +267,7 @@ def test_a_local_installation_is_known_by_its_files(installed, tmp_path):
     first = lasting_key(model())
     record = tmp_path / "made_up-1.0.dist-info" / "RECORD"
     record.write_text(record.read_text().replace("sha256=0", "sha256=1"))
-    origins.installed_version.cache_clear()
+    code.installed_version.cache_clear()
     assert lasting_key(model()) != first
 
 

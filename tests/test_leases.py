@@ -35,9 +35,9 @@ from optuna_treecv.crossval import lanes
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.storage import database as database_module
-from optuna_treecv.storage import leases as leases_module
+from optuna_treecv.storage import model_store
 from optuna_treecv.storage.database import Database
-from optuna_treecv.storage.leases import Leases
+from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.tables import LEASES
 from optuna_treecv.storage.tables import MODELS
@@ -58,14 +58,14 @@ def expiries(url):
 
 def clock(url):
     with Database(url).reading() as session:
-        return leases_module._now(session)
+        return model_store._now(session)
 
 
 @pytest.fixture
 def now(monkeypatch):
     """Return a list with the time of the database's clock, which the test sets."""
     time_now = [1e9]
-    monkeypatch.setattr(leases_module, "_now", lambda session: time_now[0])
+    monkeypatch.setattr(model_store, "_now", lambda session: time_now[0])
     return time_now
 
 
@@ -149,9 +149,9 @@ def test_a_lease_lasts_a_minute_by_the_clock_of_the_database(store_url, monkeypa
     for name in ("WAIT_SECONDS", "ANSWER_SECONDS"):
         monkeypatch.setattr(database_module, name, 600.0)
     real = time.time  # the database's clock, since the database is on this machine
-    for name in ("time.time", "optuna_treecv.storage.leases.time"):
+    for name in ("time.time", "optuna_treecv.storage.model_store.time"):
         monkeypatch.setattr(name, lambda: 0.0, raising=False)
-    assert leases_module.LEASE_SECONDS == 60
+    assert model_store.LEASE_SECONDS == 60
     expires, has_begun = [], Event()
 
     def take():
@@ -232,8 +232,8 @@ def test_a_lease_with_a_value_of_another_type(tmp_path, column, value):
 
 
 def test_a_lease_is_renewed(store_url, monkeypatch, now):
-    assert leases_module._RENEWALS == 3
-    monkeypatch.setattr(leases_module, "_RENEWALS", 1000)
+    assert model_store._RENEWALS == 3
+    monkeypatch.setattr(model_store, "_RENEWALS", 1000)
     leases = leases_of(store_url)
     with leases.hold(NAMES):
         for _ in range(3):
@@ -246,7 +246,7 @@ def test_a_lease_is_renewed(store_url, monkeypatch, now):
 
 @pytest.mark.parametrize("hours", [-5, -0.01, 0.01, 5])
 def test_a_clock_that_jumps_makes_nobody_wait_for_long(store_url, monkeypatch, now, hours):
-    monkeypatch.setattr(leases_module, "_RENEWALS", 1000)
+    monkeypatch.setattr(model_store, "_RENEWALS", 1000)
     ours, theirs = leases_of(store_url), leases_of(store_url)
     with ours.hold(NAMES):
         now[0] += 3600 * hours
@@ -259,7 +259,7 @@ def test_a_clock_that_jumps_makes_nobody_wait_for_long(store_url, monkeypatch, n
     with ours.hold(NAMES):
         now[0] += 3600 * hours
         waiting = Background(theirs.wait, "aa")
-        now[0] += leases_module._LONGEST * 60.0
+        now[0] += model_store._LONGEST * 60.0
         assert waiting.end() is None
         with theirs.hold(NAMES) as mine:
             assert mine == NAMES
@@ -306,7 +306,7 @@ def waits(monkeypatch):
         wait(leases, name)
 
     monkeypatch.setattr(Leases, "wait", note)
-    monkeypatch.setattr(leases_module, "LEASE_SECONDS", 3600.0)
+    monkeypatch.setattr(model_store, "LEASE_SECONDS", 3600.0)
     return waited
 
 
@@ -381,7 +381,7 @@ def test_who_is_alone_takes_and_releases_leases_of_a_batch_once(store_url, walks
 
 
 def test_results_are_written_in_parts_between_which_others_can_write(tmp_path, monkeypatch):
-    monkeypatch.setattr("optuna_treecv.sharing.stored_cache._BYTES_PER_WRITE", 2 * 3000 * 8)
+    monkeypatch.setattr("optuna_treecv.sharing.caches._BYTES_PER_WRITE", 2 * 3000 * 8)
     objective = make_objective(f"sqlite:///{tmp_path / 'store.db'}", batch_size=24)
     statements = []
     engine = objective._database.engine

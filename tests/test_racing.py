@@ -37,7 +37,7 @@ from optuna_treecv.study.racing import differences_of
 from optuna_treecv.study.racing import loses
 from optuna_treecv.study.racing import Losses
 from optuna_treecv.study.racing import sums_of
-from optuna_treecv.tree.spine import steps_of_spine
+from optuna_treecv.tree.walk import steps_of_spine
 
 ALPHA = {"alpha": FloatDistribution(1e-7, 1e3, log=True)}
 DEPTH = {"max_depth": IntDistribution(1, 12), "min_samples_leaf": IntDistribution(1, 200)}

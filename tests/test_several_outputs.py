@@ -51,9 +51,9 @@ from optuna_treecv.learners.from_estimator import check_targets
 from optuna_treecv.rows.data import Data
 from optuna_treecv.scoring import TestedRows
 from optuna_treecv.scoring.fold_metrics import METRICS
-from optuna_treecv.scoring.losses import LOSSES
-from optuna_treecv.scoring.of_folds import scores_of_folds
-from optuna_treecv.scoring.scorers import registered_scorer
+from optuna_treecv.scoring.metrics import LOSSES
+from optuna_treecv.scoring.metrics import registered_scorer
+from optuna_treecv.scoring.scores import scores_of_folds
 
 rng = np.random.default_rng(3)
 N_ROWS = 150

@@ -42,7 +42,7 @@ from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import SparseRows
-from optuna_treecv.sharing.prefixes import Prefix
+from optuna_treecv.sharing.shared_learner import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Phase
 
@@ -434,7 +434,7 @@ def test_repeats_of_the_same_rows_in_other_orders():
 
 
 def test_only_models_that_are_worth_it_are_kept(monkeypatch):
-    monkeypatch.setattr("optuna_treecv.sharing.prefixes._LEAST_BYTES", 2**12)
+    monkeypatch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES", 2**12)
     monkeypatch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES_PER_TRAIL", 2**22)
     X, y = make(PegasosClassifier(), n_rows=4200)
     cache = ModelCache()

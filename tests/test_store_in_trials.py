@@ -47,7 +47,7 @@ ALPHAS = [0.0, 1e-3, 1e-2, 0.1, 1.0]
 def all_is_worth_writing(monkeypatch):
     """Also store models whose training takes only microseconds."""
     for name in ("_SECONDS_PER_WRITE", "_SECONDS_PER_MODEL", "_SECONDS_PER_BYTE"):
-        monkeypatch.setattr(f"optuna_treecv.sharing.stored_cache.{name}", 0.0)
+        monkeypatch.setattr(f"optuna_treecv.sharing.caches.{name}", 0.0)
     monkeypatch.setattr("optuna_treecv.storage.model_store.NEWS_SECONDS", 0.0)
     monkeypatch.setattr("optuna_treecv.storage.outages.RETRY_SECONDS", 0.0)
 
@@ -79,7 +79,7 @@ def run(objective, n_trials=3, **options):
 @pytest.mark.parametrize("n_rows", [30, MAX_SCORE_ROWS + 1])
 def test_every_fold_score_is_in_the_store(store_url, cv, n_rows, monkeypatch):
     if n_rows > MAX_SCORE_ROWS:  # many models would be written and looked up besides
-        monkeypatch.setattr("optuna_treecv.sharing.stored_cache._SECONDS_PER_MODEL", 1e9)
+        monkeypatch.setattr("optuna_treecv.sharing.caches._SECONDS_PER_MODEL", 1e9)
         monkeypatch.setattr("optuna_treecv.storage.model_store.NEWS_SECONDS", 1e9)
     data = make(n_rows)
     objective = objective_with(store_url, data, cv=cv)
@@ -148,7 +148,7 @@ def test_the_record_survives_copies_new_names_and_deletion(store_url, tmp_path):
 
 @pytest.mark.parametrize("cv", [5, "loo"])
 def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
-    monkeypatch.setattr("optuna_treecv.sharing.stored_cache._SECONDS_PER_WRITE", 2.0)
+    monkeypatch.setattr("optuna_treecv.sharing.caches._SECONDS_PER_WRITE", 2.0)
     counts = []
     for ours in (True, False):
         storage = RDBStorage(f"sqlite:///{tmp_path / f'study{ours}.db'}")
@@ -168,7 +168,7 @@ def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
 
 def test_a_run_of_leave_one_out_starts_few_threads(store_url, monkeypatch):
     """One look-up per row and more, each of which is a transaction here."""
-    monkeypatch.setattr("optuna_treecv.storage.kept_threads.KEPT_SECONDS", 3600.0)
+    monkeypatch.setattr("optuna_treecv.storage.outages.KEPT_SECONDS", 3600.0)
     started, begun, start = [], [], Thread.start
     monkeypatch.setattr(Thread, "start", lambda thread: (started.append(thread), start(thread)))
     objective = objective_with(store_url, make(120), cv="loo")
@@ -212,10 +212,10 @@ def test_only_what_may_come_again_is_written(store_url, tmp_path, space, is_writ
     alone = f"sqlite:///{tmp_path / 'alone.db'}"
     objective_at(alone).evaluate({"step_size": 0.4})
     # A trial takes less than the two seconds of training after which its models are written.
-    monkeypatch.setattr("optuna_treecv.sharing.stored_cache._SECONDS_PER_WRITE", 2.0)
+    monkeypatch.setattr("optuna_treecv.sharing.caches._SECONDS_PER_WRITE", 2.0)
     objective = objective_at(store_url)
     run(objective)
-    monkeypatch.setattr("optuna_treecv.sharing.stored_cache._SECONDS_PER_WRITE", 0.0)
+    monkeypatch.setattr("optuna_treecv.sharing.caches._SECONDS_PER_WRITE", 0.0)
     objective.evaluate({"step_size": 0.4})  # writes what waits, and its own models
     assert (n_models(store_url) >= 3 * n_models(alone)) == is_written
     assert n_models(alone) > 8

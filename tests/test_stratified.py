@@ -14,7 +14,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.rows.folds import _permutation
-from optuna_treecv.rows.stratified import stratified_chunks
+from optuna_treecv.rows.folds import stratified_chunks
 
 # Up to 8 folds share their order, so that each of 2 folds has four balanced quarters.
 N_ROWS = 8192

@@ -12,8 +12,8 @@ import warnings
 
 import pytest
 
-from optuna_treecv.storage import write_queue
-from optuna_treecv.storage.write_queue import WriteQueue
+from optuna_treecv.storage import model_store
+from optuna_treecv.storage.model_store import WriteQueue
 
 pytestmark = pytest.mark.usefixtures("_real_queue")
 
@@ -34,7 +34,7 @@ def test_jobs_are_done_in_order_while_the_caller_goes_on():
 
 def test_what_waits_is_bounded():
     queue, go, done = WriteQueue(), Event(), []
-    most = write_queue._MOST_BYTES
+    most = model_store._MOST_BYTES
     queue.put(lambda: go.wait(120), most // 2)
     queue.put(lambda: done.append("half"), most // 2)
     putting = Thread(target=queue.put, args=(lambda: done.append("more"), 1))
@@ -99,7 +99,7 @@ def test_a_forked_process_has_a_queue_of_its_own():
 def test_what_was_put_is_done_before_python_exits(tmp_path):
     script = """
 import threading
-from optuna_treecv.storage.write_queue import WriteQueue
+from optuna_treecv.storage.model_store import WriteQueue
 queue = WriteQueue()
 queue.put(threading.main_thread().join)
 queue.put(lambda: print("written", flush=True))

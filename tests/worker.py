@@ -17,9 +17,9 @@ from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import treecv_objective
 from optuna_treecv.paper import StreamingKMeans
-from optuna_treecv.sharing import stored_cache
+from optuna_treecv.sharing import caches
 from optuna_treecv.storage.model_store import ModelStore
-from optuna_treecv.storage.write_queue import WriteQueue
+from optuna_treecv.storage.model_store import WriteQueue
 
 
 def make_objective(what, store=None):
@@ -46,7 +46,7 @@ def make_objective(what, store=None):
 def write_all():
     """Write each model to the store as soon as it is trained."""
     for name in ("_SECONDS_PER_WRITE", "_SECONDS_PER_MODEL", "_SECONDS_PER_BYTE"):
-        setattr(stored_cache, name, 0.0)
+        setattr(caches, name, 0.0)
 
 
 def stop_after_a_write():

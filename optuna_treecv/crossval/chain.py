@@ -16,9 +16,9 @@ from optuna_treecv.crossval.trained import why_not_passed_further
 from optuna_treecv.crossval.trained import why_not_trained_further
 from optuna_treecv.crossval.trained import why_trained_further
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.splits import Splits
+from optuna_treecv.rows.folds import Splits
 from optuna_treecv.scoring import Leaves
-from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan

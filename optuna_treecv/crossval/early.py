@@ -35,14 +35,14 @@ from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
-from optuna_treecv.tree.spine import ends_within
-from optuna_treecv.tree.spine import length_of_spine
-from optuna_treecv.tree.spine import phases_of_spine
-from optuna_treecv.tree.spine import steps_of_spine
-from optuna_treecv.tree.spine import walk_spine
 from optuna_treecv.tree.walk import Begun
 from optuna_treecv.tree.walk import beside_the_spine
+from optuna_treecv.tree.walk import ends_within
+from optuna_treecv.tree.walk import length_of_spine
+from optuna_treecv.tree.walk import phases_of_spine
+from optuna_treecv.tree.walk import steps_of_spine
 from optuna_treecv.tree.walk import TestedBlock
+from optuna_treecv.tree.walk import walk_spine
 from optuna_treecv.tree.walk import walk_tree
 
 

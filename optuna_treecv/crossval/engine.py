@@ -31,12 +31,12 @@ from optuna_treecv.scoring import TestedRows
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import plan_key
-from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
-from optuna_treecv.tree.spine import steps_of_spine
-from optuna_treecv.tree.spine import STEPS_PER_PASS
+from optuna_treecv.tree.walk import steps_of_spine
+from optuna_treecv.tree.walk import STEPS_PER_PASS
 
 #: The most parts that are reported, or shared out among threads.
 MAX_BLOCKS = 32

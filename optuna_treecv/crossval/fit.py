@@ -43,7 +43,7 @@ from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
-from optuna_treecv.rows.splits import Splits
+from optuna_treecv.rows.folds import Splits
 from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import response_of

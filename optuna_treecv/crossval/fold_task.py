@@ -48,7 +48,7 @@ from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import without_single_column
-from optuna_treecv.rows.splits import Split
+from optuna_treecv.rows.folds import Split
 from optuna_treecv.scoring import are_counts
 from optuna_treecv.scoring import by_loss
 from optuna_treecv.scoring import Loss
@@ -62,7 +62,7 @@ from optuna_treecv.scoring import spread_of_counts
 from optuna_treecv.scoring import TestedRows
 from optuna_treecv.scoring import UndefinedScore
 from optuna_treecv.scoring import unknown_spreads
-from optuna_treecv.sharing.beginnings import Beginnings
+from optuna_treecv.sharing.fold_results import Beginnings
 from optuna_treecv.sharing.fold_results import FoldResult
 from optuna_treecv.sharing.keys import under_configuration
 

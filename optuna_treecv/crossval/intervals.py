@@ -86,7 +86,7 @@ class Scores:
     by_fold : ndarray of shape (n_repeats, n_folds)
         The score of each fold, in the order of the folds.
     spreads : ndarray of shape (3, n_repeats, n_folds) or None
-        Of the scores of rows within each fold, see ``scoring/tested_rows.py``. NaN where it is not
+        Of the scores of rows within each fold, see ``scoring/scores.py``. NaN where it is not
         known; None where each fold is a single row.
     tested : Tested
         What was tested.

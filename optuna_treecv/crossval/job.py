@@ -53,10 +53,10 @@ from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import scores_rows
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import SPREAD_SIZE
+from optuna_treecv.sharing.caches import AnyCache
+from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.results import RowsIdentity
-from optuna_treecv.sharing.stored_cache import AnyCache
-from optuna_treecv.sharing.stored_cache import StoredModelCache
-from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.plan import Learner
 
 T = TypeVar("T")
 

@@ -14,11 +14,11 @@ import numpy as np
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.scoring import Leaves
-from optuna_treecv.tree.learner import Learner
-from optuna_treecv.tree.learner import RowTrainer
+from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Phase
-from optuna_treecv.tree.spine import STEPS_PER_PASS
-from optuna_treecv.tree.spine import test_then_train
+from optuna_treecv.tree.plan import RowTrainer
+from optuna_treecv.tree.walk import STEPS_PER_PASS
+from optuna_treecv.tree.walk import test_then_train
 from optuna_treecv.tree.walk import TestedBlock
 
 if TYPE_CHECKING:

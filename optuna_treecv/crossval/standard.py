@@ -18,9 +18,9 @@ from optuna_treecv.crossval.trained import why_not_trained_further
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Leaves
-from optuna_treecv.tree.learner import Learner
-from optuna_treecv.tree.learner import RowTrainer
+from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import RowTrainer
 from optuna_treecv.tree.walk import make_pool
 from optuna_treecv.tree.walk import TestedBlock
 

@@ -23,12 +23,12 @@ from optuna_treecv.learners.steps.split import split_in_python
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import token
-from optuna_treecv.sharing.memory_cache import ModelCache
 
 # The most fitted steps that are kept, those asked for last.
 _MOST_FITTED = 16

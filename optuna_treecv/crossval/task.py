@@ -50,6 +50,7 @@ from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import Scoring
+from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import digest
@@ -57,7 +58,6 @@ from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import token
 from optuna_treecv.sharing.results import SharedBetweenRuns
-from optuna_treecv.sharing.stored_cache import AnyCache
 
 T = TypeVar("T")
 

@@ -21,12 +21,12 @@ from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import partial_fit
 from optuna_treecv.learners.names import METHOD_NAMES
 from optuna_treecv.learners.seeds import seeded
+from optuna_treecv.rows.checks import naming_entries
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.entries import naming_entries
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Rows
 from optuna_treecv.tree.plan import rows_of

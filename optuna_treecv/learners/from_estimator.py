@@ -25,7 +25,7 @@ from optuna_treecv.learners.seeds import unset_seeds
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.tree.learner import Learner
+from optuna_treecv.tree.plan import Learner
 
 # Regressors of scikit-learn that take several targets, although their tags say that they do not.
 _OF_SEVERAL_TARGETS = ("BaggingRegressor", "MLPRegressor")

@@ -29,7 +29,7 @@ from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
 from optuna_treecv.reporting.history import check_study
-from optuna_treecv.storage.attributes import scores_of_trial
+from optuna_treecv.storage.evaluations import scores_of_trial
 from optuna_treecv.study.edges import edges_of
 
 try:

@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from optuna_treecv.storage.attributes import runs_of_trial
 from optuna_treecv.storage.database import AnyStore
 from optuna_treecv.storage.database import Connection
 from optuna_treecv.storage.database import Database
@@ -24,6 +23,7 @@ from optuna_treecv.storage.evaluations import COLUMNS
 from optuna_treecv.storage.evaluations import delete_evaluations
 from optuna_treecv.storage.evaluations import read_evaluations
 from optuna_treecv.storage.evaluations import read_scores
+from optuna_treecv.storage.evaluations import runs_of_trial
 
 if TYPE_CHECKING:
     from pandas import DataFrame

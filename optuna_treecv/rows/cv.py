@@ -26,15 +26,15 @@ from optuna_treecv.rows.folds import even_folds
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import folds_of_ids
 from optuna_treecv.rows.folds import hold_out
+from optuna_treecv.rows.folds import n_bytes_of
+from optuna_treecv.rows.folds import packed
 from optuna_treecv.rows.folds import permutation_of_folds
 from optuna_treecv.rows.folds import permutation_of_rows
 from optuna_treecv.rows.folds import singles
-from optuna_treecv.rows.splits import n_bytes_of
-from optuna_treecv.rows.splits import packed
-from optuna_treecv.rows.splits import Splits
-from optuna_treecv.rows.splits import TrainRows
-from optuna_treecv.rows.stratified import stratified_chunks
-from optuna_treecv.rows.stratified import stratified_sample
+from optuna_treecv.rows.folds import Splits
+from optuna_treecv.rows.folds import stratified_chunks
+from optuna_treecv.rows.folds import stratified_sample
+from optuna_treecv.rows.folds import TrainRows
 
 #: A splitter may never end. It may make this many splits, or as many as there are rows if these
 #: are more, which together take so many bytes.

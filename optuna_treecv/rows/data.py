@@ -30,7 +30,7 @@ from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.checks import in_memory
 from optuna_treecv.rows.checks import naming
-from optuna_treecv.rows.entries import naming_entries
+from optuna_treecv.rows.checks import naming_entries
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,17 @@ from sklearn.metrics import get_scorer_names
 from sklearn.utils import get_tags
 
 from optuna_treecv.learners.names import name_of
-from optuna_treecv.scoring.losses import FOR_CLASSIFIERS
-from optuna_treecv.scoring.losses import FOR_CLUSTERERS
-from optuna_treecv.scoring.losses import FOR_DENSITIES
-from optuna_treecv.scoring.losses import FOR_REGRESSORS
-from optuna_treecv.scoring.losses import Loss
-from optuna_treecv.scoring.losses import LOSSES
-from optuna_treecv.scoring.pooled import Metric
-from optuna_treecv.scoring.pooled import Pooled
-from optuna_treecv.scoring.scorers import own_scorer
-from optuna_treecv.scoring.scorers import registered_scorer
-from optuna_treecv.scoring.scorers import Scorer
+from optuna_treecv.scoring.metrics import FOR_CLASSIFIERS
+from optuna_treecv.scoring.metrics import FOR_CLUSTERERS
+from optuna_treecv.scoring.metrics import FOR_DENSITIES
+from optuna_treecv.scoring.metrics import FOR_REGRESSORS
+from optuna_treecv.scoring.metrics import Loss
+from optuna_treecv.scoring.metrics import LOSSES
+from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.metrics import own_scorer
+from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.metrics import registered_scorer
+from optuna_treecv.scoring.metrics import Scorer
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ import numpy as np
 from optuna_treecv.rows.data import aligned_bytes
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.scoring.fold_metrics import fold_metric
-from optuna_treecv.scoring.of_folds import scores_of_called
-from optuna_treecv.scoring.pooled import Metric
-from optuna_treecv.scoring.scorers import score_of
-from optuna_treecv.scoring.scorers import Scorer
-from optuna_treecv.scoring.tested_rows import TestedRows
-from optuna_treecv.tree.learner import Learner
+from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.metrics import score_of
+from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import scores_of_called
+from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 

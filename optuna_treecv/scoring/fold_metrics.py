@@ -33,8 +33,8 @@ import warnings
 import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 
-from optuna_treecv.scoring.losses import fold_sizes
-from optuna_treecv.scoring.losses import mean_over_targets
+from optuna_treecv.scoring.metrics import fold_sizes
+from optuna_treecv.scoring.metrics import mean_over_targets
 
 Array: TypeAlias = np.ndarray
 Weights: TypeAlias = np.ndarray | None

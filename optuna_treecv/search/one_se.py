@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
 from optuna_treecv.crossval.settings import is_number
-from optuna_treecv.storage.attributes import runs_of_trial
+from optuna_treecv.storage.evaluations import runs_of_trial
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import known_direction
 from optuna_treecv.study.choice import order_of

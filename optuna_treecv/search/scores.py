@@ -27,7 +27,7 @@ from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import Scoring
-from optuna_treecv.scoring.losses import LOSSES
+from optuna_treecv.scoring.metrics import LOSSES
 from optuna_treecv.sharing.keys import is_ours
 
 #: (estimator, X, y, **params) -> a number of which larger ones are better.

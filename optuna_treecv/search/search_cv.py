@@ -56,7 +56,7 @@ from optuna_treecv.search.studies import quiet
 from optuna_treecv.search.trials import Row
 from optuna_treecv.search.trials import table
 from optuna_treecv.search.trials import Trials
-from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
+from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective

@@ -24,8 +24,8 @@ from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.scoring import ReturnsSeveral
 from optuna_treecv.search.fit_tasks import FitTasks
 from optuna_treecv.search.points import Points
-from optuna_treecv.storage.attributes import known_of_trial
-from optuna_treecv.storage.attributes import scores_of_trial
+from optuna_treecv.storage.evaluations import known_of_trial
+from optuna_treecv.storage.evaluations import scores_of_trial
 from optuna_treecv.study.objective import TreeCVObjective
 
 #: With more splits than this, ``cv_results_`` has no columns for them.

@@ -33,10 +33,10 @@ from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.sharing.code import content_of_code
+from optuna_treecv.sharing.code import global_name
+from optuna_treecv.sharing.code import installed_version
 from optuna_treecv.sharing.code import is_code
-from optuna_treecv.sharing.origins import global_name
-from optuna_treecv.sharing.origins import installed_version
-from optuna_treecv.sharing.origins import modules_of
+from optuna_treecv.sharing.code import modules_of
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 

@@ -15,15 +15,15 @@ import numpy as np
 
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import SPREAD_SIZE
+from optuna_treecv.sharing.caches import AnyCache
+from optuna_treecv.sharing.caches import ModelCache
+from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import SCORED_BY
-from optuna_treecv.sharing.memory_cache import ModelCache
-from optuna_treecv.sharing.stored_cache import AnyCache
-from optuna_treecv.sharing.stored_cache import StoredModelCache
 
 # Scores that took less time are not written, as a store takes about a millisecond for each.
 _SECONDS_TO_WRITE = 2e-3

@@ -18,7 +18,10 @@ from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.scoring import ArrayThenCount
 from optuna_treecv.scoring import COUNT_BYTES
 from optuna_treecv.scoring import Leaves
-from optuna_treecv.sharing.beginnings import Beginnings
+from optuna_treecv.sharing.caches import AnyCache
+from optuna_treecv.sharing.caches import ModelCache
+from optuna_treecv.sharing.caches import StoredModelCache
+from optuna_treecv.sharing.fold_results import Beginnings
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import fingerprint
@@ -29,11 +32,8 @@ from optuna_treecv.sharing.keys import SCORED_BY
 from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.sharing.keys import targets_key
 from optuna_treecv.sharing.keys import token
-from optuna_treecv.sharing.memory_cache import ModelCache
-from optuna_treecv.sharing.prefixes import Prefix
-from optuna_treecv.sharing.stored_cache import AnyCache
-from optuna_treecv.sharing.stored_cache import StoredModelCache
-from optuna_treecv.tree.learner import Learner
+from optuna_treecv.sharing.shared_learner import Prefix
+from optuna_treecv.tree.plan import Learner
 
 # The most repeats whose prefixes are remembered, and the most prefixes of one repeat. A prefix
 # takes about a kilobyte, and a hyper-parameter that begins to act at some row, such as

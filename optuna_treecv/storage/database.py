@@ -43,7 +43,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 from sqlalchemy.types import NullType
 
-from optuna_treecv.storage.kept_threads import KeptThreads
+from optuna_treecv.storage.outages import KeptThreads
 from optuna_treecv.storage.outages import Outages
 from optuna_treecv.storage.outages import Scope
 from optuna_treecv.storage.tables import LEASES

@@ -1,4 +1,4 @@
-"""Evaluations and their fold scores in the database: written, read and deleted."""
+"""Evaluations: their scores in the database, and what studies and trials say of them in Optuna."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from datetime import datetime
+import json
 import math
 from typing import Any
 import zlib
@@ -18,14 +19,14 @@ from sqlalchemy import func
 from sqlalchemy import insert
 from sqlalchemy import select
 
-from optuna_treecv.storage.checked_rows import LeftOut
-from optuna_treecv.storage.checked_rows import read_checked
-from optuna_treecv.storage.checked_rows import shown
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import parts
 from optuna_treecv.storage.tables import EVALUATIONS
 from optuna_treecv.storage.tables import FOLD_SCORE_BLOCKS
 from optuna_treecv.storage.tables import FOLD_SCORES
+from optuna_treecv.storage.tables import LeftOut
+from optuna_treecv.storage.tables import read_checked
+from optuna_treecv.storage.tables import shown
 
 #: An evaluation with more fold scores than this stores them in one block instead of in rows.
 MAX_SCORE_ROWS = 1000
@@ -310,3 +311,59 @@ def _unpack(block: bytes, n_scores: int, n_expected: int) -> np.ndarray | None:
     if len(unpacked) not in (n_scores, 8 * n_scores) or not unpacker.eof:
         return None
     return np.frombuffer(unpacked, "u1" if len(unpacked) == n_scores else "<f8").astype(float)
+
+
+#: The user attribute of a study that says what its trials evaluate.
+STUDY_ATTRIBUTE = "treecv_evaluation"
+#: The user attribute of a trial, a flat dict: each attribute is a transaction in Optuna's storage.
+TRIAL_ATTRIBUTE = "treecv"
+#: In that dict, the mean of each of several scores has this and its name as its key.
+SCORE_PREFIX = "score_"
+
+# Earlier versions wrote an attribute for each key, two of them under other names.
+_OLD_NAMES = {
+    **{name: name for name in ("mean_test_score", "std_test_score", "std_error", "folds_scored")},
+    **{name: name for name in ("n_updates", "seconds", "diverged_folds")},
+    "method": "treecv_method",
+    "run": "treecv_run",
+}
+_OLD_SCORES = "treecv_scores"
+
+
+def known_of_trial(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a trial says of its evaluation, by the keys of ``TRIAL_ATTRIBUTE``.
+
+    Parameters
+    ----------
+    attributes : dict
+        The user attributes of the trial, which an earlier version may have written.
+    """
+    known = attributes.get(TRIAL_ATTRIBUTE)
+    if isinstance(known, dict):
+        return known
+    known = {name: attributes[old] for name, old in _OLD_NAMES.items() if old in attributes}
+    try:
+        scores = json.loads(attributes.get(_OLD_SCORES, "{}"))
+    except (TypeError, ValueError):  # someone has changed it
+        scores = None
+    if isinstance(scores, dict):
+        known |= {f"{SCORE_PREFIX}{name}": mean for name, mean in scores.items()}
+    return known
+
+
+def scores_of_trial(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the means of a trial's scores by name; empty if it has only one."""
+    return {
+        key.removeprefix(SCORE_PREFIX): mean
+        for key, mean in known_of_trial(attributes).items()
+        if key.startswith(SCORE_PREFIX)
+    }
+
+
+def runs_of_trial(attributes: Mapping[str, Any]) -> list[str]:
+    """Return the names of a trial's evaluations, one for each score, the first one first."""
+    run = known_of_trial(attributes).get("run")
+    if not isinstance(run, str):
+        return []
+    n_scores = len(scores_of_trial(attributes))
+    return [run, *(further_run(run, number) for number in range(1, n_scores))]

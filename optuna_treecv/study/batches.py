@@ -19,7 +19,7 @@ from optuna_treecv.crossval.engines import evaluate_together
 from optuna_treecv.crossval.engines import missing_result
 from optuna_treecv.crossval.engines import parameters_beside
 from optuna_treecv.crossval.job import Job
-from optuna_treecv.storage.leases import Leases
+from optuna_treecv.storage.model_store import Leases
 
 #: The largest batch. One walk has at most 128 lanes, so larger batches save nothing.
 MOST_SIDE_BY_SIDE = 1024

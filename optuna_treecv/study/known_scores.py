@@ -20,13 +20,13 @@ from optuna.trial import FrozenTrial
 
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.storage.attributes import runs_of_trial
-from optuna_treecv.storage.attributes import SCORE_PREFIX
-from optuna_treecv.storage.attributes import TRIAL_ATTRIBUTE
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import read_named_scores
 from optuna_treecv.storage.evaluations import record
+from optuna_treecv.storage.evaluations import runs_of_trial
+from optuna_treecv.storage.evaluations import SCORE_PREFIX
+from optuna_treecv.storage.evaluations import TRIAL_ATTRIBUTE
 
 #: The most bytes that one objective holds: 64 MiB.
 MOST_BYTES = 2**26

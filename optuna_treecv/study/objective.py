@@ -36,12 +36,12 @@ from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.without_effect import check_effect
-from optuna_treecv.sharing.memory_cache import check_bytes
-from optuna_treecv.sharing.memory_cache import ModelCache
-from optuna_treecv.sharing.stored_cache import StoredModelCache
+from optuna_treecv.sharing.caches import check_bytes
+from optuna_treecv.sharing.caches import ModelCache
+from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.storage.database import Database
-from optuna_treecv.storage.leases import Leases
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
+from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE

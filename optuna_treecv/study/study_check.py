@@ -20,8 +20,8 @@ from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
-from optuna_treecv.storage.attributes import known_of_trial
-from optuna_treecv.storage.attributes import STUDY_ATTRIBUTE
+from optuna_treecv.storage.evaluations import known_of_trial
+from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 from optuna_treecv.study.grid import Grid
 from optuna_treecv.study.grid import is_point_of
 from optuna_treecv.study.grid import key_of_point

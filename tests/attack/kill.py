@@ -32,9 +32,9 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import treecv_objective
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
-from optuna_treecv.storage import leases
+from optuna_treecv.storage import model_store
 from optuna_treecv.storage.database import Database
-from optuna_treecv.storage.leases import Leases
+from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.model_store import ModelStore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -126,7 +126,7 @@ def check(seed: int, storage: str, store: str) -> tuple[int, int]:
     points = {tuple(trial.params.values()) for trial in done}
     assert len(points) >= 16, f"{len(points)} of 16 points are finished"
     database = Database(store)
-    latest = time.monotonic() + 2 * leases.LEASE_SECONDS  # those of killed workers last a while
+    latest = time.monotonic() + 2 * model_store.LEASE_SECONDS  # of killed workers
     while Leases(ModelStore(database)).held():
         assert time.monotonic() < latest, "a lease is left over"
         time.sleep(0.05)
@@ -141,7 +141,7 @@ def attack(seed: int, n_rounds: int, storage: str, store: str) -> None:
     """Run the rounds on one database of studies and one store."""
     random.seed(seed)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    lease_seconds, leases.LEASE_SECONDS = leases.LEASE_SECONDS, 2.0
+    lease_seconds, model_store.LEASE_SECONDS = model_store.LEASE_SECONDS, 2.0
     try:
         for i in range(n_rounds):
             name = 1000 * seed + i
@@ -163,7 +163,7 @@ def attack(seed: int, n_rounds: int, storage: str, store: str) -> None:
             n_done, n_lost = check(name, storage, store)
             print(f"{store[:6]} {i}: {n_done} trials finished, {n_lost} killed", flush=True)
     finally:
-        leases.LEASE_SECONDS = lease_seconds
+        model_store.LEASE_SECONDS = lease_seconds
 
 
 def main(seed: int = 0, n_rounds: int = 10) -> None:

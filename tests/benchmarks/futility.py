@@ -39,7 +39,7 @@ from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.scoring import make_scoring
 from optuna_treecv.study.racing import Losses
-from optuna_treecv.tree.spine import steps_of_spine
+from optuna_treecv.tree.walk import steps_of_spine
 
 SEEDS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 NAME = sys.argv[2] if len(sys.argv) > 2 else ""

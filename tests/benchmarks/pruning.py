@@ -48,7 +48,7 @@ from optuna_treecv.crossval.task import Task
 from optuna_treecv.study.race import Incumbent
 from optuna_treecv.study.race import Race
 from optuna_treecv.study.racing import Losses
-from optuna_treecv.tree.spine import steps_of_spine
+from optuna_treecv.tree.walk import steps_of_spine
 
 ORDERS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 NAME = sys.argv[2] if len(sys.argv) > 2 else ""

@@ -20,7 +20,7 @@ from optuna_treecv.learners.steps.parts import is_passed
 from optuna_treecv.learners.steps.parts import parts_of
 from optuna_treecv.learners.steps.parts import rows_of_parts
 from optuna_treecv.learners.steps.parts import unshared
-from optuna_treecv.rows.entries import naming_entries
+from optuna_treecv.rows.checks import naming_entries
 
 # What rows that a step cannot take make it raise. Others, such as that of a worker which ended,
 # are not looked into.

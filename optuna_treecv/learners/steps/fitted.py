@@ -33,11 +33,11 @@ from optuna_treecv.learners.steps.placeholders import with_placeholders
 from optuna_treecv.learners.steps.placeholders import without_placeholders
 from optuna_treecv.learners.steps.split import Split
 from optuna_treecv.learners.steps.stacked import why_form_varies
+from optuna_treecv.rows.checks import naming_entries
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.entries import naming_entries
 from optuna_treecv.rows.folds import Cut
 
 # Sparse rows are made dense before they are scaled, if they have at most so many columns.

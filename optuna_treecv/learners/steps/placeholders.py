@@ -42,8 +42,8 @@ from optuna_treecv.learners.steps.parts import fitted_parts
 from optuna_treecv.learners.steps.parts import parts_of
 from optuna_treecv.learners.steps.parts import PASSED
 from optuna_treecv.rows.checks import check_columns
+from optuna_treecv.rows.checks import naming_entries
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.entries import naming_entries
 
 
 class NotAheadError(Exception):

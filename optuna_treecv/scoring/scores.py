@@ -1,0 +1,542 @@
+"""The scores of rows that were tested by models that had not seen them: of folds, of rows, and of
+all rows pooled. How far the scores of rows lie apart within folds gives standard errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from copy import copy
+from functools import cached_property
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from optuna_treecv.learners.names import name_of
+from optuna_treecv.scoring.fold_metrics import fold_metric
+from optuna_treecv.scoring.fold_metrics import FoldMetric
+from optuna_treecv.scoring.metrics import fold_means
+from optuna_treecv.scoring.metrics import fold_sizes
+from optuna_treecv.scoring.metrics import Loss
+from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.metrics import response_of
+from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.metrics import StandIn
+from optuna_treecv.scoring.metrics import undefined
+
+
+class TestedRows:
+    """Rows and what the models say of them, fold after fold.
+
+    Parameters
+    ----------
+    outputs : ndarray of shape (n_rows, n_outputs)
+        Not finite where a model is not.
+    respond : callable
+        (outputs, method) -> the response that follows from the outputs.
+    targets : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
+        Class codes or numbers.
+    weights : ndarray of shape (n_rows,), float64, or None
+    begins : ndarray of shape (n_folds,), int, or None
+        The first row of each fold, 0 first; None: each row is a fold.
+    """
+
+    __test__ = False  # for pytest
+
+    def __init__(
+        self,
+        outputs: np.ndarray,
+        respond: Callable[[np.ndarray, str], np.ndarray],
+        targets: np.ndarray | None,
+        weights: np.ndarray | None,
+        begins: np.ndarray | None,
+    ) -> None:
+        self.outputs = outputs
+        self.targets = targets
+        self.weights = weights
+        self.begins = begins
+        self._respond = respond
+        self._responses: dict[str, np.ndarray] = {}
+
+    def each_a_fold(self) -> TestedRows:
+        """Return the same rows as folds of one row each, whose weights cancel."""
+        alone = copy(self)
+        alone.begins = alone.weights = None
+        return alone
+
+    @cached_property
+    def are_finite(self) -> bool:
+        """Whether all outputs are finite."""
+        with np.errstate(all="ignore"):
+            # Any value that is not finite makes the sum not finite. So may a sum of large values.
+            return bool(np.isfinite(self.outputs.sum()) or np.isfinite(self.outputs).all())
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def n_folds(self) -> int:
+        return len(self) if self.begins is None else len(self.begins)
+
+    def response(self, method: str) -> np.ndarray:
+        if method not in self._responses:
+            with np.errstate(all="ignore"):
+                self._responses[method] = self._respond(self.outputs, method)
+        return self._responses[method]
+
+    def in_folds(self, rows: np.ndarray) -> np.ndarray:
+        """Return in which folds any of these rows, (n_rows,) of bool, is."""
+        return rows if self.begins is None else np.logical_or.reduceat(rows, self.begins)
+
+    def diverged(self) -> np.ndarray:
+        """Return which folds have outputs that are not finite, (n_folds,)."""
+        if self.are_finite:
+            return np.zeros(self.n_folds, bool)
+        return self.in_folds(~np.isfinite(self.outputs).all(axis=1))
+
+    def rows_of(self, folds: np.ndarray) -> np.ndarray:
+        """Return which rows are in the given folds, (n_folds,) of bool."""
+        if self.begins is None:
+            return folds
+        return np.repeat(folds, fold_sizes(self.begins, len(self)))
+
+
+class Scored(NamedTuple):
+    """The scores of folds by one metric.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_folds,)
+    diverged : ndarray of shape (n_folds,), bool, or None
+        Which folds have diverged; None if none have.
+    spread : ndarray of shape (3, n_folds) or None
+        See ``spread_of``; None if it is not known, or each row is a fold.
+    """
+
+    scores: np.ndarray
+    diverged: np.ndarray | None
+    spread: np.ndarray | None
+
+
+def by_loss(loss: Loss, rows: TestedRows) -> Scored:
+    """Return the mean loss of each fold."""
+    with np.errstate(all="ignore"):
+        losses = loss.of_rows(rows.response(loss.response_method), rows.targets)
+        scores = fold_means(losses, rows.weights, rows.begins)
+        spread = None
+        if rows.begins is not None:
+            if are_counts(loss) and rows.weights is None:
+                spread = spread_of_counts(scores, fold_sizes(rows.begins, len(rows)))
+            else:
+                spread = spread_of(losses, scores, rows.weights, rows.begins)
+        if np.isfinite(scores.sum()) and rows.are_finite:
+            return Scored(scores, None, spread)
+    diverged = rows.diverged() | rows.in_folds(~np.isfinite(losses)) | ~np.isfinite(scores)
+    scores[diverged] = loss.if_diverged
+    return Scored(scores, diverged, spread)
+
+
+def by_metric(
+    metric: FoldMetric, scorer: Scorer, method: str, rows: TestedRows, estimator: Any
+) -> Scored:
+    """Return the score of each fold by a metric.
+
+    Parameters
+    ----------
+    metric : FoldMetric
+        Gives the same scores as the scorer, for all folds at once.
+    scorer : Scorer
+    method : str
+        The response that the scorer asks of the estimator.
+    rows : TestedRows
+    estimator : estimator
+        One of the kind that was tested.
+
+    Raises
+    ------
+    ValueError
+        If the score is not defined on a fold.
+    """
+    diverged = rows.diverged()
+    targets: Any = rows.targets
+    begins = np.arange(len(rows)) if rows.begins is None else rows.begins
+    with np.errstate(all="ignore"):
+        scores = metric.of_folds(rows.response(method), targets, rows.weights, begins)
+    missing = np.isnan(scores) & ~diverged
+    if np.any(missing):
+        n_rows = fold_sizes(begins, len(rows))[np.argmax(missing)]
+        raise undefined(scorer, "NaN", estimator, int(n_rows))
+    spread = None
+    if metric.of_rows is not None and rows.begins is not None:
+        spread = _spread_by_metric(metric, scorer, method, rows, scores)
+    diverged |= ~np.isfinite(scores)
+    scores[diverged] = scorer.if_diverged
+    return Scored(scores, diverged, spread)
+
+
+def _spread_by_metric(
+    metric: FoldMetric, scorer: Scorer, method: str, rows: TestedRows, scores: np.ndarray
+) -> np.ndarray:
+    """Return the spread of a metric that is a mean over rows."""
+    assert rows.begins is not None and metric.of_rows is not None
+    if are_counts(scorer) and rows.weights is None:
+        return spread_of_counts(scores, fold_sizes(rows.begins, len(rows)))
+    targets: Any = rows.targets
+    with np.errstate(all="ignore"):
+        each = metric.of_rows(rows.response(method), targets)
+        return spread_of(each, scores, rows.weights, rows.begins)
+
+
+#: The numbers for each fold in a spread.
+SPREAD_SIZE = 3
+
+
+class FoldScores(NamedTuple):
+    """The scores of some folds.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_metrics, n_folds)
+        NaN for pooled ones.
+    diverged : ndarray of shape (n_folds,), bool
+        Which folds have diverged.
+    spreads : ndarray of shape (n_metrics, 3, n_folds) or None
+        Of the scores of rows within each fold, see ``spread_of``. NaN where they are not known;
+        None where each fold is a single row, so that it has no spread.
+    """
+
+    scores: np.ndarray
+    diverged: np.ndarray
+    spreads: np.ndarray | None
+
+    def part(self, begin: int, n_folds: int) -> FoldScores:
+        """Return the scores of some of the folds, the first of which is number ``begin``."""
+        folds = slice(begin, begin + n_folds)
+        spreads = None if self.spreads is None else self.spreads[:, :, folds]
+        return FoldScores(self.scores[:, folds], self.diverged[folds], spreads)
+
+
+def spread_of(
+    values: np.ndarray, means: np.ndarray, weights: np.ndarray | None, begins: np.ndarray
+) -> np.ndarray:
+    r"""Return the sums by which the variance of a mean over all folds is estimated.
+
+    For a fold with mean :math:`r` of values :math:`\ell_i`, and shares :math:`f_i = w_i / \sum w`
+    of its rows, these are :math:`\sum f_i^2 (\ell_i - r)^2`, :math:`\sum f_i^2 (\ell_i - r)` and
+    :math:`\sum f_i^2`. From them, :math:`\sum f_i^2 (\ell_i - c)^2` follows for every centre c.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_rows,)
+        The scores of the rows.
+    means : ndarray of shape (n_folds,)
+        The score of each fold.
+    weights : ndarray of shape (n_rows,) or None
+    begins : ndarray of shape (n_folds,), int
+        The first row of each fold, 0 first.
+
+    Returns
+    -------
+    ndarray of shape (3, n_folds)
+    """
+    sizes = fold_sizes(begins, len(values))
+    spread = np.zeros((SPREAD_SIZE, len(begins)))
+    centred = values - np.repeat(means, sizes)
+    if weights is None:
+        spread[0] = np.add.reduceat(np.square(centred), begins) / np.square(sizes, dtype=float)
+        spread[2] = 1 / sizes
+        return spread
+    totals = np.add.reduceat(weights, begins)
+    squares = np.square(weights / np.repeat(totals, sizes))
+    for i, power in enumerate((np.square(centred), centred, 1.0)):
+        spread[i] = np.add.reduceat(squares * power, begins)
+    return spread
+
+
+def spread_of_counts(means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the same for values that are 0 or 1, with equal weights: it follows from the means.
+
+    Parameters
+    ----------
+    means : ndarray of shape (n_folds,)
+    sizes : ndarray of shape (n_folds,), int
+        The rows of each fold.
+    """
+    spread = np.zeros((SPREAD_SIZE, len(means)))
+    spread[0] = means * (1 - means) / sizes
+    spread[2] = 1 / sizes
+    return spread
+
+
+def unknown_spreads(n_metrics: int, n_folds: int) -> np.ndarray:
+    """Return spreads of which none is known yet."""
+    return np.full((n_metrics, SPREAD_SIZE, n_folds), np.nan)
+
+
+def in_full(spreads: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the spreads of ``FoldScores`` as numbers, also where each fold is a single row.
+
+    Parameters
+    ----------
+    spreads : ndarray of shape (n_metrics, 3, n_folds) or None
+    shape : (int, int)
+        (n_metrics, n_folds).
+    """
+    if spreads is not None:
+        return spreads
+    n_metrics, n_folds = shape
+    single = np.zeros((n_metrics, SPREAD_SIZE, n_folds))
+    single[:, 2] = 1.0
+    return single
+
+
+def are_counts(metric: object) -> bool:
+    """Return whether a metric gives each row the score 0 or 1."""
+    return bool(getattr(metric, "is_zero_one", False))
+
+
+def scores_of_folds(
+    metrics: Sequence[Metric],
+    rows: TestedRows,
+    estimator: Any,
+    classes: np.ndarray | None,
+    called: Mapping[int, np.ndarray] | None = None,
+) -> FoldScores:
+    """Return the scores of folds.
+
+    Parameters
+    ----------
+    metrics : sequence of Loss, Scorer or Pooled
+        The scorers need nothing of an estimator but its predictions.
+    rows : TestedRows
+    estimator : estimator
+        One of the kind that was tested.
+    classes : ndarray or None
+        The sorted classes of all rows.
+    called : mapping of int to ndarray of shape (n_folds,), or None
+        By the number of the metric, the scores that are known.
+    """
+    called = called or {}
+    scores = np.full((len(metrics), rows.n_folds), np.nan)
+    diverged = np.zeros(rows.n_folds, bool)
+    spreads = None if rows.begins is None else unknown_spreads(*scores.shape)
+    for i, metric in enumerate(metrics):
+        if i in called:
+            scored = Scored(called[i], called[i] == metric.if_diverged, None)
+        elif isinstance(metric, Loss):
+            scored = by_loss(metric, rows)
+        elif isinstance(metric, Pooled):
+            scored = Scored(scores[i], rows.diverged(), None)
+        elif (known := fold_metric(metric, classes)) is not None:
+            scored = by_metric(known, metric, response_of(metric, estimator), rows, estimator)
+        else:
+            of_scorer = scores_of_called(metric, rows, estimator, classes)
+            scored = Scored(of_scorer, of_scorer == metric.if_diverged, None)
+        scores[i] = scored.scores
+        if scored.diverged is not None:
+            diverged |= scored.diverged
+        if scored.spread is not None and spreads is not None:
+            spreads[i] = scored.spread
+    return FoldScores(scores, diverged, spreads)
+
+
+def scores_of_called(
+    scorer: Scorer, rows: TestedRows, estimator: Any, classes: np.ndarray | None
+) -> np.ndarray:
+    """Return the scores of folds, (n_folds,), by a scorer that is called for each of them."""
+    method = response_of(scorer, estimator)
+    stand_in = StandIn(estimator, classes, method)
+    begins = np.arange(len(rows)) if rows.begins is None else rows.begins
+    ends = np.append(begins[1:], len(rows))
+    scores = np.where(rows.diverged(), scorer.if_diverged, np.nan)
+    for fold in np.flatnonzero(np.isnan(scores)):
+        part = slice(begins[fold], ends[fold])
+        scores[fold] = stand_in.scored(
+            scorer,
+            rows.response(method)[part],
+            None if rows.targets is None else rows.targets[part],
+            None if rows.weights is None else rows.weights[part],
+        )
+    return scores
+
+
+def scores_rows(metric: Metric, classes: np.ndarray | None) -> bool:
+    """Return whether a metric is a mean over rows whose scores are known row by row."""
+    if isinstance(metric, Scorer):
+        known = fold_metric(metric, classes)
+        return metric.is_mean and known is not None and known.of_rows is not None
+    return isinstance(metric, Loss)
+
+
+def scores_of_rows(
+    metric: Metric, rows: TestedRows, estimator: Any, classes: np.ndarray | None
+) -> np.ndarray:
+    """Return the score of each row, (n_rows,) of float64.
+
+    Parameters
+    ----------
+    metric : Loss or Scorer
+        One that ``scores_rows``.
+    rows : TestedRows
+    estimator : estimator
+        One of the kind that was tested.
+    classes : ndarray or None
+        The sorted classes of all rows.
+    """
+    rows = rows.each_a_fold()
+    if isinstance(metric, Loss):
+        return by_loss(metric, rows).scores
+    known = fold_metric(metric, classes)
+    assert isinstance(metric, Scorer) and known is not None and known.of_rows is not None
+    targets: Any = rows.targets
+    with np.errstate(all="ignore"):
+        scores = known.of_rows(rows.response(response_of(metric, estimator)), targets)
+    scores = scores.astype(np.float64)
+    scores[~np.isfinite(scores) | rows.diverged()] = metric.if_diverged
+    return scores
+
+
+def _mean(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.asarray((errors / weights[:, None]).mean(axis=-1))
+
+
+def _negative(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return -_mean(errors, totals, weights)
+
+
+def _root(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.asarray(-np.sqrt(errors / weights[:, None]).mean(axis=-1))
+
+
+def _r2(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.asarray((1 - errors / totals).mean(axis=-1))
+
+
+#: By the name of the metric: (errors, totals, weights) -> the scores, with several targets their
+#: mean. The arguments are of shape (n_points, n_folds, n_targets), (n_folds, n_targets) and
+#: (n_folds,).
+_FROM_SQUARES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
+    "squared_error": _mean,
+    "neg_mean_squared_error": _negative,
+    "neg_root_mean_squared_error": _root,
+    "r2": _r2,
+}
+
+
+def follows_from_squares(metric: Metric) -> bool:
+    """Return whether a score is a function of sums of squares."""
+    return metric.is_registered and metric.name in _FROM_SQUARES
+
+
+def scores_from_squares(
+    metric: Metric, errors: np.ndarray, totals: np.ndarray, weights: np.ndarray
+) -> np.ndarray | None:
+    """Return the scores, (n_points, n_folds); None where one is not defined by these sums alone.
+
+    Parameters
+    ----------
+    metric : Metric
+    errors : ndarray of shape (n_points, n_folds, n_targets)
+        sum w (y - prediction)^2 of each fold.
+    totals : ndarray of shape (n_folds, n_targets)
+        sum w (y - mean)^2.
+    weights : ndarray of shape (n_folds,)
+        sum w.
+    """
+    if metric.name == "r2" and np.any(totals <= 0):
+        return None
+    return _FROM_SQUARES[metric.name](errors, totals, weights)
+
+
+# Scores over the rows of all folds. A mean over folds needs folds on which a score is defined and
+# means something: one row has no area under a curve. A pooled score does not, but it compares what
+# different models say on one scale.
+
+# The most groups of folds that the jackknife leaves out.
+_MOST_GROUPS = 50
+
+
+def pooled_score(
+    metric: Pooled, rows: TestedRows, estimator: Any, classes: np.ndarray | None
+) -> tuple[float, float]:
+    r"""Return a score over all rows, and its standard error, which is NaN where it is unknown.
+
+    The standard error is that of the infinitesimal jackknife,
+    :math:`\sqrt{\sum_i (w_i \, \partial \theta / \partial w_i)^2}` for a score
+    :math:`\theta` and rows of weights :math:`w_i` (Jaeckel 1972; Efron 1982, chapter 6). For a
+    scorer without known derivatives it is that of the jackknife, which leaves out up to 50 groups
+    of folds.
+
+    Parameters
+    ----------
+    metric : Pooled
+    rows : TestedRows
+    estimator : estimator
+        One of the kind that was tested.
+    classes : ndarray or None
+
+    Raises
+    ------
+    ValueError
+        If the score is not defined on the rows.
+    """
+    method = response_of(metric, estimator)
+    weights = np.ones(len(rows)) if rows.weights is None else rows.weights
+    targets: Any = rows.targets
+    if isinstance(metric.of, Loss):
+        with np.errstate(all="ignore"):
+            losses = metric.of.of_rows(rows.response(method), rows.targets)
+            losses = np.where(rows.rows_of(rows.diverged()), metric.of.if_diverged, losses)
+            mean = float(np.average(losses, weights=rows.weights))
+            if not np.isfinite(mean):
+                return metric.if_diverged, np.nan
+            influence = (losses - mean) / weights.sum()
+        return mean, _length(weights * influence)
+    if np.any(rows.diverged()):
+        return metric.if_diverged, np.nan
+    known = fold_metric(metric.of, classes)
+    response = rows.response(method)
+    if method == "predict" and classes is not None:
+        response = response.astype(np.intp)  # class codes, perhaps beside other outputs as floats
+    if known is not None:
+        value = known.of_folds(response, targets, rows.weights, np.zeros(1, np.int64))[0]
+        if np.isfinite(value):
+            influence = known.influence(response, targets, rows.weights)
+            return float(value), _length(weights * influence)
+    if method == "predict" and classes is not None and np.any(response < 0):
+        raise ValueError(
+            f"scoring={metric.of.name!r} cannot be pooled for {name_of(estimator)}, which "
+            "predicts a label that is no class of y, or none; 'error' would be right."
+        )
+    stand_in = StandIn(estimator, classes, method)
+
+    def score(part: Any) -> float:
+        y = None if targets is None else targets[part]
+        weights = None if rows.weights is None else rows.weights[part]
+        assert isinstance(metric.of, Scorer)
+        return stand_in.scored(metric.of, response[part], y, weights, is_pooled=True)
+
+    return score(slice(None)), _jackknife(score, rows)
+
+
+def _jackknife(score: Any, rows: TestedRows) -> float:
+    """Return the standard error of a score by leaving out groups of folds."""
+    n_groups = min(rows.n_folds, _MOST_GROUPS)
+    if n_groups == 1:
+        return np.nan
+    group_of_fold = np.arange(rows.n_folds) * n_groups // rows.n_folds
+    group_of_row = group_of_fold if rows.begins is None else rows.rows_of(group_of_fold)
+    try:
+        left = np.array([score(group_of_row != group) for group in range(n_groups)])
+    except ValueError:  # it is undefined without a group
+        return np.nan
+    if not np.all(np.isfinite(left)):
+        return np.nan
+    return float(np.sqrt((n_groups - 1) * np.var(left)))
+
+
+def _length(parts: np.ndarray) -> float:
+    return float(np.sqrt(np.sum(np.square(parts))))
