@@ -18,7 +18,7 @@ import optuna
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval import lanes
+from optuna_treecv.crossval import treecv
 from optuna_treecv.storage import model_store
 
 GRID = {"alpha": [0.0, 1e-4, 1e-2, 1.0], "step_size": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]}
@@ -38,7 +38,7 @@ def say(*words):
 
 def main(storage, store, how=""):
     model_store._RENEWALS = 300  # that is every 0.2 seconds
-    walk, wait = lanes._evaluate_group, model_store.Leases.wait
+    walk, wait = treecv._evaluate_group, model_store.Leases.wait
 
     pauses = iter([sys.stdin.readline] if how == "meets" else [])
 
@@ -52,7 +52,7 @@ def main(storage, store, how=""):
         say("waits")
         wait(self, name)
 
-    lanes._evaluate_group, model_store.Leases.wait = say_and_walk, say_and_wait
+    treecv._evaluate_group, model_store.Leases.wait = say_and_walk, say_and_wait
     objective = make_objective(store)
     study = optuna.load_study(
         study_name="grid", storage=storage, sampler=objective.grid_sampler(seed=0)

@@ -31,7 +31,7 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval import engines
-from optuna_treecv.crossval import lanes
+from optuna_treecv.crossval import treecv
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.storage import database as database_module
@@ -285,13 +285,13 @@ def test_a_store_that_is_lost_holds_nobody_up(store_url):
 def walks(monkeypatch):
     """Return the list to which each walk adds the names of its points."""
     walked = []
-    walk = lanes._evaluate_group
+    walk = treecv._evaluate_group
 
     def note(members, *others):
         walked.append(sorted(bound.results.name for _, bound in members))
         walk(members, *others)
 
-    monkeypatch.setattr(lanes, "_evaluate_group", note)
+    monkeypatch.setattr(treecv, "_evaluate_group", note)
     return walked
 
 
@@ -464,7 +464,7 @@ def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
     owner, objective = make_objective(store_url, batch_size=24), make_objective(store_url)
     params = all_params(objective)[0]
     began, go = Event(), Event()
-    walk = lanes._evaluate_group
+    walk = treecv._evaluate_group
 
     def fail(members, *others):
         if members[0][0].task is not owner._task:
@@ -473,7 +473,7 @@ def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
         assert go.wait(60)
         raise RuntimeError
 
-    monkeypatch.setattr(lanes, "_evaluate_group", fail)
+    monkeypatch.setattr(treecv, "_evaluate_group", fail)
     failing = Background(owner, trial_at(owner, params))
     assert began.wait(60)
     assert len(leases_of(store_url).held()) == 24
