@@ -32,7 +32,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.scoring import asked
-from optuna_treecv.scoring import losses
+from optuna_treecv.scoring import metrics
 
 ONE_PASS = SGDClassifier(max_iter=1, tol=None, random_state=0)
 
@@ -585,10 +585,10 @@ def test_a_loss_between_0_and_1_is_no_count(monkeypatch, report):
     def doubled(predicted, y):
         return 2 * clipped(predicted, y)
 
-    of_numbers = [*losses.FOR_REGRESSORS]
+    of_numbers = [*metrics.FOR_REGRESSORS]
     of_numbers += [
-        losses.Loss("clipped", "predict", clipped, row_range=(0.0, 1.0)),
-        losses.Loss("doubled", "predict", doubled, row_range=(0.0, 2.0)),
+        metrics.Loss("clipped", "predict", clipped, row_range=(0.0, 1.0)),
+        metrics.Loss("doubled", "predict", doubled, row_range=(0.0, 2.0)),
     ]
     monkeypatch.setattr(asked, "FOR_REGRESSORS", of_numbers)
     monkeypatch.setattr(asked, "LOSSES", {loss.name: loss for loss in of_numbers})
