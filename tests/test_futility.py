@@ -19,10 +19,10 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
 from optuna_treecv import treecv_objective
-from optuna_treecv.study.futility import chance_to_win
-from optuna_treecv.study.futility import is_spared
-from optuna_treecv.study.futility import N_CALIBRATING
+from optuna_treecv.study.racing import chance_to_win
 from optuna_treecv.study.racing import Comparison
+from optuna_treecv.study.racing import is_spared
+from optuna_treecv.study.racing import N_CALIBRATING
 
 STEP = 8
 ALPHA = {"alpha": FloatDistribution(1e-7, 1e3, log=True)}

@@ -29,7 +29,7 @@ from sklearn.tree import DecisionTreeClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.study.axis import axis_of
+from optuna_treecv.study.space import axis_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(150, 8))

@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import treecv_objective
-from optuna_treecv.study.axis import axis_of
+from optuna_treecv.study.space import axis_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "how_it_works" / "names.rst"
 RNG = np.random.default_rng(0)

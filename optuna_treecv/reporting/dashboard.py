@@ -21,16 +21,14 @@ from optuna_treecv.reporting.evaluations import Evaluations
 from optuna_treecv.reporting.evaluations import Frame
 from optuna_treecv.reporting.evaluations import interval_in_words
 from optuna_treecv.reporting.evaluations import number_of_trials
-from optuna_treecv.reporting.evaluations import numbers_in_words
 from optuna_treecv.reporting.evaluations import plus_minus
 from optuna_treecv.reporting.figures import plot_choice
 from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
-from optuna_treecv.reporting.history import check_study
 from optuna_treecv.storage.evaluations import scores_of_trial
-from optuna_treecv.study.edges import edges_of
+from optuna_treecv.study.choice import edges_of
 
 try:
     from optuna_dashboard import get_note
@@ -111,7 +109,6 @@ def publish(study: optuna.Study, store: Any) -> None:
     >>> "No trial has finished yet." in get_note(study)
     True
     """
-    check_study(study)
     of = Evaluations(study, store)
     before, _, rest = get_note(study).partition(BEGIN)  # the user's text around our part stays
     _, _, after = rest.partition(f"\n{END}")  # a name in our part has no lines
@@ -181,7 +178,10 @@ def _note(of: Evaluations) -> str:
         return f"None of the {len(of.trials)} finished trials is in the store."
     contest = of.contest()
     compared = None if contest is None else compare_trials(contest, None, _MOST_IN_TABLE)
-    parts = [_best(of, compared), _choice(compared), _pareto(of), _use(of, compared)]
+    front: list[FrozenTrial] = []  # of several objectives, by the first score
+    if len(of.study.directions) > 1:
+        front = sorted(of.study.best_trials, key=lambda trial: of.sign * trial.values[0])
+    parts = [_best(of, compared), _choice(compared), _pareto(front), _use(of, compared, front)]
     parts.append(f"### What was evaluated\n\n{_facts(of)}")
     return "\n\n".join(part for part in parts if part)
 
@@ -250,7 +250,10 @@ def _choice(compared: Compared | None) -> str:
             f"**{interval_in_words(choice.interval)}** for trial {choice.trial.number}."
         )
     alike = choice.not_distinguishable
-    which = f"{len(alike)} trials ({numbers_in_words(alike)})" if alike else "no other trial"
+    which = "no other trial"
+    if alike:
+        more = f" and {len(alike) - 8} more" if len(alike) > 8 else ""
+        which = f"{len(alike)} trials ({', '.join(map(str, alike[:8]))}{more})"
     lines.append(f"Not distinguishable from trial {choice.best.number}, the best one: {which}.")
     if (simplest := compared.simplest) is not None:
         params = ", ".join(f"{_plain(name)}={_value(x)}" for name, x in simplest.params.items())
@@ -262,9 +265,8 @@ def _choice(compared: Compared | None) -> str:
     return f"### How sure is the choice?\n\n{listed}"
 
 
-def _pareto(of: Evaluations) -> str:
+def _pareto(front: Sequence[FrozenTrial]) -> str:
     """Return the table of the Pareto front; empty for a study with one objective."""
-    front = _front(of)
     if not front:
         return ""
     scores = {trial.number: scores_of_trial(trial.user_attrs) for trial in front}
@@ -287,17 +289,10 @@ def _pareto(of: Evaluations) -> str:
     )
 
 
-def _front(of: Evaluations) -> list[FrozenTrial]:
-    """Return the trials of the Pareto front of several objectives, by the first score."""
-    if len(of.study.directions) == 1:
-        return []
-    return sorted(of.study.best_trials, key=lambda trial: of.sign * trial.values[0])
-
-
-def _use(of: Evaluations, compared: Compared | None) -> str:
+def _use(of: Evaluations, compared: Compared | None, front: Sequence[FrozenTrial]) -> str:
     """Return lines of Python that make the model of the best trial."""
     best, which = of.best(), "study"
-    if front := _front(of):
+    if front:
         best = best[best["trial_number"] == front[0].number]
         which = f"study.trials[{front[0].number}]"
     if best.empty:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-from functools import cached_property
 import math
 from typing import Any
 from typing import NamedTuple
@@ -67,8 +66,18 @@ class Evaluations:
     ----------
     trials : dict of int to FrozenTrial
         By number.
+    facts : dict
+        What the objective has said of its evaluation in the study; empty if nothing.
+    sign : int
+        What makes smaller values better, of the first optimised score.
     frame : DataFrame
         A row per evaluation.
+    metric : str
+        The name of the score.
+    has_value : Series of bool
+        Which evaluations are complete with a finite mean.
+    saved_updates : ndarray or None
+        The row updates that sharing saved; None without a store, which alone knows them.
     """
 
     def __init__(self, study: optuna.Study, store: Any) -> None:
@@ -78,6 +87,9 @@ class Evaluations:
         states = (TrialState.COMPLETE, TrialState.PRUNED)
         trials = study.get_trials(deepcopy=False, states=states)
         self.trials = {trial.number: trial for trial in trials}
+        facts = study.user_attrs.get(STUDY_ATTRIBUTE)
+        self.facts: dict[str, Any] = facts if isinstance(facts, dict) else {}
+        self.sign = 1 if study.directions[0] == StudyDirection.MINIMIZE else -1
         if store is None:
             frame = self._from_attributes()
         else:
@@ -93,6 +105,10 @@ class Evaluations:
         known = [known_of_trial(self.trials[n].user_attrs) for n in frame["trial_number"]]
         pooled = [one.get("std_error", np.nan) for one in known]
         self.frame = frame.assign(standard_error=errors.where(errors.notna(), pooled))
+        self.metric = ", ".join(frame["scoring"].unique())
+        self.has_value = (frame["state"] == "complete") & np.isfinite(frame["mean"])
+        saved = "n_updates_saved"
+        self.saved_updates = frame[saved].to_numpy() if saved in frame else None
 
     def _from_attributes(self) -> Frame:
         """Return one row per trial of a ``treecv_objective``, as far as attributes know them."""
@@ -126,24 +142,6 @@ class Evaluations:
         columns += ["n_repeats", "n_updates", "n_updates_standard", "seconds"]
         return pandas.DataFrame(rows, columns=columns)
 
-    # What the study evaluates.
-
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """What the objective has said of its evaluation in the study; empty if nothing."""
-        facts = self.study.user_attrs.get(STUDY_ATTRIBUTE)
-        return facts if isinstance(facts, dict) else {}
-
-    @property
-    def sign(self) -> int:
-        """What makes smaller values better, of the first optimised score."""
-        return 1 if self.study.directions[0] == StudyDirection.MINIMIZE else -1
-
-    @property
-    def metric(self) -> str:
-        """The name of the score."""
-        return ", ".join(self.frame["scoring"].unique())
-
     @property
     def how_sure(self) -> str:
         """How the standard errors were computed."""
@@ -154,11 +152,6 @@ class Evaluations:
         return "jackknife over rows" if are_pooled else "over rows"  # of a single fold
 
     # The best ones.
-
-    @property
-    def has_value(self) -> Any:
-        """Which evaluations are complete with a finite mean."""
-        return (self.frame["state"] == "complete") & np.isfinite(self.frame["mean"])
 
     def best(self, n_best: int | None = None) -> Frame:
         """Return the best complete evaluations with a finite mean, best first; None: all."""
@@ -223,12 +216,6 @@ class Evaluations:
         )
 
     # Work and time.
-
-    @property
-    def saved_updates(self) -> np.ndarray | None:
-        """The row updates that sharing saved; None without a store, which alone knows them."""
-        frame = self.frame
-        return frame["n_updates_saved"].to_numpy() if "n_updates_saved" in frame else None
 
     @property
     def updates_from_scratch(self) -> np.ndarray:
@@ -388,12 +375,6 @@ def interval_in_words(interval: Interval) -> str:
 def _digits(spread: float) -> int:
     """Return how many decimals show two digits of a spread."""
     return max(0, 1 - math.floor(math.log10(spread)))
-
-
-def numbers_in_words(numbers: Sequence[int]) -> str:
-    """Return the numbers of trials as text."""
-    more = f" and {len(numbers) - 8} more" if len(numbers) > 8 else ""
-    return ", ".join(map(str, numbers[:8])) + more
 
 
 def amount(count: float) -> str:

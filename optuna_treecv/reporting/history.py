@@ -15,7 +15,6 @@ from typing import TypeAlias
 import numpy as np
 
 from optuna_treecv.storage.database import AnyStore
-from optuna_treecv.storage.database import Connection
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import FAILURES
 from optuna_treecv.storage.database import reason_of
@@ -77,9 +76,8 @@ def load_evaluations(
     >>> load_evaluations("sqlite:///treecv_store.db", study_name="lambda")  # doctest: +SKIP
     """
     pandas = import_pandas("load_evaluations")
-    numbers = _numbers(study_name, study)
     with _opened(store) as database:
-        table = database.read(lambda s: _evaluations(database, s, study_name, study, numbers))
+        table = _evaluations(database, study_name, study)
     frame = pandas.DataFrame(table, columns=COLUMNS)
     frame = frame.astype({"mean": float, "std": float, "trial_number": "Int64"})
     # The resolution of times depends on the database.
@@ -137,7 +135,7 @@ def load_fold_scores(
     """
     pandas = import_pandas("load_fold_scores")
     with _opened(store) as database:
-        table = _wanted(database, study_name, study, runs)
+        table = _evaluations(database, study_name, study, runs)
         lengths: list[int] = []
         folds, scores = [np.empty(0, np.int32)], [np.empty(0)]
         for _, each in _read_blocks(database, table):
@@ -194,21 +192,31 @@ def iter_fold_scores(
     """
     pandas = import_pandas("iter_fold_scores")
     with _opened(store) as database:
-        table = _wanted(database, study_name, study, runs)
+        table = _evaluations(database, study_name, study, runs)
         for rows, each in _read_blocks(database, table):
             folds = np.concatenate([folds for folds, _ in each]).astype(np.int32)
             scores = np.concatenate([scores for _, scores in each])
             yield _frame(pandas, table, rows, [len(one) for one, _ in each], folds, scores)
 
 
-def _wanted(
-    database: Database, study_name: str | None, study: AnyStudy, runs: Collection[str] | None
+def _evaluations(
+    database: Database,
+    study_name: str | None,
+    study: AnyStudy,
+    runs: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the rows of the evaluations whose scores are asked for."""
+    """Return the rows of the evaluations that are asked for, the oldest first."""
     wanted = _as_runs("runs", runs)
-    numbers = _numbers(study_name, study)
-    table = database.read(lambda s: _evaluations(database, s, study_name, study, numbers))
-    return table if wanted is None else [row for row in table if row["run"] in wanted]
+    _check_study_name(study_name)
+    if study is not None and study_name is not None:
+        raise ValueError(f"study_name must be None when study is given, got {study_name!r}.")
+    numbers = None if study is None else runs_of(study)
+    read = partial(read_evaluations, store=database, study_name=study_name, runs=numbers)
+    table = [row for row in database.read(read) if wanted is None or row["run"] in wanted]
+    if numbers is not None:  # the study may have another name by now
+        of_study = {"study_name": study.study_name}
+        table = [row | of_study | {"trial_number": numbers[row["run"]]} for row in table]
+    return sorted(table, key=lambda row: (row["created_at"], row["run"]))
 
 
 def _read_blocks(
@@ -240,17 +248,17 @@ def _frame(
     """Return the frame of some of the evaluations of a table."""
     n_folds = np.repeat(np.array([row["n_folds"] for row in rows], np.int32), lengths)
 
+    columns = ["run", "study_name"]
+    names = pandas.DataFrame(table, columns=columns, dtype=object).astype("category").dtypes
+
     def spread(column: str, kind: Any) -> Any:
         values = pandas.Series([row[column] for row in rows], dtype=object).astype(kind)
         return values.repeat(lengths).array
 
-    def categories(column: str) -> Any:
-        return pandas.Series([row[column] for row in table], dtype=object).astype("category").dtype
-
     return pandas.DataFrame(
         {
-            "run": spread("run", categories("run")),
-            "study_name": spread("study_name", categories("study_name")),
+            "run": spread("run", names["run"]),
+            "study_name": spread("study_name", names["study_name"]),
             "trial_number": spread("trial_number", "Int32"),
             "repeat": folds // n_folds,
             "fold": folds % n_folds,
@@ -349,31 +357,6 @@ def import_pandas(function: str) -> Any:
             f"{function} needs pandas: pip install 'optuna-treecv[pandas]'."
         ) from error
     return pandas
-
-
-def _numbers(study_name: str | None, study: AnyStudy) -> dict[str, int] | None:
-    """Return the runs that a study's trials name, if there is a study."""
-    _check_study_name(study_name)
-    if study is not None and study_name is not None:
-        raise ValueError(f"study_name must be None when study is given, got {study_name!r}.")
-    return None if study is None else runs_of(study)
-
-
-def _evaluations(
-    database: Database,
-    connection: Connection,
-    study_name: str | None,
-    study: AnyStudy,
-    numbers: dict[str, int] | None,
-) -> list[dict[str, Any]]:
-    """Return the rows of the table, the oldest first."""
-    table = read_evaluations(connection, database, study_name=study_name, runs=numbers)
-    if numbers is not None:
-        table = [
-            row | {"study_name": study.study_name, "trial_number": numbers[row["run"]]}
-            for row in table
-        ]
-    return sorted(table, key=lambda row: (row["created_at"], row["run"]))
 
 
 def check_study(study: Any) -> None:

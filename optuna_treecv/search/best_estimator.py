@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any
 from typing import Self
@@ -26,13 +27,13 @@ class Delegated:
     Parameters
     ----------
     method : callable
-    name : str
-        What ``_check_has`` of the search is asked for.
+    name : str, default=None
+        The method of the best estimator that it needs; None: the one of the same name.
     """
 
-    def __init__(self, method: Callable[..., Any], name: str) -> None:
+    def __init__(self, method: Callable[..., Any], name: str | None = None) -> None:
         self._method = method
-        self._name = name
+        self._name = name or method.__name__
         self.__doc__ = method.__doc__
 
     def __get__(self, search: Any, owner: Any = None) -> Any:
@@ -45,11 +46,6 @@ class Delegated:
                 f"'{type(search).__name__}' has no attribute {self._method.__name__!r}: {error}"
             ) from error
         return MethodType(self._method, search)
-
-
-def delegated(name: str) -> Callable[[Callable[..., Any]], Delegated]:
-    """Return a decorator of methods that need a method ``name`` of the best estimator."""
-    return lambda method: Delegated(method, name)
 
 
 class OfBestEstimator:
@@ -124,7 +120,7 @@ class OfBestEstimator:
             scorer = scorer[name]
         return float(scorer(self.best_estimator_, X, y, **params))
 
-    @delegated("predict")
+    @Delegated
     def predict(self, X: Any) -> np.ndarray:
         """Predict by the best estimator.
 
@@ -140,7 +136,7 @@ class OfBestEstimator:
         """
         return self._best("predict", X)
 
-    @delegated("predict_proba")
+    @Delegated
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of classes by the best estimator.
 
@@ -156,7 +152,7 @@ class OfBestEstimator:
         """
         return self._best("predict_proba", X)
 
-    @delegated("predict_log_proba")
+    @Delegated
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of the probabilities of classes by the best estimator.
 
@@ -172,7 +168,7 @@ class OfBestEstimator:
         """
         return self._best("predict_log_proba", X)
 
-    @delegated("decision_function")
+    @Delegated
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the decision function of the best estimator.
 
@@ -188,7 +184,7 @@ class OfBestEstimator:
         """
         return self._best("decision_function", X)
 
-    @delegated("score_samples")
+    @Delegated
     def score_samples(self, X: Any) -> np.ndarray:
         """Return the scores of rows by the best estimator.
 
@@ -204,7 +200,7 @@ class OfBestEstimator:
         """
         return self._best("score_samples", X)
 
-    @delegated("transform")
+    @Delegated
     def transform(self, X: Any) -> Any:
         """Transform rows by the best estimator.
 
@@ -220,7 +216,7 @@ class OfBestEstimator:
         """
         return self._best("transform", X)
 
-    @delegated("inverse_transform")
+    @Delegated
     def inverse_transform(self, X: Any) -> Any:
         """Transform rows back by the best estimator.
 
@@ -236,7 +232,7 @@ class OfBestEstimator:
         """
         return self._best("inverse_transform", X)
 
-    @delegated("transform")
+    @partial(Delegated, name="transform")
     def set_output(self, *, transform: Any = None) -> Self:
         """Choose the type of what ``transform`` returns.
 

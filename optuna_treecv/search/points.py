@@ -21,8 +21,8 @@ from optuna.trial import TrialState
 from sklearn.model_selection import ParameterGrid
 from sklearn.model_selection import ParameterSampler
 
-from optuna_treecv.study.axis import Axis
-from optuna_treecv.study.axis import axis_of
+from optuna_treecv.study.space import Axis
+from optuna_treecv.study.space import axis_of
 from optuna_treecv.study.space import codes_of
 from optuna_treecv.study.space import in_full
 
@@ -168,17 +168,17 @@ def as_distributions(given: Any) -> dict[str, BaseDistribution | Axis] | Literal
             "param_distributions must be a dict such as {'alpha': loguniform(1e-6, 1e-1)} or "
             f"'auto', got {given!r}."
         )
-    return {name: _as_distribution(name, one) for name, one in given.items()}
-
-
-def _as_distribution(name: str, given: Any) -> BaseDistribution | Axis:
-    if isinstance(given, BaseDistribution):
-        return given
-    if hasattr(given, "dist") and hasattr(given, "support"):
-        return _from_scipy(name, given)
-    if isinstance(given, list | tuple | np.ndarray) and len(given):
-        return axis_of(list(given), are_choices=True)
-    raise ValueError(f"param_distributions: {name!r} must have {_EXPECTED}, got {given!r}.")
+    distributions: dict[str, BaseDistribution | Axis] = {}
+    for name, one in given.items():
+        if isinstance(one, BaseDistribution):
+            distributions[name] = one
+        elif hasattr(one, "dist") and hasattr(one, "support"):
+            distributions[name] = _from_scipy(name, one)
+        elif isinstance(one, list | tuple | np.ndarray) and len(one):
+            distributions[name] = axis_of(list(one), are_choices=True)
+        else:
+            raise ValueError(f"param_distributions: {name!r} must have {_EXPECTED}, got {one!r}.")
+    return distributions
 
 
 def _from_scipy(name: str, frozen: Any) -> BaseDistribution:

@@ -27,7 +27,6 @@ from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import Scoring
-from optuna_treecv.scoring.metrics import LOSSES
 from optuna_treecv.sharing.keys import is_ours
 
 #: (estimator, X, y, **params) -> a number of which larger ones are better.
@@ -134,7 +133,13 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
             scoring = partial(_without_y, scoring)
             scoring.__name__ = getattr(scoring.args[0], "__name__", "scorer")
     if scoring is None:
-        scorers = {"score": check_score(estimator)}
+        if not hasattr(estimator, "score"):
+            raise TypeError(
+                f"scoring must be given for {name_of(estimator)}, which has no score, but there "
+                "is no scoring; the name of a scorer or a callable scorer(estimator, X, y) would "
+                "be right."
+            )
+        scorers: dict[str, SignedScorer] = {"score": check_scoring(estimator)}
         return Scores(_own_score(estimator), ["score"], scorers, is_multiple=False)
     known = make_scoring(scoring)
     assert isinstance(known, Scoring)
@@ -142,17 +147,6 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
     names = list(known.names) if is_multiple else ["score"]
     scorers = dict(zip(names, map(_signed, known.metrics), strict=True))
     return Scores(scoring, names, scorers, is_multiple)
-
-
-def check_score(estimator: Any) -> SignedScorer:
-    """Return the estimator's own score as a scorer."""
-    if not hasattr(estimator, "score"):
-        raise TypeError(
-            f"scoring must be given for {name_of(estimator)}, which has no score, but there is no "
-            "scoring; the name of a scorer or a callable scorer(estimator, X, y) would be right."
-        )
-    scorer: SignedScorer = check_scoring(estimator)
-    return scorer
 
 
 def _takes(score: Callable[..., Any], n_arguments: int) -> bool:
@@ -217,13 +211,6 @@ class NegativeLoss:
         tested = mean_loss(self.loss, estimator, X, y, weights, classes, n_targets)
         return -float(tested.scores[0])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _negative, (self.loss.name,)
-
     def __repr__(self) -> str:
         """Return what is negated."""
         return f"NegativeLoss({self.loss.name!r})"
-
-
-def _negative(name: str) -> NegativeLoss:
-    return NegativeLoss(LOSSES[name])

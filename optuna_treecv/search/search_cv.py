@@ -38,11 +38,6 @@ from optuna_treecv.crossval.settings import is_number
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.search.best_estimator import OfBestEstimator
-from optuna_treecv.search.fit_tasks import CallbackSupportMixin
-from optuna_treecv.search.fit_tasks import FitTasks
-from optuna_treecv.search.one_se import check_earlier_scores
-from optuna_treecv.search.one_se import check_one_se
-from optuna_treecv.search.one_se import row_by_one_se
 from optuna_treecv.search.points import are_lists
 from optuna_treecv.search.points import as_distributions
 from optuna_treecv.search.points import Points
@@ -53,16 +48,22 @@ from optuna_treecv.search.studies import check_trials
 from optuna_treecv.search.studies import make_study
 from optuna_treecv.search.studies import over
 from optuna_treecv.search.studies import quiet
+from optuna_treecv.search.trials import CallbackSupportMixin
+from optuna_treecv.search.trials import FitTasks
 from optuna_treecv.search.trials import Row
 from optuna_treecv.search.trials import table
 from optuna_treecv.search.trials import Trials
+from optuna_treecv.storage.evaluations import runs_of_trial
 from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
+from optuna_treecv.study.choice import known_direction
+from optuna_treecv.study.choice import order_of
 from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import Space
 
+_OTHER_SPACES = "for other spaces, pass simpler or a callable as refit"
 _TRIALS = 10  # of a search that is no grid, as for OptunaSearchCV and RandomizedSearchCV
 
 
@@ -329,7 +330,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                     self.best_score_ = float(results[f"mean_test_{name}"][self.best_index_])
             if self._refits:
                 began = perf_counter()
-                with tasks.refit():
+                with tasks.within("refit-with-best-params"):
                     self.best_estimator_ = objective.best_estimator(rows[self.best_index_].trial)
                 self.refit_time_ = perf_counter() - began
                 if hasattr(self.best_estimator_, "feature_names_in_"):
@@ -539,32 +540,34 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             if self._n_trials is not None or points.is_sample:
                 del points.missing[n_trials:]
             if points.is_sample:
-                trials.objective._keep_to(points.missing)
+                # No other points of the grid are evaluated ahead of their trials.
+                trials.objective._space.grids = [
+                    {name: [code] for name, code in point.items()} for point in points.missing
+                ]
             study.sampler = points
             waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
             n_trials = len(points.missing) + len(waiting)
-        tasks.begin_trials(n_trials * trials.n_splits)
-        try:
-            if n_trials > 0:
-                with nullcontext() if self.verbose else quiet():
-                    study.optimize(
-                        trials,
-                        n_trials=n_trials,
-                        timeout=self.timeout,
-                        catch=() if self.error_score == "raise" else (Exception,),
-                        callbacks=None if self.callbacks is None else list(self.callbacks),
-                        show_progress_bar=bool(self.progress),
-                    )
-        except KeyboardInterrupt:
-            if not _n_scored(over(study)):
-                raise
-            warn_caller(
-                f"The search was interrupted after {_n_scored(over(study))} trials; what follows "
-                "is about these."
-            )
-        finally:
-            study.sampler = sampler
-        tasks.end_trials()
+        with tasks.within("search", max_subtasks=n_trials * trials.n_splits):
+            try:
+                if n_trials > 0:
+                    with nullcontext() if self.verbose else quiet():
+                        study.optimize(
+                            trials,
+                            n_trials=n_trials,
+                            timeout=self.timeout,
+                            catch=() if self.error_score == "raise" else (Exception,),
+                            callbacks=None if self.callbacks is None else list(self.callbacks),
+                            show_progress_bar=bool(self.progress),
+                        )
+            except KeyboardInterrupt:
+                if not (n_scored := _n_scored(over(study))):
+                    raise
+                warn_caller(
+                    f"The search was interrupted after {n_scored} trials; what follows is about "
+                    "these."
+                )
+            finally:
+                study.sampler = sampler
 
     # --- The results ---
 
@@ -643,3 +646,108 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
 def _n_scored(trials: Sequence[FrozenTrial]) -> int:
     """Return how many trials have not failed."""
     return sum(trial.state != TrialState.FAIL for trial in trials)
+
+
+# What ``refit="one_se"`` needs, and the row that it takes.
+
+
+def check_one_se(objective: TreeCVObjective, simpler: Any) -> None:
+    """Refuse a search whose candidates have no order of simplicity, or no standard error.
+
+    Parameters
+    ----------
+    objective : TreeCVObjective
+        The objective of the search, before its first trial.
+    simpler : dict, "n_updates", callable or None
+        As for ``TreeCVSearchCV``.
+
+    Raises
+    ------
+    ValueError
+        If the choice would fail after the last trial.
+    """
+    if not objective.has_fold_scores:
+        raise ValueError(
+            "refit='one_se' must have the scores of several folds, which a hold-out and a pooled "
+            "score do not have; refit=True would be right here."
+        )
+    distributions = objective.param_distributions
+    if simpler is not None:
+        order_of([], simpler, list(distributions))  # refuses what is none
+        if not isinstance(simpler, Mapping):
+            return
+        distributions = {name: distributions[name] for name in simpler}
+    elif known_direction(list(distributions)) is None:
+        raise ValueError(
+            "refit='one_se' must have a space of one parameter whose name says what is simpler, "
+            f"such as 'alpha' or 'max_depth', got {', '.join(map(repr, distributions))}; "
+            f"{_OTHER_SPACES}."
+        )
+    for name, distribution in distributions.items():
+        for value in getattr(distribution, "choices", ()):
+            if not is_number(value):
+                raise ValueError(
+                    f"refit='one_se' must have numbers as values of {name!r}, got {value!r}; "
+                    f"{_OTHER_SPACES}."
+                )
+
+
+def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
+    """Refuse, before the first new trial, earlier trials whose fold scores no store keeps.
+
+    Parameters
+    ----------
+    earlier : sequence of FrozenTrial
+    store : Any
+        As the user gave it.
+
+    Raises
+    ------
+    ValueError
+        If the choice could pass over an earlier trial, or fail because one is the best.
+    """
+    n_unknown = sum(
+        trial.state == TrialState.COMPLETE
+        and (store is None or not runs_of_trial(trial.user_attrs))
+        for trial in earlier
+    )
+    if n_unknown:
+        raise ValueError(
+            f"refit='one_se' needs fold scores, but those of {n_unknown} earlier trials are not "
+            "known; store, given from the first run on, keeps fold scores, and refit=True needs "
+            "none."
+        )
+
+
+def row_by_one_se(
+    objective: TreeCVObjective, study: optuna.Study, numbers: list[int], simpler: Any
+) -> int:
+    """Return the number of the row that is simplest of those about as good as the best.
+
+    Parameters
+    ----------
+    objective : TreeCVObjective
+    study : optuna.Study
+        It may have further trials, which are not chosen.
+    numbers : list of int
+        That of the trial of each row.
+    simpler : dict, "n_updates", callable or None
+        As for ``TreeCVSearchCV``.
+
+    Raises
+    ------
+    ValueError
+        If the fold scores of the best trial are not known, or no trial has a finite score.
+    """
+    contest = objective._contest(study)
+    contest = contest._replace(trials=[one for one in contest.trials if one.number in numbers])
+    if not contest.trials:
+        raise ValueError("refit='one_se' needs a trial with a finite score, but there is none.")
+    best = contest.trials[0]
+    if best.number not in contest.folds_of([best]):
+        raise ValueError(
+            f"refit='one_se' needs the fold scores of the best trial, number {best.number}, which "
+            "an earlier run has not kept; store, given from the first run on, keeps fold scores, "
+            "and refit=True needs none."
+        )
+    return numbers.index(objective._choose(contest, "one_se", simpler).trial.number)

@@ -23,8 +23,8 @@ from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
-from optuna_treecv.study.axis import Axis
 from optuna_treecv.study.objective import TreeCVObjective
+from optuna_treecv.study.space import Axis
 
 _lock = Lock()
 _levels: list[int] = []  # the level before the first of those that are quiet now, and its copies

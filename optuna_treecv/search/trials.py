@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections import defaultdict
 from collections.abc import Callable
+from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import contextmanager
 from typing import Any
 from typing import NamedTuple
+from typing import Self
 import warnings
 
 import numpy as np
@@ -22,11 +25,21 @@ from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.scoring import ReturnsSeveral
-from optuna_treecv.search.fit_tasks import FitTasks
 from optuna_treecv.search.points import Points
 from optuna_treecv.storage.evaluations import known_of_trial
 from optuna_treecv.storage.evaluations import scores_of_trial
 from optuna_treecv.study.objective import TreeCVObjective
+
+try:
+    from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
+    from sklearn.callback import with_callbacks
+except ImportError:  # scikit-learn before 1.9: a search has no set_callbacks
+    CallbackSupportMixin = type("CallbackSupportMixin", (), {})
+
+    def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the method."""
+        return method
+
 
 #: With more splits than this, ``cv_results_`` has no columns for them.
 MOST_SPLITS = 100
@@ -351,7 +364,9 @@ def table(
     results["params"] = [row.params for row in rows]
     for number, name in enumerate(names):
         results |= _scores_of(rows, number, name, n_splits, "test")
-        results[f"rank_test_{name}"] = _ranks(results[f"mean_test_{name}"])
+        means = results[f"mean_test_{name}"]  # those that are NaN share the last rank
+        ranks = rankdata(np.where(np.isnan(means), np.inf, -means), method="min")
+        results[f"rank_test_{name}"] = ranks.astype(np.int32)
         if with_train:
             results |= _scores_of(rows, len(names) + number, name, n_splits, "train")
     return results
@@ -374,15 +389,6 @@ def _scores_of(
     columns[f"mean_{which}_{name}"] = means
     columns[f"std_{which}_{name}"] = np.array([row.stds[number] for row in rows])
     return columns
-
-
-def _ranks(means: np.ndarray) -> np.ndarray:
-    """Return the rank of each mean, 1 for the largest; means that are NaN share the last one."""
-    if np.isnan(means).all():
-        return np.ones(len(means), np.int32)
-    filled = np.where(np.isnan(means), np.nanmin(means) - 1, means)
-    ranks: np.ndarray = rankdata(-filled, method="min").astype(np.int32)
-    return ranks
 
 
 def _columns_of(params: Sequence[Mapping[str, Any]]) -> dict[str, np.ma.MaskedArray]:
@@ -408,3 +414,67 @@ def _column(values: Mapping[int, Any], n_rows: int) -> np.ma.MaskedArray:
     for number, value in values.items():
         column[number] = value
     return column
+
+
+# What a search tells the callbacks of scikit-learn, which are set by ``set_callbacks``.
+
+
+class FitTasks:
+    """The tasks of one search, by the names that they have in scikit-learn's searches.
+
+    It is a context: the search begins where it is entered, and is over where it is left.
+
+    The splits of a trial are evaluated together, so their tasks begin and end together.
+
+    Parameters
+    ----------
+    search : TreeCVSearchCV
+    refits : bool
+    **data : Any
+        ``X``, ``y`` and ``metadata``, for the callbacks.
+    """
+
+    def __init__(self, search: Any, refits: bool, **data: Any) -> None:
+        self._search = search
+        self._refits = refits
+        self._data = {"estimator": search, **data}
+        self._is_heard = bool(getattr(search, "_skl_callbacks", ()))
+
+    @contextmanager
+    def trial(self, n_splits: int) -> Generator[None]:
+        """Return a context in which the splits of one trial are evaluated."""
+        if not self._is_heard:
+            yield
+            return
+        tasks = [self._inner.subcontext("candidate-split-evaluation") for _ in range(n_splits)]
+        for task in tasks:
+            task.call_on_fit_task_begin(**self._data)
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.call_on_fit_task_end(**self._data)
+
+    @contextmanager
+    def within(self, name: str, **options: Any) -> Generator[None]:
+        """Return a context in which a task inside the search runs; an error does not end it."""
+        if not self._is_heard:
+            yield
+            return
+        self._inner = self._root.subcontext(name, **options)
+        self._inner.call_on_fit_task_begin(**self._data)
+        yield
+        self._inner.call_on_fit_task_end(**self._data)
+
+    def __enter__(self) -> Self:
+        if self._is_heard:
+            self._root = self._search._init_callback_context(max_subtasks=1 + self._refits)
+            self._root.call_on_fit_task_begin(**self._data)
+        return self
+
+    def __exit__(self, kind: type | None, error: Any, where: Any) -> None:
+        try:
+            if self._is_heard and error is None:
+                self._root.call_on_fit_task_end(**self._data)
+        finally:
+            with_callbacks(lambda search: None)(self._search)  # tears the callbacks down

@@ -58,7 +58,9 @@ class Batches:
         self.ahead = WeakKeyDictionary()
         self._jobs_ahead: WeakSet[Job] = WeakSet()  # whose results may wait for their trials
         self._n_inside = 0
-        self._n_expected = 1  # the most calls that were inside at once
+        # The calls worth waiting for: those inside, of which there are never more, and those that
+        # have just left and will soon be back with their next trial.
+        self._n_expected = 1
         self._waiting: list[_Request] = []
         self._is_evaluating = False
         self._changed = Condition()
@@ -89,7 +91,7 @@ class Batches:
         others : callable, default=None
             () -> jobs whose results will be needed later; a batch is filled up with them.
         """
-        if self._size < 2 or (others is None and self._expected() < 2):
+        if self._size < 2 or (others is None and self._n_expected < 2):
             return
         if not parameters_beside(job):
             return
@@ -173,7 +175,7 @@ class Batches:
                         latest = monotonic() + _SECONDS
                         continue
                     left = latest - monotonic()
-                    if left > 0 and len(self._waiting) < min(self._size, self._expected()):
+                    if left > 0 and len(self._waiting) < min(self._size, self._n_expected):
                         self._changed.wait(left)
                         continue
                     if left <= 0:
@@ -190,11 +192,3 @@ class Batches:
             finally:
                 if request in self._waiting:  # interrupted
                     self._waiting.remove(request)
-
-    def _expected(self) -> int:
-        """Return how many calls are worth waiting for.
-
-        These are the calls inside, and those that have just left and will soon be back with their
-        next trial.
-        """
-        return max(self._n_inside, self._n_expected)

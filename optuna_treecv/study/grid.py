@@ -41,7 +41,11 @@ class GridSampler(optuna.samplers.GridSampler):
     """
 
     def __init__(self, grids: Sequence[Grid], seed: int | None = None) -> None:
-        self._forget_studies()
+        # How often points have failed; the state and the point of the first trials, as far as all
+        # of them are over.
+        self._seen: WeakKeyDictionary[
+            optuna.Study, tuple[Counter[int | None], list[tuple[TrialState, int | None]]]
+        ] = WeakKeyDictionary()
         if len(grids) == 1:
             super().__init__(grids[0], seed)
             self._as_text = repr(self._search_space)
@@ -65,15 +69,7 @@ class GridSampler(optuna.samplers.GridSampler):
         return {**self.__dict__, "_seen": None}  # weak references cannot be pickled
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget_studies()
-
-    def _forget_studies(self) -> None:
-        # How often points have failed; the state and the point of the first trials, as far as all
-        # of them are over.
-        self._seen: WeakKeyDictionary[
-            optuna.Study, tuple[Counter[int | None], list[tuple[TrialState, int | None]]]
-        ] = WeakKeyDictionary()
+        self.__dict__.update(state, _seen=WeakKeyDictionary())
 
     def after_trial(
         self,

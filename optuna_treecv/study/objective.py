@@ -50,9 +50,9 @@ from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import contest_of
+from optuna_treecv.study.choice import edges_of
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
-from optuna_treecv.study.edges import edges_of
 from optuna_treecv.study.grid import GridSampler
 from optuna_treecv.study.grid import points_beside
 from optuna_treecv.study.known_scores import KnownScores
@@ -148,10 +148,6 @@ class TreeCVObjective:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _report_lock=Lock())
-
-    def _keep_to(self, points: Sequence[Mapping[str, Any]]) -> None:
-        """Evaluate no other points of the grid ahead of their trials; points are in codes."""
-        self._space.grids = [{name: [code] for name, code in point.items()} for point in points]
 
     def _report_for(self, pruner: optuna.pruners.BasePruner, job: Job | None = None) -> None:
         """Make the reports that a pruner needs, from before the first trial on."""
@@ -526,21 +522,17 @@ class TreeCVObjective:
             trial = study.best_trial
             warn_if_mixed(study)
             if rule != "best":
-                trial = self._choose(study, rule, simpler).trial
+                trial = self._choose(self._contest(study), rule, simpler).trial
             argument = "study must be one of this objective: its best trial"
         else:
             raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
         return trial, self._candidate_of(trial, argument)
 
-    def _choose(self, study: Any, rule: Any, simpler: Any, level: float = 0.95) -> Choice:
-        """Choose a trial of a study."""
-        return choice_of(self._contest(study), rule, self._on_values(simpler), level)
-
-    def _on_values(self, simpler: Any) -> Any:
-        """Return ``simpler`` so that a callable gets the values that params mean."""
-        if not callable(simpler):
-            return simpler
-        return lambda params: simpler(self.values_of(params))
+    def _choose(self, contest: Contest, rule: Any, simpler: Any, level: float = 0.95) -> Choice:
+        """Choose a trial; a callable ``simpler`` gets the values that params mean."""
+        if callable(simpler):
+            return choice_of(contest, rule, lambda params: simpler(self.values_of(params)), level)
+        return choice_of(contest, rule, simpler, level)
 
     def _contest(self, study: Any) -> Contest:
         """Return the trials of a study with what this objective knows of their scores."""
@@ -671,7 +663,7 @@ class TreeCVObjective:
         finally:
             self._study_check.pruner_time(trial, job.total.seconds)
             if race is not None:
-                race.end()
+                race.pruner.forget(trial)
 
     def _job_of(self, trial: optuna.trial.FrozenTrial) -> Job:
         """Return the job of a trial of this objective that is over."""
@@ -815,9 +807,9 @@ def treecv_objective(
     if axes := space.axes:
         argument = "param_distributions" if space.grids is None else "param_grid"
         if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):
-            for value in axes["n_epochs"].ends():
+            for value in axes["n_epochs"].ends:
                 check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
-        task.searched = {name: axis.ends() for name, axis in axes.items()}
+        task.searched = {name: axis.ends for name, axis in axes.items()}
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = {name: axis.distribution for name, axis in axes.items()}
@@ -925,4 +917,4 @@ def select(
     """
     if not isinstance(objective, TreeCVObjective):
         raise ValueError(f"objective must be one of treecv_objective, got {objective!r}.")
-    return objective._choose(study, rule, simpler, level)
+    return objective._choose(objective._contest(study), rule, simpler, level)

@@ -33,11 +33,11 @@ from optuna_treecv.crossval.engine import RowScores
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import mean_and_std
-from optuna_treecv.study.futility import HUGE
 from optuna_treecv.study.racing import compared
 from optuna_treecv.study.racing import Comparison
 from optuna_treecv.study.racing import differences_of
 from optuna_treecv.study.racing import Early
+from optuna_treecv.study.racing import HUGE
 from optuna_treecv.study.racing import loses
 from optuna_treecv.study.racing import Losses
 from optuna_treecv.study.racing import RacingPruner
@@ -124,7 +124,7 @@ class Race(Watch):
     ) -> None:
         self.trial = trial
         self.early = early
-        self._pruner = pruner
+        self.pruner = pruner
         self._losses = losses
         self._best = best
         self._n_looks = n_looks
@@ -134,10 +134,6 @@ class Race(Watch):
         self._sums = {0: np.zeros(3)}  # over the first rows, by their number
         self._n_rows = 0
         self._largest_weight = 0.0
-
-    def end(self) -> None:
-        """Forget what the pruner was told."""
-        self._pruner.forget(self.trial)
 
     def incumbent(self, value: float, progressive: np.ndarray | None) -> Incumbent:
         """Return this trial, which is complete, for others to be compared with.
@@ -168,7 +164,7 @@ class Race(Watch):
                     weights = None if scores.weights is None else scores.weights[part]
                     self._add(self._losses.of(scores.values[part]), weights)
             comparison = self._comparison(rows.start, rows.stop)
-        self._pruner.tell(self.trial, step, comparison)
+        self.pruner.tell(self.trial, step, comparison)
 
     def before_part(self, part: int, job: Job) -> None:
         """Tell the pruner how the trial compares on the folds so far."""
@@ -186,7 +182,7 @@ class Race(Watch):
             if np.all(np.isfinite(differences)):
                 sums = sums_of(differences, None)
                 comparison = compared(job.book.n_scored, sums, None, early=self.early)
-        self._pruner.tell(self.trial, part, comparison)
+        self.pruner.tell(self.trial, part, comparison)
 
     def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:
         """Return the numbers of the points of a batch that are left out at a step.
@@ -207,16 +203,15 @@ class Race(Watch):
             assert best is not None
             others.append(best[rows])
 
-        def is_lost(one: np.ndarray, other: np.ndarray) -> bool:
-            sums = sums_of(differences_of(one, other), weights)
-            comparison = compared(len(one), sums, width, largest, _LOOKS)
-            return comparison is not None and loses(self._pruner, step, comparison)
-
-        return [
-            number
-            for number, one in enumerate(losses)
-            if any(is_lost(one, other) for other in others)
-        ]
+        lost = []
+        for number, one in enumerate(losses):
+            for other in others:
+                sums = sums_of(differences_of(one, other), weights)
+                comparison = compared(len(one), sums, width, largest, _LOOKS)
+                if comparison is not None and loses(self.pruner, step, comparison):
+                    lost.append(number)
+                    break
+        return lost
 
     def _add(self, losses: np.ndarray, weights: np.ndarray | None) -> None:
         """Add the differences of further rows to the sums over all rows so far."""
@@ -322,19 +317,15 @@ def _best_reported(study: optuna.Study) -> FrozenTrial | None:
 def _first_pass_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:
     """Return a trial that was made elsewhere: its first pass is computed now."""
     events = job.events(Watch())
-    progressive = [_early(events).scores for _ in range(n_steps_of_first_pass(job.repeats[0]))][-1]
+    # Its steps come before all other events.
+    early = cast(Iterator[EarlyScores], events)
+    progressive = [next(early).scores for _ in range(n_steps_of_first_pass(job.repeats[0]))][-1]
 
     def nested() -> np.ndarray:
-        return losses.of(_early(events).scores.values)
+        return losses.of(next(early).scores.values)
 
     assert trial.value is not None
     return Incumbent(trial.number, trial.value, losses.of(progressive.values), nested)
-
-
-def _early(events: Iterator[EarlyScores | int]) -> EarlyScores:
-    event = next(events)
-    assert isinstance(event, EarlyScores)
-    return event
 
 
 def _folds_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:

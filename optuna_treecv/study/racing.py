@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
+from math import ceil
 from math import inf
 from math import log
 from math import sqrt
@@ -14,18 +15,32 @@ import warnings
 
 import numpy as np
 import optuna
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
+from scipy.special import stdtr
 
 from optuna_treecv.crossval.engine import LAST_STEP
 from optuna_treecv.crossval.settings import check_choice
 from optuna_treecv.crossval.settings import check_integer
 from optuna_treecv.crossval.settings import is_number
-from optuna_treecv.study.futility import chance_to_win
-from optuna_treecv.study.futility import early_and_final
-from optuna_treecv.study.futility import FIRST_FUTILE_STEP
-from optuna_treecv.study.futility import is_spared
-from optuna_treecv.study.futility import N_CALIBRATING
 
 Early = Literal["last", "mean"] | None
+
+#: As many trials run whole before any is judged.
+N_CALIBRATING = 8
+
+#: Reported in place of an infinite mean: pruners rank it last, and a sum of 32 stays finite.
+HUGE = 1e300
+
+#: The first step of the first pass at which a chance counts: models of fewer rows mislead.
+FIRST_FUTILE_STEP = 6
+
+# A line through fewer trials has no error.
+_FEWEST = 3
+
+# How often a trial without a chance is completed, so that the study goes on learning.
+_SPARED = 0.1
 
 # Sums of squares of such losses are finite.
 _NO_BOUNDS = -1e30, 1e30
@@ -202,9 +217,6 @@ class RacingPruner(optuna.pruners.BasePruner):
         if not is_number(seed) or isinstance(seed, float | np.floating) or seed < 0:
             raise ValueError(f"seed must be an integer of at least 0, got {seed!r}.")
         self.seed = int(seed)
-        self._make_room()
-
-    def _make_room(self) -> None:
         self._told: dict[tuple[str, int], tuple[int, Comparison | None]] = {}
         self._lock = Lock()
         self._has_warned = False
@@ -214,7 +226,7 @@ class RacingPruner(optuna.pruners.BasePruner):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._make_room()
+        self.__post_init__()
 
     def tell(self, trial: optuna.Trial, step: int, comparison: Comparison | None) -> None:
         """Take note of how a trial compares with the best one. The objective calls this.
@@ -255,7 +267,7 @@ class RacingPruner(optuna.pruners.BasePruner):
         if not has_warned:
             warnings.warn(message, UserWarning, stacklevel=3)
 
-    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return whether a trial is worse than the best one.
 
         Parameters
@@ -405,3 +417,106 @@ def compared(
     if width is not None:
         width *= largest_weight / mean
     return Comparison(n_rows, total / mean, squares / mean**2, width, n_looks, early)
+
+
+# The chance that a trial still ends better than the best one, learned from the study's trials.
+
+
+def early_and_final(
+    study: optuna.Study, trial: FrozenTrial, step: int, averages: bool
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return the early loss of a running trial, and the early and final ones of completed trials.
+
+    Parameters
+    ----------
+    study : optuna.Study
+    trial : optuna.trial.FrozenTrial
+        A trial that has reported at the step.
+    step : int
+        Only completed trials that have reported at it are taken.
+    averages : bool
+        Whether the early loss at a step is the mean of all reports so far, and not the last one.
+    """
+    sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    known = [one for one in complete if step in one.intermediate_values]
+    early = [_early_value(one, step, averages) for one in known]
+    final = np.array([one.value for one in known], dtype=float)
+    return (
+        sign * _early_value(trial, step, averages),
+        sign * np.array(early),
+        sign * np.clip(final, -HUGE, HUGE),
+    )
+
+
+def is_spared(seed: int, number: int) -> bool:
+    """Return whether the trial of this number is completed though it has no chance."""
+    return bool(np.random.default_rng([seed, number]).random() < _SPARED)
+
+
+def chance_to_win(early: np.ndarray, final: np.ndarray, current: float) -> float:
+    """Return the chance that a trial ends with a smaller loss than all completed ones.
+
+    Final losses are predicted from early ones by local linear regression (Cleveland 1979) over the
+    nearest half of the completed trials, with the t distribution of its prediction error, which is
+    at least the usual change between early and final differences. All losses are differences to
+    the best trial's, on the scale of ``arcsinh``: linear within the usual change, logarithmic
+    beyond it. So a trial that diverges counts as bad and not as infinitely far away.
+
+    Parameters
+    ----------
+    early, final : ndarray of shape (n_trials,)
+        The losses of completed trials at one step and at their end.
+    current : float
+        The loss of the trial at that step.
+
+    Returns
+    -------
+    float
+        1.0 if it is better than all others so far.
+    """
+    if current <= early.min():
+        return 1.0
+    best = int(final.argmin())
+    current, early, final = current - early[best], early - early[best], final - final[best]
+    with np.errstate(over="ignore", under="ignore"):
+        # The median change between early and final differences of the better half.
+        changes, ends = np.delete(np.abs(final - early), best), np.delete(final, best)
+        scale = max(float(np.median(changes[ends <= np.median(ends)])), 1e-300)
+        current = _damped(current / scale)
+        early, final = _damped(early / scale), _damped(final / scale)
+        distances = np.abs(early - current)
+        n_near = min(len(early), max(N_CALIBRATING, ceil(len(early) / 2)))
+        reach = max(np.partition(distances, n_near - 1)[n_near - 1], 1e-12) * 1.0001
+        weights = np.maximum(0.0, 1 - (distances / reach) ** 3) ** 3
+    n = _effective(weights)
+    if n < _FEWEST:  # most of them are far away
+        weights = (distances <= reach).astype(float)
+        n = _effective(weights)
+    weights /= weights.sum()
+    centre, level = weights @ early, weights @ final
+    spread = weights @ (early - centre) ** 2
+    slope = 0.0
+    if spread > 0:
+        slope = max(0.0, weights @ ((early - centre) * (final - level)) / spread)
+    foretold = level + slope * (current - centre)
+    residual = weights @ (final - level - slope * (early - centre)) ** 2 * n / (n - 2)
+    residual = max(residual, 1 / np.cosh(np.clip(foretold, -300, 300)) ** 2)  # a usual change
+    leverage = (current - centre) ** 2 / spread if spread > 0 else 0.0
+    return float(stdtr(n - 2, -foretold / sqrt(residual * (1 + (1 + leverage) / n))))
+
+
+def _effective(weights: np.ndarray) -> float:
+    """Return how many trials of equal weight say as much."""
+    return float(weights.sum() ** 2 / (weights @ weights))
+
+
+def _damped(losses: Any) -> Any:
+    return np.arcsinh(np.clip(losses, -HUGE, HUGE))
+
+
+def _early_value(trial: FrozenTrial, step: int, averages: bool) -> float:
+    values = trial.intermediate_values
+    if not averages:
+        return values[step]
+    return float(np.mean([value for at, value in values.items() if at <= step]))

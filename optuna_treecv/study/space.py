@@ -1,20 +1,29 @@
-"""Search spaces: what a search varies, and how the params of a trial become an estimator."""
+"""Search spaces: what a search varies, and how the params of a trial become an estimator.
+
+Trials hold codes. An ``Axis`` knows the value that each code of a parameter means, and a ``Space``
+the axes of all parameters.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from copy import copy
+from enum import Enum
 from itertools import chain
 from itertools import product
+from math import isfinite
+import os
 import re
 from typing import Any
 from typing import TypeAlias
 
 import numpy as np
+from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
@@ -25,11 +34,209 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from optuna_treecv.learners.names import name_of
-from optuna_treecv.study.axis import Axis
-from optuna_treecv.study.axis import axis_of
-from optuna_treecv.study.axis import NOT_SET
-from optuna_treecv.study.grid import Grid
-from optuna_treecv.study.recommended import recommended_space
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import lasting_key
+from optuna_treecv.sharing.keys import NoKey
+
+_PLAIN = (type(None), bool, int, float, str)
+_OBJECT = object()  # what a value is that is none of these
+
+# A trial stores a number as float64, which holds all integers up to this one.
+_LARGEST_INT = 2**53
+
+# What ``repr`` of functions says of this process alone.
+_ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
+
+# Longer texts of values are cut.
+_MOST_CHARACTERS = 60
+
+
+class Unset(Enum):
+    """What stands for a parameter that only some points of a search have."""
+
+    NOT_SET = "not set"  # its code in trials
+
+
+NOT_SET = Unset.NOT_SET
+
+
+class Axis:
+    """One parameter of a search: its Optuna distribution, and the values that its codes mean.
+
+    Optuna compares values by ``==``, where 1, 1.0 and True are one value, and stores them as
+    float64 or JSON, where a tuple becomes a list. So trials hold a *code* for each value: the
+    value itself if it is a number, a string, a bool or None and no other value of the parameter
+    equals it, and else a text. Estimators get the value.
+
+    Attributes
+    ----------
+    distribution : BaseDistribution
+        Of the codes.
+    codes : tuple
+        Those of the values in a list; none of a range of Optuna.
+    values : tuple
+        The values of a list; empty for a range.
+    ends : tuple
+        The ends of a range, or all values.
+    """
+
+    def __init__(
+        self, distribution: BaseDistribution, values: Mapping[Any, Any] | None = None
+    ) -> None:
+        self.distribution = distribution
+        self._values = values  # by their codes; None: codes mean themselves
+        pairs = {} if values is None else values
+        self.codes = tuple(pairs)
+        self.values: tuple[Any, ...] = tuple(pairs.values())
+        if values is None:
+            self.values = getattr(distribution, "choices", ())
+        self.ends = self.values
+        if isinstance(distribution, IntDistribution | FloatDistribution):
+            self.ends = distribution.low, distribution.high
+        # The objects live as long as this axis, so that no other one gets their ids.
+        self._codes_of_objects = {id(value): code for code, value in pairs.items()}
+        self._codes = {_text(one): pair[0] for pair in pairs.items() for one in pair}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Axis, (self.distribution, self._values)
+
+    def code_of(self, value: Any) -> Any:
+        """Return the code of a value, which may be a code itself.
+
+        Raises
+        ------
+        ValueError
+            If the parameter cannot have this value.
+        """
+        if not isinstance(self.distribution, CategoricalDistribution):
+            code = self.distribution.to_external_repr(self.distribution.to_internal_repr(value))
+            if code != value:
+                kind = "an integer" if isinstance(code, int) else "a number"
+                raise ValueError(f"it must be {kind}, got {value!r}.")
+            return code
+        if self._values is None:
+            try:  # the first choice that equals the value, which is the one that Optuna stores
+                return self.distribution.to_external_repr(
+                    self.distribution.to_internal_repr(value)
+                )
+            except (TypeError, ValueError):  # a copy of an object, which equals no choice
+                return value
+        if id(value) in self._codes_of_objects:
+            return self._codes_of_objects[id(value)]
+        if (text := _text(value)) in self._codes:
+            return self._codes[text]
+        known = ", ".join(map(repr, self._values))
+        raise ValueError(f"it must be one of {known}, got {value!r}.")
+
+    def value_of(self, code: Any) -> Any:
+        """Return the value that a code means; numbers off a grid mean themselves."""
+        return code if self._values is None else self._values.get(code, code)
+
+    def has_codes_of(self, other: BaseDistribution) -> bool:
+        """Return whether a trial with another distribution means the same by its codes."""
+        distribution = self.distribution
+        if self._values is None or not isinstance(distribution, CategoricalDistribution):
+            return type(distribution) is type(other)
+        codes = [*map(_text, getattr(other, "choices", ()))]
+        return codes == [*map(_text, distribution.choices)]
+
+
+def axis_of(values: Sequence[Any], *, are_choices: bool = False) -> Axis:
+    """Return the axis of the values in a list.
+
+    Parameters
+    ----------
+    values : sequence
+    are_choices : bool
+        Whether samplers draw from the list. Otherwise they may draw other numbers, where all are
+        integers or all are floats.
+    """
+    distinct: dict[str, Any] = {}
+    for value in {id(one): one for one in values}.values():
+        distinct.setdefault(_text(value), value)
+    plain = [_plain(value) for value in distinct.values()]
+    distribution = None if are_choices else _range_of(plain)
+    if distribution is None:
+        codes = _choices(plain, list(distinct))
+        distribution = CategoricalDistribution(codes)
+    else:
+        codes = plain
+    return Axis(distribution, dict(zip(codes, distinct.values(), strict=True)))
+
+
+def _choices(plain: Sequence[Any], texts: Sequence[str]) -> list[Any]:
+    """Return the values that equal no other one, and texts for the others and for objects."""
+    times = Counter(plain)
+    times[_OBJECT] = 2
+    taken = {one for one in plain if times[one] == 1}
+    codes = []
+    for code, text in zip(plain, texts, strict=True):
+        if times[code] > 1:
+            while text in taken:  # a string of the list looks the same
+                text = f"={text}"
+            code = text
+        codes.append(code)
+    return codes
+
+
+def _range_of(plain: Sequence[Any]) -> BaseDistribution | None:
+    """Return a range of integers, or of floats, in which each number is its own code."""
+    kinds = {type(one) for one in plain}
+    if len(set(plain)) < len(plain) or kinds not in ({int}, {float}):
+        return None
+    low, high = min(plain), max(plain)
+    log = low > 0 and high > 100 * low
+    if kinds == {int}:
+        is_exact = max(-low, high) <= _LARGEST_INT
+        return IntDistribution(low, high, log=log) if is_exact else None
+    return FloatDistribution(low, high, log=log) if all(map(isfinite, plain)) else None
+
+
+def _plain(value: Any) -> Any:
+    """Return the number, string, bool or None of Python that a value is, or else ``_OBJECT``.
+
+    NaN is an object here, since it does not equal itself.
+    """
+    if isinstance(value, np.generic) and value.dtype.kind in "biufU":
+        value = value.item()
+    return value if type(value) in _PLAIN and value == value else _OBJECT
+
+
+def _text(value: Any) -> str:
+    """Return a text that tells a value from all others, by its type too, and in each process."""
+    if isinstance(value, Unset):
+        return value.value
+    if isinstance(value, np.float64):  # a float of Python too
+        value = float(value)
+    if isinstance(value, np.generic) and value.dtype.kind in "biufU":
+        return repr(value)
+    if type(value) in _PLAIN:
+        return f"{type(value).__name__}({value!r})"
+    text = " ".join(_ADDRESS.sub("", repr(value)).split())
+    if _is_literal(value) and len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"{text[:_MOST_CHARACTERS]} {digest(_name(value)).hex()[:12]}"
+
+
+def _is_literal(value: Any) -> bool:
+    """Return whether a value's ``repr`` tells it from all others."""
+    if type(value) is dict:
+        return all(map(_is_literal, value)) and all(map(_is_literal, value.values()))
+    return type(value) in _PLAIN or (type(value) in (tuple, list) and all(map(_is_literal, value)))
+
+
+def _name(value: Any) -> bytes:
+    """Return bytes that tell an object from all others, those of later processes included."""
+    for key_of in (lasting_key, encode):
+        try:
+            return key_of(value)
+        except NoKey:
+            continue
+    return os.urandom(16)
+
+
+# Spaces.
 
 #: What a trial evaluates: an estimator, and the epochs of the trial or of its study; None: those
 #: of the evaluation.
@@ -52,13 +259,20 @@ class Space:
         Those of ``param_grid``, in codes (``Axis``).
     suggest : callable, default=None
         (trial) -> dict of parameters to values, one of which may decide on others.
+
+    Attributes
+    ----------
+    example : estimator or None
+        By which the search can be checked: the estimator as given, with an inner estimator where
+        the search puts one in the place of None or "passthrough". None if a callable makes them
+        all.
     """
 
     def __init__(
         self,
         estimator: Any,
         axes: dict[str, Axis] | None = None,
-        grids: list[Grid] | None = None,
+        grids: list[dict[str, list[Any]]] | None = None,
         suggest: Callable[[Any], Mapping[str, Any]] | None = None,
     ) -> None:
         is_estimator = axes is not None or suggest is not None
@@ -69,23 +283,14 @@ class Space:
         self.grids = grids
         self._suggest = suggest
         self._has_epochs = "n_epochs" in self.axes and not hasattr(estimator, "n_epochs")
-
-    @property
-    def example(self) -> Any:
-        """An estimator by which the search can be checked; None if a callable makes them all.
-
-        It is the estimator as given, with an inner estimator where the search puts one in the
-        place of None or "passthrough".
-        """
-        if not self.axes:
-            return None if self._suggest is None else self.estimator
-        defaults = self.estimator.get_params(deep=True)
+        self.example = self.estimator if is_estimator else None
         inner = {}
         for name, axis in self.axes.items():
             estimators = [value for value in axis.values if hasattr(value, "fit")]
-            if estimators and not hasattr(defaults.get(name), "fit"):
+            if estimators and not hasattr(self.estimator.get_params().get(name), "fit"):
                 inner[name] = estimators[0]
-        return _with_clones(self.estimator, inner) if inner else self.estimator
+        if inner:
+            self.example = _with_values(self.estimator, inner)
 
     def suggest(self, trial: Any) -> dict[str, Any]:
         """Suggest the params of a trial, which are codes."""
@@ -95,7 +300,7 @@ class Space:
         """Return the estimator of a trial for which a function suggests."""
         if self._suggest is None:
             return self.estimator(trial)
-        return _with_clones(self.estimator, self._values(trial))
+        return _with_values(self.estimator, self._values(trial))
 
     def at(self, params: Mapping[str, Any], n_epochs: int | None = None) -> Candidate:
         """Return the estimator at the params of a trial.
@@ -105,7 +310,7 @@ class Space:
         values = self.values_of(params)
         if self._has_epochs:
             n_epochs = values.pop("n_epochs", n_epochs)
-        return _with_clones(self.estimator, values), n_epochs
+        return _with_values(self.estimator, values), n_epochs
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values that the params of a trial mean."""
@@ -157,9 +362,9 @@ class Space:
         try:
             estimator = self.of_trial(trial)
         except ValueError as error:
-            if (missing := _NOT_FOUND.search(str(error))) is None:
-                raise
-            raise _missing_value(argument, missing[1], given) from error
+            if missing := _NOT_FOUND.search(str(error)):
+                _check_names(argument, given, [missing[1]])  # refuses this one by our own error
+            raise
         if not may_have_more:
             _check_names(argument, given, trial.params)
         return estimator, n_epochs
@@ -188,7 +393,7 @@ def as_space(estimator: Any, param_distributions: Any, param_grid: Any) -> Space
             raise ValueError("param_grid must be None when estimator suggests for itself.")
         grids = _full_grids(param_grid, estimator)
         axes = {name: axis_of([v for grid in grids for v in grid[name]]) for name in grids[0]}
-        in_codes: list[Grid] = [  # each code of a parameter once
+        in_codes: list[dict[str, list[Any]]] = [  # each code of a parameter once
             {name: list(dict.fromkeys(map(axes[name].code_of, grid[name]))) for name in grid}
             for grid in grids
         ]
@@ -239,12 +444,12 @@ def _axes_of(distributions: Any, estimator: Any) -> dict[str, Axis]:
     return axes
 
 
-def _full_grids(param_grid: Any, estimator: Any) -> list[Grid]:
+def _full_grids(param_grid: Any, estimator: Any) -> list[dict[str, list[Any]]]:
     """Return ``param_grid`` as grids of the same parameters."""
     is_list = (
         isinstance(param_grid, Sequence) and len(param_grid) and not isinstance(param_grid, str)
     )
-    grids: list[Grid] = []
+    grids: list[dict[str, list[Any]]] = []
     for grid in param_grid if is_list else [param_grid]:
         if not isinstance(grid, Mapping):
             raise ValueError(
@@ -288,12 +493,12 @@ def in_full(
         The parameters of the estimator as given.
     not_set : Any
     """
-
-    def value_elsewhere(name: str) -> Any:
+    full = {}
+    for name in names:
         is_replaced = any(name.startswith(f"{outer}__") for outer in point)
-        return not_set if is_replaced else defaults.get(name, not_set)
-
-    return {name: point[name] if name in point else value_elsewhere(name) for name in names}
+        elsewhere = not_set if is_replaced else defaults.get(name, not_set)
+        full[name] = point.get(name, elsewhere)
+    return full
 
 
 def codes_of(values: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Any]:
@@ -314,7 +519,7 @@ def _check_known(argument: str, estimator: Any, lists: Mapping[str, Collection[A
             continue
         for inner in product(*(lists[other] for other in outer)):
             values = dict(zip(outer, inner, strict=True))
-            changed = _with_clones(estimator, values) if outer else estimator
+            changed = _with_values(estimator, values) if outer else estimator
             try:  # it need not be a parameter
                 _with_values(changed, {name: None})
             except (AttributeError, TypeError, ValueError) as error:
@@ -328,28 +533,20 @@ def _check_names(argument: str, given: Mapping[str, Any], wanted: Collection[str
     """Refuse parameter values whose names are not those of the search space."""
     for name in wanted:
         if name not in given:
-            raise _missing_value(argument, name, given)
+            raise ValueError(f"{argument} must hold a value for {name!r}, got only {dict(given)}.")
     for name in given:
         if name not in wanted:
             names = ", ".join(map(repr, wanted))
             raise ValueError(f"{argument} must hold {names} and nothing else, got {name!r} too.")
 
 
-def _missing_value(argument: str, name: str, given: Mapping[str, Any]) -> ValueError:
-    return ValueError(f"{argument} must hold a value for {name!r}, got only {dict(given)}.")
-
-
-def _with_clones(estimator: Any, values: Mapping[str, Any]) -> Any:
-    """Return a copy of an estimator with copies of values, of which some may be estimators."""
-    return _with_values(estimator, {name: clone(one, safe=False) for name, one in values.items()})
-
-
 def _with_values(estimator: Any, values: Mapping[str, Any]) -> Any:
-    """Return a copy of an estimator with other values of some parameters.
+    """Return a copy of an estimator with copies of values, of which some may be estimators.
 
     Steps of a Pipeline that no value reaches are not copied, since naming, comparing and copying
     them takes longer than many trials do; so they must not be fitted or changed.
     """
+    values = {name: clone(value, safe=False) for name, value in values.items()}
     if type(estimator) is not Pipeline:
         return clone(estimator).set_params(**values)
     reached = {name.partition("__")[0] for name in values}
@@ -384,3 +581,126 @@ def _code(trial: Any, name: str, axis: Axis) -> Any:
     if isinstance(trial, Trial):
         return value
     return axis.code_of(value)  # a FixedTrial may have any other one
+
+
+def _log(low: float, high: float) -> BaseDistribution:
+    """Return a range of floats, or of integers where both ends are, on a log scale."""
+    if isinstance(low, int) and isinstance(high, int):
+        return IntDistribution(low, high, log=True)
+    return FloatDistribution(low, high, log=True)
+
+
+# The search spaces of ``param_distributions="auto"``: (package, classes, space);
+# docs/user_guide/spaces.rst shows the same.
+TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
+    (
+        "optuna_treecv",
+        "AveragedSGDClassifier AveragedSGDRegressor PegasosClassifier RootSGDClassifier "
+        "RootSGDRegressor StreamingSVRGClassifier StreamingSVRGRegressor",
+        {"alpha": _log(1e-8, 1.0)},
+    ),
+    ("optuna_treecv", "LSQSGDRegressor", {"step_size": _log(1e-4, 1.0), "radius": _log(0.1, 1e3)}),
+    ("optuna_treecv", "StreamingGaussianDensity", {"reg_covar": _log(1e-8, 1.0)}),
+    (
+        "optuna_treecv",
+        "HistTreeClassifier HistTreeRegressor",
+        {"max_depth": _log(2, 32), "min_samples_leaf": _log(1, 100)},
+    ),
+    ("sklearn", "Ridge RidgeClassifier", {"alpha": _log(1e-4, 1e6)}),
+    ("sklearn", "Lasso", {"alpha": _log(1e-5, 1e2)}),
+    ("sklearn", "ElasticNet", {"alpha": _log(1e-5, 1e2), "l1_ratio": FloatDistribution(0.05, 1)}),
+    ("sklearn", "LogisticRegression LinearSVC", {"C": _log(1e-4, 1e4)}),
+    ("sklearn", "SGDClassifier SGDRegressor", {"alpha": _log(1e-7, 0.1)}),
+    (
+        "sklearn",
+        "KNeighborsClassifier KNeighborsRegressor",
+        {
+            "n_neighbors": _log(1, 50),
+            "weights": CategoricalDistribution(["uniform", "distance"]),
+            "p": CategoricalDistribution([1, 2]),
+        },
+    ),
+    (
+        "sklearn",
+        "DecisionTreeClassifier DecisionTreeRegressor ExtraTreeClassifier ExtraTreeRegressor",
+        {"max_depth": _log(2, 32), "min_samples_leaf": _log(1, 100)},
+    ),
+    (
+        "sklearn",
+        "RandomForestClassifier RandomForestRegressor ExtraTreesClassifier ExtraTreesRegressor",
+        {"max_features": FloatDistribution(0.1, 1), "min_samples_leaf": _log(1, 50)},
+    ),
+    (
+        "sklearn",
+        "HistGradientBoostingClassifier HistGradientBoostingRegressor",
+        {
+            "learning_rate": _log(0.01, 0.5),
+            "max_iter": _log(50, 500),
+            "max_leaf_nodes": _log(8, 128),
+            "min_samples_leaf": _log(5, 100),
+            "l2_regularization": _log(1e-6, 10.0),
+            "max_features": FloatDistribution(0.3, 1),
+        },
+    ),
+    (
+        "lightgbm",
+        "LGBMClassifier LGBMRegressor",
+        {
+            "learning_rate": _log(0.01, 0.5),
+            "n_estimators": _log(50, 500),
+            "num_leaves": _log(8, 128),
+            "min_child_samples": _log(5, 100),
+            "reg_lambda": _log(1e-6, 10.0),
+            "colsample_bytree": FloatDistribution(0.3, 1),
+        },
+    ),
+    (
+        "xgboost",
+        "XGBClassifier XGBRegressor",
+        {
+            "learning_rate": _log(0.01, 0.5),
+            "n_estimators": _log(50, 500),
+            "max_depth": IntDistribution(2, 10),
+            "min_child_weight": _log(1, 30),
+            "reg_lambda": _log(1e-3, 10.0),
+            "subsample": FloatDistribution(0.5, 1),
+            "colsample_bytree": FloatDistribution(0.3, 1),
+        },
+    ),
+]
+
+
+def recommended_space(estimator: Any) -> dict[str, BaseDistribution]:
+    """Return the recommended distributions of an estimator's parameters.
+
+    Those of a Pipeline are the ones of its last step. A parameter that has another value than its
+    default keeps that value, and is not searched.
+
+    Raises
+    ------
+    ValueError
+        If none is known, or no parameter is left to search.
+    """
+    prefix, last = "", estimator
+    while isinstance(last, Pipeline):
+        name, last = last.steps[-1]
+        prefix = f"{prefix}{name}__"
+    kind = type(last)
+    package = kind.__module__.partition(".")[0]
+    known = (one for of, names, one in TABLE if of == package and kind.__name__ in names.split())
+    if (space := next(known, None)) is None:
+        raise ValueError(
+            "param_distributions='auto' knows no space for "
+            f"{name_of(last)}; a dict such as {{{f'{prefix}alpha'!r}: "
+            "FloatDistribution(1e-5, 1e2, log=True)} would be right. The user guide lists the "
+            "estimators that it knows (Search spaces)."
+        )
+    given, default = last.get_params(deep=False), kind().get_params(deep=False)
+    left = [name for name in space if np.array_equal(given[name], default[name])]
+    if not left:
+        raise ValueError(
+            f"param_distributions='auto' searches {', '.join(space)} of {name_of(last)}, which "
+            "must have the default value to be searched, got "
+            f"{', '.join(f'{name}={given[name]!r}' for name in space)}."
+        )
+    return {prefix + name: space[name] for name in left}

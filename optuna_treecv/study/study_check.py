@@ -260,17 +260,11 @@ def report_for(pruner: optuna.pruners.BasePruner, job: Job) -> Report:
     if isinstance(pruner, optuna.pruners.NopPruner):
         return None
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
-    if can_report_early(job):
+    searched = {name.rpartition("__")[2] for name in job.task.searched}
+    in_one_pass = job.n_epochs <= 1 and "n_epochs" not in searched
+    if job.engine.name == "treecv" and in_one_pass and job.scores_rows(job.scoring.first):
         return "blocks" if is_paired else "progressive"
     return "folds" if is_paired or isinstance(pruner, RacingPruner) else "mean"
-
-
-def can_report_early(job: Job) -> bool:
-    """Return whether ``report`` may be "progressive": the tree is used, for a mean over rows."""
-    searched = {name.rpartition("__")[2] for name in job.task.searched}
-    if job.engine.name != "treecv" or job.n_epochs > 1 or "n_epochs" in searched:
-        return False
-    return job.scores_rows(job.scoring.first)
 
 
 def _misfit(pruner: optuna.pruners.BasePruner, report: str | None) -> str | None:
@@ -338,10 +332,9 @@ def _by_kind(study: optuna.Study) -> dict[bool, list[int]]:
 
 def _in_words(kinds: dict[bool, list[int]]) -> str:
     """Return which trials are comparable with each other."""
-
-    def listed(numbers: list[int]) -> str:
+    parts = []
+    for numbers, how in ((kinds[False], "by fits"), (kinds[True], "by passes")):
         more = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
         kind = "trial" if len(numbers) == 1 else "trials"
-        return f"{kind} {', '.join(map(str, numbers[:_MOST_NAMED]))}{more}"
-
-    return f"{listed(kinds[False])} by fits, {listed(kinds[True])} by passes"
+        parts.append(f"{kind} {', '.join(map(str, numbers[:_MOST_NAMED]))}{more} {how}")
+    return ", ".join(parts)
